@@ -1,0 +1,31 @@
+# Every target makes .venv and installs what it needs when that has not happened yet.
+PYTHON ?= python3
+MODEL ?= resnet50
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.PHONY: verify test lint bench
+
+verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, time it, print the table
+	$(BIN)/python -m pytest --fx-model $(MODEL) $(ARGS)
+
+test: $(INSTALLED)  ## the whole test suite
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(INSTALLED)  ## style, types, direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+bench: $(INSTALLED)  ## speed and memory of the library itself, as ratios in one run
+	$(BIN)/python -m benchmarks $(ARGS)
+
+# torch comes first and pinned, so that no later line can pull in another build of it; the build backend is
+# installed by hand because an isolated build would download its own.
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) setuptools torch
+	$(PIP) --no-build-isolation --editable '.[dev]'
+	touch $@

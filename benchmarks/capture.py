@@ -1,0 +1,46 @@
+"""How fast programs are captured: whole models through ``symbolic_trace``, and one operation of a long chain."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from model_zoo import get_model, list_models
+
+from .paired import Table, each, measure, parse, rounds_for
+from .programs import LIBRARIES, chain, trace
+
+
+def capture_models(table: Table, names: list[str], rounds: int) -> None:
+    """Module in, GraphModule out."""
+    for name in names:
+        module = get_model(name).build().eval()
+        contenders = each(lambda library, module=module: library.symbolic_trace(module), LIBRARIES)
+        goal = "0.20, at most 0.33" if name == "resnet50" else ""
+        table.add(measure(f"symbolic_trace {name}", contenders, baseline="torch.fx", rounds=rounds, goal=goal))
+
+
+def capture_chains(table: Table, sizes: list[int], rounds: int) -> None:
+    """Time of one operation while the program grows; a flat column means linear capture."""
+    for size in sizes:
+        table.add(
+            measure(
+                f"trace, one operation of {size:,}",
+                each(partial(trace, root=chain(size)), LIBRARIES),
+                baseline="torch.fx",
+                rounds=rounds_for(size, rounds),
+                operations=size,
+                goal="0.20 (12 µs), flat",
+            )
+        )
+
+
+def main() -> None:
+    """Print the table."""
+    options = parse(__doc__, rounds=21)
+    table = Table(tuple(LIBRARIES))
+    capture_models(table, ["resnet50"] if options.quick else list_models(), options.rounds)
+    capture_chains(table, [1_000, 10_000] if options.quick else [1_000, 10_000, 100_000], options.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""How fast graphs become code, and modules are compiled, copied and pickled."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+from model_zoo import get_model
+
+from .paired import Table, each, measure, parse, rounds_for
+from .programs import LIBRARIES, chain_graph
+
+
+def write(graph: Any) -> Any:
+    """Graph to text."""
+    return graph.python_code("self")
+
+
+def compile_text(source: str) -> Any:
+    """Text to code object."""
+    return compile(source, "<chain>", "exec")
+
+
+def compiled(module: Any) -> Any:
+    """Make sure that the forward is compiled, which fx leaves to its first use."""
+    return type(module).forward
+
+
+def recompile(module: Any) -> Any:
+    """Graph to text to a forward that can be called."""
+    module.recompile()
+    return compiled(module)
+
+
+def write_chains(table: Table, sizes: list[int], rounds: int) -> None:
+    """Graph to text, text to code object, and both into a module, by operation."""
+    for size in sizes:
+        graphs = {label: chain_graph(library, size) for label, library in LIBRARIES.items()}
+        sources = {label: write(graph).src for label, graph in graphs.items()}
+        modules = {label: library.GraphModule({}, graphs[label]) for label, library in LIBRARIES.items()}
+        rows = (
+            ("python_code", each(write, graphs), "0.5 (5 µs)"),
+            ("compile()", each(compile_text, sources), "1"),
+            ("recompile", each(recompile, modules), "0.75 (15 µs)"),
+        )
+        for name, contenders, goal in rows:
+            table.add(
+                measure(
+                    f"{name}, one operation of {size:,}",
+                    contenders,
+                    baseline="torch.fx",
+                    rounds=rounds_for(size, rounds),
+                    operations=size,
+                    goal=goal,
+                )
+            )
+
+
+def whole_model(table: Table, name: str, rounds: int) -> None:
+    """What is done with a captured model."""
+    modules = {label: library.symbolic_trace(get_model(name).build()) for label, library in LIBRARIES.items()}
+    for module in modules.values():
+        compiled(module)
+    stored = {label: pickle.dumps(module) for label, module in modules.items()}
+    rows = (
+        ("recompile", each(recompile, modules), "at most 1"),
+        ("recompile, never run", each(lambda module: module.recompile(), modules), ""),
+        ("deepcopy of the module", each(copy.deepcopy, modules), "at most 1"),
+        ("pickle.dumps with weights", each(pickle.dumps, modules), "at most 1"),
+        ("pickle.loads with weights", each(pickle.loads, stored), "at most 0.5"),
+    )
+    for what, contenders, goal in rows:
+        table.add(measure(f"{what}, {name}", contenders, baseline="torch.fx", rounds=rounds, goal=goal))
+
+
+def main() -> None:
+    """Print the table."""
+    options = parse(__doc__, rounds=21)
+    table = Table(tuple(LIBRARIES))
+    write_chains(table, [1_000] if options.quick else [1_000, 10_000, 100_000], options.rounds)
+    whole_model(table, "resnet50", options.rounds)
+
+
+if __name__ == "__main__":
+    main()

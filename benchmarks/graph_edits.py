@@ -1,0 +1,61 @@
+"""How fast graphs are edited: dead code, checking, replacing and erasing, copying, by operation of a chain."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from typing import Any
+
+import torch
+
+from .paired import Table, each, each_afresh, measure, parse, rounds_for
+from .programs import LIBRARIES, chain_graph
+
+
+def replace_half(graph: Any) -> None:
+    """Exchange every second node for a new one."""
+    for node in graph.find_nodes(op="call_function", target=torch.relu):
+        with graph.inserting_after(node):
+            replacement = graph.call_function(torch.sigmoid, node.args)
+        node.replace_all_uses_with(replacement)
+        graph.erase_node(node)
+
+
+def eliminate(graph: Any) -> None:
+    """Remove the half that is dead."""
+    assert graph.eliminate_dead_code()
+
+
+def edit_chains(table: Table, sizes: list[int], rounds: int) -> None:
+    """Four edits on chains that grow; a flat column means a linear edit."""
+    for size in sizes:
+        fresh = {label: partial(chain_graph, library, size) for label, library in LIBRARIES.items()}
+        half_dead = {label: partial(chain_graph, library, size, dead=True) for label, library in LIBRARIES.items()}
+        kept = {label: make() for label, make in fresh.items()}
+        rows = (
+            ("dead-code elimination", size, each_afresh(eliminate, half_dead)),
+            ("lint", size, each(lambda graph: graph.lint(), kept)),
+            ("replace and erase", size // 2, each_afresh(replace_half, fresh)),
+            ("deepcopy of the graph", size, each(copy.deepcopy, kept)),
+        )
+        for name, operations, contenders in rows:
+            table.add(
+                measure(
+                    f"{name}, one operation of {operations:,}",
+                    contenders,
+                    baseline="torch.fx",
+                    rounds=rounds_for(size, rounds),
+                    operations=operations,
+                    goal="at most 1, flat",
+                )
+            )
+
+
+def main() -> None:
+    """Print the table."""
+    options = parse(__doc__, rounds=21)
+    edit_chains(Table(tuple(LIBRARIES)), [1_000] if options.quick else [1_000, 10_000, 100_000], options.rounds)
+
+
+if __name__ == "__main__":
+    main()

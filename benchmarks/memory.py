@@ -1,0 +1,76 @@
+"""Resident memory of a process that has captured a chain of operations, each library in a fresh process."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+
+OPERATIONS = 100_000
+
+
+def resident_mebibytes() -> float:
+    """What the kernel says this process holds."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        kibibytes = next(line.split()[1] for line in status if line.startswith("VmRSS:"))
+    return int(kibibytes) / 1024
+
+
+def measure_here(library_name: str, operations: int) -> dict[str, float]:
+    """Capture a chain in this process; report memory before and after, in MiB."""
+    import importlib
+
+    import torch
+
+    library = importlib.import_module(library_name)
+    library.symbolic_trace(torch.nn.Identity())  # so that "before" holds what is imported on first use
+    before = resident_mebibytes()
+
+    def chain(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(operations):
+            x = x + 1.0
+        return x
+
+    graph = library.Tracer().trace(chain)
+    traced = resident_mebibytes()
+    module = library.GraphModule(torch.nn.Module(), graph)
+    module(torch.zeros(1))
+    return {"before": before, "traced": traced, "compiled": resident_mebibytes()}
+
+
+def measure_in_fresh_process(library_name: str, operations: int) -> dict[str, float]:
+    """Run :func:`measure_here` in an interpreter of its own."""
+    command = [sys.executable, "-m", "benchmarks.memory", "--library", library_name, "--operations", str(operations)]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(finished.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    """Print the table, or, with ``--library``, measure in this process."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--library", help="measure this one here and print JSON")
+    parser.add_argument("--operations", type=int, default=OPERATIONS)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1, help="accepted for uniformity; capture uses one")
+    parser.add_argument("--quick", action="store_true", help="one round of a tenth of the operations")
+    options = parser.parse_args()
+    if options.library:
+        print(json.dumps(measure_here(options.library, options.operations)))
+        return
+    rounds = 1 if options.quick else options.rounds
+    operations = options.operations // 10 if options.quick else options.operations
+    results = {name: [measure_in_fresh_process(name, operations) for _ in range(rounds)] for name in ("torch.fx", "fx")}
+    print(f"resident memory in MiB, chain of {operations:,} operations, median of {rounds} processes")
+    print(f"{'':<24}{'torch.fx':>12}{'fx':>12}{'fx / torch.fx':>16}   goal")
+    goals = {"before": "", "traced": "below 1", "compiled": "below 1"}
+    if operations == OPERATIONS:
+        goals["traced"] = "below 1, under 450 MiB"
+    for stage, goal in goals.items():
+        theirs, ours = (statistics.median(run[stage] for run in results[name]) for name in ("torch.fx", "fx"))
+        print(f"{stage:<24}{theirs:>12.0f}{ours:>12.0f}{ours / theirs:>16.3f}   {goal}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""Timing in pairs: all contenders run in every round, ratios are taken within a round, and their median is reported.
+
+A busy machine slows all contenders of a round alike, so the ratio of a round holds where absolute times do not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to do the work."""
+
+    run: Callable[[Any], Any]
+    """Does the work once, given what ``prepare`` made."""
+    prepare: Callable[[], Any] | None = None
+    """Makes a fresh input for each call, outside the time; without it the work is repeated on None."""
+
+
+def each(work: Callable[[Any], Any], subjects: Mapping[str, Any]) -> dict[str, Contender]:
+    """Contenders that repeat the same work, each on a subject of its own."""
+    return {label: Contender(lambda _, subject=subject: work(subject)) for label, subject in subjects.items()}
+
+
+def each_afresh(work: Callable[[Any], Any], makers: Mapping[str, Callable[[], Any]]) -> dict[str, Contender]:
+    """Contenders that do the same work, each call on a subject made for it."""
+    return {label: Contender(work, prepare) for label, prepare in makers.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How long one contender takes in units of another."""
+
+    median: float
+    """Median over the rounds of this contender's time by the baseline's."""
+    low: float
+    """Lower end of the bootstrap 95 % interval of the median."""
+    high: float
+    """Upper end of it."""
+
+    def __str__(self) -> str:
+        return f"{self.median:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The same work by several contenders."""
+
+    name: str
+    """What was done."""
+    seconds: dict[str, list[float]]
+    """Time of one call by contender, one entry a round, in seconds."""
+    baseline: str
+    """The contender that the others are compared with."""
+    operations: int = 1
+    """Times are printed by operation: a call does this many."""
+    goal: str = ""
+    """The ratio or time to reach, in words."""
+
+    def ratio(self, contender: str) -> Ratio:
+        """Compare a contender with the baseline, round by round."""
+        return median_ratio(self.seconds[contender], self.seconds[self.baseline])
+
+    def each(self, contender: str) -> float:
+        """Median time of one operation, in seconds."""
+        return float(np.median(self.seconds[contender])) / self.operations
+
+
+def median_ratio(times: list[float], baseline: list[float]) -> Ratio:
+    """The median of the paired ratios with its bootstrap 95 % interval (fixed seed, percentile method)."""
+    ratios = np.asarray(times) / np.asarray(baseline)
+    draws = np.random.default_rng(0).integers(0, len(ratios), size=(RESAMPLES, len(ratios)))
+    low, high = np.percentile(np.median(ratios[draws], axis=1), [2.5, 97.5])
+    return Ratio(float(np.median(ratios)), float(low), float(high))
+
+
+def measure(
+    name: str,
+    contenders: Mapping[str, Contender],
+    *,
+    baseline: str,
+    rounds: int,
+    operations: int = 1,
+    goal: str = "",
+    shortest: float = 0.01,
+) -> Measurement:
+    """Time all contenders in ``rounds`` rounds whose order rotates, after one round that is thrown away.
+
+    Args:
+        name: what is done, for the table.
+        contenders: the ways to do it, by name.
+        baseline: the name that the ratios divide by.
+        rounds: how many ratios to take.
+        operations: how many operations one call does, for the printed times.
+        goal: what to reach, in words.
+        shortest: a sample repeats its call until it takes about this many seconds, unless each call is prepared.
+    """
+    repeats = {label: _repeats(contender, shortest) for label, contender in contenders.items()}
+    labels = list(contenders)
+    seconds: dict[str, list[float]] = {label: [] for label in labels}
+    for number in range(rounds):
+        turn = number % len(labels)
+        for label in labels[turn:] + labels[:turn]:
+            seconds[label].append(_sample(contenders[label], repeats[label]))
+    return Measurement(name, seconds, baseline, operations, goal)
+
+
+def _repeats(contender: Contender, shortest: float) -> int:
+    """Warm up, and find how many calls make a sample."""
+    once = _sample(contender, 1)
+    if contender.prepare is not None:
+        return 1
+    return max(1, round(shortest / min(once, _sample(contender, 1))))
+
+
+def _sample(contender: Contender, repeats: int) -> float:
+    prepared = None if contender.prepare is None else contender.prepare()
+    gc.collect()
+    start = time.perf_counter()
+    for _ in range(repeats):
+        contender.run(prepared)
+    return (time.perf_counter() - start) / repeats
+
+
+def parse(description: str | None, *, rounds: int) -> argparse.Namespace:
+    """Read the options that all benchmarks share, and set the number of threads."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="few rounds, small programs: a check, not a verdict")
+    parser.add_argument("--rounds", type=int, default=None, help=f"rounds per measurement (default {rounds})")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1)")
+    options = parser.parse_args()
+    if options.rounds is None:
+        options.rounds = 5 if options.quick else rounds
+    torch.set_num_threads(options.threads)
+    return options
+
+
+@dataclass(slots=True)
+class Table:
+    """Collects measurements and prints them as they come, one row each."""
+
+    contenders: tuple[str, ...]
+    """Columns of absolute times."""
+    measurements: list[Measurement] = field(default_factory=list)
+    """The rows so far."""
+
+    def __post_init__(self) -> None:
+        compared = "  ".join(f"{f'{label} / baseline':>24}" for label in self.contenders[1:])
+        print(f"{'':<44}{''.join(f'{label:>11}' for label in self.contenders)}  {compared}  goal", flush=True)
+
+    def add(self, measurement: Measurement) -> None:
+        """Print a row and keep it."""
+        self.measurements.append(measurement)
+        times = "".join(f"{duration(measurement.each(label)):>11}" for label in self.contenders)
+        ratios = "  ".join(f"{measurement.ratio(label)!s:>24}" for label in self.contenders[1:])
+        print(f"{measurement.name:<44}{times}  {ratios}  {measurement.goal}", flush=True)
+
+
+def rounds_for(size: int, rounds: int) -> int:
+    """Fewer rounds for longer programs, and at least three."""
+    return max(3, rounds * 1000 // max(size, 1000))
+
+
+def duration(seconds: float) -> str:
+    """Spell a time with three digits and its unit."""
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * factor >= 1.0:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"

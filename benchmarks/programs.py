@@ -1,0 +1,68 @@
+"""Programs that the benchmarks capture, edit and run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.fx
+from torch import nn
+
+import fx
+
+LIBRARIES: dict[str, ModuleType] = {"torch.fx": torch.fx, "fx": fx}
+
+
+def chain(operations: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A function of ``operations`` small steps: functions, operators and methods in turn."""
+
+    def steps(x: torch.Tensor) -> torch.Tensor:
+        for index in range(operations):
+            if index % 3 == 0:
+                x = torch.relu(x)
+            elif index % 3 == 1:
+                x = x + 1.0
+            else:
+                x = x.neg()
+        return x
+
+    return steps
+
+
+def trace(library: ModuleType, root: Any) -> Any:
+    """Capture without making a module of it."""
+    return library.Tracer().trace(root)
+
+
+def chain_graph(library: ModuleType, operations: int, *, dead: bool = False) -> Any:
+    """The graph of a chain, built without tracing; with ``dead``, every second node feeds nothing that is returned."""
+    graph = library.Graph()
+    value = graph.placeholder("x")
+    for index in range(operations):
+        step = graph.call_function(torch.relu if index % 2 else torch.neg, (value,))
+        if not (dead and index % 2):
+            value = step
+    graph.output(value)
+    return graph
+
+
+def small_modules(count: int) -> nn.Module:
+    """``count`` leaf modules, ten to a container, containers nested in containers."""
+    layers: list[nn.Module] = [nn.Identity() if index % 2 else nn.ReLU() for index in range(count)]
+    while len(layers) > 1:
+        layers = [nn.Sequential(*layers[start : start + 10]) for start in range(0, len(layers), 10)]
+    return layers[0]
+
+
+def small_functions(count: int) -> nn.Module:
+    """A module that applies ``count`` functions."""
+
+    class Functions(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(count):
+                x = torch.neg(x)
+            return x
+
+    return Functions()

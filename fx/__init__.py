@@ -1,0 +1,50 @@
+"""Capture PyTorch programs, transform them, and run them as Python again: the system of the torch.fx paper.
+
+``symbolic_trace`` runs a module on proxies and records a ``Graph`` of six kinds of ``Node``; passes edit it; a
+``GraphModule`` runs it through generated Python code::
+
+    traced = fx.symbolic_trace(model)      # section 4.1
+    for node in traced.graph.nodes: ...    # section 4.2
+    traced.recompile()                     # section 4.3
+"""
+
+from fx import passes
+from fx.errors import CodegenError, FxError, GraphError, PassError, PickleError, TraceError
+from fx.graph import CodeGen, Graph
+from fx.graph_module import GraphModule
+from fx.immutable_collections import immutable_dict, immutable_list
+from fx.inputs import PH, PHWithMeta
+from fx.interpreter import Interpreter, Transformer
+from fx.node import Node, has_side_effect, map_arg
+from fx.proxy import Proxy
+from fx.tracer import ProxyableClassMeta, Tracer, is_fx_symbolic_tracing, is_fx_tracing, symbolic_trace
+from fx.wrap import wrap
+
+__all__ = [
+    "PH",
+    "CodeGen",
+    "CodegenError",
+    "FxError",
+    "Graph",
+    "GraphError",
+    "GraphModule",
+    "Interpreter",
+    "Node",
+    "PHWithMeta",
+    "PassError",
+    "PickleError",
+    "Proxy",
+    "ProxyableClassMeta",
+    "TraceError",
+    "Tracer",
+    "Transformer",
+    "has_side_effect",
+    "immutable_dict",
+    "immutable_list",
+    "is_fx_symbolic_tracing",
+    "is_fx_tracing",
+    "map_arg",
+    "passes",
+    "symbolic_trace",
+    "wrap",
+]

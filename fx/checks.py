@@ -1,0 +1,187 @@
+"""Recognizing checks: branches on a traced value whose other side only raises (``if n != 4: raise``, ``assert n == 4``).
+
+The decision reads the byte code of the branching function, the message its source. Needs neither torch nor the graph.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import inspect
+import linecache
+import textwrap
+from functools import lru_cache
+from types import CodeType, FrameType
+from typing import NamedTuple
+
+from fx.provenance import line_of
+
+
+class Check(NamedTuple):
+    """A branch of which one side raises."""
+
+    raises_if: bool
+    """The truth value that leads to the ``raise``."""
+    message: str
+    """The message of the exception, with the source of what it formats in braces."""
+
+
+def pending_check(frame: FrameType) -> Check | None:
+    """The check that ``frame`` is about to decide on, or None where both sides of its branch go on.
+
+    Args:
+        frame: a frame that is asking for the truth value of something.
+    """
+    flow = _flow(frame.f_code)
+    sides = flow.branch(frame.f_lasti)
+    if sides is None:
+        return None
+    if_true, if_false = sides
+    if flow.raises(if_true):
+        return Check(True, _message(frame.f_code, flow.raise_line(if_true), frame.f_lasti))
+    if flow.raises(if_false):
+        return Check(False, _message(frame.f_code, flow.raise_line(if_false), frame.f_lasti))
+    return None
+
+
+_ENDS = {"RETURN_VALUE", "RETURN_CONST", "RETURN_GENERATOR", "YIELD_VALUE"}
+_JUMPS = {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE"}
+_RAISES = {"RAISE_VARARGS", "RERAISE"}
+_CONVERSIONS = {"TO_BOOL", "CACHE", "EXTENDED_ARG", "NOP", "COPY", "NOT_TAKEN"}
+
+
+class _Flow:
+    """Where each instruction of a function can lead."""
+
+    def __init__(self, code: CodeType) -> None:
+        instructions = list(dis.get_instructions(code))
+        self.code = code
+        self.at = {instruction.offset: index for index, instruction in enumerate(instructions)}
+        self.instructions = instructions
+        self.handlers = _handlers(code, instructions)
+
+    def branch(self, offset: int) -> tuple[int, int] | None:
+        """Indices of the instructions that follow if the value asked for at ``offset`` is true, and if it is false."""
+        index = self.at.get(offset)
+        negated = False
+        while index is not None and index < len(self.instructions):
+            instruction = self.instructions[index]
+            name = instruction.opname
+            if name == "UNARY_NOT":
+                negated = not negated
+            elif "JUMP" in name and ("IF_TRUE" in name or "IF_FALSE" in name):
+                taken, passed = self.at[instruction.argval], index + 1
+                sides = (taken, passed) if "IF_TRUE" in name else (passed, taken)
+                return sides[::-1] if negated else sides
+            elif name not in _CONVERSIONS:
+                return None
+            index += 1
+        return None
+
+    def raises(self, index: int) -> bool:
+        """Whether every path from instruction ``index`` raises, and nothing in the function swallows it."""
+        pending, seen = [index], {index}
+        while pending:
+            following = self._following(pending.pop())
+            if following is None:
+                return False
+            pending.extend(i for i in following if i not in seen)
+            seen.update(following)
+        return True
+
+    def _following(self, index: int) -> list[int] | None:
+        """The next instructions; none where this one raises for good; None where a path goes on."""
+        if index >= len(self.instructions):
+            return None
+        instruction = self.instructions[index]
+        name = instruction.opname
+        if name in _RAISES:
+            return self._after_raise(instruction.offset)
+        if name in _ENDS or name in ("FOR_ITER", "SEND"):
+            return None
+        if name in _JUMPS:
+            # backwards is round a loop, which goes on
+            return None if instruction.argval <= instruction.offset else [self.at[instruction.argval]]
+        if "JUMP" in name:
+            return [self.at[instruction.argval], index + 1]
+        return [index + 1]
+
+    def _after_raise(self, offset: int) -> list[int] | None:
+        """What follows a raise at ``offset``: an enclosing handler, or nothing."""
+        inside = [(end - start, target) for start, end, target in self.handlers if start <= offset < end]
+        if not inside:
+            return []
+        handler = self.at[min(inside)[1]]
+        opening = self.instructions[handler : handler + 3]
+        if any(instruction.opname == "WITH_EXCEPT_START" for instruction in opening):
+            return []  # the end of a with block, which is taken to let exceptions through
+        return [handler]
+
+    def raise_line(self, index: int) -> int:
+        """The line of the first ``raise`` from instruction ``index`` on."""
+        for instruction in self.instructions[index:]:
+            if instruction.opname == "RAISE_VARARGS":
+                return line_of(self.code, instruction.offset)
+        return line_of(self.code, self.instructions[index].offset)
+
+
+def _handlers(code: CodeType, instructions: list[dis.Instruction]) -> list[tuple[int, int, int]]:
+    """Protected ranges: start and end offset, and the offset of the handler."""
+    entries = getattr(dis.Bytecode(code), "exception_entries", None)
+    if entries is not None:
+        return [(entry.start, entry.end, entry.target) for entry in entries]
+    # Python 3.10 sets handlers up by instructions
+    return [
+        (instruction.offset, instruction.argval, instruction.argval)
+        for instruction in instructions
+        if instruction.opname in ("SETUP_FINALLY", "SETUP_WITH")
+    ]
+
+
+@lru_cache(maxsize=256)
+def _flow(code: CodeType) -> _Flow:
+    return _Flow(code)
+
+
+def _message(code: CodeType, raise_line: int, offset: int) -> str:
+    """The message that the ``raise`` or ``assert`` at ``raise_line`` of ``code`` gives."""
+    for statement in ast.walk(_tree(code)):
+        if isinstance(statement, ast.Assert) and _spans(statement, raise_line):
+            return _text(statement.msg) if statement.msg is not None else f"assertion failed: {ast.unparse(statement.test)}"
+        if isinstance(statement, ast.Raise) and _spans(statement, raise_line) and statement.exc is not None:
+            raised = statement.exc
+            if isinstance(raised, ast.Call) and raised.args:
+                return _text(raised.args[0])
+            return ast.unparse(raised)
+    line = line_of(code, offset)
+    return linecache.getline(code.co_filename, line).strip() or f"check in {code.co_name}, line {line}"
+
+
+def _spans(statement: ast.stmt, line: int) -> bool:
+    return statement.lineno <= line <= (statement.end_lineno or statement.lineno)
+
+
+@lru_cache(maxsize=256)
+def _tree(code: CodeType) -> ast.Module:
+    """The syntax tree of the function, with the file's line numbers; empty where there is no source."""
+    try:
+        lines, first = inspect.getsourcelines(code)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, SyntaxError, TypeError):
+        return ast.Module(body=[], type_ignores=[])
+    return ast.increment_lineno(tree, max(first, 1) - 1)
+
+
+def _text(message: ast.expr) -> str:
+    """A message as text: a constant as it is, what is formatted in braces."""
+    if isinstance(message, ast.Constant):
+        return str(message.value)
+    if isinstance(message, ast.JoinedStr):
+        return "".join(_text(part) for part in message.values)
+    if isinstance(message, ast.FormattedValue):
+        return f"{{{ast.unparse(message.value)}}}"
+    if isinstance(message, ast.BinOp) and isinstance(message.op, ast.Add):
+        return _text(message.left) + _text(message.right)
+    if isinstance(message, ast.Call) and isinstance(message.func, ast.Attribute) and message.func.attr == "format":
+        return _text(message.func.value)
+    return ast.unparse(message)

@@ -1,0 +1,74 @@
+"""What can go wrong, one class per stage, each message in one form: what, where, value, why, try."""
+
+from __future__ import annotations
+
+import pickle
+
+
+class FxError(Exception):
+    """Base of every error this library raises on purpose.
+
+    Built from a sentence saying *what* went wrong and, where known, the lines under it::
+
+        cannot branch on a traced value
+          where  gate.py:12, in Gate.forward:  if x.sum() > 0:
+          value  %gt = call_function[operator.gt](%sum_1, 0)
+          why    whether it is true is known only when the module runs
+          try    decide from a module attribute
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: object | None = None,
+        value: object | None = None,
+        why: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        lines = [what]
+        for label, part in (("where", where), ("value", value), ("why", why), ("try", remedy)):
+            if part is not None:
+                lines.append(f"  {label:<6} {part}")
+        super().__init__("\n".join(lines))
+
+
+class GraphError(FxError, RuntimeError):
+    """An edit or a graph breaks a rule of the IR (paper, section 4.2).
+
+    Usually a pass erased a node that is still used, or used a node before it is computed. The message names the nodes.
+    """
+
+
+class FrozenArgumentError(GraphError, TypeError):
+    """Arguments of a node were changed in place. The message shows the two lines to write instead."""
+
+
+class CodegenError(FxError, ValueError):
+    """A graph cannot be written as Python (section 4.3): a target or an argument has no safe spelling."""
+
+
+class TraceError(FxError, ValueError, RuntimeError, TypeError):
+    """A program cannot be captured (section 5.1). The message names the user's line and a way out.
+
+    It also is of the built-in types that ``torch.fx`` raises in these places, for handlers written for them.
+    """
+
+
+class UnsupportedTraceError(TraceError, NotImplementedError):
+    """A use of capture that is not supported: a value of a type no node can hold, ``wrap`` inside a function."""
+
+
+class PassError(FxError, RuntimeError):
+    """A pass was misused, refused its input or returned something that is no program."""
+
+
+class PickleError(FxError, pickle.PicklingError, pickle.UnpicklingError):
+    """A program cannot be pickled or unpickled. The message names the node whose target has no importable name."""
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Attach ``note`` to a foreign exception, whose type and arguments stay as they are (Python 3.10 has no method for it)."""
+    notes: list[str] = getattr(error, "__notes__", [])
+    if note not in notes:
+        error.__notes__ = [*notes, note]  # type: ignore[attr-defined]

@@ -1,0 +1,76 @@
+"""Which line of the user's is running: the innermost frame that belongs neither to this package nor to torch."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from types import CodeType, FrameType
+
+import torch
+
+from fx.provenance import SourceLocation
+
+_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_USER, _LIBRARY, _SELF = range(3)
+
+_kinds: dict[str, int] = {}
+_boundaries: set[CodeType] = set()
+
+
+def _kind(file: str) -> int:
+    kind = _kinds.get(file)
+    if kind is None:
+        kind = _SELF if file.startswith(_OURS) else _LIBRARY if file.startswith(_TORCH) else _USER
+        _kinds[file] = kind
+    return kind
+
+
+def boundary(function: object) -> None:
+    """Mark the function below which frames do not belong to the traced program."""
+    _boundaries.add(function.__code__)  # type: ignore[attr-defined]
+
+
+def user_location(
+    frame: FrameType | None, known: dict[tuple[int, int], SourceLocation]
+) -> SourceLocation | None:
+    """The user's line that is running in ``frame`` or outside it; torch's where there is none of the user's.
+
+    Args:
+        frame: where to start.
+        known: locations met before, by code and instruction, so that nodes of one line share one.
+    """
+    fallback: FrameType | None = None
+    while frame is not None:
+        code = frame.f_code
+        kind = _kinds.get(code.co_filename)
+        if kind is None:
+            kind = _kind(code.co_filename)
+        if kind == _USER:
+            break
+        if kind == _SELF:
+            if code.co_name == "trace" and code in _boundaries:
+                frame = None
+                break
+        elif fallback is None:
+            fallback = frame
+        frame = frame.f_back
+    frame = frame or fallback
+    if frame is None:
+        return None
+    key = (id(frame.f_code), frame.f_lasti)
+    location = known.get(key)
+    if location is None:
+        location = known[key] = SourceLocation(frame.f_code, frame.f_lasti)
+    return location
+
+
+def user_stack(frame: FrameType | None) -> str:
+    """The stack of the traced program as traceback text, outermost first."""
+    entries: list[FrameType] = []
+    while frame is not None and frame.f_code not in _boundaries:
+        if _kind(frame.f_code.co_filename) != _SELF:
+            entries.append(frame)
+        frame = frame.f_back
+    summary = traceback.StackSummary.extract(((entry, entry.f_lineno) for entry in reversed(entries)))
+    return "".join(summary.format())

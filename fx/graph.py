@@ -1,0 +1,507 @@
+"""``Graph``, a captured program: one ordered list of nodes, and the methods that make and edit them (paper, section 4.2)."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import torch
+
+from fx import pickling
+from fx.codegen import CodeGen, PythonCode, TransformCodeFunc, generate
+from fx.errors import GraphError
+from fx.names import Namespace, snake_case
+from fx.node import Argument, Node, Target, map_arg
+from fx.printing import describe, format_graph, format_table
+from fx.pytree_codegen import PyTreeCodeGen
+from fx.targets import candidate_name
+from fx.verify import check_graph
+
+if TYPE_CHECKING:
+    from fx.graph_module import GraphModule
+
+__all__ = ["CodeGen", "Graph", "Namespace", "PyTreeCodeGen", "PythonCode"]
+
+
+class NodeList:
+    """A graph's nodes in order. Erasing and inserting while iterating is safe: what is ahead is seen as it then is."""
+
+    __slots__ = ("_direction", "_graph")
+
+    def __init__(self, graph: Graph, direction: Literal["_next", "_prev"] = "_next") -> None:
+        self._graph = graph
+        self._direction = direction
+
+    def __len__(self) -> int:
+        return self._graph._len
+
+    def __iter__(self) -> Iterator[Node]:
+        root = self._graph._root
+        if self._direction == "_next":
+            node = root._next
+            while node is not root:
+                if not node._erased:
+                    yield node
+                node = node._next
+        else:
+            node = root._prev
+            while node is not root:
+                if not node._erased:
+                    yield node
+                node = node._prev
+
+    def __reversed__(self) -> NodeList:
+        return NodeList(self._graph, "_prev" if self._direction == "_next" else "_next")
+
+
+class InsertPoint:
+    """Where a graph puts new nodes. In a ``with`` block, the point before it comes back at the end."""
+
+    __slots__ = ("_graph", "_previous")
+
+    def __init__(self, graph: Graph, insert: Callable[[Node], None]) -> None:
+        self._graph = graph
+        self._previous = graph._insert
+        graph._insert = insert
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._graph._insert = self._previous
+
+
+class _CodeTransformation:
+    """Puts back the code transformer that ``on_generate_code`` replaced, at the end of a ``with`` block."""
+
+    __slots__ = ("_graph", "_previous")
+
+    def __init__(self, graph: Graph, previous: TransformCodeFunc | None) -> None:
+        self._graph = graph
+        self._previous = previous
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._graph._codegen.body_transformer = self._previous
+
+
+class Graph:
+    """A program as a list of nodes; together with a module hierarchy it is a ``GraphModule``.
+
+    >>> import torch, fx
+    >>> graph = fx.Graph()
+    >>> x = graph.placeholder("x")
+    >>> _ = graph.output(graph.call_function(torch.relu, (x,)))
+    >>> print(graph)
+    graph():
+        %x : [num_users=1] = placeholder[target=x]
+        %relu : [num_users=1] = call_function[target=torch.relu](args = (%x,), kwargs = {})
+        return relu
+    """
+
+    revision: int
+    """Grows with every edit, so that anyone can see whether a pass changed something."""
+    constants: dict[str, Any]
+    """Tensors and other values that capture lifted out of the program, by the name that ``get_attr`` nodes use.
+
+    A ``GraphModule`` takes them from here where its root has no such attribute; the traced module stays as it was.
+    """
+
+    def __init__(
+        self,
+        owning_module: GraphModule | None = None,
+        tracer_cls: type[Any] | None = None,
+        tracer_extras: dict[str, Any] | None = None,
+    ) -> None:
+        """An empty graph.
+
+        Args:
+            owning_module: the module whose attributes ``get_attr`` and ``call_module`` refer to, if there is one.
+            tracer_cls: class of the tracer that made the graph.
+            tracer_extras: whatever that tracer wants kept.
+        """
+        self.revision = 0
+        self.owning_module = owning_module
+        self.constants = {}
+        self._tracer_cls = tracer_cls
+        self._tracer_extras = tracer_extras
+        self._codegen = CodeGen()
+        self._namespace = Namespace()
+        self._root = Node(self, "", "root", "", (), {})
+        self._insert: Callable[[Node], None] = self._root.prepend
+        self._len = 0
+        self._index: tuple[int, dict[tuple[str, Any], list[Node]]] = (-1, {})
+
+    @property
+    def nodes(self) -> NodeList:
+        """The nodes in order: iterable both ways, also while the graph is edited, and countable with ``len``."""
+        return NodeList(self)
+
+    # Making nodes.
+
+    def create_node(
+        self,
+        op: str,
+        target: Target,
+        args: tuple[Argument, ...] | None = None,
+        kwargs: dict[str, Argument] | None = None,
+        name: str | None = None,
+        type_expr: Any | None = None,
+    ) -> Node:
+        """Make a node at the insertion point (the end, unless ``inserting_before`` or ``_after`` say otherwise).
+
+        Args:
+            op: one of the six opcodes.
+            target: what is called or fetched.
+            args: positional arguments.
+            kwargs: keyword arguments.
+            name: wished-for name; made legal and unique. By default it follows ``target``.
+            type_expr: type annotation of the value in generated code.
+
+        Raises:
+            GraphError: unknown opcode, a target of the wrong kind, args that are no tuple, kwargs that are no dict, or
+                an argument that belongs to another graph.
+        """
+        if args is not None and type(args) is not tuple and not isinstance(args, tuple):
+            raise GraphError(f"args must be a tuple, got {type(args).__name__}: {args!r}")
+        if kwargs is not None and not isinstance(kwargs, dict):
+            raise GraphError(f"kwargs must be a dict, got {type(kwargs).__name__}: {kwargs!r}")
+        unique = self._namespace.create_name(name if name is not None else self._target_to_str(target))
+        node = Node(self, unique, op, target, args or (), kwargs or {}, type_expr)
+        self._insert(node)
+        self._len += 1
+        return node
+
+    def _target_to_str(self, target: Target) -> str:
+        """The name that a value made by ``target`` gets before it is made unique."""
+        return snake_case(candidate_name(target))
+
+    def placeholder(self, name: str, type_expr: Any | None = None, default_value: Any = ...) -> Node:
+        """An input of the program called ``name``, which may carry stars (``*args``) and a default value."""
+        args = () if default_value is ... else (default_value,)
+        return self.create_node("placeholder", name, args, type_expr=type_expr)
+
+    def get_attr(self, qualified_name: str, type_expr: Any | None = None) -> Node:
+        """The attribute at the dotted path ``qualified_name``: a parameter, buffer or constant.
+
+        Warns where the owning module has no such attribute.
+        """
+        if self.owning_module is not None and not _has_path(self.owning_module, qualified_name):
+            warnings.warn(
+                f"a get_attr node for {qualified_name!r} refers to nothing: the owning GraphModule has no such attribute; "
+                "call GraphModule.add_submodule, or set the attribute, first",
+                stacklevel=2,
+            )
+        return self.create_node("get_attr", qualified_name, type_expr=type_expr)
+
+    def call_function(
+        self,
+        the_function: Callable[..., Any],
+        args: tuple[Argument, ...] | None = None,
+        kwargs: dict[str, Argument] | None = None,
+        type_expr: Any | None = None,
+        name: str | None = None,
+    ) -> Node:
+        """A call of ``the_function``."""
+        return self.create_node("call_function", the_function, args, kwargs, name, type_expr)
+
+    def call_method(
+        self,
+        method_name: str,
+        args: tuple[Argument, ...] | None = None,
+        kwargs: dict[str, Argument] | None = None,
+        type_expr: Any | None = None,
+    ) -> Node:
+        """A call of the method ``method_name`` of ``args[0]``."""
+        return self.create_node("call_method", method_name, args, kwargs, type_expr=type_expr)
+
+    def call_module(
+        self,
+        module_name: str,
+        args: tuple[Argument, ...] | None = None,
+        kwargs: dict[str, Argument] | None = None,
+        type_expr: Any | None = None,
+    ) -> Node:
+        """A call of the submodule at the dotted path ``module_name``.
+
+        Warns where the owning module has no such submodule.
+        """
+        if self.owning_module is not None and not _has_path(self.owning_module, module_name):
+            warnings.warn(
+                f"a call_module node for {module_name!r} refers to nothing: the owning GraphModule has no such submodule; "
+                "call GraphModule.add_submodule first",
+                stacklevel=2,
+            )
+        return self.create_node("call_module", module_name, args, kwargs, type_expr=type_expr)
+
+    def output(self, result: Argument, type_expr: Any | None = None) -> Node:
+        """The end of the program, which returns ``result``."""
+        return self.create_node("output", "output", (result,), type_expr=type_expr)
+
+    # Where new nodes go.
+
+    def inserting_before(self, n: Node | None = None) -> InsertPoint:
+        """Put new nodes before ``n``, or at the start. Use as a context manager, or call to set the point for good."""
+        return self.inserting_after(self._root) if n is None else InsertPoint(self, self._own(n).prepend)
+
+    def inserting_after(self, n: Node | None = None) -> InsertPoint:
+        """Put each new node right after ``n``, or at the end. Use as a context manager, or call to set the point for good."""
+        return self.inserting_before(self._root) if n is None else InsertPoint(self, self._own(n).append)
+
+    def _own(self, node: Node) -> Node:
+        if node.graph is not self:
+            raise GraphError("Node to insert at is not in graph", where=node.source, value=describe(node))
+        return node
+
+    # Editing.
+
+    def erase_node(self, to_erase: Node) -> None:
+        """Remove a node that nothing uses; erasing one a second time only warns.
+
+        Raises:
+            GraphError: it is used (the message names the users), or it belongs to another graph.
+        """
+        if to_erase.users:
+            raise GraphError(
+                f"Tried to erase Node {to_erase} but it still had {len(to_erase.users)} users in the graph: "
+                f"{', '.join(map(repr, to_erase.users))}",
+                where=to_erase.source,
+                value=describe(to_erase),
+                remedy="give the users another input first: node.replace_all_uses_with(other)",
+            )
+        if to_erase.graph is not self:
+            raise GraphError(
+                f"Attempting to remove {to_erase} from wrong graph!", where=to_erase.source, value=describe(to_erase)
+            )
+        if to_erase._erased:
+            warnings.warn(f"erase_node({to_erase}) on an already erased node", stacklevel=2)
+            return
+        to_erase._remove_from_list()
+        to_erase._erased = True
+        self._len -= 1
+        to_erase.args = map_arg(to_erase.args, lambda used: None)
+        to_erase.kwargs = map_arg(to_erase.kwargs, lambda used: None)
+
+    def node_copy(self, node: Node, arg_transform: Callable[[Node], Argument] = lambda used: used) -> Node:
+        """Copy ``node``, of this or another graph, to the insertion point.
+
+        Args:
+            node: the node to copy.
+            arg_transform: maps each node in its arguments to what the copy uses instead.
+        """
+        args = map_arg(node.args, arg_transform)
+        kwargs = map_arg(node.kwargs, arg_transform)
+        copied = self.create_node(node.op, node.target, args, kwargs, node.name, node.type)
+        _copy_notes(node, copied)
+        return copied
+
+    @overload
+    def graph_copy(self, g: Graph, val_map: dict[Node, Node], return_output_node: Literal[False] = False) -> Argument | None: ...
+    @overload
+    def graph_copy(
+        self, g: Graph, val_map: dict[Node, Node], return_output_node: Literal[True]
+    ) -> tuple[Argument, Node] | None: ...
+    def graph_copy(
+        self, g: Graph, val_map: dict[Node, Node], return_output_node: bool = False
+    ) -> Argument | tuple[Argument, Node] | None:
+        """Copy all of ``g`` but its output to the insertion point.
+
+        Args:
+            g: the graph to copy from.
+            val_map: filled with the copy of each node; nodes already in it are not copied but taken from it.
+            return_output_node: also return ``g``'s output node.
+
+        Returns:
+            What ``g`` returns, in terms of the copies; None where ``g`` has no output.
+        """
+        for node in g.nodes:
+            if node in val_map:
+                continue
+            if node._op == "output":
+                value = map_arg(node.args[0], val_map.__getitem__)
+                return (value, node) if return_output_node else value
+            val_map[node] = self.node_copy(node, val_map.__getitem__)
+        self.constants = {**g.constants, **self.constants}
+        return None
+
+    def eliminate_dead_code(self, is_impure_node: Callable[[Node], bool] | None = None) -> bool:
+        """Remove nodes whose value nothing uses and that have no effect, last to first.
+
+        Args:
+            is_impure_node: which nodes to keep even so; by default ``Node.is_impure``.
+
+        Returns:
+            Whether anything was removed.
+        """
+        self.lint()
+        impure = is_impure_node or Node.is_impure
+        before = self._len
+        for node in reversed(self.nodes):
+            if not node.users and node._op not in ("placeholder", "output") and not impure(node):
+                self.erase_node(node)
+        changed = self._len < before
+        if self.owning_module is not None:
+            for node in self.find_nodes(op="get_attr"):
+                inner = getattr(self.owning_module, node.target, None) if "." not in node.target else None
+                if isinstance(getattr(inner, "graph", None), Graph):
+                    changed |= inner.graph.eliminate_dead_code(is_impure_node)
+        return changed
+
+    # Asking.
+
+    def find_nodes(self, *, op: str, target: Target | None = None, sort: bool = True) -> list[Node]:
+        """All nodes with this opcode (and target, for the three calls and ``get_attr``), in order.
+
+        The index behind this is made once per revision of the graph.
+        """
+        revision, index = self._index
+        if revision != self.revision:
+            index = {}
+            for node in self.nodes:
+                index.setdefault((node._op, None), []).append(node)
+                try:
+                    index.setdefault((node._op, node._target), []).append(node)
+                except TypeError:  # an unhashable target is found by its opcode only
+                    continue
+            self._index = (self.revision, index)
+        return list(index.get((op, target), ()))
+
+    def output_node(self) -> Node:
+        """The output node.
+
+        Raises:
+            GraphError: the graph has none yet.
+        """
+        last = self._root._prev
+        if last._op != "output":
+            found = self.find_nodes(op="output")
+            if not found:
+                raise GraphError("the graph has no output node", remedy="end it with graph.output(value)")
+            return found[-1]
+        return last
+
+    def lint(self) -> None:
+        """Check that the graph is well formed, and that its targets exist where a module owns it.
+
+        Raises:
+            GraphError: a rule is broken; the message names the node.
+        """
+        check_graph(self)
+
+    def __str__(self) -> str:
+        return format_graph(self)
+
+    def print_tabular(self) -> None:
+        """Print the graph as a table of opcode, name, target, args and kwargs."""
+        print(format_table(self))
+
+    # Generating code.
+
+    def python_code(
+        self,
+        root_module: str,
+        *,
+        verbose: bool = False,
+        include_stride: bool = False,
+        include_device: bool = False,
+        colored: bool = False,
+        expanded_def: bool = False,
+        record_func: bool = False,
+        additional_meta: list[str] | None = None,
+    ) -> PythonCode:
+        """The graph as Python source (paper, section 4.3).
+
+        Args:
+            root_module: name through which the code reaches attributes, usually ``"self"``.
+            verbose: a comment with the user's line above the nodes it made, and shapes where known.
+            include_stride: with ``verbose``, strides beside shapes.
+            include_device: with ``verbose``, devices beside shapes.
+            colored: with ``verbose``, terminal colours.
+            expanded_def: one parameter a line.
+            record_func: wrap the body in profiler ranges.
+            additional_meta: with ``verbose``, keys of ``meta`` to show.
+
+        Raises:
+            CodegenError: a name, target or annotation cannot be written safely.
+        """
+        return generate(
+            self,
+            root_module,
+            verbose=verbose,
+            include_stride=include_stride,
+            include_device=include_device,
+            colored=colored,
+            expanded_def=expanded_def,
+            record_func=record_func,
+            additional_meta=additional_meta or [],
+        )
+
+    def set_codegen(self, codegen: CodeGen) -> None:
+        """Use ``codegen`` for the signature, the return statement and the wrapping of inputs and outputs."""
+        self._codegen = codegen
+        self.revision += 1
+
+    def on_generate_code(
+        self, make_transformer: Callable[[TransformCodeFunc | None], TransformCodeFunc]
+    ) -> _CodeTransformation:
+        """Register a function on the lines of the generated body, for good or for a ``with`` block.
+
+        Args:
+            make_transformer: takes the current function (or None) and returns the new one, a list of lines to a list of lines.
+        """
+        previous = self._codegen.body_transformer
+        self._codegen.body_transformer = make_transformer(previous)
+        return _CodeTransformation(self, previous)
+
+    def process_inputs(self, *args: Any) -> Any:
+        """The caller's arguments as the values of the placeholders."""
+        return self._codegen.process_inputs(*args)
+
+    def process_outputs(self, out: Any) -> Any:
+        """The output node's value as what the caller gets."""
+        return self._codegen.process_outputs(out)
+
+    # Copies and pickles.
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Graph:
+        memo = {} if memo is None else memo
+        copied = Graph(tracer_cls=self._tracer_cls, tracer_extras=self._tracer_extras)
+        memo[id(self)] = copied
+        copied._codegen = copy.deepcopy(self._codegen, memo)
+        copied.constants = copy.deepcopy(self.constants, memo)
+        copies: dict[Node, Node] = {}
+        for node in self.nodes:
+            copies[node] = copied.node_copy(node, copies.__getitem__)
+            memo[id(node)] = copies[node]
+        return copied
+
+    def __getstate__(self) -> dict[str, Any]:
+        return pickling.encode(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Graph.__init__(self)
+        pickling.decode(self, state)
+
+
+def _copy_notes(node: Node, copied: Node) -> None:
+    if node._meta:
+        copied._meta = dict(node._meta)
+    copied.source = node.source
+
+
+def _has_path(module: torch.nn.Module, path: str) -> bool:
+    owner: Any = module
+    for atom in path.split("."):
+        if not hasattr(owner, atom):
+            return False
+        owner = getattr(owner, atom)
+    return True

@@ -1,0 +1,406 @@
+"""``GraphModule``: a graph and the state it uses, as a module that runs the generated code (paper, sections 4.2 and 4.3)."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from types import FunctionType, TracebackType
+from typing import Any, ClassVar
+
+import torch
+
+from fx.codegen import PythonCode
+from fx.containers import Container, add_child_properties, quicken
+from fx.errors import GraphError, add_note
+from fx.folder import write_folder
+from fx.graph import Graph
+from fx.printing import describe
+from fx.pytree_codegen import PyTreeCodeGen
+from fx.sources import LazyForward
+from fx.wrap import wrap_generated
+
+__all__ = ["GraphModule"]
+
+_OWN_STATE = frozenset({"_graph", "_python_code"})
+"""Entries of ``__dict__`` that are made from the graph, hence neither copied nor pickled."""
+
+
+class GraphModule(torch.nn.Module):
+    """A module whose ``forward`` is generated from a ``Graph``.
+
+    It works wherever a module does: parameters and buffers keep the original's names, it trains, copies, pickles,
+    scripts, compiles, and can be traced again. After editing ``graph``, call ``recompile``.
+
+    Each instance has a class of its own, which holds its ``forward``.
+
+    >>> import torch, fx
+    >>> traced = fx.symbolic_trace(lambda x: torch.relu(x) + 1)
+    >>> print(traced.code.strip())
+    def forward(self, x):
+        relu = torch.relu(x);  x = None
+        add = relu + 1;  relu = None
+        return add
+    """
+
+    __jit_unused_properties__: ClassVar[list[str]] = ["graph", "code"]
+
+    meta: dict[str, Any]
+    """Notes on the whole program, for anyone to read and write."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> GraphModule:
+        """Make the instance's own class."""
+        base = _plain_class(cls)
+        own = type("GraphModuleImpl", (base,), {"__module__": base.__module__, "_of_one_instance": True})
+        return torch.nn.Module.__new__(own)
+
+    def __init__(
+        self, root: torch.nn.Module | dict[str, Any], graph: Graph, class_name: str = "GraphModule"
+    ) -> None:
+        """Take from ``root`` what ``graph`` refers to; tensors and modules are shared with it, not copied.
+
+        Args:
+            root: a module, or a dict from dotted paths to modules, parameters and tensors. A tensor that is no
+                parameter becomes a buffer.
+            graph: the program; from now on this module owns it.
+            class_name: name of the module's class, for printing.
+
+        Raises:
+            GraphError: ``graph`` refers to something that ``root`` does not have.
+        """
+        super().__init__()
+        type(self).__name__ = class_name
+        targets = dict.fromkeys(n._target for n in graph.nodes if n._op in ("call_module", "get_attr"))  # pyright: ignore[reportPrivateUsage]
+        if isinstance(root, torch.nn.Module):
+            self.training = root.training
+            _Copier(root, self, graph.constants).copy(targets)
+        elif isinstance(root, dict):
+            self._take_from_dict(root, graph, list(targets))
+        else:
+            raise GraphError(f"the root of a GraphModule is a module or a dict, not {type(root).__name__}")
+        self._tracer_cls = graph._tracer_cls  # pyright: ignore[reportPrivateUsage]
+        self._tracer_extras = graph._tracer_extras  # pyright: ignore[reportPrivateUsage]
+        self.meta = dict(getattr(root, "meta", {})) if isinstance(root, GraphModule) else {}
+        self.graph = graph
+
+    def _take_from_dict(self, root: dict[str, Any], graph: Graph, targets: list[str]) -> None:
+        known = {**graph.constants, **root}
+        for target in targets:
+            if target not in known:
+                raise GraphError(
+                    f"the graph references target {target}, but that target was not provided in ``root``!",
+                    remedy=f"add root[{target!r}]; it has {', '.join(map(repr, root)) or 'nothing'}",
+                )
+        for target in sorted(targets, key=lambda path: path.count(".")):
+            *path, name = target.split(".")
+            _attach(_containers(self, path), name, known[target])
+
+    # The graph and its code.
+
+    @property
+    def graph(self) -> Graph:
+        """The program. Setting it recompiles."""
+        return self._graph
+
+    @graph.setter
+    def graph(self, graph: Graph) -> None:
+        if not isinstance(graph, Graph):
+            raise GraphError(f"graph must be a Graph, not {type(graph).__name__}")
+        self.__dict__["_graph"] = graph
+        graph.owning_module = self
+        self.recompile()
+
+    @property
+    def code(self) -> str:
+        """The generated source, as of the last ``recompile``."""
+        return self._python_code.src
+
+    def recompile(self) -> PythonCode:
+        """Generate ``code`` and ``forward`` from the graph as it is now; call after editing it.
+
+        ``forward`` itself is compiled when it is first used. Graph modules among the children are recompiled too.
+
+        Raises:
+            CodegenError: the graph cannot be written as Python.
+        """
+        for child in self.children():
+            if isinstance(child, GraphModule):
+                child.recompile()
+        code = self._graph.python_code("self")
+        own = type(self)
+
+        def compiled(function: FunctionType, wrapped: list[str]) -> None:
+            own.forward = function
+            wrap_generated(function, wrapped)
+            add_child_properties(own, self._modules)
+            quicken(self)
+
+        own.forward = LazyForward(code, compiled)  # type: ignore[assignment]
+        self.__dict__["_python_code"] = code
+        codegen = self._graph._codegen  # pyright: ignore[reportPrivateUsage]
+        if isinstance(codegen, PyTreeCodeGen):
+            self._in_spec, self._out_spec = codegen.pytree_info.in_spec, codegen.pytree_info.out_spec
+        return code
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program; an error that passes through the generated code gets a note with the node and its line."""
+        try:
+            # looked up anew, so that tracing, which replaces it, sees this call
+            return torch.nn.Module.__call__(self, *args, **kwargs)
+        except Exception as error:
+            self._explain(error, error.__traceback__)
+            raise
+
+    def _explain(self, error: Exception, traceback: TracebackType | None) -> None:
+        forward = type(self).__dict__.get("forward")
+        while traceback is not None:
+            if traceback.tb_frame.f_code is getattr(forward, "__code__", None):
+                self._add_line_note(error, traceback.tb_lineno)
+            traceback = traceback.tb_next
+
+    def _add_line_note(self, error: Exception, line: int) -> None:
+        code = self._python_code
+        lines = code.src.splitlines()
+        note = f"in generated code of {self._get_name()}, line {line}:  {lines[line - 1].strip()}"
+        number = code.node_number(line)
+        node = next(itertools.islice(self._graph.nodes, number, None), None) if number is not None else None
+        if node is not None:
+            note += f"\n  node   {describe(node)}"
+            note += f"\n  where  {node.source}" if node.source is not None else ""
+        add_note(error, note)
+
+    # Its submodules.
+
+    def add_submodule(self, target: str, m: torch.nn.Module) -> bool:
+        """Put ``m`` at the dotted path ``target``, making empty modules on the way.
+
+        Returns:
+            False, and nothing is done, where something on the way is no module.
+        """
+        *path, name = target.split(".")
+        owner: torch.nn.Module = self
+        for atom in path:
+            child = getattr(owner, atom, None)
+            if child is None:
+                child = Container()
+                owner.add_module(atom, child)
+            if not isinstance(child, torch.nn.Module):
+                return False
+            owner = child
+        owner.add_module(name, m)
+        return True
+
+    def delete_submodule(self, target: str) -> bool:
+        """Remove the submodule at the dotted path ``target``.
+
+        Returns:
+            False, and nothing is done, where there is none.
+        """
+        *path, name = target.split(".")
+        owner: Any = self
+        for atom in path:
+            owner = getattr(owner, atom, None)
+            if not isinstance(owner, torch.nn.Module):
+                return False
+        if not isinstance(getattr(owner, name, None), torch.nn.Module):
+            return False
+        delattr(owner, name)
+        return True
+
+    def delete_all_unused_submodules(self) -> None:
+        """Remove the submodules that the graph does not refer to, and that are neither inside nor around one that it does."""
+        used: set[str] = set()
+        called: list[str] = []
+        for node in self.graph.nodes:
+            if node.op in ("call_module", "get_attr"):
+                path = node.target.split(".")
+                used.update(".".join(path[:length]) for length in range(1, len(path) + 1))
+                if node.op == "call_module":
+                    called.append(f"{node.target}.")
+        inside = tuple(called)
+        for name, _ in list(self.named_modules(remove_duplicate=False)):
+            if name and name not in used and not name.startswith(inside):
+                self.delete_submodule(name)
+
+    # Text and files.
+
+    def print_readable(
+        self,
+        print_output: bool = True,
+        include_stride: bool = False,
+        include_device: bool = False,
+        colored: bool = False,
+        *,
+        expanded_def: bool = False,
+    ) -> str:
+        """The generated code as a class, with the user's lines and known shapes as comments, graph modules inside it too.
+
+        Args:
+            print_output: also print it.
+            include_stride: strides beside shapes.
+            include_device: devices beside shapes.
+            colored: terminal colours.
+            expanded_def: one parameter a line.
+        """
+        text = self._readable(include_stride, include_device, colored, expanded_def)
+        if print_output:
+            print(text)
+        return text
+
+    def _readable(self, include_stride: bool, include_device: bool, colored: bool, expanded_def: bool) -> str:
+        code = self._graph.python_code(
+            "self",
+            verbose=True,
+            include_stride=include_stride,
+            include_device=include_device,
+            colored=colored,
+            expanded_def=expanded_def,
+        )
+        parts = [code.src.strip()]
+        for child in self.children():
+            if isinstance(child, GraphModule):
+                parts.append(child._readable(include_stride, include_device, colored, expanded_def))
+        body = "\n\n".join(parts).splitlines()
+        indented = "\n".join(f"    {line}" if line.strip() else "" for line in body)
+        return f"class {self._get_name()}(torch.nn.Module):\n{indented}\n"
+
+    def __str__(self) -> str:
+        hint = "# To see more debug info, please use `graph_module.print_readable()`"
+        return f"{super().__str__()}\n{self.code}\n{hint}"
+
+    def to_folder(self, folder: Any, module_name: str = "FxModule") -> None:
+        """Write the program as a Python package that can be imported without tracing.
+
+        Args:
+            folder: where to write; made if it does not exist.
+            module_name: name of the class in it.
+        """
+        write_folder(self, folder, module_name)
+
+    # Copies.
+
+    def _blank(self) -> GraphModule:
+        """A new module of this kind without graph or state."""
+        blank = type(self).__new__(type(self))
+        torch.nn.Module.__init__(blank)
+        type(blank).__name__ = type(self).__name__
+        return blank
+
+    def _state(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key not in _OWN_STATE}
+
+    def __copy__(self) -> GraphModule:
+        """A module that shares state and graph with this one; the graph is then owned by the copy."""
+        copied = self._blank()
+        state = self._state()
+        for held in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "meta"):
+            state[held] = copy.copy(state[held])
+        copied.__dict__.update(state)
+        copied.graph = self._graph
+        return copied
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> GraphModule:
+        """A module that shares nothing with this one; names, meta, hooks and code generator are kept."""
+        copied = self._blank()
+        memo[id(self)] = copied
+        copied.__dict__.update(copy.deepcopy(self._state(), memo))
+        copied.graph = copy.deepcopy(self._graph, memo)
+        return copied
+
+    def __reduce__(self) -> Any:
+        return _unpickle, (_plain_class(type(self)), type(self).__name__, self._state(), self._graph)
+
+    def _replicate_for_data_parallel(self) -> GraphModule:
+        replica = self.__copy__()
+        replica._is_replica = True
+        return replica
+
+
+def _plain_class(cls: type) -> type:
+    """The class that a person wrote, without the per-instance ones in front."""
+    return next(base for base in cls.__mro__ if "_of_one_instance" not in base.__dict__)
+
+
+def _unpickle(cls: type, class_name: str, state: dict[str, Any], graph: Graph) -> GraphModule:
+    module = cls.__new__(cls)
+    torch.nn.Module.__init__(module)
+    type(module).__name__ = class_name
+    module.__dict__.update(state)
+    module.graph = graph
+    return module
+
+
+def _containers(module: torch.nn.Module, path: list[str]) -> torch.nn.Module:
+    """The module at ``path``, making containers on the way."""
+    for atom in path:
+        child = module._modules.get(atom)
+        if child is None:
+            child = module._modules[atom] = Container()
+        module = child
+    return module
+
+
+def _attach(owner: torch.nn.Module, name: str, value: Any, persistent: bool = True) -> None:
+    if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
+        owner.register_buffer(name, value, persistent=persistent)
+    else:
+        setattr(owner, name, value)
+
+
+class _Copier:
+    """Copies attributes from one module hierarchy to another by dotted path."""
+
+    def __init__(self, root: torch.nn.Module, module: GraphModule, constants: dict[str, Any]) -> None:
+        self.constants = constants
+        self.module = module
+        self.pairs: dict[str, tuple[Any, torch.nn.Module]] = {"": (root, module)}
+
+    def copy(self, targets: dict[Any, None]) -> None:
+        """Copy each target; what a copied module already holds is there with it."""
+        for target in targets:
+            prefix, _, name = target.rpartition(".")
+            source, owner = self._pair(prefix)
+            if source is owner:
+                continue
+            if (child := source._modules.get(name)) is not None:
+                existing = owner._modules.get(name)
+                if existing is None or type(existing) is Container:
+                    owner._modules[name] = child
+                    self.pairs[target] = (child, child)
+                continue
+            if not hasattr(source, name) and target in self.constants:
+                _attach(owner, name, self.constants[target])
+                continue
+            self._copy_attribute(target, source, owner, name)
+
+    def _copy_attribute(self, target: str, source: Any, owner: torch.nn.Module, name: str) -> None:
+        if not hasattr(source, name):
+            raise GraphError(
+                f"the graph refers to {target!r}, which the root module does not have",
+                why=f"{type(source).__name__} has no attribute {name!r}",
+                remedy="add it to the root before making the GraphModule, or give the root as a dict",
+            )
+        transient = name in getattr(source, "_non_persistent_buffers_set", ())
+        _attach(owner, name, getattr(source, name), persistent=not transient)
+
+    def _pair(self, prefix: str) -> tuple[Any, torch.nn.Module]:
+        """The module at ``prefix`` in the source, and its counterpart."""
+        known = self.pairs.get(prefix)
+        if known is None:
+            parent, _, name = prefix.rpartition(".")
+            source, owner = self._pair(parent)
+            if source is owner:  # inside a module that was copied whole
+                known = (getattr(source, name), getattr(source, name))
+            else:
+                child = getattr(source, name, None)
+                if not isinstance(child, torch.nn.Module):
+                    raise GraphError(
+                        f"the graph refers to {prefix!r}, which the root module does not have",
+                        why=f"{type(source).__name__} has no submodule {name!r}",
+                    )
+                counterpart = owner._modules.get(name)
+                if counterpart is None:
+                    counterpart = owner._modules[name] = Container()
+                    counterpart.training = child.training
+                known = (child, counterpart)
+            self.pairs[prefix] = known
+        return known

@@ -1,0 +1,343 @@
+"""``Interpreter`` runs a program node by node; ``Transformer`` rebuilds one on the way (paper, sections 4.3 and 6.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+
+from fx.errors import GraphError, add_note
+from fx.graph import Graph
+from fx.graph_module import GraphModule
+from fx.immutable_collections import immutable_dict, immutable_list
+from fx.node import Argument, Node, Target, map_aggregate
+from fx.printing import describe
+from fx.proxy import Proxy
+from fx.traceback import has_preserved_node_meta, preserve_node_meta, set_current_meta
+from fx.tracer import Tracer
+
+__all__ = ["Interpreter", "Transformer"]
+
+Listener = Callable[[Node, Any], None]
+"""Called with each node and its value, right after it ran."""
+
+_PLAIN = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device, torch.Size})
+
+
+class Interpreter:
+    """Runs a graph node by node, with one method an opcode: an analysis overrides what it cares about.
+
+    >>> import torch, fx
+    >>> class Names(fx.Interpreter):
+    ...     def call_function(self, target, args, kwargs):
+    ...         print(target.__name__)
+    ...         return super().call_function(target, args, kwargs)
+    >>> Names(fx.symbolic_trace(lambda x: torch.relu(x) * 2)).run(torch.ones(1))
+    relu
+    mul
+    tensor([2.])
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        garbage_collect_values: bool = True,
+        graph: Graph | None = None,
+        listeners: Iterable[Listener] = (),
+    ) -> None:
+        """An interpreter of one program.
+
+        Args:
+            module: where attributes and submodules are; by default also what to run.
+            garbage_collect_values: forget each value after its last use.
+            graph: what to run, if not ``module.graph``.
+            listeners: called with each node and its value.
+
+        Raises:
+            GraphError: ``module`` has no graph and none is given.
+        """
+        self.module = module
+        found = graph if graph is not None else getattr(module, "graph", None)
+        if not isinstance(found, Graph):
+            raise GraphError(
+                f"an Interpreter needs a graph, which a {type(module).__name__} does not have",
+                remedy="capture it first: fx.Interpreter(fx.symbolic_trace(module))",
+            )
+        self.graph = found
+        self.name = "Interpreter"
+        self.extra_traceback = True
+        self.garbage_collect_values = garbage_collect_values
+        self.listeners = list(listeners)
+        self.env: dict[Node, Any] = {}
+        self.args_iter: Iterator[Any] = iter(())
+        self._submodules: dict[str, torch.nn.Module] | None = None
+        self.user_to_last_uses: dict[Node, list[Node]] = _last_uses(found) if garbage_collect_values else {}
+
+    @property
+    def submodules(self) -> dict[str, torch.nn.Module]:
+        """The submodules of ``module`` by path."""
+        if self._submodules is None:
+            self._submodules = dict(self.module.named_modules(remove_duplicate=False))
+        return self._submodules
+
+    def run(self, *args: Any, initial_env: dict[Node, Any] | None = None, enable_io_processing: bool = True) -> Any:
+        """Run the program.
+
+        Args:
+            args: the inputs, by position; superfluous ones are ignored.
+            initial_env: values of nodes that are known already and hence not run.
+            enable_io_processing: flatten the inputs and rebuild the output where the program was captured so.
+
+        Returns:
+            What the program returns.
+
+        Raises:
+            GraphError: an input without a default is missing, or a node uses a value that was not computed.
+            Exception: whatever an operation raises, with a note that names the node and the user's line.
+        """
+        env = self.env = initial_env if initial_env is not None else {}
+        self.args_iter = iter(self.graph.process_inputs(*args) if enable_io_processing else args)
+        run_node = self.run_node
+        last_uses = self.user_to_last_uses
+        listeners = self.listeners
+        for node in self.graph.nodes:
+            if node in env:
+                continue
+            try:
+                value = env[node] = run_node(node)
+            except Exception as error:
+                if self.extra_traceback:
+                    _explain(error, node)
+                raise
+            for listener in listeners:
+                listener(node, value)
+            if node in last_uses:
+                for dead in last_uses[node]:
+                    del env[dead]
+            if node._op == "output":  # pyright: ignore[reportPrivateUsage]
+                return self.graph.process_outputs(value) if enable_io_processing else value
+        return None
+
+    def boxed_run(self, args_list: list[Any]) -> Any:
+        """Run on inputs given in a list, which is emptied so that they can be freed when they are no longer used."""
+        inputs = [node for node in self.graph.nodes if node.op == "placeholder"]
+        env: dict[Node, Any] = dict(zip(inputs, args_list, strict=False))
+        args_list.clear()
+        return self.run(initial_env=env)
+
+    def run_node(self, n: Node) -> Any:
+        """Run one node on the values in ``env`` and return its value."""
+        if has_preserved_node_meta():
+            with set_current_meta(n):
+                return self._dispatch(n)
+        return self._dispatch(n)
+
+    def _dispatch(self, n: Node) -> Any:
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        return getattr(self, n._op)(n._target, args, kwargs)  # pyright: ignore[reportPrivateUsage]
+
+    # One method an opcode.
+
+    def placeholder(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+        """The next input, or its default; all that are left for a starred parameter."""
+        assert isinstance(target, str)
+        if target.startswith("**"):
+            return {}
+        if target.startswith("*"):
+            return list(self.args_iter)
+        for value in self.args_iter:
+            return value
+        if args:
+            return args[0]
+        raise GraphError(
+            f"Expected positional argument for parameter {target}, but one was not passed in!",
+            remedy="pass a value for every parameter without a default",
+        )
+
+    def get_attr(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+        """The attribute at the path ``target``."""
+        assert isinstance(target, str)
+        return self.fetch_attr(target)
+
+    def call_function(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function ``target``."""
+        return target(*args, **kwargs)  # type: ignore[operator]
+
+    def call_method(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the method ``target`` of ``args[0]``."""
+        return getattr(args[0], target)(*args[1:], **kwargs)  # type: ignore[arg-type]
+
+    def call_module(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the submodule at the path ``target``."""
+        assert isinstance(target, str)
+        return self.fetch_attr(target)(*args, **kwargs)
+
+    def output(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+        """What the program returns."""
+        return args[0]
+
+    # Values.
+
+    def fetch_attr(self, target: str) -> Any:
+        """The attribute at the dotted path ``target`` of the module.
+
+        Raises:
+            GraphError: there is none.
+        """
+        value: Any = self.module
+        for atom in target.split("."):
+            try:
+                value = getattr(value, atom)
+            except AttributeError:
+                raise GraphError(
+                    f"Node referenced nonexistent target {target}",
+                    why=f"{type(value).__name__} has no attribute {atom!r}",
+                ) from None
+        return value
+
+    def fetch_args_kwargs_from_env(self, n: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of ``n`` with the values of ``env`` in the place of nodes."""
+        args = n._args  # pyright: ignore[reportPrivateUsage]
+        kwargs = n._kwargs  # pyright: ignore[reportPrivateUsage]
+        values = self.map_nodes_to_values(args, n) if args else args
+        return values, self.map_nodes_to_values(kwargs, n) if kwargs else {}
+
+    def map_nodes_to_values(self, args: Argument, n: Node) -> Any:
+        """``args``, which belong to ``n``, with the values of ``env`` in the place of nodes.
+
+        Lists and dicts come as plain ones, as generated code passes them.
+
+        Raises:
+            GraphError: a node has no value yet.
+        """
+        kind = type(args)
+        if kind is Node:
+            try:
+                return self.env[args]
+            except KeyError:
+                raise _no_value(args, n) from None
+        if kind in _PLAIN:
+            return args
+        if kind is tuple:
+            return tuple([self.map_nodes_to_values(element, n) for element in args])
+        if kind is immutable_list:
+            return [self.map_nodes_to_values(element, n) for element in args]
+        if kind is immutable_dict:
+            return {key: self.map_nodes_to_values(value, n) for key, value in args.items()}
+        return map_aggregate(args, lambda leaf: self.map_nodes_to_values(leaf, n) if isinstance(leaf, Node) else leaf)
+
+
+class Transformer(Interpreter):
+    """An interpreter whose values are proxies: running it writes a new program. Override an opcode to change it.
+
+    >>> import torch, fx
+    >>> class Gelu(fx.Transformer):
+    ...     def call_function(self, target, args, kwargs):
+    ...         new = torch.nn.functional.gelu if target is torch.relu else target
+    ...         return super().call_function(new, args, kwargs)
+    >>> print(Gelu(fx.symbolic_trace(lambda x: torch.relu(x))).transform().code.strip())
+    def forward(self, x):
+        gelu = torch._C._nn.gelu(x);  x = None
+        return gelu
+    """
+
+    def __init__(self, module: GraphModule) -> None:
+        """A transformer of ``module``, which stays as it is."""
+        super().__init__(module)
+        self.new_graph = Graph(tracer_cls=self.graph._tracer_cls)  # pyright: ignore[reportPrivateUsage]
+        self.new_graph.set_codegen(self.graph._codegen)  # pyright: ignore[reportPrivateUsage]
+        self.tracer = _TransformerTracer(self, self.new_graph, module)
+
+    def transform(self) -> GraphModule:
+        """Run on proxies and return the new program. Notes, annotations and user's lines are carried over."""
+        with preserve_node_meta():
+            result = self.run(enable_io_processing=False)
+        if result is not None:
+            old = self.graph.output_node()
+            new = self.new_graph.output(map_aggregate(result, _node_of), old.type)
+            new.meta.update(old.meta)
+            new.source = old.source
+        return GraphModule(self.module, self.new_graph, type(self.module).__name__)
+
+    def run_node(self, n: Node) -> Any:
+        """Run one node, whose origin the nodes made meanwhile inherit."""
+        self.tracer.current = n
+        return super().run_node(n)
+
+    def placeholder(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+        """An input of the new program."""
+        assert isinstance(target, str)
+        return self.tracer.create_proxy("placeholder", target, args, kwargs, type_expr=self.tracer.current_type())
+
+    def get_attr(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+        """An attribute of the new program."""
+        return self.tracer.create_proxy("get_attr", target, args, kwargs, type_expr=self.tracer.current_type())
+
+    def call_module(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+        """A call of a submodule, kept whole."""
+        assert isinstance(target, str)
+        return self.tracer.call_module(self.fetch_attr(target), self.fetch_attr(target), args, kwargs)
+
+    def call_function(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+        """A call of a function, kept whole."""
+        return self.tracer.create_proxy("call_function", target, args, kwargs)
+
+    def call_method(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+        """A call of a method, kept whole."""
+        return self.tracer.create_proxy("call_method", target, args, kwargs)
+
+
+class _TransformerTracer(Tracer):
+    """Makes the nodes of a ``Transformer``."""
+
+    def __init__(self, transformer: Transformer, graph: Graph, root: torch.nn.Module) -> None:
+        super().__init__()
+        self.graph = graph
+        self.root = root
+        self.current: Node | None = None
+
+    def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
+        return True
+
+    def current_type(self) -> Any | None:
+        return self.current.type if self.current is not None else None
+
+    def create_node(self, *args: Any, **kwargs: Any) -> Node:
+        node = super().create_node(*args, **kwargs)
+        if self.current is not None:
+            node.source = self.current.source
+            if "nn_module_stack" in self.current.meta:
+                node.meta["nn_module_stack"] = self.current.meta["nn_module_stack"]
+        return node
+
+
+def _node_of(value: Any) -> Any:
+    return value.node if isinstance(value, Proxy) else value
+
+
+def _last_uses(graph: Graph) -> dict[Node, list[Node]]:
+    """For each node, those whose value nothing needs after it."""
+    seen: set[Node] = set()
+    uses: dict[Node, list[Node]] = {}
+    for node in reversed(graph.nodes):
+        for used in node.all_input_nodes:
+            if used not in seen:
+                seen.add(used)
+                uses.setdefault(node, []).append(used)
+    return uses
+
+
+def _explain(error: Exception, node: Node) -> None:
+    note = f"While executing {node.format_node()}"
+    if node.source is not None:
+        note += f"\nOriginal traceback:\n{node.stack_trace}"
+    add_note(error, note)
+
+
+def _no_value(used: Node, user: Node) -> GraphError:
+    return GraphError(
+        f"Node {user} referenced nonexistent value {used}! Run Graph.lint() to diagnose such issues",
+        where=user.source,
+        value=describe(user),
+    )

@@ -1,0 +1,57 @@
+"""Errors that Python itself raises when a traced value is used as a real one, told in this library's form."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import NoReturn
+
+from fx.errors import TraceError
+from fx.frames import user_location
+from fx.proxy import Proxy
+
+_WHAT = (
+    ("cannot be interpreted as an integer", "cannot use a traced value as an integer"),
+    ("indices must be integers", "cannot use a traced value as an index of a real list or tuple"),
+    ("int() argument must be", "cannot convert a traced value to int"),
+    ("float() argument must be", "cannot convert a traced value to float"),
+    ("must be a mapping", "cannot pass a traced value as **kwargs"),
+    ("must be real number", "cannot convert a traced value to a number"),
+    ("__index__", "cannot use a traced value as an index or a bound of a slice of a real list"),
+    ("object does not support item deletion", "cannot delete an element of a traced value"),
+    ("object has no attribute", "cannot set an attribute of a traced value"),
+    ("unhashable", "cannot hash a traced value"),
+)
+_NAMES = ("Proxy", "'Attribute'", "ParameterProxy")
+
+
+def explain_misuse(error: Exception) -> NoReturn | None:
+    """Raise a ``TraceError`` for ``error`` if a traced value in the wrong place caused it."""
+    if isinstance(error, TraceError):
+        return None
+    what = _what(error)
+    if what is None:
+        return None
+    raise TraceError(
+        what,
+        where=_where(error.__traceback__),
+        why=f"its value is known only when the module runs ({type(error).__name__}: {error})",
+        remedy="compute it from a module attribute, fix the argument with concrete_args, or put the line in a function "
+        "marked fx.wrap",
+    ) from error
+
+
+def _what(error: Exception) -> str | None:
+    if isinstance(error, KeyError):
+        keyed = error.args and isinstance(error.args[0], Proxy)
+        return "cannot use a traced value as the key of a dict" if keyed else None
+    text = str(error)
+    if not isinstance(error, (TypeError, AttributeError, ValueError, IndexError)) or not any(n in text for n in _NAMES):
+        return None
+    return next((what for fragment, what in _WHAT if fragment in text), "cannot use a traced value here")
+
+
+def _where(traceback: TracebackType | None) -> object:
+    innermost = traceback
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    return user_location(innermost.tb_frame, {}) if innermost is not None else None

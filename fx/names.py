@@ -1,0 +1,104 @@
+"""Legal, unique names for nodes and for the variables and globals of generated code (paper, section 4.3)."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+from functools import lru_cache
+from math import inf, nan
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from fx import pytree as fx_pytree
+
+NoneType = type(None)
+
+GENERATED_GLOBALS: dict[str, Any] = {
+    "inf": inf,
+    "nan": nan,
+    "NoneType": NoneType,
+    "torch": torch,
+    "device": torch.device,
+    "fx_pytree": fx_pytree,
+    "pytree": pytree,
+}
+"""Names that every generated module may rely on, hence never a node's name."""
+
+_RESERVED = frozenset(dir(builtins)) | frozenset(keyword.kwlist) | frozenset(GENERATED_GLOBALS)
+_ILLEGAL = re.compile(r"[^0-9a-zA-Z_]+")
+_NUMBERED = re.compile(r"(.*)_(\d+)", re.DOTALL)
+
+
+def is_identifier(text: str) -> bool:
+    """Whether ``text`` can stand in source as a name: an identifier that is no keyword."""
+    return text.isidentifier() and not keyword.iskeyword(text)
+
+
+@lru_cache(maxsize=65536)
+def _split(candidate: str) -> tuple[str, int | None]:
+    """The legal spelling of ``candidate``, as a base and the number behind its last underscore."""
+    legal = _ILLEGAL.sub("_", candidate) or "_unnamed"
+    if legal[0].isdigit():
+        legal = f"_{legal}"
+    if numbered := _NUMBERED.fullmatch(legal):
+        return numbered[1], int(numbered[2])
+    return legal, None
+
+
+@lru_cache(maxsize=65536)
+def snake_case(text: str) -> str:
+    """``text`` in lower case, words divided by underscores: ``MaxPool2d`` becomes ``max_pool2d``."""
+    out: list[str] = []
+    for before, char in zip(" " + text, text, strict=False):
+        if char.isupper() and before.islower():
+            out.append("_")
+        out.append(char.lower())
+    return "".join(out)
+
+
+class Namespace:
+    """Hands out names that are legal and distinct: the first keeps its candidate, later ones get ``_1``, ``_2``, …"""
+
+    __slots__ = ("_last", "_names", "_used")
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+        self._last: dict[str, int] = {}
+        self._names: dict[int, tuple[str, Any]] = {}
+
+    def create_name(self, candidate: str, obj: object | None = None) -> str:
+        """A name like ``candidate`` that nothing else has.
+
+        With ``obj``, the name belongs to that object: it may be a reserved name if ``obj`` is what that name stands
+        for, and asking again for the same object gives the same name.
+        """
+        if obj is not None and id(obj) in self._names:
+            return self._names[id(obj)][0]
+        base, number = _split(candidate)
+        name = base if number is None else f"{base}_{number}"
+        used = self._used
+        number = number or self._last.get(base, 0)
+        while name in used or (name in _RESERVED and not _stands_for(name, obj)):
+            number += 1
+            name = f"{base}_{number}"
+        used.add(name)
+        self._last[base] = number
+        if obj is not None:
+            self._names[id(obj)] = (name, obj)
+        return name
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Namespace:
+        copied = Namespace()
+        copied._used = set(self._used)
+        copied._last = dict(self._last)
+        copied._names = dict(self._names)
+        return copied
+
+
+def _stands_for(name: str, obj: object | None) -> bool:
+    if obj is None:
+        return False
+    return getattr(builtins, name, _stands_for) is obj or GENERATED_GLOBALS.get(name, _stands_for) is obj

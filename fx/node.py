@@ -1,0 +1,466 @@
+"""``Node``, one operation of a program, and the functions that walk its arguments (paper, section 4.2, appendix A)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+import torch
+
+from fx import effects, operator_schemas
+from fx.effects import has_side_effect
+from fx.errors import GraphError
+from fx.immutable_collections import immutable_dict, immutable_list
+from fx.printing import format_node
+from fx.provenance import SourceLocation
+
+if TYPE_CHECKING:
+    from fx.graph import Graph
+
+__all__ = ["Argument", "Node", "OPCODES", "Target", "base_types", "has_side_effect", "map_aggregate", "map_arg"]
+
+OPCODES = ("placeholder", "get_attr", "call_function", "call_method", "call_module", "output")
+"""The instruction set, whole (appendix A.1)."""
+
+Target: TypeAlias = Callable[..., Any] | str
+Argument: TypeAlias = Any
+"""A node, an immediate value, or a tuple, list, dict, slice or range of arguments."""
+BaseArgumentTypes: TypeAlias = (
+    str | int | float | bool | complex | torch.dtype | torch.Tensor | torch.device | torch.memory_format | torch.layout
+)
+base_types = BaseArgumentTypes.__args__  # type: ignore[attr-defined]
+
+_ATOMS = frozenset(
+    {str, int, float, bool, complex, bytes, type(None), type(Ellipsis), torch.dtype, torch.device,
+     torch.memory_format, torch.layout, torch.Size}
+)  # fmt: skip
+"""Types whose values hold no nodes and need no freezing."""
+
+_SPACING = 1 << 20
+
+
+def map_arg(a: Argument, fn: Callable[[Node], Argument]) -> Argument:
+    """``a`` with every node ``n`` in it, at any depth, replaced by ``fn(n)``; lists and dicts come back frozen."""
+    if not callable(fn):
+        raise GraphError(f"map_arg needs a function, not {fn!r}")
+    return map_aggregate(a, lambda leaf: fn(leaf) if isinstance(leaf, Node) else leaf)
+
+
+def map_aggregate(a: Argument, fn: Callable[[Argument], Argument]) -> Argument:
+    """``a`` with every leaf ``x`` replaced by ``fn(x)``; tuples, lists, dicts, slices and ranges are rebuilt around them."""
+    kind = type(a)
+    if kind is tuple:
+        mapped = tuple([map_aggregate(element, fn) for element in a])
+        return a if all(map(_same, mapped, a)) else mapped
+    if kind is slice:
+        return slice(map_aggregate(a.start, fn), map_aggregate(a.stop, fn), map_aggregate(a.step, fn))
+    if isinstance(a, tuple):
+        elements = [map_aggregate(element, fn) for element in a]
+        if all(map(_same, elements, a)):
+            return a
+        return kind(*elements) if hasattr(a, "_fields") else tuple(elements)
+    if isinstance(a, list):
+        return immutable_list([map_aggregate(element, fn) for element in a])
+    if isinstance(a, dict):
+        return immutable_dict({key: map_aggregate(value, fn) for key, value in a.items()})
+    return fn(a)
+
+
+def _same(left: object, right: object) -> bool:
+    return left is right
+
+
+def _freeze(a: Argument, inputs: dict[Node, None]) -> Argument:
+    """``a`` with its containers frozen; the nodes met on the way are added to ``inputs``."""
+    kind = type(a)
+    if kind is Node:
+        inputs[a] = None
+        return a
+    if kind in _ATOMS:
+        return a
+    if kind is tuple:
+        frozen = [_freeze(element, inputs) for element in a]
+        return a if all(map(_same, frozen, a)) else tuple(frozen)
+
+    def visit(leaf: Argument) -> Argument:
+        if isinstance(leaf, Node):
+            inputs[leaf] = None
+        return leaf
+
+    return map_aggregate(a, visit)
+
+
+class Node:
+    """One operation, identified by its opcode:
+
+    ======================  ======================================================================================
+    ``placeholder``         an input; ``target`` is the parameter's name, ``args`` holds its default value if any
+    ``get_attr``            fetches the attribute at the dotted path ``target`` of the module hierarchy
+    ``call_function``       calls the function ``target`` with ``args`` and ``kwargs``
+    ``call_method``         calls the method named ``target`` of ``args[0]``
+    ``call_module``         calls the module at the dotted path ``target`` of the module hierarchy
+    ``output``              returns ``args[0]``
+    ======================  ======================================================================================
+
+    ``args`` and ``kwargs`` follow Python's calling convention, hold nodes and immediate values in any nesting of tuples,
+    lists, dicts and slices, and are frozen: assign new ones to change them, and the use lists follow. Nodes are made by
+    a ``Graph``, compare by identity, and order (``a < b``) by position in their graph.
+
+    >>> import torch, fx
+    >>> graph = fx.Graph()
+    >>> x = graph.placeholder("x")
+    >>> graph.call_function(torch.relu, (x,)).format_node()
+    '%relu : [num_users=0] = call_function[target=torch.relu](args = (%x,), kwargs = {})'
+    """
+
+    __slots__ = (
+        "__weakref__", "_args", "_erased", "_kwargs", "_meta", "_name", "_next", "_op", "_order", "_prev", "_target",
+        "_type", "graph", "source", "users",
+    )  # fmt: skip
+
+    _opcodes: ClassVar[frozenset[str]] = frozenset((*OPCODES, "root"))
+
+    graph: Graph
+    """The graph the node belongs to."""
+    users: dict[Node, None]
+    """The nodes that use this one's value, in order of first use."""
+    source: SourceLocation | None
+    """The user's line that made this node, or None."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        name: str,
+        op: str,
+        target: Target,
+        args: tuple[Argument, ...],
+        kwargs: dict[str, Argument],
+        return_type: Any | None = None,
+    ) -> None:
+        if op not in Node._opcodes:
+            raise GraphError(f"unknown opcode {op!r}", remedy=f"use one of {', '.join(OPCODES)}")
+        if op == "call_function":
+            if not callable(target):
+                raise _target_error(op, target, "a callable")
+        elif not isinstance(target, str):
+            raise _target_error(op, target, "a string")
+        self.graph = graph
+        self._name = name
+        self._op = op
+        self._target = target
+        self._type = return_type
+        self._meta: dict[str, Any] | None = None
+        self.source = None
+        self.users = {}
+        self._erased = False
+        self._order = 0
+        self._prev = self._next = self
+        inputs: dict[Node, None] = {}
+        self._args: tuple[Argument, ...] = _freeze(args, inputs) if args else ()
+        self._kwargs: dict[str, Argument] = _freeze(kwargs, inputs) if kwargs else _NO_KWARGS
+        for node in inputs:
+            node.users[self] = None
+
+    # What it is. Assignments go through setters so that the graph notices that it changed.
+
+    def _set(slot: str) -> Callable[[Node, Any], None]:  # type: ignore[misc]  # noqa: N805
+        def setter(self: Node, value: Any) -> None:
+            self.graph.revision += 1
+            object.__setattr__(self, slot, value)
+
+        return setter
+
+    name = property(attrgetter("_name"), _set("_name"), doc="Unique, legal name of the value.")
+    op = property(attrgetter("_op"), _set("_op"), doc="One of the six opcodes.")
+    target = property(attrgetter("_target"), _set("_target"), doc="What is called or fetched; its kind depends on ``op``.")
+    type = property(attrgetter("_type"), _set("_type"), doc="Type annotation of the value in generated code, or None.")
+    next = property(attrgetter("_next"), doc="The node after this one (the graph's root after the last).")
+    prev = property(attrgetter("_prev"), doc="The node before this one (the graph's root before the first).")
+    del _set
+
+    @property
+    def args(self) -> tuple[Argument, ...]:
+        """Positional arguments, frozen."""
+        return self._args
+
+    @args.setter
+    def args(self, value: tuple[Argument, ...]) -> None:
+        if not isinstance(value, tuple):
+            raise GraphError(f"args of a node is a tuple, not {type(value).__name__}", value=self.format_node())
+        self._update(value, self._kwargs)
+
+    @property
+    def kwargs(self) -> dict[str, Argument]:
+        """Keyword arguments, frozen."""
+        return self._kwargs
+
+    @kwargs.setter
+    def kwargs(self, value: dict[str, Argument]) -> None:
+        if not isinstance(value, dict):
+            raise GraphError(f"kwargs of a node is a dict, not {type(value).__name__}", value=self.format_node())
+        self._update(self._args, value)
+
+    def _update(self, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> None:
+        """Replace both, and bring the use lists of the old and new inputs in step."""
+        inputs: dict[Node, None] = {}
+        new_args = _freeze(args, inputs)
+        new_kwargs = _freeze(kwargs, inputs)
+        for node in self._inputs():
+            node.users.pop(self, None)
+        self._args = new_args
+        self._kwargs = new_kwargs if new_kwargs else _NO_KWARGS
+        for node in inputs:
+            node.users[self] = None
+        self.graph.revision += 1
+
+    def _inputs(self) -> dict[Node, None]:
+        inputs: dict[Node, None] = {}
+        _freeze(self._args, inputs)
+        if self._kwargs:
+            _freeze(self._kwargs, inputs)
+        return inputs
+
+    @property
+    def all_input_nodes(self) -> list[Node]:
+        """The distinct nodes this one uses, in the order they stand in ``args`` and ``kwargs``."""
+        return list(self._inputs())
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """Notes of analyses and passes, for anyone to read and write; copied with the node."""
+        if self._meta is None:
+            self._meta = {}
+        return self._meta
+
+    @meta.setter
+    def meta(self, value: dict[str, Any]) -> None:
+        self._meta = value
+
+    @property
+    def stack_trace(self) -> str | None:
+        """Where the user's program made this node, as traceback text: all frames if recorded, else the user's line."""
+        recorded = self._meta.get("stack_trace") if self._meta else None
+        return recorded if recorded or self.source is None else self.source.traceback()
+
+    @stack_trace.setter
+    def stack_trace(self, value: str | None) -> None:
+        self.meta["stack_trace"] = value
+
+    # Where it stands.
+
+    def prepend(self, x: Node) -> None:
+        """Move ``x`` to just before this node.
+
+        Raises:
+            GraphError: ``x`` belongs to another graph.
+        """
+        if x is self:
+            return
+        if x.graph is not self.graph:
+            raise GraphError(
+                "cannot move a node between graphs",
+                where=x.source,
+                value=x.format_node(),
+                remedy="copy it with graph.node_copy(node)",
+            )
+        self.graph.revision += 1
+        x._prev._next, x._next._prev = x._next, x._prev
+        before = self._prev
+        before._next, x._prev, x._next, self._prev = x, before, self, x
+        _place(x)
+
+    def append(self, x: Node) -> None:
+        """Move ``x`` to just after this node.
+
+        Raises:
+            GraphError: ``x`` belongs to another graph.
+        """
+        if x is not self:
+            self._next.prepend(x)
+
+    def _remove_from_list(self) -> None:
+        self._prev._next, self._next._prev = self._next, self._prev
+
+    def __lt__(self, other: Node) -> bool:
+        return self._order < other._order
+
+    def __gt__(self, other: Node) -> bool:
+        return self._order > other._order
+
+    def __le__(self, other: Node) -> bool:
+        return self._order <= other._order
+
+    def __ge__(self, other: Node) -> bool:
+        return self._order >= other._order
+
+    # Edits of arguments.
+
+    def update_arg(self, idx: int, arg: Argument) -> None:
+        """Replace positional argument number ``idx``."""
+        args = list(self._args)
+        args[idx] = arg
+        self.args = tuple(args)
+
+    def insert_arg(self, idx: int, arg: Argument) -> None:
+        """Insert a positional argument before number ``idx``.
+
+        Raises:
+            GraphError: ``idx`` is not between 0 and the number of arguments.
+        """
+        if not 0 <= idx <= len(self._args):
+            raise GraphError(
+                f"insert_arg index must be between 0 and len(self.args) = {len(self._args)}, not {idx}",
+                value=self.format_node(),
+            )
+        self.args = (*self._args[:idx], arg, *self._args[idx:])
+
+    def update_kwarg(self, key: str, arg: Argument) -> None:
+        """Set keyword argument ``key``."""
+        self.kwargs = {**self._kwargs, key: arg}
+
+    def replace_input_with(self, old_input: Node, new_input: Node) -> None:
+        """Use ``new_input`` wherever this node's arguments hold ``old_input``."""
+
+        def substitute(node: Node) -> Node:
+            return new_input if node is old_input else node
+
+        self._update(map_arg(self._args, substitute), map_arg(self._kwargs, substitute))
+
+    def replace_all_uses_with(
+        self,
+        replace_with: Node,
+        delete_user_cb: Callable[[Node], bool] = lambda user: True,
+        *,
+        propagate_meta: bool = False,
+    ) -> list[Node]:
+        """Make the users of this node use ``replace_with`` instead, and return those that changed.
+
+        Args:
+            replace_with: the node to use.
+            delete_user_cb: called with each user; where it returns False that user is left as it is.
+            propagate_meta: also move this node's ``meta`` to ``replace_with``, which must have none yet.
+        """
+        if propagate_meta:
+            if replace_with._meta:
+                raise GraphError(
+                    "replace_all_uses_with(propagate_meta=True) would overwrite meta",
+                    value=replace_with.format_node(),
+                    why=f"the replacement already has meta: {', '.join(replace_with._meta)}",
+                    remedy="merge the two dicts yourself",
+                )
+            replace_with.meta.update(self.meta)
+        changed = [user for user in self.users if delete_user_cb(user)]
+        for user in changed:
+            user.replace_input_with(self, replace_with)
+        return changed
+
+    # Questions.
+
+    def is_impure(self, impure_random: bool = True) -> bool:
+        """Whether dropping this node could change what the program does, its value aside.
+
+        Args:
+            impure_random: count drawing random numbers, which moves the generator's state.
+        """
+        return effects.is_impure(self, impure_random)
+
+    def normalized_arguments(
+        self,
+        root: torch.nn.Module,
+        arg_types: tuple[Any, ...] | None = None,
+        kwarg_types: dict[str, Any] | None = None,
+        normalize_to_only_use_kwargs: bool = False,
+    ) -> operator_schemas.ArgsKwargsPair | None:
+        """This call's arguments by the signature of its target, defaults filled in; None where there is no signature."""
+        if self._op == "call_function" and callable(self._target):
+            return operator_schemas.normalize_function(
+                self._target, self._args, self._kwargs, arg_types, kwarg_types, normalize_to_only_use_kwargs
+            )
+        if self._op == "call_module" and isinstance(self._target, str):
+            return operator_schemas.normalize_module(
+                root, self._target, self._args, self._kwargs, normalize_to_only_use_kwargs
+            )
+        return None
+
+    def format_node(
+        self,
+        placeholder_names: list[str] | None = None,
+        maybe_return_typename: list[str] | None = None,
+        *,
+        include_tensor_metadata: bool = False,
+    ) -> str | None:
+        """The node as ``str(graph)`` prints it.
+
+        Args:
+            placeholder_names: where given, a placeholder appends its name here and the result is None.
+            maybe_return_typename: where given, an output node's type is put into element 0.
+            include_tensor_metadata: show dtype and shape from ``meta["val"]`` or ``meta["tensor_meta"]``.
+        """
+        return format_node(self, placeholder_names, maybe_return_typename, include_tensor_metadata)
+
+    def __repr__(self) -> str:
+        return self._name
+
+    def __copy__(self) -> Node:
+        raise _copy_error(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Node:
+        if (copied := memo.get(id(self))) is not None:
+            return copied
+        raise _copy_error(self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise _copy_error(self)
+
+
+_NO_KWARGS: dict[str, Argument] = immutable_dict()
+
+
+def _copy_error(node: Node) -> GraphError:
+    return GraphError(
+        "a node cannot be copied or pickled on its own",
+        where=node.source,
+        value=node.format_node(),
+        why="it is part of its graph's use lists",
+        remedy="copy or pickle the whole graph, or use other_graph.node_copy(node)",
+    )
+
+
+def _target_error(op: str, target: object, expected: str) -> GraphError:
+    return GraphError(f"the target of a {op} node is {expected}, not {type(target).__name__}: {target!r}")
+
+
+def _place(node: Node) -> None:
+    """Give ``node`` an order number between its neighbours' (list labelling after Dietz and Sleator, 1987)."""
+    before, after = node._prev, node._next
+    if after._op == "root":
+        node._order = before._order + _SPACING if before._op != "root" else 0
+    elif before._op == "root":
+        node._order = after._order - _SPACING
+    elif after._order - before._order > 1:
+        node._order = (before._order + after._order) // 2
+    else:
+        _relabel(before)
+
+
+def _relabel(start: Node) -> None:
+    """Spread the numbers of the shortest stretch behind ``start`` that has room for its square."""
+    stretch: list[Node] = []
+    node, room = start._next, 0
+    while node._op != "root":
+        room = node._order - start._order
+        if stretch and room > (len(stretch) + 1) ** 2:
+            break
+        stretch.append(node)
+        node = node._next
+    step = _SPACING if node._op == "root" else room // (len(stretch) + 1)
+    for count, member in enumerate(stretch, 1):
+        member._order = start._order + count * step
+
+
+def nodes_in(a: Argument) -> Sequence[Node]:
+    """The distinct nodes in ``a``, at any depth, in order."""
+    inputs: dict[Node, None] = {}
+    _freeze(a, inputs)
+    return list(inputs)

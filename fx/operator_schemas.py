@@ -1,0 +1,410 @@
+"""What an operator's arguments are: signatures of torch's functions, and calls rewritten to follow them.
+
+A function of torch that is implemented in C++ has no Python signature. It has operator schemas, one for each overload,
+and this module turns them into :class:`inspect.Signature` objects, so that calls spelled in different ways can be
+brought into one form.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import numbers
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import Parameter, Signature
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, overload
+
+import torch
+from torch._jit_internal import boolean_dispatched
+from torch._ops import OpOverload, OpOverloadPacket
+
+from fx.errors import GraphError
+
+if TYPE_CHECKING:
+    from torch._C import Argument as SchemaArgument
+    from torch._C import FunctionSchema, JitType
+
+__all__ = [
+    "ArgsKwargsPair",
+    "Overload",
+    "check_for_mutable_operation",
+    "create_type_hint",
+    "get_overloads",
+    "get_python_signature",
+    "get_signature_for_torch_op",
+    "normalize_function",
+    "normalize_module",
+    "type_matches",
+]
+
+
+class ArgsKwargsPair(NamedTuple):
+    """The arguments of a call after normalization."""
+
+    args: tuple[Any, ...]
+    """Positional arguments, in order."""
+    kwargs: dict[str, Any]
+    """Keyword arguments by name, in the order of the signature."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Overload:
+    """One overload of an operator: its schema, and what is asked of a schema again and again, worked out once."""
+
+    schema: FunctionSchema
+    """The operator's schema as torch declares it."""
+    signature: Signature
+    """The same as a Python signature, in which ``self`` is called ``input``."""
+    positional: tuple[str, ...]
+    """Names of the arguments that may be passed by position."""
+    by_keyword: frozenset[str]
+    """Names of the arguments that may be passed by keyword."""
+    required: frozenset[str]
+    """Names of the arguments without a default."""
+    written: frozenset[str]
+    """Names of the arguments that the operator writes to."""
+
+    def accepts(self, count: int, keywords: Iterable[str]) -> bool:
+        """Whether a call with ``count`` positional arguments and these ``keywords`` fits, whatever their types are."""
+        if count > len(self.positional):
+            return False
+        missing = self.required.difference(self.positional[:count])
+        for keyword in keywords:
+            if keyword not in self.by_keyword or keyword in self.positional[:count]:
+                return False
+            missing = missing - {keyword}
+        return not missing
+
+
+_TYPES_BY_KIND: dict[str, Any] = {
+    "AnyEnumType": enum.Enum,
+    "AnyType": Any,
+    "BoolType": bool,
+    "ComplexType": complex,
+    "DeviceObjType": torch.device,
+    "FloatType": float,
+    "GeneratorType": torch.Generator,
+    "IntType": int,
+    "NoneType": type(None),
+    "NumberType": numbers.Number,
+    "QSchemeType": torch.qscheme,
+    "StorageType": torch.UntypedStorage,
+    "StreamObjType": torch.Stream,
+    "StringType": str,
+    "SymBoolType": bool,
+    "SymIntType": int,
+    "TensorType": torch.Tensor,
+}
+
+_overloads: dict[int, tuple[Callable[..., Any], tuple[Overload, ...]]] = {}
+"""By identity, since some functions of torch compare equal without being the same; the function is kept alive with it."""
+
+
+def _python_type(jit_type: JitType) -> Any:
+    """Return the Python type that an argument of ``jit_type`` has; ``Any`` where Python has no name for it."""
+    described: Any = jit_type  # its methods depend on its kind, which no annotation can say
+    kind: str = described.kind()
+    if kind in _TYPES_BY_KIND:
+        return _TYPES_BY_KIND[kind]
+    if kind == "OptionalType":
+        return typing.Optional[_python_type(described.getElementType())]  # noqa: UP045 (spelled as torch.fx does)
+    if kind == "ListType":
+        return typing.List[_python_type(described.getElementType())]  # noqa: UP006 (spelled as torch.fx does)
+    if kind == "TupleType":
+        return typing.Tuple[tuple(_python_type(element) for element in described.elements())]  # noqa: UP006
+    if kind == "DictType":
+        return typing.Dict[_python_type(described.getKeyType()), _python_type(described.getValueType())]  # noqa: UP006
+    if kind == "VarType":
+        return typing.TypeVar(described.annotation_str)  # type: ignore[misc] (the name is the schema's)
+    return Any
+
+
+def _make_parameter(argument: SchemaArgument, positional_only: bool) -> Parameter:
+    """Return ``argument`` of a schema as a parameter of a Python signature."""
+    # Python calls the first tensor `input` where the schema says `self`.
+    name = "input" if argument.name == "self" else argument.name
+    kind = Parameter.KEYWORD_ONLY if argument.kwarg_only else Parameter.POSITIONAL_OR_KEYWORD
+    if positional_only and not argument.kwarg_only:
+        kind = Parameter.POSITIONAL_ONLY
+    default = argument.default_value if argument.has_default_value() else Parameter.empty
+    return Parameter(name, kind, default=default, annotation=_python_type(argument.type))
+
+
+def _make_overload(schema: FunctionSchema) -> Overload:
+    """Work out what is known about one overload."""
+    names = [argument.name for argument in schema.arguments]
+    # A parameter called `from` cannot be passed by keyword, hence none before it can.
+    last_positional_only = names.index("from") if "from" in names else -1
+    parameters = [
+        _make_parameter(argument, index <= last_positional_only) for index, argument in enumerate(schema.arguments)
+    ]
+    returns = tuple(_python_type(returned.type) for returned in schema.returns)
+    answer = None if not returns else returns[0] if len(returns) == 1 else returns
+    return Overload(
+        schema=schema,
+        signature=Signature(parameters, return_annotation=answer),
+        positional=tuple(p.name for p in parameters if p.kind is not Parameter.KEYWORD_ONLY),
+        by_keyword=frozenset(p.name for p in parameters if p.kind is not Parameter.POSITIONAL_ONLY),
+        required=frozenset(p.name for p in parameters if p.default is Parameter.empty),
+        written=frozenset(
+            parameter.name
+            for parameter, argument in zip(parameters, schema.arguments, strict=True)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ),
+    )
+
+
+def get_overloads(target: Callable[..., Any]) -> tuple[Overload, ...]:
+    """Return the overloads of a torch operator, or of the function of torch that calls it; empty if there are none.
+
+    Answers are kept, so asking again costs a dictionary look-up.
+    """
+    known = _overloads.get(id(target))
+    if known is not None:
+        return known[1]
+    if isinstance(target, OpOverload):
+        schemas = [target._schema]  # pyright: ignore[reportPrivateUsage]
+    elif isinstance(target, OpOverloadPacket):
+        operators = (getattr(target, name) for name in target.overloads())
+        schemas = [operator._schema for operator in operators]
+    else:
+        name = torch.jit._builtins._find_builtin(target)  # pyright: ignore[reportPrivateUsage]
+        if name is None:
+            return ()  # not kept: the user's functions would be kept alive
+        schemas = torch._C._jit_get_schemas_for_operator(name)  # pyright: ignore[reportPrivateUsage]
+    overloads = tuple(_make_overload(schema) for schema in schemas)
+    _overloads[id(target)] = (target, overloads)
+    return overloads
+
+
+def _nonzero_signatures() -> list[Signature]:
+    """Return the signatures of ``torch.nonzero``, whose Python binding has an argument that no schema mentions."""
+    tensor = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD, annotation=torch.Tensor)
+    as_tuple = Parameter("as_tuple", Parameter.KEYWORD_ONLY, annotation=bool)
+    return [Signature([tensor], return_annotation=None), Signature([tensor, as_tuple], return_annotation=None)]
+
+
+@overload
+def get_signature_for_torch_op(
+    op: Callable[..., Any], return_schemas: Literal[True]
+) -> tuple[list[Signature] | None, list[FunctionSchema] | None]: ...
+
+
+@overload
+def get_signature_for_torch_op(
+    op: Callable[..., Any], return_schemas: Literal[False] = ...
+) -> list[Signature] | None: ...
+
+
+def get_signature_for_torch_op(
+    op: Callable[..., Any], return_schemas: bool = False
+) -> list[Signature] | tuple[list[Signature] | None, list[FunctionSchema] | None] | None:
+    """Return the signatures of the overloads of ``op``, an operator or a function in the ``torch`` namespace.
+
+    ``None`` stands for a function that has no schema. With ``return_schemas`` the answer is a pair: the signatures,
+    and the schemas they were made from.
+
+    >>> [str(signature) for signature in get_signature_for_torch_op(torch.relu)][0]
+    '(input: torch.Tensor) -> torch.Tensor'
+    """
+    if op is torch.nonzero:
+        signatures = _nonzero_signatures()
+        return (signatures, None) if return_schemas else signatures
+    overloads = get_overloads(op)
+    if not overloads and torch.jit._builtins._find_builtin(op) is None and not isinstance(op, OpOverloadPacket):  # pyright: ignore[reportPrivateUsage]
+        return (None, None) if return_schemas else None
+    signatures = [overload_.signature for overload_ in overloads]
+    return (signatures, [overload_.schema for overload_ in overloads]) if return_schemas else signatures
+
+
+def create_type_hint(x: object) -> object:
+    """Return a type for ``x``, which is a type or a list or tuple of types.
+
+    A list or tuple becomes ``list[T]`` or ``tuple[T, ...]``, where ``T`` is that of its types which all others derive
+    from, or ``Any``. Everything else is returned as it is.
+
+    >>> create_type_hint([int, int])
+    list[int]
+    """
+    if not isinstance(x, (list, tuple)):
+        return x
+    elements = cast("Sequence[Any]", x)
+    if not all(isinstance(element, type) for element in elements):
+        return cast("object", x)
+    base = next((one for one in elements if all(issubclass(other, one) for other in elements)), Any)
+    return list[base] if isinstance(x, list) else tuple[base, ...]
+
+
+def type_matches(signature_type: Any, argument_type: Any) -> bool:
+    """Whether an argument of ``argument_type`` may be passed where a signature says ``signature_type``.
+
+    Follows torch's conversions: an ``int`` is accepted for a list of ``int``, a tuple for a list, a ``dtype`` for an
+    ``int``, and an ``int`` or ``float`` for a number.
+
+    >>> type_matches(list[int], int), type_matches(torch.Tensor, int)
+    (True, False)
+    """
+    if signature_type is argument_type:
+        return True
+    origin = typing.get_origin(signature_type)
+    if origin in (typing.Union, types.UnionType):
+        return signature_type == argument_type or any(
+            type_matches(alternative, argument_type) for alternative in typing.get_args(signature_type)
+        )
+    if origin is list:
+        return _list_matches(typing.get_args(signature_type)[0], argument_type)
+    if signature_type is int and argument_type is torch.dtype:
+        return True
+    if signature_type is numbers.Number:
+        return argument_type in (int, float)
+    return inspect.isclass(argument_type) and inspect.isclass(signature_type) and issubclass(argument_type, signature_type)
+
+
+def _list_matches(element_type: Any, argument_type: Any) -> bool:
+    """Whether an argument of ``argument_type`` may be passed for a list of ``element_type``."""
+    if argument_type is int and element_type is int:
+        return True
+    if typing.get_origin(argument_type) not in (list, tuple):
+        return False
+    contained = typing.get_args(argument_type)
+    return all(one is Ellipsis or type_matches(element_type, one) for one in contained)
+
+
+def check_for_mutable_operation(
+    target: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> None:
+    """Raise :class:`~fx.errors.GraphError` if this call of ``target`` certainly writes to one of its arguments.
+
+    It does so if a single overload fits the call and that overload writes. Where several fit, nothing is raised: which
+    of them is meant depends on types that are not known yet.
+    """
+    fitting = [candidate for candidate in get_overloads(target) if candidate.accepts(len(args), kwargs)]
+    if len(fitting) == 1 and fitting[0].schema.is_mutable:
+        raise GraphError(
+            f"Tried to trace mutable operation {fitting[0].schema}",
+            why="the tracer was told to capture operations without side effects only, and this one writes to "
+            + " and ".join(f"`{name}`" for name in sorted(fitting[0].written)),
+            remedy="call its functional form, or trace with check_mutable_operations=False",
+        )
+
+
+def normalize_function(
+    target: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    arg_types: tuple[Any, ...] | None = None,
+    kwarg_types: Mapping[str, Any] | None = None,
+    normalize_to_only_use_kwargs: bool = False,
+) -> ArgsKwargsPair | None:
+    """Return the arguments of a call with all defaults filled in, named and ordered as the signature has them.
+
+    Arguments given by position stay positional, unless ``normalize_to_only_use_kwargs`` makes all of them keywords.
+    Nodes and other stand-ins are accepted as arguments: values are never looked at. If several overloads fit,
+    ``arg_types`` and ``kwarg_types`` decide. Returns ``None`` if the signature is not known or takes ``*args``,
+    ``**kwargs`` or positional-only arguments.
+
+    Raises :class:`~fx.errors.GraphError` if several overloads fit and no types are given, and ``TypeError`` if a
+    Python function cannot be called like that.
+
+    >>> normalize_function(torch.nn.functional.relu, ("x",), normalize_to_only_use_kwargs=True).kwargs
+    {'input': 'x', 'inplace': False}
+    """
+    kwargs = {} if kwargs is None else kwargs
+    if not isinstance(target, (types.BuiltinFunctionType, OpOverload, OpOverloadPacket)):
+        # An operator of an edge dialect wraps the operator that has the schema.
+        target = cast("Callable[..., Any]", getattr(target, "_op", target))
+    if isinstance(target, (types.BuiltinFunctionType, OpOverload, OpOverloadPacket)):
+        signature = _choose_signature(target, args, kwargs, arg_types, kwarg_types)
+    else:
+        signature = get_python_signature(target)
+    if signature is None:
+        return None
+    return _bind_and_fill(signature, args, kwargs, normalize_to_only_use_kwargs)
+
+
+def normalize_module(
+    root: torch.nn.Module,
+    target: str,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    normalize_to_only_use_kwargs: bool = False,
+) -> ArgsKwargsPair | None:
+    """Return the arguments of a call of the submodule ``target`` of ``root``, as :func:`normalize_function` does.
+
+    Returns ``None`` for classes that are not torch's own. Raises :class:`~fx.errors.GraphError` if ``root`` has no
+    such submodule.
+    """
+    try:
+        module = root.get_submodule(target)
+    except AttributeError as error:
+        raise GraphError(
+            f"there is no module {target!r} whose arguments could be normalized",
+            value=f"the root is a {type(root).__name__}",
+            why=str(error),
+            remedy="pass the module that owns the graph as root",
+        ) from error
+    if getattr(torch.nn, type(module).__name__, None) is not type(module):
+        return None
+    signature = inspect.signature(inspect.unwrap(module.forward))
+    return _bind_and_fill(signature, args, {} if kwargs is None else kwargs, normalize_to_only_use_kwargs)
+
+
+def get_python_signature(target: Callable[..., Any]) -> Signature | None:
+    """Return the signature of a function written in Python, or ``None`` if it stands for two that differ."""
+    # Some functionals call one of two functions, depending on a flag such as `return_indices`.
+    dispatched = cast("Mapping[str, Callable[..., Any]] | None", boolean_dispatched.get(target))
+    if dispatched is None:
+        return inspect.signature(inspect.unwrap(target))
+    when_true, when_false = (inspect.signature(dispatched[key]) for key in ("if_true", "if_false"))
+    return when_true if when_true.parameters == when_false.parameters else None
+
+
+def _choose_signature(
+    target: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    arg_types: tuple[Any, ...] | None,
+    kwarg_types: Mapping[str, Any] | None,
+) -> Signature | None:
+    """Return the signature of the overload that is called, or ``None`` if none fits."""
+    if target is torch.nonzero:
+        return _nonzero_signatures()[1 if "as_tuple" in kwargs else 0]
+    overloads = get_overloads(target)
+    fitting = [candidate.signature for candidate in overloads if candidate.accepts(len(args), kwargs)]
+    if len(fitting) <= 1:
+        return fitting[0] if fitting else None
+    if arg_types is None and kwarg_types is None:
+        raise GraphError(
+            f"the arguments of {torch.typename(target)} fit more than one overload: the schema match was ambiguous",
+            value="; ".join(str(signature) for signature in fitting),
+            why="which of them is called depends on the types of the arguments",
+            remedy="pass arg_types and kwarg_types",
+        )
+    types_by_position, types_by_name = arg_types or (), kwarg_types or {}
+    for candidate in overloads:
+        if candidate.accepts(len(types_by_position), types_by_name):
+            bound = candidate.signature.bind(*types_by_position, **types_by_name).arguments
+            parameters = candidate.signature.parameters
+            if all(type_matches(parameters[name].annotation, given) for name, given in bound.items()):
+                return candidate.signature
+    return None
+
+
+def _bind_and_fill(
+    signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any], only_keywords: bool
+) -> ArgsKwargsPair | None:
+    """Bind a call to its signature and fill in defaults; ``None`` for a signature that keywords cannot spell."""
+    nameable = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    names = list(signature.parameters)
+    if any(parameter.kind not in nameable for parameter in signature.parameters.values()):
+        # Random fills are positional-only because of `from`, yet take keywords when called through a dictionary.
+        if names != ["input", "from", "to", "generator"]:
+            return None
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    count = 0 if only_keywords else len(args)
+    positional = tuple(bound.arguments[name] for name in names[:count])
+    return ArgsKwargsPair(positional, {name: bound.arguments[name] for name in names[count:]})

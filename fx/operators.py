@@ -1,0 +1,69 @@
+"""The one table of Python operators: how each is spelled, and which special methods of ``Proxy`` record it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator of the language."""
+
+    function: Callable[..., Any]
+    """The function of the standard ``operator`` module that a node has as target."""
+    template: str
+    """Source, with a ``{}`` for each operand."""
+    reflected: bool = False
+    """Whether the right operand can take over (``__radd__``)."""
+    in_place: bool = False
+    """Whether the first operand is written to."""
+
+    @property
+    def name(self) -> str:
+        """Name in the ``operator`` module: ``and_``."""
+        return self.function.__name__
+
+    @property
+    def method(self) -> str:
+        """Name of the special method without its underscores: ``and``."""
+        return self.name.strip("_")
+
+    @property
+    def arity(self) -> int:
+        """Number of operands."""
+        return self.template.count("{}")
+
+
+_REFLECTED = {
+    "add": "+", "sub": "-", "mul": "*", "floordiv": "//", "truediv": "/", "mod": "%", "pow": "**",
+    "lshift": "<<", "rshift": ">>", "and_": "&", "or_": "|", "xor": "^", "matmul": "@",
+}  # fmt: skip
+_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "gt": ">", "le": "<=", "ge": ">="}
+_UNARY = {"pos": "+", "neg": "-", "invert": "~"}
+
+OPERATORS: tuple[Operator, ...] = (
+    *(Operator(getattr(operator, name), f"{{}} {sign} {{}}", reflected=True) for name, sign in _REFLECTED.items()),
+    *(Operator(getattr(operator, name), f"{{}} {sign} {{}}") for name, sign in _COMPARISONS.items()),
+    *(Operator(getattr(operator, name), f"{sign}{{}}") for name, sign in _UNARY.items()),
+    Operator(operator.getitem, "{}[{}]"),
+    *(
+        Operator(getattr(operator, f"i{name.rstrip('_')}"), f"{{}} {sign}= {{}}", in_place=True)
+        for name, sign in _REFLECTED.items()
+    ),
+    Operator(operator.setitem, "{}[{}] = {}", in_place=True),
+)
+"""Every operator with a spelling of its own."""
+
+BY_FUNCTION: dict[Callable[..., Any], Operator] = {row.function: row for row in OPERATORS}
+"""The row of a node's target."""
+
+IN_PLACE: frozenset[Callable[..., Any]] = frozenset(
+    {row.function for row in OPERATORS if row.in_place} | {operator.delitem, operator.iconcat}
+)
+"""Operator functions that write to their first argument."""
+
+COMPARISONS: frozenset[Callable[..., Any]] = frozenset(getattr(operator, name) for name in _COMPARISONS)
+"""Operator functions whose result is a truth value."""

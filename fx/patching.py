@@ -1,0 +1,202 @@
+"""What tracing replaces in the running process, and how it is put back (paper, section 4.1).
+
+``torch.nn.Module`` and globals of the traced program are shared by all threads. Every replacement here behaves as the
+original unless the calling thread is tracing, stays while any thread is tracing, and is undone by the last one,
+whatever ended its trace.
+"""
+
+from __future__ import annotations
+
+import builtins
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+
+
+class Session(Protocol):
+    """What a trace does when the thread that it runs in uses a module."""
+
+    def module_called(
+        self, original: Callable[..., Any], module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """``module(*args, **kwargs)`` was called."""
+
+    def attribute_read(self, module: torch.nn.Module, name: str, value: Any) -> Any:
+        """``module.name`` was read and found to be ``value``."""
+
+    def attribute_written(self, module: torch.nn.Module, name: str, value: Any) -> None:
+        """``module.name`` is about to be set (or deleted, where ``value`` is ``DELETED``)."""
+
+
+DELETED = object()
+_ABSENT = object()
+
+
+class _ThreadState(threading.local):
+    session: Session | None = None
+
+
+_thread = _ThreadState()
+_lock = threading.RLock()
+
+
+class _Replacement:
+    """One replaced entry of a namespace, and the traces that need it."""
+
+    __slots__ = ("holders", "name", "namespace", "original", "value")
+
+    def __init__(self, namespace: dict[str, Any], name: str, value: Any) -> None:
+        self.namespace = namespace
+        self.name = name
+        self.value = value
+        self.original = namespace.get(name, _ABSENT)
+        self.holders: set[object] = set()
+
+    def apply(self) -> None:
+        self.namespace[self.name] = self.value
+
+    def undo(self) -> None:
+        if self.namespace.get(self.name) is not self.value:
+            return  # somebody else has replaced it meanwhile
+        if self.original is _ABSENT:
+            del self.namespace[self.name]
+        else:
+            self.namespace[self.name] = self.original
+
+
+_replacements: dict[tuple[int, str], _Replacement] = {}
+_module_holders: set[object] = set()
+_module_methods: dict[str, Any] = {}
+
+
+class Patcher:
+    """The replacements of one trace."""
+
+    def __init__(self) -> None:
+        self._keys: list[tuple[int, str]] = []
+
+    def replace(self, namespace: dict[str, Any], name: str, make: Callable[[Any], Any]) -> None:
+        """Let ``namespace[name]`` be ``make(its value)`` until this trace, and others that replaced it, have ended."""
+        key = (id(namespace), name)
+        with _lock:
+            replacement = _replacements.get(key)
+            if replacement is None:
+                value = namespace.get(name, _ABSENT)
+                original = getattr(builtins, name, _ABSENT) if value is _ABSENT else value
+                if not callable(original) or original is _ABSENT:
+                    return
+                replacement = _replacements[key] = _Replacement(namespace, name, make(original))
+            self._keys.append(key)
+            replacement.holders.add(self)
+            replacement.apply()
+
+    def undo(self) -> None:
+        """Let go of every replacement."""
+        with _lock:
+            for key in self._keys:
+                replacement = _replacements.get(key)
+                if replacement is None:
+                    continue
+                replacement.holders.discard(self)
+                if not replacement.holders:
+                    replacement.undo()
+                    del _replacements[key]
+            self._keys.clear()
+
+
+@contextmanager
+def tracing(session: Session) -> Iterator[Patcher]:
+    """Send what this thread does with modules to ``session``, and give it a patcher for globals."""
+    previous = _thread.session
+    patcher = Patcher()
+    try:
+        _hold_modules(patcher)
+        _thread.session = session
+        yield patcher
+    finally:
+        _thread.session = previous
+        patcher.undo()
+        _release_modules(patcher)
+
+
+def is_tracing() -> bool:
+    """Whether the calling thread is capturing a program."""
+    return _thread.session is not None
+
+
+@contextmanager
+def paused() -> Iterator[None]:
+    """Treat modules as usual in this thread for the time of the block."""
+    session = _thread.session
+    _thread.session = None
+    try:
+        yield
+    finally:
+        _thread.session = session
+
+
+def _hold_modules(holder: object) -> None:
+    with _lock:
+        _module_holders.add(holder)
+        if not _module_methods:
+            methods = {name: torch.nn.Module.__dict__[name] for name in _REPLACED}
+            _module_methods.update(methods)
+            for name, make in _REPLACED.items():
+                setattr(torch.nn.Module, name, make(methods[name]))
+
+
+def _release_modules(holder: object) -> None:
+    with _lock:
+        _module_holders.discard(holder)
+        if not _module_holders and _module_methods:
+            for name, original in _module_methods.items():
+                setattr(torch.nn.Module, name, original)
+            _module_methods.clear()
+
+
+def _make_call(original: Callable[..., Any]) -> Callable[..., Any]:
+    def module_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        session = _thread.session
+        if session is None:
+            return original(self, *args, **kwargs)
+        return session.module_called(original, self, args, kwargs)
+
+    return module_call
+
+
+def _make_getattr(original: Callable[[torch.nn.Module, str], Any]) -> Callable[[torch.nn.Module, str], Any]:
+    def module_getattr(self: torch.nn.Module, name: str) -> Any:
+        value = original(self, name)
+        session = _thread.session
+        return value if session is None else session.attribute_read(self, name, value)
+
+    return module_getattr
+
+
+def _make_setattr(original: Callable[..., None]) -> Callable[..., None]:
+    def module_setattr(self: torch.nn.Module, name: str, value: Any) -> None:
+        if _thread.session is not None:
+            _thread.session.attribute_written(self, name, value)
+        original(self, name, value)
+
+    return module_setattr
+
+
+def _make_delattr(original: Callable[..., None]) -> Callable[..., None]:
+    def module_delattr(self: torch.nn.Module, name: str) -> None:
+        if _thread.session is not None:
+            _thread.session.attribute_written(self, name, DELETED)
+        original(self, name)
+
+    return module_delattr
+
+
+_REPLACED: dict[str, Callable[[Any], Any]] = {
+    "__call__": _make_call,
+    "__getattr__": _make_getattr,
+    "__setattr__": _make_setattr,
+    "__delattr__": _make_delattr,
+}

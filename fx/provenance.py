@@ -1,0 +1,90 @@
+"""Where a node came from: the user's file and line (paper, section 5.3: errors point at the user's code)."""
+
+from __future__ import annotations
+
+import linecache
+from types import CodeType
+from typing import Any
+
+
+def line_of(code: CodeType, offset: int) -> int:
+    """Line number of the instruction at byte ``offset`` of ``code``."""
+    for start, end, line in code.co_lines():
+        if start <= offset < end and line is not None:
+            return line
+    return code.co_firstlineno
+
+
+class SourceLocation:
+    """A place in the user's program. Made by the million while tracing, so all but the address is worked out when asked for."""
+
+    __slots__ = ("_code", "_offset", "_resolved")
+
+    def __init__(self, code: CodeType | None, offset: int) -> None:
+        self._code = code
+        self._offset = offset
+        self._resolved: tuple[str, int, str, str] | None = None
+
+    @classmethod
+    def of(cls, file: str, line: int, function: str, text: str = "") -> SourceLocation:
+        """A location whose parts are known."""
+        location = cls(None, 0)
+        location._resolved = (file, line, function, text)
+        return location
+
+    def _parts(self) -> tuple[str, int, str, str]:
+        if self._resolved is None:
+            code = self._code
+            assert code is not None
+            line = line_of(code, self._offset)
+            text = linecache.getline(code.co_filename, line).strip()
+            function = getattr(code, "co_qualname", code.co_name).replace("<locals>.", "")
+            self._resolved = (code.co_filename, line, function, text)
+        return self._resolved
+
+    @property
+    def file(self) -> str:
+        """Path of the file, as Python reports it in tracebacks."""
+        return self._parts()[0]
+
+    @property
+    def line(self) -> int:
+        """Line number, from 1."""
+        return self._parts()[1]
+
+    @property
+    def function(self) -> str:
+        """Qualified name of the function (its plain name on Python 3.10)."""
+        return self._parts()[2]
+
+    @property
+    def text(self) -> str:
+        """The source line, stripped; empty where the file cannot be read."""
+        return self._parts()[3]
+
+    def traceback(self) -> str:
+        """The location as one entry of a Python traceback."""
+        file, line, function, text = self._parts()
+        return f'File "{file}", line {line}, in {function.rpartition(".")[2]}\n    {text}\n'
+
+    def __str__(self) -> str:
+        file, line, function, text = self._parts()
+        return f"{file}:{line}, in {function}:  {text}" if text else f"{file}:{line}, in {function}"
+
+    def __repr__(self) -> str:
+        return f"SourceLocation({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SourceLocation) and self._parts() == other._parts()
+
+    def __hash__(self) -> int:
+        return hash(self._parts())
+
+    def __copy__(self) -> SourceLocation:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SourceLocation:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SourceLocation.of, self._parts()

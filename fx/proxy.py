@@ -1,0 +1,530 @@
+"""``Proxy``, the value that stands in for every value while a program is captured, and the tracers' common base (paper, section 4.1)."""
+
+from __future__ import annotations
+
+import dataclasses
+import dis
+import enum
+import operator
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, ClassVar, NoReturn
+
+import torch
+from torch.overrides import is_tensor_method_or_property
+
+from fx.checks import pending_check
+from fx.errors import TraceError, UnsupportedTraceError
+from fx.frames import user_location, user_stack
+from fx.graph import Graph
+from fx.immutable_collections import immutable_dict
+from fx.node import Argument, Node, Target, base_types
+from fx.operator_schemas import check_for_mutable_operation
+from fx.operators import COMPARISONS, OPERATORS, Operator
+from fx.printing import describe
+from fx.provenance import SourceLocation
+from fx.traceback import current_meta
+
+__all__ = ["Attribute", "GraphAppendingTracer", "ParameterProxy", "Proxy", "Scope", "ScopeContextManager", "TraceError", "TracerBase"]
+
+_IMMEDIATE = frozenset(
+    {int, float, bool, str, bytes, complex, type(None), type(Ellipsis), torch.dtype, torch.device, torch.Size,
+     torch.memory_format, torch.layout, torch.qscheme}
+)  # fmt: skip
+"""Types whose values stand in arguments as they are."""
+
+
+@dataclass
+class Scope:
+    """The module whose ``forward`` is being traced."""
+
+    module_path: str
+    """Dotted path from the root; empty for the root."""
+    module_type: Any
+    """Class of the module; None for the root."""
+
+
+class ScopeContextManager:
+    """Sets a tracer's scope for the time of a ``with`` block."""
+
+    def __init__(self, scope: Scope, current_scope: Scope) -> None:
+        self._scope = scope
+        self._previous = Scope(scope.module_path, scope.module_type)
+        scope.module_path, scope.module_type = current_scope.module_path, current_scope.module_type
+
+    def __enter__(self) -> Scope:
+        return self._scope
+
+    def __exit__(self, *exception: object) -> None:
+        self._scope.module_path, self._scope.module_type = self._previous.module_path, self._previous.module_type
+
+
+class TracerBase:
+    """What makes nodes and proxies; ``Tracer`` adds what makes them for a whole module."""
+
+    graph: Graph
+    record_stack_traces: bool = False
+    """Keep the text of the whole stack in ``node.meta["stack_trace"]``, not only the user's line."""
+    check_mutable_operations: bool = False
+    """Refuse operations that write to their arguments."""
+    trace_asserts: bool = True
+    """Record checks (``assert``, ``if …: raise``) on traced values as nodes; where False they are errors."""
+    proxy_buffer_attributes: bool = False
+    """Read buffers as ``get_attr`` nodes, like parameters, instead of as the tensors they are."""
+    traced_func_name: str = "forward"
+    """The method of the root module that is traced."""
+
+    scope: Scope
+    module_stack: dict[str, tuple[str, Any]]
+    _finished: bool = False
+
+    def __init__(self) -> None:
+        self.scope = Scope("", None)
+        self.module_stack = {}
+        self._locations: dict[tuple[int, int], SourceLocation] = {}
+
+    # Nodes.
+
+    def create_node(
+        self,
+        kind: str,
+        target: Target,
+        args: tuple[Argument, ...],
+        kwargs: dict[str, Argument],
+        name: str | None = None,
+        type_expr: Any | None = None,
+    ) -> Node:
+        """Insert a node into the graph. Override to add notes to it, or to refuse it."""
+        if self.check_mutable_operations and kind == "call_function":
+            check_for_mutable_operation(target, args, kwargs)  # type: ignore[arg-type]
+        node = self.graph.create_node(kind, target, args, kwargs, name, type_expr)
+        node.source = user_location(sys._getframe(1), self._locations)  # pyright: ignore[reportPrivateUsage]
+        meta = current_meta()
+        if meta is not None:
+            node.meta.update(meta)
+        if self.module_stack:
+            node.meta["nn_module_stack"] = self.module_stack
+        if self.record_stack_traces and kind != "placeholder":
+            node.stack_trace = user_stack(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+        return node
+
+    def proxy(self, node: Node) -> Proxy:
+        """The proxy for a node."""
+        return Proxy(node, self)
+
+    def create_proxy(
+        self,
+        kind: str,
+        target: Target,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str | None = None,
+        type_expr: Any | None = None,
+        proxy_factory_fn: Callable[[Node], Proxy] | None = None,
+    ) -> Proxy:
+        """Make a node from arguments that may hold proxies, and return its proxy.
+
+        Override to give some values another kind of proxy (section 5.2).
+
+        Raises:
+            TraceError: an argument cannot be held by a node, or the trace is over.
+        """
+        if self._finished:
+            raise _outlived(describe_call(kind, target))
+        node_args = self.create_arg(args)
+        node_kwargs = self.create_arg(kwargs) if kwargs else {}
+        node = self.create_node(kind, target, node_args, node_kwargs, name, type_expr)
+        return proxy_factory_fn(node) if proxy_factory_fn else self.proxy(node)
+
+    def create_arg(self, a: Any) -> Argument:
+        """What a node holds for the Python value ``a``: nodes for proxies, containers of them, immediate values.
+
+        Raises:
+            TraceError: ``a`` belongs to another trace, is a dict with traced keys, or no node can hold it.
+        """
+        kind = type(a)
+        if kind is Proxy:
+            return self._node_of(a)
+        if kind in _IMMEDIATE:
+            return a
+        if kind is tuple:
+            return tuple([self.create_arg(element) for element in a])
+        if kind is list:
+            return [self.create_arg(element) for element in a]
+        if kind is dict or kind is immutable_dict:
+            return self._dict_arg(a)
+        if kind is slice:
+            return slice(self.create_arg(a.start), self.create_arg(a.stop), self.create_arg(a.step))
+        return self._other_arg(a)
+
+    def _other_arg(self, a: Any) -> Argument:
+        if isinstance(a, Proxy):
+            return self._node_of(a)
+        if hasattr(a, "__fx_create_arg__"):
+            return a.__fx_create_arg__(self)
+        if isinstance(a, tuple):
+            elements = [self.create_arg(element) for element in a]
+            return type(a)(*elements) if hasattr(a, "_fields") else tuple(elements)
+        if isinstance(a, list):
+            return [self.create_arg(element) for element in a]
+        if isinstance(a, Mapping):
+            return self._dict_arg(a)
+        if isinstance(a, range):
+            return range(self.create_arg(a.start), self.create_arg(a.stop), self.create_arg(a.step))
+        if isinstance(a, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)):
+            return a
+        if dataclasses.is_dataclass(a) and not isinstance(a, type):
+            fields = {field.name: self.create_arg(getattr(a, field.name)) for field in dataclasses.fields(a)}
+            return self.create_node("call_function", type(a), (), fields)
+        if isinstance(a, (*base_types, enum.Enum)):
+            return a
+        raise UnsupportedTraceError(
+            f"argument of type: {type(a)} cannot be held by a node",
+            where=_caller_location(self),
+            value=f"{a!r:.200}",
+            why="arguments are traced values, numbers, strings, dtypes, devices, enums, and containers of these",
+            remedy="make it an attribute of the module, pass its parts, or put the call in a function marked fx.wrap",
+        )
+
+    def _dict_arg(self, a: Mapping[Any, Any]) -> dict[Any, Argument]:
+        for key in a:
+            if isinstance(key, Proxy) or (type(key) is tuple and any(isinstance(part, Proxy) for part in key)):
+                raise TraceError(
+                    "Keys for dictionaries used as an argument cannot contain a Node",
+                    where=_caller_location(self),
+                    value=f"key {key!r}",
+                    why="which entry it would be is known only when the module runs",
+                    remedy="use a list of pairs, or a key that does not depend on the input",
+                )
+        return {self.create_arg(key): self.create_arg(value) for key, value in a.items()}
+
+    def _node_of(self, proxy: Proxy) -> Node:
+        node = proxy.node
+        if node.graph is not self.graph:
+            finished = proxy.tracer._finished or proxy.tracer is self
+            raise TraceError(
+                "a traced value is used in a trace that it does not belong to",
+                where=_caller_location(self),
+                value=describe(node),
+                why="its own trace is over" if finished else "Found multiple different tracers: another trace made it",
+                remedy="do not keep traced values in globals or attributes; pass them as arguments",
+            )
+        return node
+
+    # What a proxy cannot do. Override to decide otherwise.
+
+    def to_bool(self, obj: Proxy) -> bool:
+        """The truth value of a proxy. A check is recorded and passes; anything else cannot be decided.
+
+        Raises:
+            TraceError: the program branches on a traced value.
+        """
+        frame = _outside_fx(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+        check = pending_check(frame) if self.trace_asserts else None
+        if check is None:
+            raise TraceError(
+                "symbolically traced variables cannot be used as inputs to control flow",
+                where=user_location(frame, {}),
+                value=describe(obj.node),
+                why="whether it is true is known only when the module runs",
+                remedy="decide from a module attribute, fix the argument with concrete_args, use torch.where, or put the "
+                "branch in a function marked fx.wrap",
+            )
+        self._record_check(obj, check.raises_if, check.message)
+        return not check.raises_if
+
+    def _record_check(self, value: Proxy, raises_if: bool, message: str) -> None:
+        """Add nodes that raise at run time where the traced program would have."""
+        condition = value
+        if raises_if:
+            # "== False" is exact for what a comparison gives, and reads better than a call
+            exact = value.node.op == "call_function" and value.node.target in COMPARISONS
+            condition = value == False if exact else is_false(value)  # noqa: E712
+        self.create_proxy("call_function", torch._assert, (condition, message), {})  # pyright: ignore[reportPrivateUsage]
+
+    def iter(self, obj: Proxy) -> Iterator[Any]:
+        """The elements of a proxy, whose number is not known.
+
+        Raises:
+            TraceError: always, unless overridden.
+        """
+        raise TraceError(
+            "Proxy object cannot be iterated",
+            where=_caller_location(self),
+            value=describe(obj.node),
+            why="how many elements it has is known only when the module runs (only `a, b = value` says it)",
+            remedy="index it with numbers, unpack it into names, use the * or ** parameters as they are, or put the loop "
+            "in a function marked fx.wrap",
+        )
+
+    def keys(self, obj: Proxy) -> Any:
+        """What ``proxy.keys()`` gives, as in ``**proxy``; by default the call of a method."""
+        return Attribute(obj, "keys")()
+
+
+class GraphAppendingTracer(TracerBase):
+    """Adds what is done with its proxies to a graph that exists, for passes that write new code as Python expressions."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__()
+        self.graph = graph
+
+
+class Proxy:
+    """Stands for a value of the program. What is done with it is recorded as nodes.
+
+    >>> import torch, fx
+    >>> graph = fx.Graph()
+    >>> x = fx.Proxy(graph.placeholder("x"))
+    >>> (torch.relu(x) + x.shape[0]).node
+    add
+    """
+
+    __slots__ = ("__weakref__", "node", "tracer")
+
+    node: Node
+    """The node that computes the value."""
+    tracer: TracerBase
+    """What records the operations."""
+
+    def __init__(self, node: Node, tracer: TracerBase | None = None) -> None:
+        self.tracer = GraphAppendingTracer(node.graph) if tracer is None else tracer
+        self.node = node
+
+    def __repr__(self) -> str:
+        return f"Proxy({self.node.name})"
+
+    def __getattr__(self, k: str) -> Attribute:
+        # reading an attribute records nothing yet: most are methods about to be called
+        if k.startswith(("__array", "__cuda_array", "__deepcopy__", "__getstate__", "__setstate__")):
+            raise AttributeError(k)
+        return Attribute(self, k)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Proxy:
+        return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Proxy:
+        return self.tracer.create_proxy("call_method", "__call__", (self, *args), kwargs)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.tracer.create_proxy("call_function", operator.setitem, (self, key, value), {})
+
+    def __iter__(self) -> Iterator[Any]:
+        frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+        count = _unpack_count(frame)
+        if count is not None:
+            return (self[index] for index in range(count))  # type: ignore[index]
+        return self.tracer.iter(self)
+
+    def __abs__(self) -> Proxy:
+        return self.tracer.create_proxy("call_function", operator.abs, (self,), {})
+
+    def __bool__(self) -> bool:
+        return self.tracer.to_bool(self)
+
+    def keys(self) -> Any:
+        """See ``TracerBase.keys``."""
+        return self.tracer.keys(self)
+
+    def __len__(self) -> NoReturn:
+        raise TraceError(
+            "'len' is not supported in symbolic tracing by default",
+            where=_caller_location(self.tracer),
+            value=describe(self.node),
+            why="Python requires len to give a real number, which is known only when the module runs",
+            remedy='use value.shape[0], or call fx.wrap("len") at the top level of the module to record the call',
+        )
+
+    @classmethod
+    def __torch_function__(
+        cls, orig_method: Any, types: Any, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Record a call of a torch function or method that has a proxy among its arguments."""
+        args = args or ()
+        kwargs = kwargs or {}
+        tracer = _only_tracer(orig_method, args, kwargs)
+        if isinstance(orig_method, torch._C.ScriptMethod):
+            return tracer.create_proxy("call_method", orig_method.name, (orig_method.owner, *args), kwargs)  # type: ignore[attr-defined]
+        if is_tensor_method_or_property(orig_method):
+            return tracer.create_proxy("call_method", orig_method.__name__, args, kwargs)
+        if isinstance(orig_method, torch._ops.HigherOrderOperator):
+            _refuse_callables(orig_method, args)
+        name = tracer.graph._target_to_str(orig_method.__name__)  # pyright: ignore[reportPrivateUsage]
+        return tracer.create_proxy("call_function", orig_method, args, kwargs, name=name)
+
+
+class Attribute(Proxy):
+    """An attribute of a proxy: a ``getattr`` node once its value is used, a method call if it is called."""
+
+    __slots__ = ("_node", "attr", "root")
+
+    def __init__(self, root: Proxy, attr: str) -> None:
+        self.root = root
+        self.attr = attr
+        self.tracer = root.tracer
+        self._node: Node | None = None
+
+    @property
+    def node(self) -> Node:  # type: ignore[override]
+        """The ``getattr`` node, made when first asked for."""
+        if self._node is None:
+            self._node = self.tracer.create_proxy("call_function", getattr, (self.root, self.attr), {}).node
+        return self._node
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Proxy:
+        return self.tracer.create_proxy("call_method", self.attr, (self.root, *args), kwargs)
+
+
+class ParameterProxy(Proxy):
+    """A parameter whose shape is real while tracing (``Tracer(param_shapes_constant=True)``)."""
+
+    __slots__ = ("name", "param")
+
+    def __init__(self, tracer: TracerBase, node: Node, name: str, param: torch.Tensor) -> None:
+        super().__init__(node, tracer)
+        self.name = name
+        self.param = param
+
+    def __repr__(self) -> str:
+        return f"ParameterProxy({self.name})"
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape of the parameter."""
+        return self.param.shape
+
+    def size(self, dim: int | None = None) -> Any:
+        """Shape of the parameter, or one size of it."""
+        return self.param.size() if dim is None else self.param.size(dim)
+
+    def dim(self) -> int:
+        """Number of dimensions of the parameter."""
+        return self.param.dim()
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions of the parameter."""
+        return self.param.ndim
+
+    def numel(self) -> int:
+        """Number of elements of the parameter."""
+        return self.param.numel()
+
+    def nelement(self) -> int:
+        """Number of elements of the parameter."""
+        return self.param.nelement()
+
+
+def is_false(value: Any) -> bool:
+    """``not value``, as a function that is recorded when ``value`` is traced; part of recorded checks."""
+    if isinstance(value, Proxy):
+        return value.tracer.create_proxy("call_function", is_false, (value,), {})  # type: ignore[return-value]
+    return not value
+
+
+def _add_operators() -> None:
+    def method(row: Operator, reflected: bool) -> Callable[..., Proxy]:
+        function = row.function
+        if reflected:
+
+            def reflected_method(self: Proxy, other: Any) -> Proxy:
+                return self.tracer.create_proxy("call_function", function, (other, self), {})
+
+            return reflected_method
+
+        def plain_method(self: Proxy, *operands: Any) -> Proxy:
+            tracer = self.tracer
+            return tracer.create_proxy("call_function", function, (self, *operands), {})
+
+        return plain_method
+
+    for row in OPERATORS:
+        if row.in_place:
+            continue
+        setattr(Proxy, f"__{row.method}__", method(row, reflected=False))
+        if row.reflected:
+            setattr(Proxy, f"__r{row.method}__", method(row, reflected=True))
+
+
+_add_operators()
+
+
+# Who is asking.
+
+
+def _outside_fx(frame: FrameType | None) -> FrameType:
+    """The nearest frame that is not this package's."""
+    package = __name__.rpartition(".")[0] + "."
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(package) and frame.f_back:
+        frame = frame.f_back
+    assert frame is not None
+    return frame
+
+
+def _caller_location(tracer: TracerBase) -> SourceLocation | None:
+    return user_location(sys._getframe(1), tracer._locations)  # pyright: ignore[reportPrivateUsage]
+
+
+def _unpack_count(frame: FrameType) -> int | None:
+    """How many names ``a, b = value`` unpacks into, if that is what ``frame`` is doing."""
+    code, offset = frame.f_code.co_code, frame.f_lasti
+    if dis.opname[code[offset]] != "UNPACK_SEQUENCE":
+        return None
+    return code[offset + 1]
+
+
+def _only_tracer(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracerBase:
+    tracers: dict[int, TracerBase] = {}
+
+    def visit(value: Any) -> None:
+        if isinstance(value, Proxy):
+            tracers[id(value.tracer)] = value.tracer
+        elif isinstance(value, (tuple, list)):
+            for element in value:
+                visit(element)
+        elif isinstance(value, dict):
+            for element in value.values():
+                visit(element)
+        elif isinstance(value, slice):
+            visit((value.start, value.stop, value.step))
+
+    visit(args)
+    visit(kwargs)
+    if len(tracers) == 1:
+        return next(iter(tracers.values()))
+    live = next((tracer for tracer in tracers.values() if not tracer._finished), next(iter(tracers.values())))
+    raise TraceError(
+        f"Found multiple different tracers {list(tracers.values())} while trying to trace operations "
+        f"{getattr(function, '__name__', function)}",
+        where=_caller_location(live),
+        why="values of different traces cannot meet in one operation",
+        remedy="do not keep traced values in globals or attributes; pass them as arguments",
+    )
+
+
+def _refuse_callables(operator_: Any, args: tuple[Any, ...]) -> None:
+    for arg in args:
+        if callable(arg) and not isinstance(arg, (Proxy, torch.nn.Module)):
+            raise TraceError(
+                f"unable to symbolically trace the HigherOrderOperator {operator_.name()}",
+                value=f"{arg!r}",
+                why="it received an arbitrary callable argument, whose body a node cannot hold",
+                remedy="put the call in a function marked fx.wrap",
+            )
+
+
+def describe_call(kind: str, target: Target) -> str:
+    """A call that has no node yet, for messages."""
+    return f"{kind}[{target if isinstance(target, str) else getattr(target, '__name__', target)}]"
+
+
+def _outlived(call: str) -> TraceError:
+    return TraceError(
+        "a traced value is used after its trace is over",
+        where=user_location(sys._getframe(2), {}),  # pyright: ignore[reportPrivateUsage]
+        value=call,
+        why="the graph it belongs to is complete",
+        remedy="do not keep traced values in globals, closures or attributes; return them from the program",
+    )

@@ -1,0 +1,60 @@
+"""Generated source made runnable: compiled on first use, and visible to tracebacks, pdb, inspect and TorchScript."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import weakref
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from fx.codegen import PythonCode
+from fx.errors import CodegenError
+
+_numbers = itertools.count()
+
+
+def load_forward(code: PythonCode) -> tuple[FunctionType, list[str]]:
+    """Compile ``code`` and return its ``forward``, and the globals that it asks to be wrapped while tracing.
+
+    The source lies in ``linecache`` under ``<eval_with_key>.N`` for as long as the function lives.
+
+    Raises:
+        CodegenError: the source is no Python, which a code transformer or a custom ``CodeGen`` can cause.
+    """
+    file = f"<eval_with_key>.{next(_numbers)}"
+    lines = code.src.splitlines(keepends=True)
+    linecache.cache[file] = (len(code.src), None, lines, file)
+    wrapped: list[str] = []
+    namespace: dict[str, Any] = {**code.globals, "__name__": file}
+    if "wrap" in namespace:
+        namespace["wrap"] = wrapped.append
+    try:
+        exec(compile(code.src, file, "exec", dont_inherit=True), namespace)
+    except SyntaxError as error:
+        linecache.cache.pop(file, None)
+        raise CodegenError(
+            "the generated source is no Python",
+            where=f"line {error.lineno}: {lines[error.lineno - 1].strip() if error.lineno and error.lineno <= len(lines) else ''}",
+            why=error.msg,
+            remedy="look at what Graph.on_generate_code or the custom CodeGen puts in",
+        ) from error
+    function = namespace["forward"]
+    weakref.finalize(function, linecache.cache.pop, file, None)
+    return function, wrapped
+
+
+class LazyForward:
+    """Stands in a class for a ``forward`` that is compiled when it is first asked for, and then put in its own place."""
+
+    __slots__ = ("_code", "_compiled")
+
+    def __init__(self, code: PythonCode, compiled: Callable[[FunctionType, list[str]], None]) -> None:
+        self._code = code
+        self._compiled = compiled
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        function, wrapped = load_forward(self._code)
+        self._compiled(function, wrapped)
+        return function if instance is None else function.__get__(instance, owner)

@@ -1,0 +1,98 @@
+"""Dotted names of call targets, each proved by looking it up: what may stand in source, and what is only for people."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import torch
+
+_TORCH_NAMESPACES = (
+    "torch",
+    "torch.nn.functional",
+    "torch.Tensor",
+    "torch._C._nn",
+    "torch._C._linalg",
+    "torch._C._fft",
+    "torch._C._special",
+    "torch._C._sparse",
+    "torch._C._nested",
+)
+"""Where built-in functions that do not know their module may live."""
+
+_paths: dict[Any, str] = {}
+
+
+def torch_path(target: Any) -> str | None:
+    """The dotted path that leads from the ``torch`` module to ``target``, or None where there is none.
+
+    >>> torch_path(torch.relu)
+    'torch.relu'
+    """
+    try:
+        known = _paths.get(target)
+    except TypeError:  # unhashable
+        return None
+    if known is None:
+        known = next((path for path in _candidates(target) if resolves_to(torch, path, target)), None)
+        if known is not None:
+            _paths[target] = known
+    return known
+
+
+def resolves_to(root: Any, path: str, target: object) -> bool:
+    """Whether following ``path`` (whose first part names ``root``) by attributes ends at ``target``."""
+    parts = path.split(".")
+    if not all(map(str.isidentifier, parts)):
+        return False
+    try:
+        return reduce(getattr, parts[1:], root) is target
+    except (AttributeError, RuntimeError):
+        return False
+
+
+def _candidates(target: Any) -> list[str]:
+    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return [f"torch.ops.{target}"]
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return [f"torch.ops.higher_order.{target.name()}"]
+    name = getattr(target, "__qualname__", None) or getattr(target, "__name__", None)
+    module = getattr(target, "__module__", None)
+    if not isinstance(name, str):
+        return []
+    short = name.rpartition(".")[2]
+    found: list[str] = []
+    if isinstance(module, str) and module.partition(".")[0] == "torch":
+        found += [f"{module}.{name}", f"{module}.{short}"]
+    elif isinstance(module, str):
+        return []
+    return found + [f"{namespace}.{short}" for namespace in _TORCH_NAMESPACES]
+
+
+def qualified_name(target: Callable[..., Any]) -> str:
+    """A dotted name for people and for variable names: ``operator.add``, ``torch.relu``, ``package.module.function``."""
+    if (path := torch_path(target)) is not None:
+        return path
+    name = getattr(target, "__qualname__", None) or getattr(target, "__name__", None)
+    if not isinstance(name, str):
+        return f"{type(target).__module__}.{type(target).__qualname__}"
+    module = getattr(target, "__module__", None)
+    if module == "_operator":
+        module = "operator"
+    return f"{module}.{name}" if isinstance(module, str) else name
+
+
+def is_builtin(target: object) -> bool:
+    """Whether ``target`` is reached by its plain name everywhere, like ``len``."""
+    name = getattr(target, "__name__", None)
+    return isinstance(name, str) and getattr(builtins, name, None) is target
+
+
+def candidate_name(target: Callable[..., Any] | str) -> str:
+    """What to call a value made by ``target``, before it is made legal and unique."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", None) or type(target).__name__
+    if name.startswith("__") and name.endswith("__") and len(name) > 4:
+        return name[2:-2]
+    return name

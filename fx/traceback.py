@@ -1,0 +1,102 @@
+"""Notes that every node made in a stretch of code gets: carried over by interpreters, or given by the user."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, TypeVar
+
+from fx.node import Node
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+__all__ = ["annotate", "annotate_fn", "current_meta", "format_stack", "get_current_meta", "has_preserved_node_meta",
+           "preserve_node_meta", "set_current_meta", "set_stack_trace"]  # fmt: skip
+
+
+class _State(threading.local):
+    meta: dict[str, Any] | None = None
+    preserving: bool = False
+
+
+_state = _State()
+
+
+def current_meta() -> dict[str, Any] | None:
+    """What to add to the ``meta`` of a node made now, or None."""
+    return _state.meta
+
+
+def has_preserved_node_meta() -> bool:
+    """Whether ``preserve_node_meta`` is in force."""
+    return _state.preserving
+
+
+def get_current_meta() -> dict[str, Any]:
+    """The notes in force, empty where there are none."""
+    return _state.meta or {}
+
+
+@contextmanager
+def preserve_node_meta(enable: bool = True) -> Iterator[None]:
+    """Let interpreters give the ``meta`` of the node that they run to the nodes made while it runs."""
+    previous = _state.preserving, _state.meta
+    _state.preserving = enable
+    try:
+        yield
+    finally:
+        _state.preserving, _state.meta = previous
+
+
+@contextmanager
+def set_current_meta(node: Node) -> Iterator[None]:
+    """Give nodes made in the block the ``meta`` of ``node``, if ``preserve_node_meta`` is in force."""
+    if not (_state.preserving and node.meta):
+        yield
+        return
+    previous = _state.meta
+    _state.meta = dict(node.meta)
+    try:
+        yield
+    finally:
+        _state.meta = previous
+
+
+@contextmanager
+def annotate(annotation_dict: dict[str, Any]) -> Iterator[None]:
+    """Put ``annotation_dict`` under ``meta["custom"]`` of every node traced in the block; blocks nest, inner ones win."""
+    previous = _state.meta
+    meta = dict(previous or {})
+    meta["custom"] = {**meta.get("custom", {}), **annotation_dict}
+    _state.meta = meta
+    try:
+        yield
+    finally:
+        _state.meta = previous
+
+
+def annotate_fn(annotation_dict: dict[str, Any]) -> Callable[[F], F]:
+    """A decorator that runs a function under ``annotate(annotation_dict)``."""
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def annotated(*args: Any, **kwargs: Any) -> Any:
+            with annotate(annotation_dict):
+                return function(*args, **kwargs)
+
+        return annotated  # type: ignore[return-value]
+
+    return decorate
+
+
+def set_stack_trace(stack: list[str]) -> None:
+    """Give nodes made from now on this stack trace."""
+    if _state.preserving and stack:
+        _state.meta = {**(_state.meta or {}), "stack_trace": "".join(stack)}
+
+
+def format_stack() -> list[str]:
+    """The stack trace in force, in pieces."""
+    return [_state.meta["stack_trace"]] if _state.meta and "stack_trace" in _state.meta else []

@@ -1,0 +1,497 @@
+"""``Tracer`` and ``symbolic_trace``: how a module or function becomes a graph (paper, sections 4.1 and 5.1 to 5.3)."""
+
+from __future__ import annotations
+
+import copy
+import math
+import sys
+from collections.abc import Callable
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+from fx import patching
+from fx.errors import TraceError
+from fx.graph import Graph
+from fx.frames import boundary, user_location
+from fx.graph_module import GraphModule
+from fx.inputs import PH, PHBase, PHWithMeta, Signature
+from fx.misuse import explain_misuse
+from fx.node import Argument
+from fx.patching import Patcher
+from fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
+from fx.wrap import wrapped_globals
+
+__all__ = ["PH", "PHBase", "PHWithMeta", "Proxy", "ProxyableClassMeta", "Tracer", "is_fx_symbolic_tracing", "is_fx_tracing",
+           "symbolic_trace"]  # fmt: skip
+
+Root = torch.nn.Module | Callable[..., Any]
+
+
+class Tracer(TracerBase):
+    """Captures a module or function by running it on proxies. Override its methods to change what is captured.
+
+    Leaf modules, by default those of ``torch.nn``, become ``call_module`` nodes; all others are traced through.
+
+    >>> import torch, fx
+    >>> class Inlining(fx.Tracer):
+    ...     def is_leaf_module(self, m, module_qualified_name):
+    ...         return False
+    >>> root = torch.nn.Sequential(torch.nn.ReLU())
+    >>> print(fx.GraphModule(root, Inlining().trace(root)).code.strip())
+    def forward(self, input):
+        input_1 = input
+        relu = torch.nn.functional.relu(input_1, inplace = False);  input_1 = None
+        return relu
+    """
+
+    root: torch.nn.Module
+    """The module that is traced; an empty one while a function is."""
+    root_module_name: str
+
+    def __init__(
+        self,
+        autowrap_modules: tuple[ModuleType, ...] = (math,),
+        autowrap_functions: tuple[Callable[..., Any], ...] = (),
+        param_shapes_constant: bool = False,
+    ) -> None:
+        """A tracer that can trace any number of programs, one after the other.
+
+        Args:
+            autowrap_modules: modules of Python functions that are recorded whole when called with a traced value.
+            autowrap_functions: more such functions.
+            param_shapes_constant: let the shapes of parameters be real numbers while tracing, instead of traced values.
+        """
+        super().__init__()
+        functions = {
+            id(value): value
+            for module in autowrap_modules
+            for name, value in module.__dict__.items()
+            if not name.startswith("_") and callable(value)
+        }
+        functions.update((id(function), function) for function in autowrap_functions)
+        self._autowrap_functions: dict[int, Any] = functions
+        self._autowrap_search: list[ModuleType] = list(autowrap_modules)
+        self.param_shapes_constant = param_shapes_constant
+        self.submodule_paths: dict[torch.nn.Module, str] | None = None
+        self.num_calls: dict[str, int] = {}
+        self._attribute_paths: dict[int, tuple[Any, str]] | None = None
+        self._parameter_paths: dict[int, str] | None = None
+
+    # What to override.
+
+    def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
+        """Whether a call of ``m`` becomes one node. By default ``torch.nn`` modules do, ``Sequential`` does not."""
+        module = m.__module__
+        return module.startswith(("torch.nn", "torch.ao.nn")) and not isinstance(m, torch.nn.Sequential)
+
+    def path_of_module(self, mod: torch.nn.Module) -> str:
+        """The dotted path of ``mod`` below the root.
+
+        Raises:
+            TraceError: it is not below the root.
+        """
+        if self.submodule_paths is None:
+            self.submodule_paths = {module: name for name, module in self.root.named_modules()}
+        path = self.submodule_paths.get(mod)
+        if path is None:
+            path = next((name for name, module in self.root.named_modules() if module is mod), None)
+        if path is None:
+            raise _foreign_module(mod, self)
+        return path
+
+    def call_module(
+        self, m: torch.nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """What a call of the submodule ``m`` gives: a proxy for a leaf's, else what ``forward(*args, **kwargs)`` returns.
+
+        Args:
+            m: the module that is called.
+            forward: runs it as if it were not traced from outside.
+            args: positional arguments of the call.
+            kwargs: keyword arguments of the call.
+        """
+        path = self.path_of_module(m)
+        outer = self.module_stack
+        count = self.num_calls.get(path, 0)
+        self.num_calls[path] = count + 1
+        self.module_stack = {**outer, f"{path}@{count}" if count else path: (path, type(m))}
+        try:
+            if self.is_leaf_module(m, path):
+                return self.create_proxy("call_module", path, args, kwargs)
+            with ScopeContextManager(self.scope, Scope(path, type(m))):
+                return forward(*args, **kwargs)
+        finally:
+            self.module_stack = outer
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        """What reading ``module.attr`` gives while tracing: a proxy for a parameter (one for each), else its value.
+
+        Args:
+            attr: name of the attribute.
+            attr_val: its value.
+            parameter_proxy_cache: proxies made before, by path.
+        """
+        if isinstance(attr_val, torch.nn.Module):
+            return attr_val
+        if isinstance(attr_val, torch.nn.Parameter):
+            path = self._parameters().get(id(attr_val))
+            return attr_val if path is None else self._cached_proxy(path, attr_val, parameter_proxy_cache)
+        if self.proxy_buffer_attributes and isinstance(attr_val, torch.Tensor):
+            known = self._attributes().get(id(attr_val))
+            return attr_val if known is None else self._cached_proxy(known[1], None, parameter_proxy_cache)
+        return attr_val
+
+    def _cached_proxy(self, path: str, parameter: torch.Tensor | None, cache: dict[str, Any]) -> Any:
+        if path not in cache:
+            factory = None
+            if self.param_shapes_constant and parameter is not None:
+
+                def factory(node: Any) -> Proxy:
+                    return ParameterProxy(self, node, path, parameter)
+
+            cache[path] = self.create_proxy("get_attr", path, (), {}, proxy_factory_fn=factory)
+        return cache[path]
+
+    def create_arg(self, a: Any) -> Argument:
+        """As in ``TracerBase``; parameters, buffers, submodules and tensors also become ``get_attr`` nodes.
+
+        Tensors that are no attribute of the root become constants of the graph.
+        """
+        if isinstance(a, torch.Tensor):
+            return self._tensor_arg(a)
+        if isinstance(a, torch.nn.Module):
+            return self.create_node("get_attr", self.path_of_module(a), (), {})
+        if isinstance(a, tuple) and hasattr(a, "_fields"):
+            fields = tuple(self.create_arg(element) for element in a)
+            return self.create_node("call_function", type(a), fields, {})
+        if isinstance(a, torch.ScriptObject):
+            known = self._attributes().get(id(a))
+            return self._constant("_torchbind_obj", a) if known is None else self._fetch(known[1])
+        if isinstance(type(a), ProxyableClassMeta):
+            return self._constant(f"_{type(a).__name__}_constant_", a)
+        return super().create_arg(a)
+
+    def get_fresh_qualname(self, prefix: str) -> str:
+        """A name that starts with ``prefix``, ends in a number and is no attribute of the root yet."""
+        number = 0
+        while hasattr(self.root, f"{prefix}{number}") or f"{prefix}{number}" in self.graph.constants:
+            number += 1
+        return f"{prefix}{number}"
+
+    def create_args_for_root(
+        self,
+        root_fn: Callable[..., Any],
+        is_module: bool,
+        concrete_args: dict[str, Any] | tuple[Any, ...] | None = None,
+    ) -> tuple[Callable[..., Any], list[Any]]:
+        """Placeholders for the parameters of the root.
+
+        Returns:
+            The function to call and the arguments to call it with.
+        """
+        return Signature(root_fn, is_module).make_placeholders(self, concrete_args)
+
+    # Attributes of the root.
+
+    def _tensor_arg(self, a: torch.Tensor) -> Argument:
+        if isinstance(a, torch.nn.Parameter):
+            path = self._parameters().get(id(a))
+            if path is None:
+                raise _foreign_parameter(a, self)
+            return self._fetch(path)
+        known = self._attributes().get(id(a))
+        if known is not None:
+            return self._fetch(known[1])
+        return self._constant("_tensor_constant", a)
+
+    def _fetch(self, path: str) -> Argument:
+        return self.create_node("get_attr", path, (), {})
+
+    def _constant(self, prefix: str, value: Any) -> Argument:
+        name = self.get_fresh_qualname(prefix)
+        self.graph.constants[name] = value
+        self._attributes()[id(value)] = (value, name)
+        return self._fetch(name)
+
+    def _parameters(self) -> dict[int, str]:
+        if self._parameter_paths is None:
+            self._parameter_paths = {id(value): path for path, value in self.root.named_parameters()}
+        return self._parameter_paths
+
+    def _attributes(self) -> dict[int, tuple[Any, str]]:
+        """Path of every buffer and of every tensor or script object that a module of the root holds as an attribute."""
+        if self._attribute_paths is None:
+            found: dict[int, tuple[Any, str]] = {}
+            for prefix, module in self.root.named_modules():
+                held = {**module.__dict__, **module._buffers}
+                for name, value in held.items():
+                    if isinstance(value, (torch.Tensor, torch.ScriptObject)):
+                        found.setdefault(id(value), (value, f"{prefix}.{name}" if prefix else name))
+            self._attribute_paths = found
+        return self._attribute_paths
+
+    @property
+    def tensor_attrs(self) -> dict[Any, str]:
+        """Path of each tensor attribute of the root that is no parameter."""
+        return {value: path for value, path in self._attributes().values()}
+
+    @property
+    def node_name_to_scope(self) -> dict[str, tuple[str, Any]]:
+        """For each node, path and class of the module that it was made in; empty path and None for the root."""
+        scopes: dict[str, tuple[str, Any]] = {}
+        for node in self.graph.nodes:
+            stack = node.meta.get("nn_module_stack")
+            scopes[node.name] = next(reversed(stack.values())) if stack else ("", None)
+        return scopes
+
+    # The trace.
+
+    def trace(self, root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None = None) -> Graph:
+        """Run ``root`` on proxies and return what it did. ``root`` itself is left as it was.
+
+        Args:
+            root: a module, or a Python function.
+            concrete_args: values for some of its parameters, by name or as a tuple of all, that the program is
+                specialized to; ``PH`` in a structure marks what stays an input.
+
+        Returns:
+            The graph; ``GraphModule(tracer.root, graph)`` runs it.
+
+        Raises:
+            TraceError: the program cannot be captured; the message names the user's line.
+        """
+        function = self._start(root)
+        session = _Session(self)
+        try:
+            with patching.tracing(session) as patcher:
+                self._wrap_functions(session, patcher, function)
+                function, args = self.create_args_for_root(function, isinstance(root, torch.nn.Module), concrete_args)
+                result = function(*args)
+                returned = self.create_arg(result)
+                annotation = Signature.return_annotation(function)
+                self.create_node("output", "output", (returned,), {}, type_expr=annotation)
+        except Exception as error:
+            explain_misuse(error)
+            raise
+        finally:
+            session.roll_back()
+            self._finished = True
+            self.submodule_paths = self._attribute_paths = self._parameter_paths = None
+            self._locations = {}
+        return self.graph
+
+    def _start(self, root: Root) -> Callable[..., Any]:
+        self.graph = Graph(tracer_cls=type(self))
+        self._finished = False
+        self.num_calls = {}
+        self.module_stack = {}
+        self.scope = Scope("", None)
+        if isinstance(root, torch.nn.Module):
+            self.root = root
+            self.root_module_name = root._get_name()
+            self.submodule_paths = {module: name for name, module in root.named_modules()}
+            function = getattr(type(root), self.traced_func_name, None)
+            if function is None:
+                raise TraceError(
+                    f"{type(root).__name__} has no method {self.traced_func_name!r} to trace",
+                    remedy="set traced_func_name of the tracer to a method that it has",
+                )
+            return function
+        self.root = torch.nn.Module()
+        self.root_module_name = ""
+        self.submodule_paths = {}
+        if not isinstance(root, FunctionType):
+            raise TraceError(
+                f"Expected FunctionType, got {root!r}: only modules and Python functions can be traced",
+                why="built-in functions, callable objects and bound methods have no code that can run on traced values",
+                remedy="wrap the call in a function: def program(x): return callable_object(x)",
+            )
+        return root
+
+    def _wrap_functions(self, session: _Session, patcher: Patcher, function: Callable[..., Any]) -> None:
+        session.patcher = patcher
+        for namespace, name in wrapped_globals():
+            patcher.replace(namespace, name, _recording)
+        for module in self._autowrap_search:
+            session.autowrap(module.__dict__)
+        session.autowrap(getattr(function, "__globals__", {}))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tracer:
+        """A tracer with the same settings and results; modules of functions are shared."""
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        shared = {"_autowrap_search", "_autowrap_functions", "root"}
+        for name, value in self.__dict__.items():
+            copied.__dict__[name] = value if name in shared else copy.deepcopy(value, memo)
+        return copied
+
+
+class _Session:
+    """One run of a tracer: what it does with uses of modules by the tracing thread."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self.tracer = tracer
+        self.patcher = Patcher()
+        self.parameter_proxies: dict[str, Any] = {}
+        self.searched: set[int] = set()
+        self.written: dict[torch.nn.Module, dict[str, Any]] = {}
+
+    def module_called(
+        self, original: Callable[..., Any], module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Let the tracer decide."""
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            self.autowrap(getattr(type(module).forward, "__globals__", {}))
+            return original(module, *args, **kwargs)
+
+        return self.tracer.call_module(module, forward, args, kwargs)
+
+    def attribute_read(self, module: torch.nn.Module, name: str, value: Any) -> Any:
+        """Let the tracer decide."""
+        return self.tracer.getattr(name, value, self.parameter_proxies)
+
+    def attribute_written(self, module: torch.nn.Module, name: str, value: Any) -> None:
+        """Remember the module's state before the first write; refuse writes that the program would lose."""
+        if isinstance(value, Proxy) and (name in module._buffers or name in module._parameters):
+            raise TraceError(
+                f"cannot assign a traced value to the {'buffer' if name in module._buffers else 'parameter'} {name!r}",
+                where=value.node.source,
+                value=repr(value),
+                why="a captured program has no assignment to attributes, so the update would be lost",
+                remedy=f"write in place (self.{name}.copy_(value)), or make the module a leaf",
+            )
+        if module not in self.written:
+            self.written[module] = {
+                key: dict(held) if key in ("_parameters", "_buffers", "_modules") else held
+                for key, held in module.__dict__.items()
+            }
+
+    def roll_back(self) -> None:
+        """Give every module that was written to the state it had before."""
+        for module, state in self.written.items():
+            for key in ("_parameters", "_buffers", "_modules"):
+                held = module.__dict__[key]
+                held.clear()
+                held.update(state[key])
+                state[key] = held
+            module.__dict__.clear()
+            module.__dict__.update(state)
+
+    def autowrap(self, namespace: dict[str, Any]) -> None:
+        """Record the tracer's autowrap functions where ``namespace`` refers to them."""
+        if id(namespace) in self.searched:
+            return
+        self.searched.add(id(namespace))
+        functions = self.tracer._autowrap_functions  # pyright: ignore[reportPrivateUsage]
+        for name, value in list(namespace.items()):
+            if id(value) in functions and not name.startswith("__"):
+                self.patcher.replace(namespace, name, _recording)
+
+
+def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, recorded as one node where it is called with a traced value."""
+
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        proxy = _find_proxy(args) or _find_proxy(kwargs)
+        if proxy is None:
+            return function(*args, **kwargs)
+        result = proxy.tracer.create_proxy("call_function", function, args, kwargs)
+        result.node.meta["is_wrapped"] = True
+        return result
+
+    recorded.__name__ = getattr(function, "__name__", "recorded")
+    recorded.__wrapped__ = function  # type: ignore[attr-defined]
+    return recorded
+
+
+def _find_proxy(value: Any) -> Proxy | None:
+    if isinstance(value, Proxy):
+        return value
+    if isinstance(value, (tuple, list)):
+        found = map(_find_proxy, value)
+    elif isinstance(value, dict):
+        found = map(_find_proxy, value.values())
+    elif isinstance(value, slice):
+        found = map(_find_proxy, (value.start, value.stop, value.step))
+    else:
+        return None
+    return next((proxy for proxy in found if proxy is not None), None)
+
+
+class ProxyableClassMeta(type):
+    """Metaclass of classes whose construction and methods may be traced: with a traced argument, a call is a node."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Make an instance, or record its making."""
+        instance = cls.__new__(cls)  # type: ignore[call-overload]
+        if not patching.is_tracing():
+            cls.__init__(instance, *args, **kwargs)  # type: ignore[misc]
+            return instance
+        proxy = _find_proxy(args) or _find_proxy(kwargs)
+        if proxy is not None:
+            return proxy.tracer.create_proxy("call_function", cls, args, kwargs)
+        cls.__init__(instance, *args, **kwargs)  # type: ignore[misc]
+        return instance
+
+
+def is_fx_tracing() -> bool:
+    """Whether the calling thread is capturing a program."""
+    return patching.is_tracing()
+
+
+is_fx_symbolic_tracing = is_fx_tracing
+
+
+def symbolic_trace(
+    root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None = None
+) -> GraphModule:
+    """Capture a module or function as a ``GraphModule`` (paper, figure 1).
+
+    >>> import torch, fx
+    >>> for node in fx.symbolic_trace(lambda x: torch.relu(x).neg()).graph.nodes:
+    ...     print(node.name, node.op)
+    x placeholder
+    relu call_function
+    neg call_method
+    output output
+
+    Args:
+        root: the program.
+        concrete_args: values for some of its parameters; see ``Tracer.trace``.
+
+    Raises:
+        TraceError: the program cannot be captured.
+    """
+    tracer = Tracer()
+    graph = tracer.trace(root, concrete_args)
+    name = type(root).__name__ if isinstance(root, torch.nn.Module) else root.__name__
+    return GraphModule(tracer.root, graph, name)
+
+
+boundary(Tracer.trace)
+
+
+def _foreign_module(module: torch.nn.Module, tracer: Tracer) -> TraceError:
+    return TraceError(
+        f"module is not installed as a submodule: {type(module).__name__} is not in the hierarchy of the traced root",
+        where=_here(tracer),
+        why=f"a call_module node names a path below {type(tracer.root).__name__}, and this module has none",
+        remedy="make it an attribute of the root or of one of its submodules (in __init__)",
+    )
+
+
+def _foreign_parameter(parameter: torch.nn.Parameter, tracer: Tracer) -> TraceError:
+    return TraceError(
+        f"parameter is not a member of this module: one of shape {tuple(parameter.shape)}",
+        where=_here(tracer),
+        why=f"a get_attr node names a path below {type(tracer.root).__name__}, and this parameter has none",
+        remedy="make it an attribute of the root or of one of its submodules (in __init__), or use .detach()",
+    )
+
+
+def _here(tracer: Tracer) -> Any:
+    return user_location(sys._getframe(2), tracer._locations)
+

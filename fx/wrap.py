@@ -1,0 +1,82 @@
+"""``wrap``: functions that tracing records as one call instead of looking inside (paper, section 5.2)."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any, TypeVar
+
+from fx.errors import TraceError, UnsupportedTraceError
+
+F = TypeVar("F", bound="str | Callable[..., Any]")
+
+_registered: dict[tuple[int, str], dict[str, Any]] = {}
+_generated: weakref.WeakKeyDictionary[FunctionType, list[str]] = weakref.WeakKeyDictionary()
+
+__all__ = ["wrap"]
+
+
+def wrap(fn_or_name: F) -> F:
+    """Record calls of this function as one ``call_function`` node instead of tracing through it.
+
+    Call at the top level of a module, with a function, as a decorator, or with the name of a global of that module
+    (a builtin's, like ``"len"``, too). A function of another module is recorded wherever that module or this one
+    calls it by its name. Calls without a traced value among their arguments run as ever.
+
+    >>> import torch, fx
+    >>> @fx.wrap
+    ... def leaf(x):
+    ...     return x if x.sum() > 0 else -x
+    >>> [node.name for node in fx.symbolic_trace(lambda x: leaf(x) + 1).graph.nodes]
+    ['x', 'leaf', 'add', 'output']
+
+    Args:
+        fn_or_name: a function, or the name of a global.
+
+    Returns:
+        Its argument.
+
+    Raises:
+        TraceError: the argument is neither, or the call is not at the top level of a module.
+    """
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    if isinstance(fn_or_name, str):
+        name, definer = fn_or_name, None
+    elif callable(fn_or_name) and isinstance(getattr(fn_or_name, "__name__", None), str):
+        name, definer = fn_or_name.__name__, sys.modules.get(getattr(fn_or_name, "__module__", None) or "")
+    else:
+        raise TraceError(
+            f"fx.wrap takes a function or the name of one, not {fn_or_name!r}",
+            remedy='write @fx.wrap above the function, or fx.wrap("name") at the top level of the module',
+        )
+    if frame.f_code.co_name != "<module>":
+        raise _not_top_level(name, frame.f_code.co_name)
+    _registered[id(frame.f_globals), name] = frame.f_globals
+    if definer is not None and definer.__dict__ is not frame.f_globals and definer.__dict__.get(name) is fn_or_name:
+        _registered[id(definer.__dict__), name] = definer.__dict__
+    return fn_or_name
+
+
+def _not_top_level(name: str, caller: str) -> TraceError:
+    return UnsupportedTraceError(
+        f"fx.wrap must be called at the top level of a module, not inside {caller}",
+        why=f"it replaces the global {name!r} while a program is traced, so it is declared once, where globals are",
+        remedy=f'move fx.wrap("{name}") to the top level of the module',
+    )
+
+
+def wrap_generated(function: FunctionType, names: list[str]) -> None:
+    """Wrap globals of a generated function for as long as it lives, so that tracing it again keeps its calls whole."""
+    if names:
+        _generated[function] = names
+
+
+def wrapped_globals() -> Iterator[tuple[dict[str, Any], str]]:
+    """The globals to replace while tracing: a dictionary and a name each."""
+    for (_, name), namespace in list(_registered.items()):
+        yield namespace, name
+    for function, names in list(_generated.items()):
+        for name in names:
+            yield function.__globals__, name

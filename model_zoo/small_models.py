@@ -1,0 +1,139 @@
+"""Models that run in a millisecond and are awkward each in their own way: no batch norm, functions, shared layers, dicts."""
+
+# No postponed annotations here: a program that is captured from a model carries the types of its forward.
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .batch_norm import settle_batch_norm
+from .registry import register_model
+from .resnet import images
+from .zoo_model import ZooModel, seeded
+
+
+class Perceptron(nn.Module):
+    """Three linear layers; nothing in it can be fused with a batch norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 10))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, 16) to (batch, 10)."""
+        return self.layers(x)
+
+
+class FunctionalConvNet(nn.Module):
+    """Convolution and batch norm called as functions, on parameters and buffers that the model holds itself."""
+
+    weight: Tensor
+    scale: Tensor
+    shift: Tensor
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 3, 3, 3) * 0.2)
+        self.scale = nn.Parameter(torch.rand(8) + 0.5)
+        self.shift = nn.Parameter(torch.randn(8) * 0.2)
+        self.register_buffer("running_mean", torch.randn(8) * 0.2)
+        self.register_buffer("running_var", torch.rand(8) + 0.5)
+        self.classifier = nn.Linear(8, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, 3, height, width) to (batch, 10)."""
+        x = functional.conv2d(x, self.weight, padding=1)
+        x = functional.batch_norm(x, self.running_mean, self.running_var, self.scale, self.shift, training=False)
+        x = functional.relu(x)
+        return self.classifier(x.mean((2, 3)))
+
+
+class SharedConvNet(nn.Module):
+    """One convolution called twice, before two different batch norms: it can be folded into neither."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entry = nn.Conv2d(3, 8, 3, padding=1)
+        self.entry_norm = nn.BatchNorm2d(8)
+        self.shared = nn.Conv2d(8, 8, 3, padding=1, groups=2)
+        self.first_norm = nn.BatchNorm2d(8)
+        self.second_norm = nn.BatchNorm2d(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, 3, height, width) to (batch, 8)."""
+        x = torch.relu(self.entry_norm(self.entry(x)))
+        x = torch.relu(self.first_norm(self.shared(x)))
+        x = torch.relu(self.second_norm(self.shared(x)) + x)
+        return torch.flatten(functional.adaptive_avg_pool2d(x, 1), 1)
+
+
+class Scores(NamedTuple):
+    """What :class:`TwoHeads` predicts for each sample."""
+
+    logits: Tensor
+    """Class scores, (batch, 10)."""
+    best: Tensor
+    """Index of the highest score, (batch,), int64."""
+
+
+class TwoHeads(nn.Module):
+    """Takes two tensors and returns tensors nested in a dict, a named tuple and a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, bias=False), nn.BatchNorm2d(8), nn.ReLU())
+        self.classify = nn.Linear(8, 10)
+        self.locate = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor, scale: Tensor) -> dict[str, Scores | list[Tensor]]:
+        """Map images, (batch, 3, height, width), and scales, (batch, 1), to scores and boxes."""
+        features = self.trunk(x).mean((2, 3)) * scale
+        logits = self.classify(features)
+        boxes = torch.sigmoid(self.locate(features))
+        return {"scores": Scores(logits, logits.argmax(1)), "boxes": [boxes, 1 - boxes]}
+
+
+def _vectors(batch: int = 1, seed: int = 0) -> tuple[Tensor]:
+    return (torch.randn(batch, 16, generator=torch.Generator().manual_seed(seed)),)
+
+
+def _images_and_scales(batch: int = 1, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(batch, 3, 16, 16, generator=generator), torch.rand(batch, 1, generator=generator) + 0.5
+
+
+def _build_perceptron() -> nn.Module:
+    with seeded(0):
+        return Perceptron().eval()
+
+
+def _build_functional_convnet() -> nn.Module:
+    with seeded(0):
+        return FunctionalConvNet().eval()
+
+
+def _build_shared_convnet() -> nn.Module:
+    with seeded(0):
+        model = SharedConvNet()
+        settle_batch_norm(model, images(16, 16)(batch=8, seed=1))
+    return model
+
+
+def _build_two_heads() -> nn.Module:
+    with seeded(0):
+        model = TwoHeads()
+        settle_batch_norm(model, _images_and_scales(batch=8, seed=1))
+    return model
+
+
+_SMALL = frozenset({"small"})
+_SOURCE = "made for the tests of this project"
+
+register_model(ZooModel("mlp", _build_perceptron, _vectors, _SOURCE, _SMALL))
+register_model(ZooModel("functional_convnet", _build_functional_convnet, images(16, 16), _SOURCE, _SMALL))
+register_model(ZooModel("shared_convnet", _build_shared_convnet, images(16, 16), _SOURCE, _SMALL))
+register_model(ZooModel("two_heads", _build_two_heads, _images_and_scales, _SOURCE, _SMALL))

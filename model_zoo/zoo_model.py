@@ -1,0 +1,49 @@
+"""What the zoo knows of one model: how to build it, what to feed it, where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+
+class ExampleInputs(Protocol):
+    """Makes the positional arguments of one call of a model."""
+
+    def __call__(self, batch: int = 1, seed: int = 0) -> tuple[Any, ...]:
+        """Return arguments for a batch of ``batch`` samples; the same seed gives the same values."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ZooModel:
+    """A model under a name, with inputs that it accepts.
+
+    >>> from model_zoo import get_model
+    >>> mlp = get_model("mlp")
+    >>> tuple(mlp.build()(*mlp.example_inputs(batch=3)).shape)
+    (3, 10)
+    """
+
+    name: str
+    """What command lines and tables call it."""
+    build: Callable[[], nn.Module]
+    """Makes a new instance in evaluation mode, always with the same weights; the global random state is left alone."""
+    example_inputs: ExampleInputs
+    """Makes the positional arguments of one call, for a batch size and a seed."""
+    source: str
+    """Where its definition comes from: a paper, a library, a section of either."""
+    tags: frozenset[str] = frozenset()
+    """Kinds it belongs to, such as ``"vision"`` or ``"small"``."""
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Draw the CPU's random numbers from ``seed`` inside the block, and from where they were after it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield

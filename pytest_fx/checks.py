@@ -1,0 +1,164 @@
+"""The objects behind the fixtures ``fx_equal`` and ``fx_timing``: they check or time, and tell the summary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fx.passes import Approximate, Close, Contract, Exact, Pass, close, contract_of, pass_name
+
+from .benchmark_records import BenchmarkRecord, add_benchmark, reason_not_to_time
+from .capture import GraphModule
+from .contracts import Comparison
+from .options import OPTIONS
+from .rewriting import rewrite
+from .subject import Subject
+from .summary import Row, record_row
+from .timing import PairedTiming, time_pairs
+
+
+class EqualityCheck:
+    """Compares what a pass, or a program, computes with what the model does."""
+
+    def __init__(self, subject: Subject, item: pytest.Item) -> None:
+        self._subject = subject
+        self._item = item
+
+    def __call__(
+        self, transform: Pass | nn.Module, contract: Contract | None = None, label: str | None = None
+    ) -> Comparison:
+        """Raise :class:`~pytest_fx.errors.ContractViolation` if ``transform`` breaks its contract.
+
+        ``contract`` stands in for the pass's own, or for ``close`` if ``transform`` is a program; ``label`` is what
+        the summary calls it. Skips the test if the model has no example inputs.
+        """
+        __tracebackhide__ = True
+        _require_inputs(self._subject)
+        if isinstance(transform, nn.Module):
+            return self._check_program(transform, contract or close, label or self._item.name)
+        return self._check_pass(transform, contract or contract_of(transform), label or pass_name(transform))
+
+    def _check_pass(self, pass_: Pass, contract: Contract, label: str) -> Comparison:
+        __tracebackhide__ = True
+        subject = self._subject
+        rewriting = rewrite(subject, pass_)
+        program64: nn.Module | None = None
+        # What is approximate by design, a quantizer say, need not exist in float64.
+        if not isinstance(contract, Approximate):
+            program64 = rewrite(subject, pass_, torch.float64).program
+        row = Row(subject.name, label, nodes_before=rewriting.nodes_before, nodes_after=rewriting.nodes_after)
+        return self._judge(rewriting.program, program64, contract, row)
+
+    def _check_program(self, program: nn.Module, contract: Contract, label: str) -> Comparison:
+        __tracebackhide__ = True
+        nodes = len(program.graph.nodes) if isinstance(program, GraphModule) else None
+        return self._judge(program, None, contract, Row(self._subject.name, label, nodes_after=nodes))
+
+    def _judge(self, program: nn.Module, program64: nn.Module | None, contract: Contract, row: Row) -> Comparison:
+        __tracebackhide__ = True
+        subject, dtype = self._subject, self._subject.dtype
+        comparison = Comparison(
+            model=subject.name,
+            program=row.program,
+            eager=subject.eager_answers(dtype),
+            actual=subject.answers_of(program, dtype),
+            eager64=subject.eager_answers(torch.float64),
+            actual64=None if program64 is None else subject.answers_of(program64, torch.float64),
+        )
+        # Recorded first, so that the summary has the errors of a pass that breaks its contract, too.
+        record_row(
+            self._item,
+            row.with_errors(
+                dtype=str(dtype).removeprefix("torch."),
+                float64_error=comparison.largest_error64(),
+                error=comparison.largest_error(),
+                eager_error=comparison.largest_eager_error(),
+            ),
+        )
+        require(comparison, contract)
+        return comparison
+
+
+class TimingCheck:
+    """Times a pass, or a program, in pairs with eager, and records both as benchmarks."""
+
+    def __init__(self, subject: Subject, item: pytest.Item) -> None:
+        self._subject = subject
+        self._item = item
+
+    def __call__(self, transform: Pass | nn.Module, label: str | None = None) -> PairedTiming:
+        """Return what ``--fx-rounds`` pairs of calls took. Skips the test where times would mean nothing."""
+        _require_inputs(self._subject)
+        reason = reason_not_to_time(self._item.config)
+        if reason is not None:
+            pytest.skip(reason)
+        if isinstance(transform, nn.Module):
+            program, label = transform, label or self._item.name
+        else:
+            program, label = rewrite(self._subject, transform).program, label or pass_name(transform)
+        options = self._item.config.stash[OPTIONS]
+        arguments = self._subject.arguments()
+        device = next((tensor.device.type for tensor in arguments.tensors), "cpu")
+        timing = time_pairs(
+            self._call(self._subject.fresh()),
+            self._call(program),
+            rounds=options.rounds,
+            threads=options.threads,
+            device=device,
+        )
+        record_row(self._item, Row(self._subject.name, label).with_timing(timing))
+        self._record_benchmarks(timing, label, device)
+        return timing
+
+    def _call(self, program: Callable[..., Any]) -> Callable[[], Any]:
+        """Return a call of ``program`` on its own copy of the inputs."""
+        arguments = self._subject.arguments().copies()
+        return partial(program, *arguments.args, **arguments.kwargs)
+
+    def _record_benchmarks(self, timing: PairedTiming, label: str, device: str) -> None:
+        subject, item = self._subject, self._item
+        callspec = getattr(item, "callspec", None)
+        low, high = timing.interval
+        for role, seconds in (("eager", timing.eager), (label, timing.transformed)):
+            record = BenchmarkRecord(
+                name=f"{subject.name} {role}" if role == label else f"{subject.name} eager, beside {label}",
+                fullname=f"{item.nodeid}:{role}",
+                group=f"fx {subject.name}",
+                param=getattr(callspec, "id", None),
+                params=dict(getattr(callspec, "params", {})) or None,
+                extra_info={
+                    "model": subject.name,
+                    "pass": label,
+                    "role": "eager" if role == "eager" else "transformed",
+                    "batch": subject.batch,
+                    "dtype": str(subject.dtype).removeprefix("torch."),
+                    "device": device,
+                    "threads": timing.threads,
+                    "speedup": timing.speedup,
+                    "speedup_interval": [low, high],
+                },
+            )
+            add_benchmark(item.config, record, seconds, timing.iterations)
+
+
+def require(comparison: Comparison, contract: Contract) -> None:
+    """Raise :class:`~pytest_fx.errors.ContractViolation` unless the answers keep ``contract``."""
+    __tracebackhide__ = True
+    if isinstance(contract, Exact):
+        comparison.require_exact()
+    elif isinstance(contract, Close):
+        comparison.require_close(contract)
+    elif isinstance(contract, Approximate):
+        comparison.require_sqnr(contract.sqnr_db)
+    else:
+        raise TypeError(f"no way to check the contract {contract!r}")
+
+
+def _require_inputs(subject: Subject) -> None:
+    if not subject.has_inputs:
+        pytest.skip(f"{subject.name} has no example inputs: let its factory return (module, inputs)")

@@ -1,0 +1,172 @@
+"""Holding answers to the contract of a pass: ``exact``, ``close`` or ``approximate`` (see :mod:`fx.passes.contract`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fx.passes import Close
+
+from .equality import Difference, Leaf, pair_leaves, worst_difference
+from .errors import ContractViolation
+
+ERROR_FACTOR = 8.0
+"""How many times eager's own error a transformed program may have in the working dtype.
+
+Two correct orders of the same arithmetic round differently. Over 66 random ResNets, folding batch norms made the largest
+error of 1,000 outputs 0.95 to 1.3 times eager's, of 80 outputs 0.3 to 3.1 times, of 10 outputs 0.5 to 5.8 times. The
+factor leaves three bits. What it is there to catch, precision lost in half-precision or TF32 steps, costs 2**10 times
+and more; faults of any size in the formulas are caught in float64.
+"""
+ERROR_FLOOR_ULPS = 8
+"""Rounding steps of an output's largest element that are allowed even where eager, by luck, has no error at all."""
+
+INACCURATE = "a pass that trades accuracy for speed promises approximate(sqnr_db=…)"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Answers of a program beside those of eager, and what to call both in a message."""
+
+    model: str
+    """The model's name."""
+    program: str
+    """The name of the pass, or of what else made the program."""
+    eager: Sequence[Any]
+    """Eager's answers in the working dtype, one for each draw of inputs."""
+    actual: Sequence[Any]
+    """The program's answers in the working dtype."""
+    eager64: Sequence[Any]
+    """Eager's answers in float64."""
+    actual64: Sequence[Any] | None = None
+    """The program's answers in float64, if it can be had in float64."""
+
+    def require_exact(self) -> None:
+        """Raise :class:`ContractViolation` unless the answers in the working dtype are bitwise equal."""
+        __tracebackhide__ = True
+        for leaf in self._leaves(self.eager, self.actual):
+            errors = leaf.errors
+            difference = worst_difference(leaf, leaf.bits_differ, errors, torch.zeros_like(errors))
+            if difference is not None:
+                remedy = "a pass that reorders arithmetic promises `close`"
+                raise self._violation(difference, f"exact promises equal bits; {self._eager_error()}", remedy)
+
+    def require_close(self, contract: Close) -> None:
+        """Raise :class:`ContractViolation` unless float64 answers agree and rounding errors are like eager's own."""
+        __tracebackhide__ = True
+        if self.actual64 is not None:
+            for leaf in self._leaves(self.eager64, self.actual64):
+                errors, limits = leaf.errors, leaf.limits(contract.rtol, contract.atol)
+                difference = worst_difference(leaf, errors > limits, errors, limits)
+                if difference is not None:
+                    promise = f"{contract} allows {difference.limit:.2g} there in float64; {self._eager_error()}"
+                    raise self._violation(difference, promise, INACCURATE)
+        self._require_error_like_eager()
+
+    def require_sqnr(self, sqnr_db: float) -> None:
+        """Raise :class:`ContractViolation` unless each output has at least ``sqnr_db`` decibels of signal over noise."""
+        __tracebackhide__ = True
+        for path, decibels in self.sqnr_db().items():
+            if not decibels >= sqnr_db:
+                raise ContractViolation(
+                    f"{self.program} changes what {self.model} computes by more than it promises",
+                    where=f"output{path}",
+                    value=f"signal-to-quantization-noise ratio {decibels:.1f} dB",
+                    why=f"approximate promises at least {sqnr_db:g} dB",
+                )
+
+    def sqnr_db(self) -> dict[str, float]:
+        """Return the signal-to-quantization-noise ratio of each floating-point output against float64, in decibels."""
+        signal: dict[str, float] = {}
+        noise: dict[str, float] = {}
+        for leaf in self._against_float64(self.actual):
+            if leaf.actual.is_floating_point():
+                signal[leaf.path] = signal.get(leaf.path, 0.0) + float(leaf.expected.pow(2).sum())
+                noise[leaf.path] = noise.get(leaf.path, 0.0) + float(leaf.errors.pow(2).sum())
+        return {path: _decibels(signal[path], noise[path]) for path in signal}
+
+    def largest_error(self) -> float:
+        """Return the largest error of the program in the working dtype against eager in float64."""
+        return max((_largest(leaf) for leaf in self._against_float64(self.actual)), default=0.0)
+
+    def largest_eager_error(self) -> float:
+        """Return the largest error of eager itself in the working dtype against eager in float64."""
+        return max((_largest(leaf) for leaf in self._against_float64(self.eager)), default=0.0)
+
+    def largest_error64(self) -> float | None:
+        """Return the largest error in float64, or None if there are no such answers."""
+        if self.actual64 is None:
+            return None
+        return max((_largest(leaf) for leaf in self._leaves(self.eager64, self.actual64)), default=0.0)
+
+    def _require_error_like_eager(self) -> None:
+        __tracebackhide__ = True
+        eager_leaves = self._against_float64(self.eager)
+        eager_error: dict[str, float] = {}
+        scale: dict[str, float] = {}
+        for leaf in eager_leaves:
+            eager_error[leaf.path] = max(eager_error.get(leaf.path, 0.0), _largest(leaf))
+            scale[leaf.path] = max(scale.get(leaf.path, 0.0), leaf.scale)
+        for eager, leaf in zip(eager_leaves, self._against_float64(self.actual), strict=True):
+            ulp = torch.finfo(leaf.actual.dtype).eps if leaf.actual.is_floating_point() else 0.0
+            limit = ERROR_FACTOR * eager_error[leaf.path] + ERROR_FLOOR_ULPS * ulp * scale[leaf.path]
+            errors = leaf.errors
+            difference = worst_difference(leaf, errors > limit, errors, torch.full_like(errors, limit))
+            if difference is not None:
+                promise = (
+                    f"close allows {limit:.2g}, {ERROR_FACTOR:g} times the largest error that eager makes itself, "
+                    f"{eager_error[leaf.path]:.2g}"
+                )
+                raise self._violation(difference, promise, INACCURATE, eager)
+
+    def _eager_error(self) -> str:
+        """Return a clause on how large an error means anything in the working dtype."""
+        return f"eager's own error in the working dtype is at most {self.largest_eager_error():.2g}"
+
+    def _violation(
+        self, difference: Difference, promise: str, remedy: str, eager: Leaf | None = None
+    ) -> ContractViolation:
+        """Return the error to raise; ``eager`` has eager's value in the working dtype where the reference is float64."""
+        value = f"eager {difference.expected!r}, transformed {difference.actual!r}"
+        if eager is not None:
+            own = eager.actual[difference.index].item()
+            value = f"eager {own!r}, transformed {difference.actual!r}, eager in float64 {difference.expected!r}"
+        return ContractViolation(
+            f"{self.program} changes what {self.model} computes",
+            where=difference.place,
+            value=value,
+            why=f"they are {difference.error:.2g} apart; {promise}",
+            remedy=remedy,
+        )
+
+    def _against_float64(self, answers: Sequence[Any]) -> list[Leaf]:
+        """Return the leaves of answers in the working dtype beside the float64 reference of each."""
+        __tracebackhide__ = True
+        self._leaves(self.eager, answers)  # dtypes must be eager's; float64's are others
+        return self._leaves(self.eager64, answers, same_dtype=False)
+
+    def _leaves(self, expected: Sequence[Any], actual: Sequence[Any], same_dtype: bool = True) -> list[Leaf]:
+        """Return the leaves of answers side by side, or raise :class:`ContractViolation` if they do not match."""
+        __tracebackhide__ = True
+        pairs: list[Leaf] = []
+        for wanted, answer in zip(expected, actual, strict=True):
+            found = pair_leaves(wanted, answer, same_dtype)
+            if isinstance(found, str):
+                raise ContractViolation(f"{self.program} changes what {self.model} returns", why=found)
+            pairs.extend(found)
+        return pairs
+
+
+def _largest(leaf: Leaf) -> float:
+    errors = leaf.errors
+    return float(errors.max()) if errors.numel() else 0.0
+
+
+def _decibels(signal: float, noise: float) -> float:
+    if noise == 0.0:
+        return math.inf
+    return 10 * math.log10(signal / noise) if signal > 0.0 and math.isfinite(noise) else -math.inf

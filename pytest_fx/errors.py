@@ -1,0 +1,13 @@
+"""What the plugin reports: a program that computes something else, and names that lead nowhere."""
+
+from __future__ import annotations
+
+from fx.errors import FxError
+
+
+class ContractViolation(FxError, AssertionError):
+    """A transformed program breaks the contract of its pass. The message names the output, the place and both values."""
+
+
+class LoadError(FxError, LookupError):
+    """A name on the command line leads to no model and no pass. The message lists the nearest names."""

@@ -1,0 +1,79 @@
+"""Running a program so that two runs of the same program give the same answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .structure import leaves, map_tensors
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What a program is called with."""
+
+    args: tuple[Any, ...] = ()
+    """Positional arguments."""
+    kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Keyword arguments."""
+
+    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Arguments:
+        """Return arguments with every tensor, at any depth, replaced by ``function`` of it."""
+        return Arguments(map_tensors(function, self.args), map_tensors(function, self.kwargs))
+
+    def copies(self, dtype: torch.dtype | None = None) -> Arguments:
+        """Return copies that a program may write to; floating-point tensors in ``dtype`` if it is given."""
+
+        def copy(tensor: torch.Tensor) -> torch.Tensor:
+            converted = tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
+            return converted.detach().clone()
+
+        return self.map(copy)
+
+    def shrunk(self, seed: int) -> Arguments:
+        """Return arguments whose floating-point elements are up to 2 % nearer to zero, each by its own part.
+
+        Signs, zeros and ranges stay, so that a program which accepts the original accepts these.
+        """
+        generator = torch.Generator().manual_seed(seed)
+
+        def shrink(tensor: torch.Tensor) -> torch.Tensor:
+            if not tensor.is_floating_point():
+                return tensor
+            factor = 1 - torch.rand(tensor.shape, generator=generator, dtype=torch.float64) / 50
+            return (tensor * factor.to(tensor.device)).to(tensor.dtype)
+
+        return self.map(shrink)
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """Every tensor among the arguments, at any depth."""
+        found = leaves((self.args, self.kwargs))
+        return [leaf for _, leaf in found if isinstance(leaf, torch.Tensor)]
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Make tensors that a program creates without saying a dtype have ``dtype``, as far as PyTorch allows it."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype if dtype in (torch.float32, torch.float64) else before)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def evaluate(program: Callable[..., Any], arguments: Arguments, dtype: torch.dtype) -> Any:
+    """Return what ``program`` answers in ``dtype``: without gradients, on copies of the arguments, from one random seed.
+
+    The global random state is left alone.
+    """
+    copies = arguments.copies(dtype)
+    devices = sorted({tensor.device.index for tensor in copies.tensors if tensor.device.type == "cuda"})
+    with torch.no_grad(), default_dtype(dtype), torch.random.fork_rng(devices=devices):
+        torch.manual_seed(0)
+        return program(*copies.args, **copies.kwargs)

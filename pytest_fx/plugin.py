@@ -1,0 +1,73 @@
+"""The hooks that make pytest verify PyTorch programs. They start without torch and load the rest when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .benchmark_records import presented_as_benchmarks
+from .collection import SUITE_PATH, SuiteModule, choose_suite, parametrize_from_options
+from .fixtures import fx_equal, fx_model, fx_pass, fx_timing, fx_traced
+from .options import OPTIONS, add_options, read_options
+from .summary import write_summary
+
+__all__ = ["fx_equal", "fx_model", "fx_pass", "fx_timing", "fx_traced"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the command line."""
+    add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Check the names on the command line, and run the built-in suite if models but no files are given."""
+    options = config.stash[OPTIONS] = read_options(config)
+    if options.used:
+        # The import costs what torch's does, so it waits until somebody asks for a model or a pass.
+        importlib.import_module("pytest_fx.loading").check_names(config)
+    if options.models:
+        choose_suite(config)
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Say what is verified and how it is timed."""
+    options = config.stash[OPTIONS]
+    if not options.models:
+        return None
+    passes = ", ".join(options.passes) or "all that apply"
+    return f"fx: models: {', '.join(options.models)}; passes: {passes}; timed on {options.threads} thread(s)"
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Collect the built-in suite whatever names the user's configuration reserves for tests."""
+    if module_path == SUITE_PATH:
+        return SuiteModule.from_parent(parent, path=module_path, nodeid="fx")  # pyright: ignore[reportUnknownMemberType]
+    return None
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that asks for ``fx_model`` or ``fx_pass`` once for each that was named."""
+    parametrize_from_options(metafunc)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, Any, Any]:
+    """Let ``--benchmark-only`` and ``--benchmark-skip`` see timings as the benchmarks that they are."""
+    with presented_as_benchmarks(items):
+        return (yield)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
+    """Add to pytest-benchmark's record what a timing of PyTorch depends on."""
+    if config.stash[OPTIONS].used:
+        machine_info["torch"] = importlib.import_module("pytest_fx.timing").describe_torch()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the table of what each pass did."""
+    write_summary(terminalreporter, config.stash[OPTIONS])

@@ -1,0 +1,79 @@
+"""Applying a pass to a fresh capture of a model, and what must hold whatever the pass does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from fx.passes import Pass, pass_name
+
+from .capture import GraphModule, capture
+from .errors import ContractViolation
+from .evaluation import default_dtype
+from .subject import Subject
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """A program that a pass made, beside what it was made from."""
+
+    program: GraphModule
+    """The program after the pass."""
+    nodes_before: int
+    """Nodes that the graph had before the pass."""
+    nodes_after: int
+    """Nodes that it has now."""
+    changed: bool
+    """Whether the graph, a module that it calls, a parameter or a buffer is another than before."""
+
+
+def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None) -> Rewriting:
+    """Capture ``subject`` and apply ``pass_``, in ``dtype`` if it is given.
+
+    Raises :class:`ContractViolation` if the pass wrote to the original's tensors or returned something that is no
+    program; the graph's own error if it left a graph that is not well formed.
+    """
+    __tracebackhide__ = True
+    with default_dtype(dtype or subject.dtype):
+        original = subject.fresh(dtype)
+        program = capture(original)
+        state = {name: tensor.detach().clone() for name, tensor in original.state_dict().items()}
+        text, nodes = _text_of(program), len(program.graph.nodes)
+        result: object = pass_(program)
+    program = program if result is None else result
+    if not isinstance(program, GraphModule):
+        raise ContractViolation(
+            f"{pass_name(pass_)} returned no program",
+            value=f"an object of type {type(program).__name__}",
+            why="a pass returns a GraphModule, or None if it edited the one that it was given",
+        )
+    written = _changed_tensors(state, original.state_dict())
+    if written:
+        raise ContractViolation(
+            f"{pass_name(pass_)} wrote to tensors of the original {subject.name}",
+            value=", ".join(written[:3]) + (f" and {len(written) - 3} more" if len(written) > 3 else ""),
+            why="the module that was captured shares them with its program and must keep computing what it did",
+            remedy="give the program new parameters instead of changing the old ones in place",
+        )
+    program.graph.lint()
+    program.recompile()
+    changed = _text_of(program) != text or bool(_changed_tensors(state, program.state_dict()))
+    return Rewriting(program, nodes, len(program.graph.nodes), changed)
+
+
+def _text_of(program: GraphModule) -> str:
+    """Return the graph and the modules with their settings, as printed."""
+    return f"{program.graph}\n{program}"
+
+
+def _changed_tensors(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> list[str]:
+    """Return the names of tensors that are absent on one side or differ, NaNs being equal."""
+    names = dict.fromkeys((*before, *after))
+    return [name for name in names if name not in before or name not in after or _differ(before[name], after[name])]
+
+
+def _differ(before: torch.Tensor, after: torch.Tensor) -> bool:
+    if before.shape != after.shape or before.dtype != after.dtype or before.device != after.device:
+        return True
+    return not (torch.equal(before, after) or bool(torch.allclose(before, after, rtol=0, atol=0, equal_nan=True)))

@@ -1,0 +1,85 @@
+"""A model under test: copies of it to work on, inputs for it, and what it answers when it is left alone."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from .evaluation import Arguments, default_dtype, evaluate
+from .structure import leaves
+
+ENOUGH_ELEMENTS = 256
+"""Elements of an output over which an error is taken: the largest of few is a matter of luck."""
+MOST_DRAWS = 8
+"""Input sets that a model is called with at most, however few elements it returns."""
+
+
+class Subject:
+    """A model under test. It is never handed out, run or changed itself: :meth:`fresh` makes copies.
+
+    >>> from torch import nn
+    >>> subject = Subject("linear", nn.Linear(2, 1), lambda draw: Arguments((torch.ones(3, 2),)))
+    >>> subject.fresh().training, subject.fresh(torch.float64).weight.dtype
+    (False, torch.float64)
+    """
+
+    def __init__(
+        self, name: str, module: nn.Module, inputs: Callable[[int], Arguments] | None, batch: int | None = None
+    ) -> None:
+        """``inputs`` makes the arguments of the n-th draw, the same ones whenever it is asked for the same n."""
+        self.name = name
+        self.batch = batch
+        self._module = copy.deepcopy(module).eval()
+        self._inputs = inputs
+        self._answers: dict[torch.dtype, list[Any]] = {}
+
+    @property
+    def has_inputs(self) -> bool:
+        """Whether the model can be called at all: a factory need not give example inputs."""
+        return self._inputs is not None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The working dtype: that of the first floating-point parameter, buffer or input."""
+        inputs = self.arguments().tensors if self.has_inputs else []
+        for tensor in (*self._module.parameters(), *self._module.buffers(), *inputs):
+            if tensor.is_floating_point():
+                return tensor.dtype
+        return torch.get_default_dtype()
+
+    def fresh(self, dtype: torch.dtype | None = None) -> nn.Module:
+        """Return a new copy of the model in evaluation mode, its floating-point tensors in ``dtype`` if that is given."""
+        module = copy.deepcopy(self._module)
+        return module if dtype is None or dtype == self.dtype else module.to(dtype)
+
+    def arguments(self, draw: int = 0) -> Arguments:
+        """Return the arguments of a call; each draw has other values, or raise ``LookupError`` if there are no inputs."""
+        if self._inputs is None:
+            raise LookupError(f"{self.name} has no example inputs: its factory should return (module, inputs)")
+        return self._inputs(draw)
+
+    def eager_answers(self, dtype: torch.dtype) -> list[Any]:
+        """Return what the model answers in ``dtype``, one answer for each draw."""
+        if dtype not in self._answers:
+            with default_dtype(dtype):
+                module = self.fresh(dtype)
+            answers = [evaluate(module, self.arguments(), dtype)]
+            for draw in range(1, _draws_for(answers[0])):
+                answers.append(evaluate(module, self.arguments(draw), dtype))
+            self._answers[dtype] = answers
+        return self._answers[dtype]
+
+    def answers_of(self, program: Callable[..., Any], dtype: torch.dtype) -> list[Any]:
+        """Return what ``program`` answers where the model itself is asked in :meth:`eager_answers`."""
+        return [evaluate(program, self.arguments(draw), dtype) for draw in range(len(self.eager_answers(dtype)))]
+
+
+def _draws_for(answer: Any) -> int:
+    """Return how many draws give every floating-point output enough elements."""
+    sizes = [leaf.numel() for _, leaf in leaves(answer) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
+    smallest = min((size for size in sizes if size), default=ENOUGH_ELEMENTS)
+    return min(MOST_DRAWS, -(-ENOUGH_ELEMENTS // smallest))

@@ -1,0 +1,77 @@
+"""The built-in suite: what ``pytest --fx-model NAME`` finds out about a model, and about each pass on it.
+
+Not all of it applies to every model. What does not is skipped with the reason (``pytest -rs`` shows it).
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+from torch.fx.proxy import TraceError  # STANDIN
+from fx.passes import Pass, exact, pass_name
+
+from .capture import GraphModule, capture, capture_without_leaves
+from .checks import EqualityCheck, TimingCheck
+from .options import OPTIONS
+from .rewriting import rewrite
+from .subject import Subject
+from .summary import Row, record_row
+
+
+def test_capture_is_well_formed(request: pytest.FixtureRequest, fx_model: Subject, fx_traced: GraphModule) -> None:
+    """The captured graph obeys the rules of the IR."""
+    record_row(request.node, Row(fx_model.name, "capture", nodes_after=len(fx_traced.graph.nodes)))
+    fx_traced.graph.lint()
+
+
+def test_capture_equals_eager(fx_traced: GraphModule, fx_equal: EqualityCheck) -> None:
+    """The captured program computes the same bits as the module."""
+    fx_equal(fx_traced, contract=exact, label="capture")
+
+
+def test_capture_without_leaf_modules_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
+    """Captured through torch.nn, down to functions, the program still computes the same bits."""
+    try:
+        program = capture_without_leaves(fx_model.fresh())
+    except TraceError as error:
+        pytest.skip(f"a module of torch.nn in it branches on values: {str(error).splitlines()[0]}")
+    fx_equal(program, contract=exact, label="capture, no leaf modules")
+
+
+def test_generated_code_can_be_captured_again(fx_traced: GraphModule, fx_equal: EqualityCheck) -> None:
+    """The code that the graph is written as is a program that captures to the same graph."""
+    again = capture(fx_traced)
+    kinds = [[(node.op, node.target) for node in program.graph.nodes] for program in (fx_traced, again)]
+    assert kinds[0] == kinds[1]
+    fx_equal(again, contract=exact, label="capture")
+
+
+def test_copies_and_pickles_equal_eager(fx_traced: GraphModule, fx_equal: EqualityCheck) -> None:
+    """A copy and an unpickled copy of the program compute the same bits, and have the same code."""
+    for program in (copy.deepcopy(fx_traced), pickle.loads(pickle.dumps(fx_traced))):
+        assert program.code == fx_traced.code
+        fx_equal(program, contract=exact, label="capture")
+
+
+def test_pass_keeps_its_contract(
+    request: pytest.FixtureRequest, fx_model: Subject, fx_pass: Pass, fx_equal: EqualityCheck
+) -> None:
+    """The pass leaves the original alone, makes a well-formed graph, and changes results no more than it promises."""
+    if not request.config.stash[OPTIONS].passes:
+        skip_unless_changed(fx_model, fx_pass)
+    fx_equal(fx_pass)
+
+
+def test_pass_timing(fx_model: Subject, fx_pass: Pass, fx_timing: TimingCheck) -> None:
+    """The transformed program is timed beside eager. No time is too long: the table tells."""
+    skip_unless_changed(fx_model, fx_pass)
+    fx_timing(fx_pass)
+
+
+def skip_unless_changed(model: Subject, pass_: Pass) -> None:
+    """Skip the test if the pass finds nothing to do in the model."""
+    if not rewrite(model, pass_).changed:
+        pytest.skip(f"{pass_name(pass_)} finds nothing to change in {model.name}")

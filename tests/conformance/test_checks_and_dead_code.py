@@ -1,0 +1,217 @@
+"""What ``lint`` finds and what ``eliminate_dead_code`` keeps."""
+
+from __future__ import annotations
+
+import operator
+from types import ModuleType
+
+import pytest
+import torch
+from torch import nn
+
+from .libraries import refuses
+
+
+def chain(library: ModuleType):
+    """``relu(neg(x))`` as a graph without a module."""
+    graph = library.Graph()
+    x = graph.placeholder("x")
+    graph.output(graph.call_function(torch.relu, (graph.call_function(torch.neg, (x,)),)))
+    return graph
+
+
+def names(graph) -> str:
+    return " ".join(node.name for node in graph.nodes)
+
+
+def test_a_sound_graph_passes(library: ModuleType) -> None:
+    chain(library).lint()
+    library.Graph().lint()
+    library.symbolic_trace(nn.Linear(2, 2)).graph.lint()
+
+
+def test_use_before_definition_is_found(library: ModuleType) -> None:
+    graph = chain(library)
+    _x, neg, relu, _ = graph.nodes
+    neg.prepend(relu)
+    with refuses(library, RuntimeError, match="used before it has been\\s+defined"):
+        graph.lint()
+
+
+def test_argument_of_another_graph_is_found(library: ModuleType) -> None:
+    graph = chain(library)
+    _, neg, _, _ = graph.nodes
+    neg.args = (library.Graph().placeholder("z"),)
+    with refuses(library, RuntimeError, match="does not belong to this Graph"):
+        graph.lint()
+
+
+def test_use_of_an_erased_node_is_found(library: ModuleType) -> None:
+    graph = chain(library)
+    _, _, relu, _ = graph.nodes
+    dead = graph.call_function(torch.neg, (relu,))
+    graph.erase_node(dead)
+    relu.args = (dead,)
+    with refuses(library, RuntimeError):
+        graph.lint()
+
+
+def test_repeated_name_is_found(library: ModuleType) -> None:
+    graph = chain(library)
+    _, neg, relu, _ = graph.nodes
+    relu.name = neg.name
+    with refuses(library, RuntimeError, match="neg"):
+        graph.lint()
+
+
+@pytest.mark.parametrize("target", ["nowhere", "linear.nothing", "nowhere.weight"])
+def test_missing_attribute_of_the_module_is_found(library: ModuleType, target: str) -> None:
+    module = library.symbolic_trace(nn.Sequential(nn.Linear(2, 2)))
+    with module.graph.inserting_before(module.graph.output_node()):
+        module.graph.create_node("get_attr", target)
+    with refuses(library, RuntimeError, match=target.rsplit(".", maxsplit=1)[-1] if "linear" in target else "nowhere"):
+        module.graph.lint()
+
+
+def test_called_attribute_that_is_no_module_is_found(library: ModuleType) -> None:
+    module = library.symbolic_trace(nn.Sequential(nn.Linear(2, 2)))
+    with module.graph.inserting_before(module.graph.output_node()):
+        module.graph.create_node("call_module", "0.weight")
+    with refuses(library, RuntimeError, match="weight"):
+        module.graph.lint()
+
+
+def test_dead_chain_is_removed_back_to_front(library: ModuleType) -> None:
+    graph = chain(library)
+    x, neg, _, output = graph.nodes
+    with graph.inserting_before(output):
+        first = graph.call_function(torch.sin, (x,))
+        second = graph.call_method("cos", (first,))
+        graph.call_function(operator.add, (second, neg))
+    assert graph.eliminate_dead_code() is True
+    assert names(graph) == "x neg relu output"
+    assert list(x.users) == [neg]
+    assert graph.eliminate_dead_code() is False
+
+
+def test_unused_inputs_are_kept(library: ModuleType) -> None:
+    graph = library.Graph()
+    graph.placeholder("x")
+    graph.output(None)
+    assert graph.eliminate_dead_code() is False
+    assert names(graph) == "x output"
+
+
+@pytest.mark.parametrize(
+    "create",
+    [
+        lambda graph, x: graph.call_function(torch._assert, (x, "message")),
+        lambda graph, x: graph.call_function(operator.setitem, (x, 0, 1)),
+        lambda graph, x: graph.call_function(torch.ops.aten.add_.Tensor, (x, 1)),
+        lambda graph, x: graph.call_function(torch.rand, (2,)),
+        lambda graph, x: graph.call_function(torch.ops.aten.bernoulli.default, (x,)),
+        lambda graph, x: graph.call_function(torch.ops.profiler._record_function_enter_new, ("name",)),
+    ],
+    ids=["assert", "setitem", "in-place operator", "random", "random operator", "profiler"],
+)
+def test_effects_are_kept(library: ModuleType, create) -> None:
+    graph = library.Graph()
+    effect = create(graph, graph.placeholder("x"))
+    graph.output(None)
+    assert graph.eliminate_dead_code() is False
+    assert effect in list(graph.nodes)
+
+
+@pytest.mark.parametrize(
+    "create",
+    [
+        lambda graph, x: graph.call_function(torch.add, (x, 1)),
+        lambda graph, x: graph.call_function(torch.ops.aten.add.Tensor, (x, 1)),
+        lambda graph, x: graph.call_method("view", (x, -1)),
+        lambda graph, x: graph.get_attr("weight"),
+        lambda graph, x: graph.call_function(getattr, (x, "shape")),
+    ],
+    ids=["function", "operator", "method", "attribute", "getattr"],
+)
+def test_pure_nodes_are_removed(library: ModuleType, create) -> None:
+    graph = library.Graph()
+    create(graph, graph.placeholder("x"))
+    graph.output(None)
+    assert graph.eliminate_dead_code() is True
+    assert names(graph) == "x output"
+
+
+def test_caller_decides_what_is_impure(library: ModuleType) -> None:
+    graph = chain(library)
+    x, *_, output = graph.nodes
+    with graph.inserting_before(output):
+        graph.call_function(torch.sin, (x,))
+        graph.call_function(torch.rand, (2,))
+    asked = []
+
+    def is_impure(node) -> bool:
+        asked.append(node.name)
+        return node.op in ("placeholder", "output") or node.target is torch.sin
+
+    assert graph.eliminate_dead_code(is_impure) is True
+    assert names(graph) == "x neg relu sin output"
+    assert set(asked) >= {"sin", "rand", "output"}
+
+
+class Impure(nn.Module):
+    """A module with a declared side effect."""
+
+    _is_impure = True
+
+    def forward(self, x):
+        return x
+
+
+class CallsBoth(nn.Module):
+    """Calls one pure and one impure module for nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.pure = nn.ReLU()
+        self.impure = Impure()
+
+    def forward(self, x):
+        self.pure(x)
+        self.impure(x)
+        return x
+
+
+def test_unused_calls_of_pure_modules_are_removed(library: ModuleType) -> None:
+    class KeepImpure(library.Tracer):
+        def is_leaf_module(self, module, name):
+            return True
+
+    root = CallsBoth()
+    module = library.GraphModule(root, KeepImpure().trace(root))
+    assert module.graph.eliminate_dead_code() is True
+    assert names(module.graph) == "x impure output"
+
+
+def test_dead_code_of_referenced_subgraphs_is_removed_too(library: ModuleType) -> None:
+    def inner(x):
+        torch.sin(x)
+        return x + 1
+
+    child = library.symbolic_trace(inner)
+    graph = library.Graph()
+    x = graph.placeholder("x")
+    body = graph.get_attr("child")
+    graph.output((x, body))
+    module = library.GraphModule({"child": child}, graph)
+    assert module.graph.eliminate_dead_code() is True
+    assert names(module.child.graph) == "x add output"
+    assert "sin" not in module.child.code
+
+
+def test_misordered_graph_is_refused_before_anything_is_removed(library: ModuleType) -> None:
+    graph = chain(library)
+    _, neg, relu, _ = graph.nodes
+    neg.prepend(relu)
+    with refuses(library, RuntimeError):
+        graph.eliminate_dead_code()
+    assert len(graph.nodes) == 4

@@ -1,0 +1,105 @@
+"""Every program of the corpus is captured, printed and written as Python as torch.fx does it."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import pytest
+
+from .differences import assert_equal_unless_intended
+from .libraries import OURS, THEIRS, describe_graph, module_stacks, neutral
+from .programs import Program
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec:FutureWarning")
+
+
+def test_program_is_captured_as_the_same_nodes(program: Program) -> None:
+    ours, theirs = describe_graph(program.capture(OURS).graph), describe_graph(program.capture(THEIRS).graph)
+    assert_equal_unless_intended(ours, theirs, program.name, "nodes")
+
+
+def test_targets_are_the_same_objects(program: Program) -> None:
+    for mine, other in zip(program.capture(OURS).graph.nodes, program.capture(THEIRS).graph.nodes, strict=True):
+        if getattr(other.target, "__module__", None) != THEIRS._symbolic_trace.__name__:
+            assert mine.target == other.target
+
+
+def test_graph_prints_the_same(program: Program) -> None:
+    ours, theirs = neutral(str(program.capture(OURS).graph)), neutral(str(program.capture(THEIRS).graph))
+    assert_equal_unless_intended(ours, theirs, program.name, "print")
+
+
+def test_code_is_the_same(program: Program) -> None:
+    ours, theirs = neutral(program.capture(OURS).code), neutral(program.capture(THEIRS).code)
+    assert_equal_unless_intended(ours, theirs, program.name, "code")
+
+
+def test_nodes_know_the_same_modules_they_came_from(program: Program) -> None:
+    ours, theirs = module_stacks(program.capture(OURS).graph), module_stacks(program.capture(THEIRS).graph)
+    assert_equal_unless_intended(ours, theirs, program.name, "module stack")
+
+
+def test_captured_module_holds_the_same_state(program: Program) -> None:
+    ours, theirs = program.capture(OURS), program.capture(THEIRS)
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    assert [name for name, _ in ours.named_parameters()] == [name for name, _ in theirs.named_parameters()]
+    assert [name for name, _ in ours.named_buffers()] == [name for name, _ in theirs.named_buffers()]
+    assert [name for name, _ in ours.named_modules()] == [name for name, _ in theirs.named_modules()]
+    assert ours.training == theirs.training
+    assert type(ours).__name__ == type(theirs).__name__
+
+
+def test_dead_code_is_eliminated_alike(program: Program) -> None:
+    ours, theirs = program.capture(OURS), program.capture(THEIRS)
+    assert ours.graph.eliminate_dead_code() == theirs.graph.eliminate_dead_code()
+    assert describe_graph(ours.graph) == describe_graph(theirs.graph)
+
+
+def test_copied_graph_reads_like_the_original(program: Program) -> None:
+    ours, theirs = program.capture(OURS), program.capture(THEIRS)
+    copied = copy.deepcopy(ours.graph)
+    copied.lint()
+    assert describe_graph(copied) == describe_graph(copy.deepcopy(theirs.graph))
+    assert all(mine is not original for mine, original in zip(copied.nodes, ours.graph.nodes, strict=True))
+
+
+def test_graph_copied_into_another_gets_the_same_names(program: Program) -> None:
+    described = []
+    for library in (OURS, THEIRS):
+        graph = library.Graph()
+        graph.placeholder("x")
+        graph.call_function(abs, (next(iter(graph.nodes)),))
+        output = graph.graph_copy(program.capture(library).graph, {})
+        graph.output(output)
+        graph.lint()
+        described.append(describe_graph(graph))
+    assert described[0] == described[1]
+
+
+def test_retracing_gives_the_same_graph(program: Program) -> None:
+    if not program.retraces_in_torch_fx:
+        pytest.skip("torch.fx cannot trace its own code again here")
+    described = []
+    for library in (OURS, THEIRS):
+        retraced = library.symbolic_trace(program.capture(library))
+        described.append((describe_graph(retraced.graph), neutral(retraced.code)))
+    assert_equal_unless_intended(described[0], described[1], program.name, "retrace")
+
+
+def test_identity_transformer_rebuilds_the_same_graph(program: Program) -> None:
+    described = []
+    for library in (OURS, THEIRS):
+        transformed = library.Transformer(program.capture(library)).transform()
+        described.append((describe_graph(transformed.graph), neutral(transformed.code)))
+    assert_equal_unless_intended(described[0], described[1], program.name, "transformer")
+
+
+def test_no_warning_is_given_where_torch_fx_gives_none(program: Program) -> None:
+    counts = []
+    for library in (OURS, THEIRS):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            program.capture(library)
+        counts.append([warning.category for warning in caught])
+    assert counts[0] == counts[1]

@@ -1,0 +1,131 @@
+"""Every program of the corpus computes the same bits as eager, however it is run, copied or stored."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from .libraries import OURS, THEIRS, assert_identical, describe_graph
+from .programs import Program
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec:FutureWarning")
+
+
+def eager(program: Program) -> Any:
+    """What the program itself returns."""
+    return program.build()(*program.inputs(), **program.keywords)
+
+
+def positional_inputs(program: Program, graph_module: Any) -> tuple[Any, ...]:
+    """The inputs in order of the placeholders, keywords included, as an interpreter takes them."""
+    inputs = list(program.inputs())
+    if not program.keywords:
+        return tuple(inputs)
+    remaining = dict(program.keywords)
+    for node in list(graph_module.graph.find_nodes(op="placeholder"))[len(inputs) :]:
+        if node.target.startswith("**"):
+            break
+        if not node.target.startswith("*"):
+            inputs.append(remaining.pop(node.target) if node.target in remaining else node.args[0])
+    return tuple(inputs)
+
+
+def interprets(program: Program) -> bool:
+    """Whether an interpreter, which takes positional arguments only, can be given this program's inputs."""
+    return not any(parameter in program.name for parameter in ("keyword_variadic", "every_kind"))
+
+
+def test_generated_code_computes_what_eager_does(library: ModuleType, program: Program) -> None:
+    assert_identical(program.capture(library)(*program.inputs(), **program.keywords), eager(program))
+
+
+def test_interpreter_computes_what_eager_does(library: ModuleType, program: Program) -> None:
+    if not interprets(program):
+        pytest.skip("an interpreter takes no keyword arguments")
+    captured = program.capture(library)
+    assert_identical(library.Interpreter(captured).run(*positional_inputs(program, captured)), eager(program))
+
+
+def test_interpreter_keeps_and_frees_the_same_values(program: Program) -> None:
+    if not interprets(program):
+        pytest.skip("an interpreter takes no keyword arguments")
+    kept = []
+    for library in (OURS, THEIRS):
+        captured = program.capture(library)
+        names = []
+        for collects in (True, False):
+            interpreter = library.Interpreter(captured, garbage_collect_values=collects)
+            interpreter.run(*positional_inputs(program, captured))
+            names.append([node.name for node in interpreter.env])
+        kept.append(names)
+    assert kept[0] == kept[1]
+
+
+def test_transformed_module_computes_what_eager_does(program: Program) -> None:
+    transformed = OURS.Transformer(program.capture(OURS)).transform()
+    if transformed.graph._codegen.__class__.__name__ == "_PyTreeCodeGen":
+        pytest.skip("torch.fx's Transformer does not give flattened inputs back to the module")
+    assert_identical(transformed(*program.inputs(), **program.keywords), eager(program))
+
+
+def test_retraced_module_computes_what_eager_does(library: ModuleType, program: Program) -> None:
+    if library is THEIRS and not program.retraces_in_torch_fx:
+        pytest.skip("torch.fx cannot trace its own code again here")
+    retraced = library.symbolic_trace(program.capture(library))
+    assert_identical(retraced(*program.inputs(), **program.keywords), eager(program))
+
+
+def test_deepcopy_computes_the_same_and_shares_nothing(program: Program) -> None:
+    captured = program.capture(OURS)
+    copied = copy.deepcopy(captured)
+    assert_identical(copied(*program.inputs(), **program.keywords), eager(program))
+    assert copied.graph is not captured.graph
+    assert copied.code == captured.code
+    assert describe_graph(copied.graph) == describe_graph(captured.graph)
+    assert type(copied) is not type(captured)
+    originals = {tensor.data_ptr() for tensor in captured.state_dict().values()}
+    assert originals.isdisjoint(tensor.data_ptr() for tensor in copied.state_dict().values())
+
+
+def test_shallow_copy_shares_graph_and_state(program: Program) -> None:
+    captured = program.capture(OURS)
+    copied = copy.copy(captured)
+    assert copied.graph is captured.graph or describe_graph(copied.graph) == describe_graph(captured.graph)
+    for name, tensor in captured.state_dict().items():
+        assert copied.state_dict()[name].data_ptr() == tensor.data_ptr()
+    assert_identical(copied(*program.inputs(), **program.keywords), eager(program))
+
+
+def test_pickle_carries_the_graph_itself(program: Program) -> None:
+    captured = program.capture(OURS)
+    restored = pickle.loads(pickle.dumps(captured))
+    assert_identical(restored(*program.inputs(), **program.keywords), eager(program))
+    assert describe_graph(restored.graph) == describe_graph(captured.graph)
+    assert restored.code == captured.code
+    assert list(restored.state_dict()) == list(captured.state_dict())
+    assert type(restored).__name__ == type(captured).__name__
+    restored.graph.lint()
+
+
+def test_saved_module_computes_the_same(program: Program) -> None:
+    buffer = io.BytesIO()
+    torch.save(program.capture(OURS), buffer)
+    buffer.seek(0)
+    restored = torch.load(buffer, weights_only=False)
+    assert_identical(restored(*program.inputs(), **program.keywords), eager(program))
+
+
+def test_code_is_kept_when_recompiled(program: Program) -> None:
+    captured = program.capture(OURS)
+    before = captured.code
+    captured.recompile()
+    assert captured.code == before
+    captured.graph = captured.graph
+    assert captured.code == before
+    captured.graph.lint()

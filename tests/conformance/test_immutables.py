@@ -1,0 +1,102 @@
+"""The frozen containers that hold arguments."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from types import ModuleType
+
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+LIST_MUTATIONS = {
+    "setitem": lambda value: value.__setitem__(0, 1),
+    "delitem": lambda value: value.__delitem__(0),
+    "iadd": lambda value: value.__iadd__([1]),
+    "imul": lambda value: value.__imul__(2),
+    "append": lambda value: value.append(1),
+    "extend": lambda value: value.extend([1]),
+    "insert": lambda value: value.insert(0, 1),
+    "pop": lambda value: value.pop(),
+    "remove": lambda value: value.remove(1),
+    "clear": lambda value: value.clear(),
+    "reverse": lambda value: value.reverse(),
+    "sort": lambda value: value.sort(),
+}
+
+DICT_MUTATIONS = {
+    "setitem": lambda value: value.__setitem__("a", 1),
+    "delitem": lambda value: value.__delitem__("a"),
+    "ior": lambda value: value.__ior__({"a": 1}),
+    "pop": lambda value: value.pop("a"),
+    "popitem": lambda value: value.popitem(),
+    "clear": lambda value: value.clear(),
+    "update": lambda value: value.update(a=1),
+    "setdefault": lambda value: value.setdefault("b", 1),
+}
+
+
+@pytest.mark.parametrize("mutation", LIST_MUTATIONS.values(), ids=LIST_MUTATIONS)
+def test_list_refuses_to_change_and_shows_what_to_write(library: ModuleType, mutation) -> None:
+    value = library.immutable_collections.immutable_list([1, 2])
+    with pytest.raises(TypeError, match="new_args"):
+        mutation(value)
+    assert value == [1, 2]
+
+
+@pytest.mark.parametrize("mutation", DICT_MUTATIONS.values(), ids=DICT_MUTATIONS)
+def test_dict_refuses_to_change_and_shows_what_to_write(library: ModuleType, mutation) -> None:
+    value = library.immutable_collections.immutable_dict({"a": 0})
+    with pytest.raises(TypeError, match="new_args"):
+        mutation(value)
+    assert value == {"a": 0}
+
+
+def test_arguments_of_a_node_refuse_to_change(library: ModuleType) -> None:
+    graph = library.Graph()
+    node = graph.call_function(torch.cat, ([graph.placeholder("x")],), {"dim": 0})
+    with pytest.raises(TypeError, match="new_args"):
+        node.args[0].append(1)
+    with pytest.raises(TypeError, match="new_args"):
+        node.kwargs["dim"] = 1
+    with pytest.raises(TypeError):
+        node.args[0] = 1
+
+
+def test_they_equal_hash_and_print_like_what_they_hold(library: ModuleType) -> None:
+    items, mapping = library.immutable_collections.immutable_list, library.immutable_collections.immutable_dict
+    assert items([1, 2]) == [1, 2]
+    assert mapping(a=1) == {"a": 1}
+    assert isinstance(items(), list)
+    assert isinstance(mapping(), dict)
+    assert hash(items([1, 2])) == hash(items([1, 2]))
+    assert hash(mapping(a=1, b=2)) == hash(mapping(b=2, a=1))
+    assert repr(items([1, "a"])) == "[1, 'a']"
+    assert repr(mapping(a=1)) == "{'a': 1}"
+    assert len({items([1]), items([1]), mapping(a=1)}) == 2
+
+
+def test_they_copy_and_pickle_to_their_own_type(library: ModuleType) -> None:
+    items, mapping = library.immutable_collections.immutable_list, library.immutable_collections.immutable_dict
+    value = items([1, mapping(a=items([2]))])
+    for restored in (copy.deepcopy(value), pickle.loads(pickle.dumps(value)), copy.copy(value)):
+        assert restored == value
+        assert type(restored) is items
+        assert type(restored[1]) is mapping
+    assert type([*value, 1]) is list
+    assert type(value[:1]) is list
+
+
+def test_they_are_pytrees_that_keep_their_type(library: ModuleType) -> None:
+    items, mapping = library.immutable_collections.immutable_list, library.immutable_collections.immutable_dict
+    value = items([1, mapping(a=2, b=items([3]))])
+    leaves, spec = pytree.tree_flatten(value)
+    assert leaves == [1, 2, 3]
+    restored = pytree.tree_unflatten(leaves, spec)
+    assert restored == value
+    assert type(restored) is items
+    assert type(restored[1]) is mapping
+    doubled = pytree.tree_map(lambda leaf: leaf * 2, value)
+    assert doubled == [2, {"a": 4, "b": [6]}]
+    assert type(doubled) is items

@@ -1,0 +1,111 @@
+"""Models and passes of an imaginary user, for runs of pytest inside the tests."""
+
+import pytest
+import torch  # noqa: F401 - before the inner runs, each of which forgets what it imported first
+
+import pytest_fx.suite  # noqa: F401
+
+USER_MODULE = '''
+"""A user's models and passes."""
+import copy
+
+import torch
+from torch import nn
+
+from fx.passes import approximate, exact
+from model_zoo import ZooModel
+
+
+class Linear(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        with torch.no_grad():
+            self.linear.weight.copy_(torch.arange(16).reshape(4, 4) / 16)
+
+    def forward(self, x, *, shift=None):
+        x = self.linear(x)
+        return x if shift is None else x + shift
+
+
+def pair():
+    return Linear(), (torch.ones(2, 4),)
+
+
+def pair_of_one_tensor():
+    return Linear(), torch.ones(2, 4)
+
+
+def pair_with_keywords():
+    return Linear(), {"x": torch.ones(2, 4), "shift": torch.ones(4)}
+
+
+def bare():
+    return Linear()
+
+
+def zoo():
+    return ZooModel("linear", Linear, lambda batch=1, seed=0: (torch.ones(batch, 4),), source="here")
+
+
+def number():
+    return 3
+
+
+class Branching(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+
+def branching():
+    return Branching(), torch.ones(2)
+
+
+def unchanged(program):
+    return None
+
+
+def scaled(program, factor=1.001):
+    program = copy.deepcopy(program)
+    with torch.no_grad():
+        for parameter in program.parameters():
+            parameter.mul_(factor)
+    return program
+
+
+def approximate_scaled(program):
+    return scaled(program)
+
+
+approximate_scaled.contract = approximate(sqnr_db=50)
+
+
+class Renamed:
+    """A pass with a name of its own, made without arguments."""
+
+    name = "my-pass"
+    contract = exact
+
+    def __call__(self, program):
+        return copy.deepcopy(program)
+
+
+def in_place(program):
+    with torch.no_grad():
+        for parameter in program.parameters():
+            parameter.mul_(2)
+
+
+def lost(program):
+    return 3
+
+
+not_callable = 3
+'''
+
+
+@pytest.fixture
+def user(pytester: pytest.Pytester) -> pytest.Pytester:
+    """A folder with the user's module ``mine``."""
+    pytester.makepyfile(mine=USER_MODULE)
+    return pytester

@@ -1,0 +1,97 @@
+"""pytest_fx.equality: distances between answers."""
+
+import math
+
+import pytest
+import torch
+
+from pytest_fx.equality import Leaf, pair_leaves, worst_difference
+
+NAN, INF = math.nan, math.inf
+
+
+def leaf(expected, actual) -> Leaf:
+    return Leaf("", torch.as_tensor(expected), torch.as_tensor(actual))
+
+
+@pytest.mark.parametrize(
+    "expected, actual, error",
+    [
+        (1.0, 1.5, 0.5),
+        (NAN, NAN, 0.0),
+        (NAN, 1.0, INF),
+        (1.0, NAN, INF),
+        (INF, INF, 0.0),
+        (INF, -INF, INF),
+        (INF, 1.0, INF),
+        (3, 5, 2.0),
+        (True, False, 1.0),
+        (3 + 4j, 0j, 5.0),
+        (2**60, 2**60 + 1, 1.0),
+        (2**60, 2**60, 0.0),
+    ],
+)
+def test_the_error_of_an_element_is_its_distance_and_infinite_where_there_is_none(expected, actual, error):
+    assert leaf(expected, actual).errors.item() == error
+
+
+@pytest.mark.parametrize(
+    "expected, limit", [(100.0, 1.01), (-100.0, 1.01), (INF, 0.0), (NAN, 0.0), (100, 0.0), (100j, 1.01)]
+)
+def test_tolerance_grows_with_finite_numbers_and_is_none_for_the_rest(expected, limit):
+    assert leaf(expected, expected).limits(rtol=0.01, atol=0.01).item() == pytest.approx(limit)
+
+
+def test_bits_differ_by_the_sign_of_zero_but_not_by_the_payload_of_a_nan():
+    other_nan = torch.tensor([0x7FC00001], dtype=torch.int32).view(torch.float32)
+    assert leaf([0.0, 1.0], [-0.0, 1.0]).bits_differ.tolist() == [True, False]
+    assert leaf([NAN], other_nan).bits_differ.tolist() == [False]
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.bfloat16, torch.float64, torch.complex64])
+def test_bits_are_compared_in_any_dtype_and_shape(dtype):
+    ones = torch.ones((2, 3), dtype=dtype)
+    changed = ones.clone()
+    changed[1, 2] = 0
+    assert leaf(ones, changed).bits_differ.nonzero().tolist() == [[1, 2]]
+    assert leaf(ones[:, ::2], changed[:, ::2]).bits_differ.nonzero().tolist() == [[1, 1]]
+    assert not leaf(ones[:0], ones[:0]).bits_differ.any()
+
+
+def test_the_scale_is_the_largest_finite_magnitude():
+    assert leaf([1.0, -3.0, INF, NAN], [0.0] * 4).scale == 3.0
+    assert leaf(torch.ones(0), torch.ones(0)).scale == 0.0
+
+
+def test_the_worst_element_is_the_one_furthest_over_its_own_limit():
+    pair = leaf([[1.0, 1000.0]], [[1.5, 1001.0]])
+    errors, limits = pair.errors, pair.limits(rtol=0.01, atol=0.0)
+    difference = worst_difference(pair, errors > limits, errors, limits)
+    assert difference is not None
+    assert (difference.index, difference.expected, difference.actual) == ((0, 0), 1.0, 1.5)
+    assert (difference.count, difference.size, difference.error) == (1, 2, 0.5)
+    assert difference.place == "output[0, 0], the worst of 1 wrong in 2 element(s), float32"
+
+
+def test_a_number_is_compared_like_a_tensor_without_dimensions():
+    (pair,) = pair_leaves({"loss": 1.0}, {"loss": 2.0})
+    difference = worst_difference(pair, pair.bits_differ, pair.errors, pair.errors * 0)
+    assert difference is not None
+    assert difference.place.startswith("output['loss'], ")
+
+
+@pytest.mark.parametrize(
+    "expected, actual, sentence",
+    [
+        ((1, 2), [1, 2], "eager returns tuple(int, int), the program list(int, int)"),
+        (["a"], ["b"], "output[0] is 'a' in eager and 'b' in the program"),
+        (torch.ones(2), torch.ones(2, 1), "output has the shape [2] in eager and [2, 1] in the program"),
+        (torch.ones(2), torch.ones(2).double(), "output is torch.float32 in eager and torch.float64 in the program"),
+    ],
+)
+def test_answers_that_cannot_be_compared_are_described(expected, actual, sentence):
+    assert pair_leaves(expected, actual) == sentence
+
+
+def test_dtypes_may_differ_where_the_caller_says_so():
+    assert len(pair_leaves(torch.ones(2).double(), torch.ones(2), same_dtype=False)) == 1

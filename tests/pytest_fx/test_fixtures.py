@@ -1,0 +1,110 @@
+"""The fixtures in a user's test file."""
+
+
+def test_without_a_model_tests_that_need_one_are_skipped_with_the_option_to_give(pytester):
+    path = pytester.makepyfile("def test_own(fx_traced):\n    raise RuntimeError('not reached')")
+    result = pytester.runpytest(path, "-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines("SKIPPED*needs a model: pytest --fx-model NAME")
+
+
+def test_without_a_pass_and_a_model_tests_that_need_a_pass_are_skipped(pytester):
+    path = pytester.makepyfile("def test_own(fx_pass):\n    raise RuntimeError('not reached')")
+    result = pytester.runpytest(path, "-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines("SKIPPED*needs a pass: pytest --fx-pass NAME")
+
+
+def test_a_test_may_name_its_models_itself(pytester):
+    path = pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("fx_model", ["mlp", "two_heads"], indirect=True)
+        def test_own(fx_model, fx_traced):
+            assert fx_model.name in ("mlp", "two_heads")
+            assert len(fx_traced.graph.nodes) > 2
+        """
+    )
+    pytester.runpytest(path).assert_outcomes(passed=2)
+
+
+def test_a_test_runs_once_for_each_pair_of_model_and_pass(pytester):
+    path = pytester.makepyfile("def test_own(fx_model, fx_pass): pass")
+    options = ["--fx-model", "mlp", "--fx-model", "two_heads", "--fx-pass", "fuse-conv-bn", "--fx-pass", "remove-checks"]
+    result = pytester.runpytest(path, *options, "-v")
+    result.assert_outcomes(passed=4)
+    result.stdout.fnmatch_lines("*test_own?two_heads-remove-checks? PASSED*")
+
+
+def test_each_test_gets_a_capture_of_its_own(pytester):
+    path = pytester.makepyfile(
+        """
+        import pytest
+        import torch
+
+        @pytest.mark.parametrize("run", [1, 2])
+        def test_own(run, fx_traced, fx_equal):
+            fx_equal(fx_traced)
+            with torch.no_grad():
+                for parameter in fx_traced.parameters():
+                    parameter.zero_()
+            for node in list(fx_traced.graph.nodes)[::-1]:
+                if node.op != "placeholder":
+                    fx_traced.graph.erase_node(node)
+        """
+    )
+    pytester.runpytest("--fx-model", "mlp", path).assert_outcomes(passed=2)
+
+
+def test_fx_equal_takes_a_pass_or_the_program_that_it_made(user):
+    path = user.makepyfile(
+        """
+        import mine
+        from fx.passes import approximate
+
+        def test_pass(fx_equal):
+            comparison = fx_equal(mine.approximate_scaled)
+            assert 55 < comparison.sqnr_db()[""] < 65
+
+        def test_program(fx_traced, fx_equal):
+            fx_equal(mine.scaled(fx_traced), contract=approximate(sqnr_db=55))
+
+        def test_wrong(fx_traced, fx_equal):
+            fx_equal(mine.scaled(fx_traced))
+        """
+    )
+    result = user.runpytest("--fx-model", "mine:pair", path)
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            ">*fx_equal(mine.scaled(fx_traced))",
+            "E*ContractViolation: test_wrong?mine:pair? changes what mine:pair computes",
+            "E*value  eager 3.*, transformed 3.*, eager in float64 3.*",
+            "E*close allows *, 8 times the largest error that eager makes itself, *",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*contracts.py*")
+
+
+def test_fx_timing_returns_times_that_a_test_can_judge(user):
+    path = user.makepyfile(
+        """
+        import time
+        from torch import nn
+
+        class Slow(nn.Module):
+            def forward(self, x):
+                time.sleep(0.002)
+                return x
+
+        def test_slow(fx_timing):
+            timing = fx_timing(Slow(), label="slow")
+            low, high = timing.interval
+            assert 0 < low <= timing.speedup <= high < 1
+            assert timing.verdict == "slower"
+        """
+    )
+    result = user.runpytest("--fx-model", "mine:pair", "--fx-rounds", "5", path)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines("mine:pair *slow *slower")

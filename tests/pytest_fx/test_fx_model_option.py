@@ -1,0 +1,121 @@
+"""--fx-model: which models, and which tests run on them."""
+
+import pytest
+
+
+def test_the_suite_runs_on_a_zoo_model_from_an_empty_folder(pytester):
+    result = pytester.runpytest("--fx-model", "mlp", "-v")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "fx: models: mlp; passes: all that apply; timed on 1 thread(s)",
+            "fx::test_capture_is_well_formed?mlp?*PASSED*",
+            "fx::test_capture_equals_eager?mlp?*PASSED*",
+        ]
+    )
+
+
+def test_the_suite_runs_alone_where_the_folder_has_tests_of_its_own(pytester):
+    pytester.makepyfile(test_own="raise RuntimeError('collected')")
+    pytester.makeini("[pytest]\ntestpaths = .\npython_functions = check_*\npython_files = check_*.py")
+    result = pytester.runpytest("--fx-model", "mlp")
+    assert result.ret == 0
+    result.stdout.no_fnmatch_line("*test_own*")
+    result.stdout.fnmatch_lines("fx *")
+
+
+def test_files_on_the_command_line_run_instead_of_the_suite(pytester):
+    path = pytester.makepyfile("def test_own(fx_model):\n    assert fx_model.name == 'mlp'")
+    result = pytester.runpytest("--fx-model", "mlp", path)
+    result.assert_outcomes(passed=1)
+
+
+def test_suite_and_files_run_together_when_both_are_named(pytester):
+    path = pytester.makepyfile("def test_own(fx_model):\n    assert fx_model.name == 'mlp'")
+    result = pytester.runpytest("--fx-model", "mlp", "--pyargs", "pytest_fx.suite", path, "-v")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["fx::test_capture_equals_eager?mlp?*PASSED*", "*::test_own?mlp? PASSED*"])
+
+
+def test_each_model_is_tested_and_a_repeated_name_counts_once(pytester):
+    options = ("--fx-model", "mlp", "--fx-model", "two_heads", "--fx-model", "mlp")
+    result = pytester.runpytest(*options, "-k", "test_capture_equals_eager", "-v")
+    result.assert_outcomes(passed=2, deselected=result.parseoutcomes().get("deselected", 0))
+    result.stdout.fnmatch_lines(["*eager?mlp?*PASSED*", "*eager?two_heads?*PASSED*"])
+
+
+@pytest.mark.parametrize("factory", ["pair", "pair_of_one_tensor", "pair_with_keywords", "zoo"])
+def test_a_factory_of_the_users_is_found_from_the_current_folder(user, factory):
+    result = user.runpytest("--fx-model", f"mine:{factory}", "-k", "test_capture_equals_eager")
+    assert result.parseoutcomes()["passed"] == 1
+
+
+def test_a_module_without_inputs_is_captured_but_its_numbers_are_not_compared(user):
+    result = user.runpytest("--fx-model", "mine:bare", "-rs", "-k", "capture_is_well_formed or capture_equals_eager")
+    assert {**result.parseoutcomes(), "deselected": 0} == {"passed": 1, "skipped": 1, "deselected": 0}
+    result.stdout.fnmatch_lines("*mine:bare has no example inputs: let its factory return (module, inputs)")
+
+
+def test_a_model_that_cannot_be_captured_fails_with_the_users_line(user):
+    result = user.runpytest("--fx-model", "mine:branching", "-k", "test_capture_equals_eager")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["E*TraceError*", "E*mine.py*if x.sum() > 0*"])
+
+
+def test_the_users_module_is_not_changed(user):
+    user.makepyfile(
+        shared="""
+        import torch
+        from torch import nn
+        module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+        before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+        def factory():
+            return module, torch.randn(2, 3, 8, 8)
+        """
+    )
+    user.makeconftest(
+        """
+        def pytest_unconfigure():
+            import shared
+            assert shared.module.training
+            for name, tensor in shared.module.state_dict().items():
+                assert tensor.equal(shared.before[name])
+            print("untouched")
+        """
+    )
+    result = user.runpytest("--fx-model", "shared:factory", "-s")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines("*untouched*")
+
+
+def test_an_unknown_zoo_model_is_answered_with_the_nearest_names_and_no_traceback(pytester):
+    result = pytester.runpytest("--fx-model", "resnet5")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: there is no model named 'resnet5' in the zoo", "*did you mean 'resnet50'*"])
+    result.stderr.no_fnmatch_line("*Traceback*")
+
+
+@pytest.mark.parametrize(
+    "name, lines",
+    [
+        ("mine:piar", ["ERROR: there is no factory named 'mine:piar'", "*did you mean 'mine:pair'*"]),
+        ("main:pair", ["ERROR: cannot import the module of the factory 'main:pair'", "*No module named 'main'"]),
+        ("mine:not_callable", ["ERROR: the factory 'mine:not_callable' cannot be called"]),
+        ("broken:pair", ["ERROR: cannot import*", "*ZeroDivisionError: division by zero"]),
+    ],
+)
+def test_a_factory_that_is_not_there_is_a_usage_error_with_a_way_out(user, name, lines):
+    user.makepyfile(broken="1 / 0")
+    result = user.runpytest("--fx-model", name)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(lines)
+    result.stderr.no_fnmatch_line("*Traceback*")
+
+
+def test_a_factory_that_returns_no_model_says_what_one_returns(user):
+    result = user.runpytest("--fx-model", "mine:number", "-k", "well_formed")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        ["*LoadError: the factory 'mine:number' returned no model", "*a factory returns an nn.Module, a pair*"]
+    )

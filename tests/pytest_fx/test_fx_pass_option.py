@@ -1,0 +1,81 @@
+"""--fx-pass: which passes are applied."""
+
+import pytest
+
+CONTRACT = "test_pass_keeps_its_contract"
+
+
+def test_without_the_option_every_registered_pass_that_changes_the_model_is_applied(pytester):
+    result = pytester.runpytest("--fx-model", "resnet_tiny", "-k", CONTRACT, "-v", "-rs")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines("*?resnet_tiny-fuse-conv-bn? *PASSED*")
+
+
+def test_a_pass_that_finds_nothing_to_do_is_skipped_with_the_reason(pytester):
+    result = pytester.runpytest("--fx-model", "mlp", "-k", CONTRACT, "-rs")
+    assert "passed" not in result.parseoutcomes()
+    result.stdout.fnmatch_lines("*fuse-conv-bn finds nothing to change in mlp")
+
+
+def test_a_named_pass_is_the_only_one(pytester):
+    result = pytester.runpytest("--fx-model", "resnet_tiny", "--fx-pass", "fuse-conv-bn", "-k", CONTRACT)
+    assert result.parseoutcomes()["passed"] == 1
+    assert "skipped" not in result.parseoutcomes()
+
+
+def test_a_named_pass_is_held_to_its_contract_even_if_it_changes_nothing(user):
+    result = user.runpytest("--fx-model", "mine:pair", "--fx-pass", "mine:unchanged", "-k", CONTRACT)
+    assert result.parseoutcomes()["passed"] == 1
+
+
+def test_a_wrong_pass_fails_with_output_place_values_and_eagers_own_error(user):
+    result = user.runpytest("--fx-model", "mine:pair", "--fx-pass", "mine:scaled", "-k", CONTRACT)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        [
+            "E*ContractViolation: scaled changes what mine:pair computes",
+            "E  *where  output[[]*, 3], the worst of 8 wrong in 8 element(s), float64",
+            "E  *value  eager 3.*, transformed 3.*",
+            "E  *why * close(rtol=1e-05, atol=1e-08) allows * in float64; eager's own error in the working dtype*",
+            "E  *try  *approximate(sqnr_db=*",
+        ]
+    )
+
+
+def test_the_contract_that_a_pass_carries_is_the_one_it_is_held_to(user):
+    result = user.runpytest("--fx-model", "mine:pair", "--fx-pass", "mine:approximate_scaled", "-k", CONTRACT)
+    assert result.parseoutcomes()["passed"] == 1
+
+
+def test_a_pass_class_is_made_and_called_by_its_own_name(user):
+    result = user.runpytest("--fx-model", "mine:pair", "--fx-pass", "mine:Renamed", "-k", CONTRACT)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines("mine:pair *my-pass *")
+
+
+def test_a_pass_that_writes_to_the_original_is_caught(user):
+    result = user.runpytest("--fx-model", "mine:pair", "--fx-pass", "mine:in_place", "-k", CONTRACT)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        ["*ContractViolation: in-place wrote to tensors of the original mine:pair", "*linear.weight, linear.bias"]
+    )
+
+
+def test_a_pass_that_returns_no_program_is_told_so(user):
+    result = user.runpytest("--fx-model", "mine:pair", "--fx-pass", "mine:lost", "-k", CONTRACT)
+    result.stdout.fnmatch_lines(["*ContractViolation: lost returned no program", "*an object of type int"])
+
+
+@pytest.mark.parametrize(
+    "name, lines",
+    [
+        ("fuse-conv-nb", ["ERROR: there is no pass named 'fuse-conv-nb'", "*did you mean 'fuse-conv-bn'*"]),
+        ("mine:scale", ["ERROR: there is no pass named 'mine:scale'", "*did you mean 'mine:scaled'*"]),
+        ("mine:not_callable", ["ERROR: the pass 'mine:not_callable' cannot be called"]),
+    ],
+)
+def test_an_unknown_pass_is_answered_with_the_nearest_names_and_no_traceback(user, name, lines):
+    result = user.runpytest("--fx-model", "mlp", "--fx-pass", name)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(lines)
+    result.stderr.no_fnmatch_line("*Traceback*")

@@ -1,0 +1,71 @@
+"""pytest_fx.rewriting: applying a pass to a fresh capture."""
+
+import pytest
+import torch
+from torch import nn
+
+from fx.errors import FxError
+from pytest_fx.evaluation import Arguments
+from pytest_fx.rewriting import rewrite
+from pytest_fx.subject import Subject
+
+
+def subject() -> Subject:
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+    return Subject("own", module, lambda draw: Arguments((torch.ones(1, 3, 8, 8),)))
+
+
+def test_a_pass_that_does_nothing_changes_nothing():
+    assert not rewrite(subject(), lambda program: None).changed
+
+
+def test_a_pass_sees_a_capture_in_the_dtype_asked_for():
+    dtypes = []
+
+    def look(program):
+        dtypes.append((next(program.parameters()).dtype, torch.get_default_dtype()))
+
+    rewrite(subject(), look)
+    rewrite(subject(), look, torch.float64)
+    assert dtypes == [(torch.float32, torch.float32), (torch.float64, torch.float64)]
+
+
+def edit_graph(program):
+    node = next(node for node in program.graph.nodes if node.op == "call_module" and node.target == "2")
+    node.replace_all_uses_with(node.args[0])
+    program.graph.erase_node(node)
+
+
+def replace_parameter(program):
+    program.get_submodule("0").weight = nn.Parameter(torch.zeros(4, 3, 3, 3))
+
+
+def change_setting(program):
+    program.get_submodule("1").eps = 0.5
+
+
+@pytest.mark.parametrize("pass_", [edit_graph, replace_parameter, change_setting])
+def test_an_edit_of_the_graph_a_parameter_or_a_setting_is_a_change(pass_):
+    import copy
+
+    def on_a_copy(program):
+        program = copy.deepcopy(program)
+        pass_(program)
+        return program
+
+    assert rewrite(subject(), on_a_copy).changed
+
+
+def test_nodes_are_counted_before_and_after_and_the_code_is_current():
+    rewriting = rewrite(subject(), edit_graph)
+    assert (rewriting.nodes_before, rewriting.nodes_after) == (5, 4)
+    assert float(rewriting.program(torch.ones(1, 3, 8, 8)).min()) < 0
+
+
+def test_a_graph_that_is_not_well_formed_is_refused():
+    def break_order(program):
+        nodes = list(program.graph.nodes)
+        nodes[1].append(nodes[0])
+
+    with pytest.raises((FxError, RuntimeError)):
+        rewrite(subject(), break_order)

@@ -1,0 +1,29 @@
+"""Starting pytest with the plugin installed: nothing heavy is imported, nothing is said."""
+
+LOADED = """
+import sys
+
+def test_loaded():
+    assert "pytest_fx.plugin" in sys.modules
+    heavy = {"torch", "fx", "model_zoo", "numpy", "pytest_fx.loading", "pytest_fx.suite"}
+    assert not heavy & set(sys.modules)
+"""
+
+
+def test_an_unused_plugin_imports_neither_torch_nor_fx(pytester):
+    path = pytester.makepyfile(LOADED)
+    result = pytester.runpytest_subprocess(path)
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*fx:*")
+
+
+def test_the_options_are_in_the_help(pytester):
+    result = pytester.runpytest_subprocess("--help")
+    for option in ("--fx-model=NAME", "--fx-pass=NAME", "--fx-batch=N", "--fx-threads=N", "--fx-rounds=N"):
+        result.stdout.fnmatch_lines(f"*{option}*")
+
+
+def test_the_fixtures_are_listed_with_what_they_are_for(pytester):
+    result = pytester.runpytest_subprocess("--fixtures")
+    for fixture in ("fx_model", "fx_traced", "fx_pass", "fx_equal", "fx_timing"):
+        result.stdout.re_match_lines(rf"{fixture}( \[session scope\])? -- .*")

@@ -1,0 +1,76 @@
+"""pytest_fx.subject: copies of a model, its inputs, its own answers."""
+
+import pytest
+import torch
+from torch import nn
+
+from pytest_fx.evaluation import Arguments
+from pytest_fx.subject import Subject
+
+
+def linear(outputs: int = 1) -> Subject:
+    module = nn.Linear(4, outputs)
+    return Subject("linear", module, lambda draw: Arguments((torch.full((1, 4), draw + 1.0),)))
+
+
+def test_copies_are_independent_of_each_other_and_of_the_users_module():
+    module = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
+    subject = Subject("own", module, None)
+    with torch.no_grad():
+        subject.fresh()[0].weight.zero_()
+        module[0].bias.zero_()
+    assert torch.equal(subject.fresh()[0].weight, module[0].weight)
+    assert subject.fresh()[0].bias.any()
+    assert module.training
+    assert not subject.fresh()[1].training
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_working_dtype_is_that_of_the_parameters(dtype):
+    assert Subject("own", nn.Linear(2, 2).to(dtype), None).dtype == dtype
+
+
+def test_without_parameters_the_working_dtype_is_that_of_the_inputs():
+    inputs = Arguments((torch.ones(2, dtype=torch.int64), [torch.ones(2, dtype=torch.float16)]))
+    assert Subject("own", nn.Identity(), lambda draw: inputs).dtype == torch.float16
+
+
+def test_an_answer_of_few_elements_is_asked_for_several_times_with_other_inputs():
+    answers = linear(outputs=40).eager_answers(torch.float32)
+    assert len(answers) == 7
+    assert not torch.equal(answers[0], answers[1])
+
+
+def test_an_answer_of_many_elements_is_asked_for_once():
+    assert len(linear(outputs=256).eager_answers(torch.float32)) == 1
+
+
+def test_however_few_elements_there_are_the_model_is_called_eight_times_at_most():
+    assert len(linear(outputs=1).eager_answers(torch.float64)) == 8
+
+
+def test_another_program_is_asked_the_same_questions():
+    subject = linear()
+    seen = []
+    answers = subject.answers_of(lambda x: seen.append(x) or x, torch.float64)
+    assert [x.dtype for x in seen] == [torch.float64] * 8
+    assert torch.equal(answers[2], torch.full((1, 4), 3.0, dtype=torch.float64))
+
+
+def test_eager_answers_are_computed_once():
+    calls = []
+
+    class Counting(nn.Module):
+        def forward(self, x):
+            calls.append(1)
+            return x
+
+    subject = Subject("own", Counting(), lambda draw: Arguments((torch.ones(300),)))
+    subject.eager_answers(torch.float32)
+    subject.eager_answers(torch.float32)
+    assert len(calls) == 1
+
+
+def test_a_model_without_inputs_says_how_to_give_some():
+    with pytest.raises(LookupError, match="its factory should return"):
+        Subject("own", nn.Identity(), None).arguments()

@@ -1,0 +1,70 @@
+"""pytest_fx.suite: what the built-in tests find, and what they skip."""
+
+import pytest
+
+
+@pytest.mark.parametrize("model", ["mlp", "functional_convnet", "shared_convnet", "two_heads", "resnet_tiny"])
+def test_the_whole_suite_passes_on_the_small_models_of_the_zoo(pytester, model):
+    result = pytester.runpytest("--fx-model", model, "--fx-rounds", "2")
+    assert result.ret == 0
+    assert "failed" not in result.parseoutcomes()
+    assert result.parseoutcomes()["passed"] >= 5
+
+
+def test_a_model_whose_leaf_modules_branch_skips_the_capture_without_leaves(pytester):
+    pytester.makepyfile(
+        mine="""
+        import torch
+        from torch import nn
+
+        class Leaf(nn.Module):
+            __module__ = "torch.nn.own"
+            def forward(self, x):
+                return x if x.sum() > 0 else -x
+
+        def factory():
+            return nn.Sequential(nn.Linear(2, 2), Leaf()), torch.ones(1, 2)
+        """
+    )
+    result = pytester.runpytest("--fx-model", "mine:factory", "-rs", "-k", "capture")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines("SKIPPED*a module of torch.nn in it branches on values: *")
+
+
+def test_a_capture_that_loses_something_is_caught_by_its_numbers(pytester):
+    pytester.makepyfile(
+        mine="""
+        import torch
+        from torch import nn
+
+        class Counting(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.calls = 0
+            def forward(self, x):
+                self.calls += 1
+                return x * self.calls
+
+        def factory():
+            return Counting(), torch.ones(300)
+        """
+    )
+    # Captured at the first call, the program multiplies by 1 for ever; eager's first answer is in float64.
+    result = pytester.runpytest("--fx-model", "mine:factory", "-k", "capture_equals_eager")
+    assert result.ret == 0
+    pytester.makepyfile(
+        mine="""
+        import torch
+        from torch import nn
+
+        class Drawing(nn.Module):
+            def forward(self, x):
+                return x + float(torch.rand(()))
+
+        def factory():
+            return Drawing(), torch.ones(300)
+        """
+    )
+    result = pytester.runpytest("--fx-model", "mine:factory", "-k", "capture_equals_eager")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*ContractViolation: capture changes what mine:factory computes", "*equal bits*"])

@@ -1,0 +1,79 @@
+"""pytest_fx.summary: the table at the end of a run."""
+
+from types import SimpleNamespace
+
+from pytest_fx.summary import Row, collect_rows, format_table
+from pytest_fx.timing import PairedTiming
+
+ERRORS = Row("model", "fuse", nodes_before=9, nodes_after=5).with_errors(
+    dtype="float32", float64_error=1.25e-14, error=3e-6, eager_error=2e-6
+)
+TIMES = Row("model", "fuse").with_timing(PairedTiming((0.2,) * 5, (0.1,) * 5, threads=1, iterations=1))
+
+
+def report(*rows: Row, when: str = "call") -> SimpleNamespace:
+    properties = [("fx", {name: getattr(row, name) for name in Row.__dataclass_fields__}) for row in rows]
+    return SimpleNamespace(when=when, user_properties=[("other", 1), *properties])
+
+
+def test_what_different_tests_found_out_about_one_program_is_one_row():
+    (row,) = collect_rows([report(ERRORS), report(TIMES)])
+    assert row.cells() == (
+        "model",
+        "fuse",
+        "9 -> 5",
+        "1.2e-14",
+        "3.0e-06 (2.0e-06) float32",
+        "200 ms",
+        "100 ms",
+        "2.000 (2.000 to 2.000), faster",
+    )
+
+
+def test_rows_of_other_programs_and_models_stay_apart():
+    rows = collect_rows([report(ERRORS, Row("model", "capture", nodes_after=9)), report(Row("other", "fuse"))])
+    assert [(row.model, row.program) for row in rows] == [("model", "fuse"), ("model", "capture"), ("other", "fuse")]
+
+
+def test_reports_of_set_up_and_tear_down_carry_the_same_properties_and_are_left_out():
+    assert collect_rows([report(ERRORS, when="teardown")]) == []
+
+
+def test_what_no_test_found_out_is_a_dash_and_no_error_is_a_zero():
+    assert Row("model", "capture").cells()[2:] == ("-",) * 6
+    exact = Row("model", "capture").with_errors(dtype="float32", float64_error=0.0, error=0.0, eager_error=0.0)
+    assert exact.cells()[3:5] == ("0", "0 (0) float32")
+
+
+def test_columns_are_aligned():
+    heading, first, second = format_table([ERRORS, Row("a model with a long name", "p")])
+    assert heading.index("program") == first.index("fuse") == second.index("p", 20)
+
+
+def test_the_summary_names_errors_times_and_verdict_of_a_pass(user):
+    result = user.runpytest("--fx-model", "mine:pair", "--fx-pass", "mine:approximate_scaled", "--fx-rounds", "3")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "*fx: largest errors against eager in float64, median times of a call*",
+            "model *program *nodes *float64 error *error (eager's own) *eager *transformed *speed-up (95 % interval)",
+            "mine:pair  capture *  3 *float32*",
+            "mine:pair  approximate-scaled*  3 -> 3  *e-0? (*e-0?) float32  * ms  * ms *(* to *), *",
+        ]
+    )
+
+
+def test_a_pass_that_breaks_its_contract_is_in_the_table_with_its_errors(user):
+    result = user.runpytest("--fx-model", "mine:pair", "--fx-pass", "mine:scaled", "-k", "contract")
+    assert result.ret == 1
+    result.stdout.re_match_lines([r"mine:pair +scaled +3 -> 3 +\d\.\de-0\d +\d\.\de-0\d \(\d\.\de-0\d\) float32"])
+
+
+def test_models_come_in_the_order_of_the_command_line(pytester):
+    result = pytester.runpytest("--fx-model", "two_heads", "--fx-model", "mlp", "-k", "test_capture_equals_eager")
+    result.stdout.fnmatch_lines(["two_heads *capture*", "mlp *capture*"])
+
+
+def test_a_run_without_rows_prints_no_table(pytester):
+    path = pytester.makepyfile("def test_own(fx_model): pass")
+    pytester.runpytest("--fx-model", "mlp", path).stdout.no_fnmatch_line("*fx: largest errors*")

@@ -127,7 +127,7 @@ class FunctionWriter:
         self.globals: dict[str, Any] = dict(GENERATED_GLOBALS)
         self.speller = Speller(self.namespace, self.globals)
         for name, value in self.codegen.additional_globals():
-            self.speller.bind_global(name, value)
+            self.globals[self.namespace.create_name(name, value)] = value
         self.free_vars: list[str] = []
         self.wrapped: dict[str, None] = {}
         self.return_annotation = ""

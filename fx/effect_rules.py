@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 import cmath
-import dataclasses
 import math
 import operator
 import sys
@@ -31,14 +30,14 @@ class Effect:
 
     kind: Literal["interface", "write", "random", "check", "state", "unknown"]
     """``interface``: an input or the output. ``write``: writes to a value or buffer. ``random``: moves a random
-    generator. ``check``: may raise on purpose. ``state``: changes something outside. ``unknown``: none can be ruled out."""
+    generator. ``check``: may raise on purpose. ``state``: changes something outside. ``unknown``: perhaps any."""
     does: str
     """What it does, in words that follow the node's name."""
     written: int | str | None = None
     """The argument that is written to, by position or keyword; ``None`` if it is no argument."""
 
 
-Rule: TypeAlias = "Effect | None | Callable[[Sequence[Any], Mapping[str, Any]], Effect | None]"
+Rule: TypeAlias = "Effect | Callable[[Sequence[Any], Mapping[str, Any]], Effect | None] | None"
 """What is known about a target: an effect, none, or a function that answers for the arguments of one call."""
 
 CHECKS = Effect("check", "checks a condition")
@@ -50,46 +49,55 @@ UNKNOWN = Effect("unknown", "has no operator schema and is not declared pure")
 UPDATES_STATISTICS = Effect("write", "updates running statistics")
 WRITES_FIRST = Effect("write", "writes to", 0)
 
+_torch: Any = torch  # for the functions that torch leaves without types
+
 rules: dict[Any, Rule] = {
-    torch._assert: CHECKS,  # pyright: ignore[reportPrivateUsage]
-    torch._C._set_grad_enabled: SETS_STATE,  # pyright: ignore[reportPrivateUsage]
-    torch.amp._enter_autocast: SETS_STATE,  # pyright: ignore[reportPrivateUsage]
-    torch.amp._exit_autocast: SETS_STATE,  # pyright: ignore[reportPrivateUsage]
-    torch.asarray: None,
-    torch.from_numpy: None,
-    torch.frombuffer: None,
+    _torch._assert: CHECKS,
+    _torch._C._set_grad_enabled: SETS_STATE,
+    _torch.amp._enter_autocast: SETS_STATE,
+    _torch.amp._exit_autocast: SETS_STATE,
+    _torch.asarray: None,
+    _torch.from_numpy: None,
+    _torch.frombuffer: None,
 }
 """What the user declared, and what was worked out about functions of torch and Python and about names of methods.
 
 The user's own functions are not added unless declared: they would be kept alive."""
 
-_IN_PLACE_OPERATORS = frozenset(
-    "iadd iand iconcat ifloordiv ilshift imatmul imod imul ior ipow irshift isub itruediv ixor".split()
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_WRITING_OPERATORS = _words(
+    "iadd iand iconcat ifloordiv ilshift imatmul imod imul ior ipow irshift isub itruediv ixor setitem delitem"
 )
-_WRITING_OPERATORS = _IN_PLACE_OPERATORS | {"setitem", "delitem"}
-_PURE_BUILTINS = frozenset(
+_PURE_BUILTINS = _words(
     "abs all any ascii bin callable chr divmod format getattr hasattr hash hex id isinstance issubclass iter len max "
-    "min oct ord pow repr round sorted sum".split()
+    "min oct ord pow repr round sorted sum"
 )
-_PURE_TORCH_FUNCTIONS = frozenset(
-    "is_storage is_tensor sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum typename".split()
+_PURE_TORCH_FUNCTIONS = _words(
+    "is_storage is_tensor sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum typename"
 )
 _PURE_MODULES = ("torch.nn.functional", "torch.functional", "torch._linalg_utils")
 """Modules of torch whose functions only compute, unless their arguments say otherwise."""
 
 _VALUE_TYPES = (str, bytes, bool, int, float, complex, tuple, list, dict, set, frozenset, slice, range, torch.Size)
 _PURE_CLASSES = frozenset({*_VALUE_TYPES, torch.device, torch.Tensor, enumerate, zip, reversed, type})
-_CONTAINER_WRITES = frozenset(
+_CONTAINER_WRITES = _words(
     "append appendleft clear difference_update discard extend extendleft insert intersection_update move_to_end pop "
-    "popitem popleft remove reverse rotate setdefault symmetric_difference_update update".split()
+    "popitem popleft remove reverse rotate setdefault symmetric_difference_update update"
 )
 _WRITING_DUNDERS = frozenset(f"__{name}__" for name in (*_WRITING_OPERATORS, "idiv", "setattr", "delattr", "setstate"))
 _UNKNOWN_DUNDERS = frozenset({"__call__", "__class_getitem__", "__init__", "__init_subclass__", "__new__", "__next__"})
-_TENSOR_STATE = frozenset(
-    "backward module_load record_stream register_hook register_post_accumulate_grad_hook retain_grad".split()
+_TENSOR_STATE = _words(
+    "backward module_load record_stream register_hook register_post_accumulate_grad_hook retain_grad"
 )
 _TENSOR_METHODS = frozenset(dir(torch.Tensor)) - _UNKNOWN_DUNDERS
-_VALUE_METHODS = frozenset(name for kind in _VALUE_TYPES for name in dir(kind)) - _UNKNOWN_DUNDERS | {"_asdict", "_replace"}
+_VALUE_METHODS = frozenset(name for kind in _VALUE_TYPES for name in dir(kind)) - _UNKNOWN_DUNDERS | {
+    "_asdict",
+    "_replace",
+}
 
 _NAMESPACES = {
     "profiler": SETS_STATE,
@@ -123,32 +131,31 @@ def _function_rule(target: Any) -> Rule:
     if isinstance(target, (operator.itemgetter, operator.attrgetter)):
         return None
     name = getattr(target, "__name__", "")
-    module = sys.modules.get(getattr(target, "__module__", None) or "")
+    home = sys.modules.get(getattr(target, "__module__", None) or "")
     # A function that imitates another one, as functools.wraps does, has its name and module, but is not found there.
-    is_original = module is not None and getattr(module, name, None) is target
-    if is_original and module in (builtins, math, cmath, sys.modules["_operator"]):
+    module = home if home is not None and getattr(home, name, None) is target else None
+    if module in (builtins, math, cmath, sys.modules["_operator"]):
         return _python_rule(module, name)
     operation = getattr(target, "_opoverload", target)  # what torch.library.custom_op makes holds its operator
     if isinstance(operation, HigherOrderOperator):
         return UNKNOWN
     if overloads := get_overloads(operation):
         return _schema_rule(operation, overloads)
-    if is_original and module is torch:
+    if module is torch:
         return None if name in _PURE_TORCH_FUNCTIONS else UNKNOWN
-    return _functional_rule(target) if is_original and module.__name__ in _PURE_MODULES else UNKNOWN
+    return _functional_rule(target) if getattr(module, "__name__", None) in _PURE_MODULES else UNKNOWN
 
 
-def _class_rule(target: type) -> Rule:
+def _class_rule(target: type[Any]) -> Rule:
     """Whether making an instance only computes: so for Python's value types, named tuples and plain dataclasses."""
-    if target in _PURE_CLASSES:
+    is_named_tuple = tuple in target.__mro__ and ("_fields" in dir(target) or target.__module__ == "torch.return_types")
+    if target in _PURE_CLASSES or is_named_tuple:
         return None
-    if issubclass(target, tuple) and (hasattr(target, "_fields") or target.__module__ == "torch.return_types"):
-        return None
-    is_plain = "__dataclass_params__" in vars(target) and not hasattr(target, "__post_init__")
-    return None if is_plain and dataclasses.is_dataclass(target) else UNKNOWN
+    is_dataclass = "__dataclass_params__" in target.__dict__
+    return None if is_dataclass and not hasattr(target, "__post_init__") else UNKNOWN
 
 
-def _python_rule(module: types.ModuleType, name: str) -> Rule:
+def _python_rule(module: types.ModuleType | None, name: str) -> Rule:
     """The rule of a function of ``builtins``, ``math``, ``cmath`` or ``operator``."""
     if module is builtins:
         if name in ("setattr", "delattr"):
@@ -238,8 +245,8 @@ class ArgumentReader:
 
     __slots__ = ("_places",)
 
-    _NAMES = frozenset(
-        "_random_samples dropout dropout_p inplace max_norm out p running_mean train training use_input_stats".split()
+    _NAMES = _words(
+        "_random_samples dropout dropout_p inplace max_norm out p running_mean train training use_input_stats"
     )
 
     def __init__(self, signature: Signature) -> None:

@@ -144,7 +144,8 @@ def _effect_of_module(module: torch.nn.Module) -> Effect | None:
     marked = vars(module).get("_is_impure", getattr(kind, "_is_impure", None))
     if marked is not None:
         return _MARKED if marked else None
-    if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
+    state = vars(module)
+    if state["_forward_hooks"] or state["_forward_pre_hooks"] or "forward" in state:
         return _HOOKS
     if kind in rules:
         declared = rules[kind]
@@ -183,7 +184,7 @@ def _own_effect(module: torch.nn.Module) -> Effect | None:
     if isinstance(module, torch.nn.SyncBatchNorm) and training:
         return COMMUNICATES
     if isinstance(module, _NormBase):
-        updates = training and module.track_running_stats and module.running_mean is not None
+        updates = training and module.track_running_stats and "running_mean" in dict(module.named_buffers())
         return UPDATES_STATISTICS if updates else None
     if isinstance(module, _SpectralNorm):
         return UPDATES_STATISTICS if training else None
@@ -198,4 +199,4 @@ def _own_effect(module: torch.nn.Module) -> Effect | None:
     if getattr(module, "inplace", False) and (draws or not is_dropout):
         return WRITES_FIRST
     is_fractional = isinstance(module, (torch.nn.FractionalMaxPool2d, torch.nn.FractionalMaxPool3d))
-    return DRAWS if draws or (is_fractional and module._random_samples is None) else None
+    return DRAWS if draws or (is_fractional and getattr(module, "_random_samples", None) is None) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -168,10 +169,9 @@ class Graph:
             type_expr: type annotation of the value in generated code.
 
         Raises:
-            GraphError: unknown opcode, a target of the wrong kind, args that are no tuple, kwargs that are no dict, or
-                an argument that belongs to another graph.
+            GraphError: unknown opcode, a target of the wrong kind, args that are no tuple, kwargs that are no dict.
         """
-        if args is not None and type(args) is not tuple and not isinstance(args, tuple):
+        if args is not None and not isinstance(args, tuple):
             raise GraphError(f"args must be a tuple, got {type(args).__name__}: {args!r}")
         if kwargs is not None and not isinstance(kwargs, dict):
             raise GraphError(f"kwargs must be a dict, got {type(kwargs).__name__}: {kwargs!r}")
@@ -185,9 +185,9 @@ class Graph:
         """The name that a value made by ``target`` gets before it is made unique."""
         return snake_case(candidate_name(target))
 
-    def placeholder(self, name: str, type_expr: Any | None = None, default_value: Any = ...) -> Node:
+    def placeholder(self, name: str, type_expr: Any | None = None, default_value: Any = inspect.Signature.empty) -> Node:
         """An input of the program called ``name``, which may carry stars (``*args``) and a default value."""
-        args = () if default_value is ... else (default_value,)
+        args = () if default_value is inspect.Signature.empty else (default_value,)
         return self.create_node("placeholder", name, args, type_expr=type_expr)
 
     def get_attr(self, qualified_name: str, type_expr: Any | None = None) -> Node:
@@ -352,8 +352,10 @@ class Graph:
         if self.owning_module is not None:
             for node in self.find_nodes(op="get_attr"):
                 inner = getattr(self.owning_module, node.target, None) if "." not in node.target else None
-                if isinstance(getattr(inner, "graph", None), Graph):
-                    changed |= inner.graph.eliminate_dead_code(is_impure_node)
+                if isinstance(getattr(inner, "graph", None), Graph) and hasattr(inner, "recompile"):
+                    if inner.graph.eliminate_dead_code(is_impure_node):
+                        changed = True
+                        inner.recompile()
         return changed
 
     # Asking.

@@ -44,9 +44,6 @@ class GraphModule(torch.nn.Module):
 
     __jit_unused_properties__: ClassVar[list[str]] = ["graph", "code"]
 
-    meta: dict[str, Any]
-    """Notes on the whole program, for anyone to read and write."""
-
     def __new__(cls, *args: Any, **kwargs: Any) -> GraphModule:
         """Make the instance's own class."""
         base = _plain_class(cls)

@@ -113,6 +113,7 @@ class Signature:
             codegen.pytree_info = codegen.pytree_info._replace(out_spec=out_spec)
             return out_leaves
 
+        flattened.__annotations__ = {}  # what this function returns is not what the program returns
         return flattened, flat
 
     def _by_name(self, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> dict[str, Any]:

@@ -38,14 +38,14 @@ def is_identifier(text: str) -> bool:
 
 
 @lru_cache(maxsize=65536)
-def _split(candidate: str) -> tuple[str, int | None]:
-    """The legal spelling of ``candidate``, as a base and the number behind its last underscore."""
+def _split(candidate: str) -> tuple[str, str, int | None]:
+    """The legal spelling of ``candidate``, and the same as a base and the number behind its last underscore."""
     legal = _ILLEGAL.sub("_", candidate) or "_unnamed"
     if legal[0].isdigit():
         legal = f"_{legal}"
     if numbered := _NUMBERED.fullmatch(legal):
-        return numbered[1], int(numbered[2])
-    return legal, None
+        return legal, numbered[1], int(numbered[2])
+    return legal, legal, None
 
 
 @lru_cache(maxsize=65536)
@@ -77,10 +77,10 @@ class Namespace:
         """
         if obj is not None and id(obj) in self._names:
             return self._names[id(obj)][0]
-        base, number = _split(candidate)
-        name = base if number is None else f"{base}_{number}"
+        name, base, number = _split(candidate)
         used = self._used
-        number = number or self._last.get(base, 0)
+        if number is None or name in used:
+            number = self._last.get(base, 0)
         while name in used or (name in _RESERVED and not _stands_for(name, obj)):
             number += 1
             name = f"{base}_{number}"
@@ -89,6 +89,13 @@ class Namespace:
         if obj is not None:
             self._names[id(obj)] = (name, obj)
         return name
+
+    def claim(self, name: str) -> bool:
+        """Take ``name``, which is legal, as it is; False where something else has it or it is reserved."""
+        if name in self._used or name in _RESERVED:
+            return False
+        self._used.add(name)
+        return True
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Namespace:
         copied = Namespace()

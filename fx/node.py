@@ -80,6 +80,14 @@ def _freeze(a: Argument, inputs: dict[Node, None]) -> Argument:
     if kind in _ATOMS:
         return a
     if kind is tuple:
+        for element in a:
+            kind = type(element)
+            if kind is Node:
+                inputs[element] = None
+            elif kind not in _ATOMS:
+                break
+        else:
+            return a  # flat, as most are
         frozen = [_freeze(element, inputs) for element in a]
         return a if all(map(_same, frozen, a)) else tuple(frozen)
 

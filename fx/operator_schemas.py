@@ -7,25 +7,21 @@ brought into one form.
 
 from __future__ import annotations
 
-import enum
 import inspect
-import numbers
 import types
-import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, overload
 
 import torch
-from torch._jit_internal import boolean_dispatched
-from torch._ops import OpOverload, OpOverloadPacket
 
 from fx.errors import GraphError
+from fx.schema_types import create_type_hint, python_type, type_matches
 
 if TYPE_CHECKING:
     from torch._C import Argument as SchemaArgument
-    from torch._C import FunctionSchema, JitType
+    from torch._C import FunctionSchema
 
 __all__ = [
     "ArgsKwargsPair",
@@ -79,47 +75,12 @@ class Overload:
         return not missing
 
 
-_TYPES_BY_KIND: dict[str, Any] = {
-    "AnyEnumType": enum.Enum,
-    "AnyType": Any,
-    "BoolType": bool,
-    "ComplexType": complex,
-    "DeviceObjType": torch.device,
-    "FloatType": float,
-    "GeneratorType": torch.Generator,
-    "IntType": int,
-    "NoneType": type(None),
-    "NumberType": numbers.Number,
-    "QSchemeType": torch.qscheme,
-    "StorageType": torch.UntypedStorage,
-    "StreamObjType": torch.Stream,
-    "StringType": str,
-    "SymBoolType": bool,
-    "SymIntType": int,
-    "TensorType": torch.Tensor,
-}
+_torch: Any = torch  # for the parts of it that have no types
+_OPERATORS: Any = (_torch._ops.OpOverload, _torch._ops.OpOverloadPacket)
+_BUILTINS: Any = (types.BuiltinFunctionType, *_OPERATORS)
 
 _overloads: dict[int, tuple[Callable[..., Any], tuple[Overload, ...]]] = {}
-"""By identity, since some functions of torch compare equal without being the same; the function is kept alive with it."""
-
-
-def _python_type(jit_type: JitType) -> Any:
-    """Return the Python type that an argument of ``jit_type`` has; ``Any`` where Python has no name for it."""
-    described: Any = jit_type  # its methods depend on its kind, which no annotation can say
-    kind: str = described.kind()
-    if kind in _TYPES_BY_KIND:
-        return _TYPES_BY_KIND[kind]
-    if kind == "OptionalType":
-        return typing.Optional[_python_type(described.getElementType())]  # noqa: UP045 (spelled as torch.fx does)
-    if kind == "ListType":
-        return typing.List[_python_type(described.getElementType())]  # noqa: UP006 (spelled as torch.fx does)
-    if kind == "TupleType":
-        return typing.Tuple[tuple(_python_type(element) for element in described.elements())]  # noqa: UP006
-    if kind == "DictType":
-        return typing.Dict[_python_type(described.getKeyType()), _python_type(described.getValueType())]  # noqa: UP006
-    if kind == "VarType":
-        return typing.TypeVar(described.annotation_str)  # type: ignore[misc] (the name is the schema's)
-    return Any
+"""By identity, as some functions of torch compare equal without being the same; the function is kept alive with it."""
 
 
 def _make_parameter(argument: SchemaArgument, positional_only: bool) -> Parameter:
@@ -130,7 +91,7 @@ def _make_parameter(argument: SchemaArgument, positional_only: bool) -> Paramete
     if positional_only and not argument.kwarg_only:
         kind = Parameter.POSITIONAL_ONLY
     default = argument.default_value if argument.has_default_value() else Parameter.empty
-    return Parameter(name, kind, default=default, annotation=_python_type(argument.type))
+    return Parameter(name, kind, default=default, annotation=python_type(argument.type))
 
 
 def _make_overload(schema: FunctionSchema) -> Overload:
@@ -141,7 +102,7 @@ def _make_overload(schema: FunctionSchema) -> Overload:
     parameters = [
         _make_parameter(argument, index <= last_positional_only) for index, argument in enumerate(schema.arguments)
     ]
-    returns = tuple(_python_type(returned.type) for returned in schema.returns)
+    returns = tuple(python_type(returned.type) for returned in schema.returns)
     answer = None if not returns else returns[0] if len(returns) == 1 else returns
     return Overload(
         schema=schema,
@@ -165,19 +126,24 @@ def get_overloads(target: Callable[..., Any]) -> tuple[Overload, ...]:
     known = _overloads.get(id(target))
     if known is not None:
         return known[1]
-    if isinstance(target, OpOverload):
-        schemas = [target._schema]  # pyright: ignore[reportPrivateUsage]
-    elif isinstance(target, OpOverloadPacket):
-        operators = (getattr(target, name) for name in target.overloads())
-        schemas = [operator._schema for operator in operators]
+    operation: Any = target
+    if isinstance(target, _OPERATORS):
+        packet = hasattr(operation, "overloads")
+        schemas = (
+            [getattr(operation, name)._schema for name in operation.overloads()] if packet else [operation._schema]
+        )
+    elif (name := _builtin_name(target)) is not None:
+        schemas = _torch._C._jit_get_schemas_for_operator(name)
     else:
-        name = torch.jit._builtins._find_builtin(target)  # pyright: ignore[reportPrivateUsage]
-        if name is None:
-            return ()  # not kept: the user's functions would be kept alive
-        schemas = torch._C._jit_get_schemas_for_operator(name)  # pyright: ignore[reportPrivateUsage]
+        return ()  # not kept: the user's functions would be kept alive
     overloads = tuple(_make_overload(schema) for schema in schemas)
     _overloads[id(target)] = (target, overloads)
     return overloads
+
+
+def _builtin_name(target: Callable[..., Any]) -> str | None:
+    """Return the name of the operator that a function of torch calls, such as ``aten::relu``."""
+    return _torch.jit._builtins._find_builtin(target)
 
 
 def _nonzero_signatures() -> list[Signature]:
@@ -214,68 +180,13 @@ def get_signature_for_torch_op(
         signatures = _nonzero_signatures()
         return (signatures, None) if return_schemas else signatures
     overloads = get_overloads(op)
-    if not overloads and torch.jit._builtins._find_builtin(op) is None and not isinstance(op, OpOverloadPacket):  # pyright: ignore[reportPrivateUsage]
+    if not overloads and _builtin_name(op) is None:
         return (None, None) if return_schemas else None
     signatures = [overload_.signature for overload_ in overloads]
     return (signatures, [overload_.schema for overload_ in overloads]) if return_schemas else signatures
 
 
-def create_type_hint(x: object) -> object:
-    """Return a type for ``x``, which is a type or a list or tuple of types.
-
-    A list or tuple becomes ``list[T]`` or ``tuple[T, ...]``, where ``T`` is that of its types which all others derive
-    from, or ``Any``. Everything else is returned as it is.
-
-    >>> create_type_hint([int, int])
-    list[int]
-    """
-    if not isinstance(x, (list, tuple)):
-        return x
-    elements = cast("Sequence[Any]", x)
-    if not all(isinstance(element, type) for element in elements):
-        return cast("object", x)
-    base = next((one for one in elements if all(issubclass(other, one) for other in elements)), Any)
-    return list[base] if isinstance(x, list) else tuple[base, ...]
-
-
-def type_matches(signature_type: Any, argument_type: Any) -> bool:
-    """Whether an argument of ``argument_type`` may be passed where a signature says ``signature_type``.
-
-    Follows torch's conversions: an ``int`` is accepted for a list of ``int``, a tuple for a list, a ``dtype`` for an
-    ``int``, and an ``int`` or ``float`` for a number.
-
-    >>> type_matches(list[int], int), type_matches(torch.Tensor, int)
-    (True, False)
-    """
-    if signature_type is argument_type:
-        return True
-    origin = typing.get_origin(signature_type)
-    if origin in (typing.Union, types.UnionType):
-        return signature_type == argument_type or any(
-            type_matches(alternative, argument_type) for alternative in typing.get_args(signature_type)
-        )
-    if origin is list:
-        return _list_matches(typing.get_args(signature_type)[0], argument_type)
-    if signature_type is int and argument_type is torch.dtype:
-        return True
-    if signature_type is numbers.Number:
-        return argument_type in (int, float)
-    return inspect.isclass(argument_type) and inspect.isclass(signature_type) and issubclass(argument_type, signature_type)
-
-
-def _list_matches(element_type: Any, argument_type: Any) -> bool:
-    """Whether an argument of ``argument_type`` may be passed for a list of ``element_type``."""
-    if argument_type is int and element_type is int:
-        return True
-    if typing.get_origin(argument_type) not in (list, tuple):
-        return False
-    contained = typing.get_args(argument_type)
-    return all(one is Ellipsis or type_matches(element_type, one) for one in contained)
-
-
-def check_for_mutable_operation(
-    target: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> None:
+def check_for_mutable_operation(target: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Raise :class:`~fx.errors.GraphError` if this call of ``target`` certainly writes to one of its arguments.
 
     It does so if a single overload fits the call and that overload writes. Where several fit, nothing is raised: which
@@ -313,10 +224,10 @@ def normalize_function(
     {'input': 'x', 'inplace': False}
     """
     kwargs = {} if kwargs is None else kwargs
-    if not isinstance(target, (types.BuiltinFunctionType, OpOverload, OpOverloadPacket)):
+    if not isinstance(target, _BUILTINS):
         # An operator of an edge dialect wraps the operator that has the schema.
         target = cast("Callable[..., Any]", getattr(target, "_op", target))
-    if isinstance(target, (types.BuiltinFunctionType, OpOverload, OpOverloadPacket)):
+    if isinstance(target, _BUILTINS):
         signature = _choose_signature(target, args, kwargs, arg_types, kwarg_types)
     else:
         signature = get_python_signature(target)
@@ -355,7 +266,7 @@ def normalize_module(
 def get_python_signature(target: Callable[..., Any]) -> Signature | None:
     """Return the signature of a function written in Python, or ``None`` if it stands for two that differ."""
     # Some functionals call one of two functions, depending on a flag such as `return_indices`.
-    dispatched = cast("Mapping[str, Callable[..., Any]] | None", boolean_dispatched.get(target))
+    dispatched: Mapping[str, Callable[..., Any]] | None = _torch._jit_internal.boolean_dispatched.get(target)
     if dispatched is None:
         return inspect.signature(inspect.unwrap(target))
     when_true, when_false = (inspect.signature(dispatched[key]) for key in ("if_true", "if_false"))
@@ -399,10 +310,10 @@ def _bind_and_fill(
     """Bind a call to its signature and fill in defaults; ``None`` for a signature that keywords cannot spell."""
     nameable = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
     names = list(signature.parameters)
-    if any(parameter.kind not in nameable for parameter in signature.parameters.values()):
-        # Random fills are positional-only because of `from`, yet take keywords when called through a dictionary.
-        if names != ["input", "from", "to", "generator"]:
-            return None
+    # Random fills are positional-only because of `from`, yet take keywords when called through a dictionary.
+    is_random_fill = names == ["input", "from", "to", "generator"]
+    if not is_random_fill and any(parameter.kind not in nameable for parameter in signature.parameters.values()):
+        return None
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
     count = 0 if only_keywords else len(args)

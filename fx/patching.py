@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -27,11 +27,7 @@ class Session(Protocol):
     def attribute_read(self, module: torch.nn.Module, name: str, value: Any) -> Any:
         """``module.name`` was read and found to be ``value``."""
 
-    def attribute_written(self, module: torch.nn.Module, name: str, value: Any) -> None:
-        """``module.name`` is about to be set (or deleted, where ``value`` is ``DELETED``)."""
 
-
-DELETED = object()
 _ABSENT = object()
 
 
@@ -55,9 +51,6 @@ class _Replacement:
         self.original = namespace.get(name, _ABSENT)
         self.holders: set[object] = set()
 
-    def apply(self) -> None:
-        self.namespace[self.name] = self.value
-
     def undo(self) -> None:
         if self.namespace.get(self.name) is not self.value:
             return  # somebody else has replaced it meanwhile
@@ -78,20 +71,23 @@ class Patcher:
     def __init__(self) -> None:
         self._keys: list[tuple[int, str]] = []
 
-    def replace(self, namespace: dict[str, Any], name: str, make: Callable[[Any], Any]) -> None:
-        """Let ``namespace[name]`` be ``make(its value)`` until this trace, and others that replaced it, have ended."""
-        key = (id(namespace), name)
+    def replace(self, namespace: dict[str, Any], names: Iterable[str], make: Callable[[Any], Any]) -> None:
+        """Let ``namespace[name]`` be ``make(its value)`` until this trace, and others that replaced it, have ended.
+
+        A name that ``namespace`` does not have stands for the builtin.
+        """
         with _lock:
-            replacement = _replacements.get(key)
-            if replacement is None:
-                value = namespace.get(name, _ABSENT)
-                original = getattr(builtins, name, _ABSENT) if value is _ABSENT else value
-                if not callable(original) or original is _ABSENT:
-                    return
-                replacement = _replacements[key] = _Replacement(namespace, name, make(original))
-            self._keys.append(key)
-            replacement.holders.add(self)
-            replacement.apply()
+            for name in names:
+                key = (id(namespace), name)
+                replacement = _replacements.get(key)
+                if replacement is None:
+                    original = namespace.get(name, getattr(builtins, name, None))
+                    if original is None:
+                        continue
+                    replacement = _replacements[key] = _Replacement(namespace, name, make(original))
+                    namespace[name] = replacement.value
+                self._keys.append(key)
+                replacement.holders.add(self)
 
     def undo(self) -> None:
         """Let go of every replacement."""
@@ -176,27 +172,7 @@ def _make_getattr(original: Callable[[torch.nn.Module, str], Any]) -> Callable[[
     return module_getattr
 
 
-def _make_setattr(original: Callable[..., None]) -> Callable[..., None]:
-    def module_setattr(self: torch.nn.Module, name: str, value: Any) -> None:
-        if _thread.session is not None:
-            _thread.session.attribute_written(self, name, value)
-        original(self, name, value)
-
-    return module_setattr
-
-
-def _make_delattr(original: Callable[..., None]) -> Callable[..., None]:
-    def module_delattr(self: torch.nn.Module, name: str) -> None:
-        if _thread.session is not None:
-            _thread.session.attribute_written(self, name, DELETED)
-        original(self, name)
-
-    return module_delattr
-
-
 _REPLACED: dict[str, Callable[[Any], Any]] = {
     "__call__": _make_call,
     "__getattr__": _make_getattr,
-    "__setattr__": _make_setattr,
-    "__delattr__": _make_delattr,
 }

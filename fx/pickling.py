@@ -147,6 +147,8 @@ def _leaf_encoder(node: Node, numbers: dict[Node, NodeNumber]) -> Callable[[Any]
     def leaf(value: Any) -> Any:
         if isinstance(value, Node):
             return numbers[value]
+        if isinstance(value, torch.memory_format):  # its own pickle fails in protocol 2, which torch.save uses
+            return ImportedName("torch", str(value).removeprefix("torch."))
         if not callable(value):
             return value
         name = imported_name(value)

@@ -29,7 +29,7 @@ from fx.traceback import current_meta
 
 __all__ = ["Attribute", "GraphAppendingTracer", "ParameterProxy", "Proxy", "Scope", "ScopeContextManager", "TraceError", "TracerBase"]
 
-_IMMEDIATE = frozenset(
+IMMEDIATE_TYPES = frozenset(
     {int, float, bool, str, bytes, complex, type(None), type(Ellipsis), torch.dtype, torch.device, torch.Size,
      torch.memory_format, torch.layout, torch.qscheme}
 )  # fmt: skip
@@ -146,8 +146,9 @@ class TracerBase:
         """
         kind = type(a)
         if kind is Proxy:
-            return self._node_of(a)
-        if kind in _IMMEDIATE:
+            node = a.node
+            return node if node.graph is self.graph else self._node_of(a)
+        if kind in IMMEDIATE_TYPES:
             return a
         if kind is tuple:
             return tuple([self.create_arg(element) for element in a])
@@ -159,9 +160,16 @@ class TracerBase:
             return slice(self.create_arg(a.start), self.create_arg(a.stop), self.create_arg(a.step))
         return self._other_arg(a)
 
+    def attribute_arg(self, a: Any) -> Argument:
+        """A node that fetches ``a`` from the root, if ``a`` is something a root can hold; ``NotImplemented`` if not."""
+        return NotImplemented
+
     def _other_arg(self, a: Any) -> Argument:
         if isinstance(a, Proxy):
             return self._node_of(a)
+        fetched = self.attribute_arg(a)
+        if fetched is not NotImplemented:
+            return fetched
         if hasattr(a, "__fx_create_arg__"):
             return a.__fx_create_arg__(self)
         if isinstance(a, tuple):
@@ -351,8 +359,7 @@ class Proxy:
             return tracer.create_proxy("call_method", orig_method.__name__, args, kwargs)
         if isinstance(orig_method, torch._ops.HigherOrderOperator):
             _refuse_callables(orig_method, args)
-        name = tracer.graph._target_to_str(orig_method.__name__)  # pyright: ignore[reportPrivateUsage]
-        return tracer.create_proxy("call_function", orig_method, args, kwargs, name=name)
+        return tracer.create_proxy("call_function", orig_method, args, kwargs)
 
 
 class Attribute(Proxy):
@@ -434,11 +441,17 @@ def _add_operators() -> None:
 
             return reflected_method
 
-        def plain_method(self: Proxy, *operands: Any) -> Proxy:
-            tracer = self.tracer
-            return tracer.create_proxy("call_function", function, (self, *operands), {})
+        if row.arity == 1:
 
-        return plain_method
+            def unary_method(self: Proxy) -> Proxy:
+                return self.tracer.create_proxy("call_function", function, (self,), {})
+
+            return unary_method
+
+        def binary_method(self: Proxy, other: Any) -> Proxy:
+            return self.tracer.create_proxy("call_function", function, (self, other), {})
+
+        return binary_method
 
     for row in OPERATORS:
         if row.in_place:
@@ -476,22 +489,18 @@ def _unpack_count(frame: FrameType) -> int | None:
 
 
 def _only_tracer(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracerBase:
+    """The tracer of all proxies among the arguments of a call."""
     tracers: dict[int, TracerBase] = {}
-
-    def visit(value: Any) -> None:
+    pending: list[Any] = [*args, *kwargs.values()]
+    for value in pending:
         if isinstance(value, Proxy):
             tracers[id(value.tracer)] = value.tracer
         elif isinstance(value, (tuple, list)):
-            for element in value:
-                visit(element)
+            pending.extend(value)
         elif isinstance(value, dict):
-            for element in value.values():
-                visit(element)
+            pending.extend(value.values())
         elif isinstance(value, slice):
-            visit((value.start, value.stop, value.step))
-
-    visit(args)
-    visit(kwargs)
+            pending.extend((value.start, value.stop, value.step))
     if len(tracers) == 1:
         return next(iter(tracers.values()))
     live = next((tracer for tracer in tracers.values() if not tracer._finished), next(iter(tracers.values())))

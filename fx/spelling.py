@@ -47,6 +47,7 @@ class Speller:
         self.met: list[Node] = []
         """The nodes spelled as arguments since this was last cleared, in order."""
         self._shadowed: set[str] = set()
+        self._owners: dict[str, str] = {}
         self._spelled_callables: dict[int, tuple[Any, str]] = {}
 
     # Names.
@@ -55,7 +56,10 @@ class Speller:
         """The variable of ``node``."""
         name = self.names.get(node)
         if name is None:
-            name = self.names[node] = self.namespace.create_name(node.name)
+            name = node._name  # pyright: ignore[reportPrivateUsage]
+            if not self.namespace.claim(name):
+                name = self.namespace.create_name(name)
+            self.names[node] = name
         return name
 
     def shadow(self, parameter: str) -> None:
@@ -96,10 +100,13 @@ class Speller:
 
     def path(self, root: str, target: str) -> str:
         """The attribute at the dotted path ``target`` of ``root``."""
-        text = root
-        for atom in target.split("."):
-            text = self.attribute(text, atom)
-        return text
+        owner, _, name = target.rpartition(".")
+        if not owner:
+            return self.attribute(root, name)
+        text = self._owners.get(owner)
+        if text is None:
+            text = self._owners[owner] = self.path(root, owner)
+        return self.attribute(text, name)
 
     def attribute(self, owner: str, name: str) -> str:
         """``owner.name``, by ``getattr`` where ``name`` is no identifier."""
@@ -201,7 +208,7 @@ class Speller:
         return f"{self._well_known('slice', slice)}({parts})"
 
     def _range(self, value: range) -> str:
-        return f"{self._well_known('range', range)}({value.start}, {value.stop}, {value.step})"
+        return self._well_known("range", range) + repr(value).removeprefix("range")
 
     def _size(self, value: torch.Size) -> str:
         return f"{self._torch('torch.Size')}([{', '.join(map(self.argument, value))}])"

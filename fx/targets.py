@@ -65,7 +65,8 @@ def _candidates(target: Any) -> list[str]:
     short = name.rpartition(".")[2]
     found: list[str] = []
     if isinstance(module, str) and module.partition(".")[0] == "torch":
-        found += [f"{module}.{name}", f"{module}.{short}"]
+        # a function made inside another one, as functional.max_pool2d is, may be found under its plain name only
+        found += [f"{module}.{name}", f"{module}.{short}", f"{module}.{getattr(target, '__name__', short)}"]
     elif isinstance(module, str):
         return []
     return found + [f"{namespace}.{short}" for namespace in _TORCH_NAMESPACES]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -20,6 +20,7 @@ from fx.inputs import PH, PHBase, PHWithMeta, Signature
 from fx.misuse import explain_misuse
 from fx.node import Argument
 from fx.patching import Patcher
+from fx.printing import describe
 from fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
 from fx.wrap import wrapped_globals
 
@@ -93,7 +94,7 @@ class Tracer(TracerBase):
             TraceError: it is not below the root.
         """
         if self.submodule_paths is None:
-            self.submodule_paths = {module: name for name, module in self.root.named_modules()}
+            self.submodule_paths = _paths(self.root)
         path = self.submodule_paths.get(mod)
         if path is None:
             path = next((name for name, module in self.root.named_modules() if module is mod), None)
@@ -154,8 +155,8 @@ class Tracer(TracerBase):
             cache[path] = self.create_proxy("get_attr", path, (), {}, proxy_factory_fn=factory)
         return cache[path]
 
-    def create_arg(self, a: Any) -> Argument:
-        """As in ``TracerBase``; parameters, buffers, submodules and tensors also become ``get_attr`` nodes.
+    def attribute_arg(self, a: Any) -> Argument:
+        """A ``get_attr`` node for a parameter, buffer, submodule or tensor; ``NotImplemented`` for anything else.
 
         Tensors that are no attribute of the root become constants of the graph.
         """
@@ -171,7 +172,7 @@ class Tracer(TracerBase):
             return self._constant("_torchbind_obj", a) if known is None else self._fetch(known[1])
         if isinstance(type(a), ProxyableClassMeta):
             return self._constant(f"_{type(a).__name__}_constant_", a)
-        return super().create_arg(a)
+        return NotImplemented
 
     def get_fresh_qualname(self, prefix: str) -> str:
         """A name that starts with ``prefix``, ends in a number and is no attribute of the root yet."""
@@ -264,6 +265,8 @@ class Tracer(TracerBase):
         """
         function = self._start(root)
         session = _Session(self)
+        state = ModuleState(self.submodule_paths or {})
+        lost: Proxy | None = None
         try:
             with patching.tracing(session) as patcher:
                 self._wrap_functions(session, patcher, function)
@@ -276,10 +279,12 @@ class Tracer(TracerBase):
             explain_misuse(error)
             raise
         finally:
-            session.roll_back()
             self._finished = True
+            lost = state.restore()
             self.submodule_paths = self._attribute_paths = self._parameter_paths = None
             self._locations = {}
+        if lost is not None:
+            raise _lost_update(lost)
         return self.graph
 
     def _start(self, root: Root) -> Callable[..., Any]:
@@ -291,7 +296,7 @@ class Tracer(TracerBase):
         if isinstance(root, torch.nn.Module):
             self.root = root
             self.root_module_name = root._get_name()
-            self.submodule_paths = {module: name for name, module in root.named_modules()}
+            self.submodule_paths = _paths(root)
             function = getattr(type(root), self.traced_func_name, None)
             if function is None:
                 raise TraceError(
@@ -313,7 +318,7 @@ class Tracer(TracerBase):
     def _wrap_functions(self, session: _Session, patcher: Patcher, function: Callable[..., Any]) -> None:
         session.patcher = patcher
         for namespace, name in wrapped_globals():
-            patcher.replace(namespace, name, _recording)
+            patcher.replace(namespace, (name,), _recording)
         for module in self._autowrap_search:
             session.autowrap(module.__dict__)
         session.autowrap(getattr(function, "__globals__", {}))
@@ -336,7 +341,6 @@ class _Session:
         self.patcher = Patcher()
         self.parameter_proxies: dict[str, Any] = {}
         self.searched: set[int] = set()
-        self.written: dict[torch.nn.Module, dict[str, Any]] = {}
 
     def module_called(
         self, original: Callable[..., Any], module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -353,49 +357,67 @@ class _Session:
         """Let the tracer decide."""
         return self.tracer.getattr(name, value, self.parameter_proxies)
 
-    def attribute_written(self, module: torch.nn.Module, name: str, value: Any) -> None:
-        """Remember the module's state before the first write; refuse writes that the program would lose."""
-        if isinstance(value, Proxy) and (name in module._buffers or name in module._parameters):
-            raise TraceError(
-                f"cannot assign a traced value to the {'buffer' if name in module._buffers else 'parameter'} {name!r}",
-                where=value.node.source,
-                value=repr(value),
-                why="a captured program has no assignment to attributes, so the update would be lost",
-                remedy=f"write in place (self.{name}.copy_(value)), or make the module a leaf",
-            )
-        if module not in self.written:
-            self.written[module] = {
-                key: dict(held) if key in ("_parameters", "_buffers", "_modules") else held
-                for key, held in module.__dict__.items()
-            }
-
-    def roll_back(self) -> None:
-        """Give every module that was written to the state it had before."""
-        for module, state in self.written.items():
-            for key in ("_parameters", "_buffers", "_modules"):
-                held = module.__dict__[key]
-                held.clear()
-                held.update(state[key])
-                state[key] = held
-            module.__dict__.clear()
-            module.__dict__.update(state)
-
     def autowrap(self, namespace: dict[str, Any]) -> None:
         """Record the tracer's autowrap functions where ``namespace`` refers to them."""
         if id(namespace) in self.searched:
             return
         self.searched.add(id(namespace))
         functions = self.tracer._autowrap_functions  # pyright: ignore[reportPrivateUsage]
-        for name, value in list(namespace.items()):
-            if id(value) in functions and not name.startswith("__"):
-                self.patcher.replace(namespace, name, _recording)
+        names = [name for name, value in list(namespace.items()) if id(value) in functions]
+        self.patcher.replace(namespace, names, _recording)
+
+
+class ModuleState:
+    """What modules hold, to be put back after a trace: whatever the traced code assigned is no part of the model."""
+
+    def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
+        held: list[dict[str, Any]] = []
+        for module in modules:
+            own = module.__dict__
+            held += (own, own["_parameters"], own["_buffers"], own["_modules"])
+        self._held = [(entries, entries.copy()) for entries in held]
+
+    def restore(self) -> Proxy | None:
+        """Put everything back. Return the traced value that was assigned to a buffer or parameter, if there is one."""
+        lost: Proxy | None = None
+        for entries, saved in self._held:
+            if _differs(entries, saved):
+                for name, value in entries.items():
+                    if isinstance(value, Proxy) and isinstance(saved.get(name), torch.Tensor):
+                        lost = value
+                entries.clear()
+                entries.update(saved)
+        return lost
+
+
+def _differs(entries: dict[str, Any], saved: dict[str, Any]) -> bool:
+    try:
+        return entries != saved  # values that are the same object are not compared further
+    except Exception:  # comparing a traced value or a tensor may raise; that it came to that says enough
+        return True
+
+
+def _paths(root: torch.nn.Module) -> dict[torch.nn.Module, str]:
+    """Each module below ``root`` with its first path, in the order of ``named_modules``."""
+    paths: dict[torch.nn.Module, str] = {}
+    pending: list[tuple[str, torch.nn.Module]] = [("", root)]
+    while pending:
+        path, module = pending.pop()
+        if module in paths:
+            continue
+        paths[module] = path
+        if module._modules:
+            prefix = f"{path}." if path else ""
+            children = [(prefix + name, child) for name, child in module._modules.items() if child is not None]
+            pending.extend(reversed(children))
+    return paths
 
 
 def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
     """``function``, recorded as one node where it is called with a traced value."""
 
     def recorded(*args: Any, **kwargs: Any) -> Any:
-        proxy = _find_proxy(args) or _find_proxy(kwargs)
+        proxy = _find_proxy((args, kwargs))
         if proxy is None:
             return function(*args, **kwargs)
         result = proxy.tracer.create_proxy("call_function", function, args, kwargs)
@@ -430,7 +452,7 @@ class ProxyableClassMeta(type):
         if not patching.is_tracing():
             cls.__init__(instance, *args, **kwargs)  # type: ignore[misc]
             return instance
-        proxy = _find_proxy(args) or _find_proxy(kwargs)
+        proxy = _find_proxy((args, kwargs))
         if proxy is not None:
             return proxy.tracer.create_proxy("call_function", cls, args, kwargs)
         cls.__init__(instance, *args, **kwargs)  # type: ignore[misc]
@@ -472,6 +494,16 @@ def symbolic_trace(
 
 
 boundary(Tracer.trace)
+
+
+def _lost_update(value: Proxy) -> TraceError:
+    return TraceError(
+        "cannot assign a traced value to a buffer or parameter of a module",
+        where=value.node.source,
+        value=describe(value.node),
+        why="a captured program has no assignment to attributes, so the update would be lost",
+        remedy="write in place (self.buffer.copy_(value)), or make the module a leaf",
+    )
 
 
 def _foreign_module(module: torch.nn.Module, tracer: Tracer) -> TraceError:

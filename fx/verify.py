@@ -23,7 +23,6 @@ def check_graph(graph: Graph) -> None:
     """
     _one_output_at_the_end(graph)
     _arguments_are_defined(graph)
-    _uses_agree_with_arguments(graph)
     _names_are_unique(graph)
     if graph.owning_module is not None:
         _targets_exist(graph, graph.owning_module)
@@ -42,38 +41,38 @@ def _one_output_at_the_end(graph: Graph) -> None:
 
 
 def _arguments_are_defined(graph: Graph) -> None:
+    """Each argument stands before its user, in this graph, and lists it; and each user listed is in this graph."""
     seen: set[Node] = set()
     for node in graph.nodes:
         if node.graph is not graph:
             raise _broken(f"Node {node.name} does not belong to this Graph", node, why="its graph is another one")
         for used in node.all_input_nodes:
-            if used.graph is not graph:
-                raise _broken(
-                    f"Argument '{used.name}' of Node '{node.name}' does not belong to this Graph",
-                    node,
-                    why="it belongs to another graph, so it is never computed here",
-                    remedy="copy it over with graph.node_copy or graph.graph_copy",
-                )
             if used not in seen:
-                erased = used._erased  # pyright: ignore[reportPrivateUsage]
-                raise _broken(
-                    f"Argument '{used.name}' of Node '{node.name}' was used before it has been defined",
-                    node,
-                    why="it was erased from the graph" if erased else "it stands behind its user",
-                    remedy=None if erased else "move one of the two with prepend or append",
-                )
-        seen.add(node)
-
-
-def _uses_agree_with_arguments(graph: Graph) -> None:
-    for node in graph.nodes:
-        for user in node.users:
-            if user.graph is graph and not user._erased:  # pyright: ignore[reportPrivateUsage]
-                continue
-            raise _broken(f"node {node.name} lists {user.name} as a user, which is not in the graph", node)
-        for used in node.all_input_nodes:
+                raise _undefined(graph, used, node)
             if node not in used.users:
                 raise _broken(f"node {used.name} does not list its user {node.name}", node)
+        seen.add(node)
+    for node in seen:
+        if not node.users.keys() <= seen:
+            stray = next(user for user in node.users if user not in seen)
+            raise _broken(f"node {node.name} lists {stray.name} as a user, which is not in the graph", node)
+
+
+def _undefined(graph: Graph, used: Node, node: Node) -> GraphError:
+    if used.graph is not graph:
+        return _broken(
+            f"Argument '{used.name}' of Node '{node.name}' does not belong to this Graph",
+            node,
+            why="it belongs to another graph, so it is never computed here",
+            remedy="copy it over with graph.node_copy or graph.graph_copy",
+        )
+    erased = used._erased  # pyright: ignore[reportPrivateUsage]
+    return _broken(
+        f"Argument '{used.name}' of Node '{node.name}' was used before it has been defined",
+        node,
+        why="it was erased from the graph" if erased else "it stands behind its user",
+        remedy=None if erased else "move one of the two with prepend or append",
+    )
 
 
 def _names_are_unique(graph: Graph) -> None:

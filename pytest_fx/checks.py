@@ -21,6 +21,9 @@ from .subject import Subject
 from .summary import Row, record_row
 from .timing import PairedTiming, time_pairs
 
+WITHOUT_LEAVES = ", no leaf modules"
+"""What the summary adds to the name of a program captured in functions only."""
+
 
 class EqualityCheck:
     """Compares what a pass, or a program, computes with what the model does."""
@@ -30,27 +33,34 @@ class EqualityCheck:
         self._item = item
 
     def __call__(
-        self, transform: Pass | nn.Module, contract: Contract | None = None, label: str | None = None
+        self,
+        transform: Pass | nn.Module,
+        contract: Contract | None = None,
+        label: str | None = None,
+        *,
+        leaves: bool = True,
     ) -> Comparison:
         """Raise :class:`~pytest_fx.errors.ContractViolation` if ``transform`` breaks its contract.
 
         ``contract`` stands in for the pass's own, or for ``close`` if ``transform`` is a program; ``label`` is what
-        the summary calls it. Skips the test if the model has no example inputs.
+        the summary calls it. A pass is applied to a capture in functions only if ``leaves`` is false. Skips the test
+        if the model has no example inputs.
         """
         __tracebackhide__ = True
         _require_inputs(self._subject)
         if isinstance(transform, nn.Module):
             return self._check_program(transform, contract or close, label or self._item.name)
-        return self._check_pass(transform, contract or contract_of(transform), label or pass_name(transform))
+        label = label or pass_name(transform) + ("" if leaves else WITHOUT_LEAVES)
+        return self._check_pass(transform, contract or contract_of(transform), label, leaves)
 
-    def _check_pass(self, pass_: Pass, contract: Contract, label: str) -> Comparison:
+    def _check_pass(self, pass_: Pass, contract: Contract, label: str, leaves: bool) -> Comparison:
         __tracebackhide__ = True
         subject = self._subject
-        rewriting = rewrite(subject, pass_)
+        rewriting = rewrite(subject, pass_, leaves=leaves)
         program64: nn.Module | None = None
         # What is approximate by design, a quantizer say, need not exist in float64.
         if not isinstance(contract, Approximate):
-            program64 = rewrite(subject, pass_, torch.float64).program
+            program64 = rewrite(subject, pass_, torch.float64, leaves=leaves).program
         row = Row(subject.name, label, nodes_before=rewriting.nodes_before, nodes_after=rewriting.nodes_after)
         return self._judge(rewriting.program, program64, contract, row)
 

@@ -35,7 +35,7 @@ def fx_model(request: pytest.FixtureRequest) -> Subject:
 @pytest.fixture
 def fx_traced(fx_model: Subject) -> GraphModule:
     """A fresh capture of the model in evaluation mode. It is the test's own: passes may edit it."""
-    return _module("capture").capture(fx_model.fresh())
+    return fx_model.capture()
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import torch
 
 from fx.passes import Pass, pass_name
 
-from .capture import GraphModule, capture
+from .capture import GraphModule
 from .errors import ContractViolation
 from .evaluation import default_dtype
 from .subject import Subject
@@ -28,8 +28,8 @@ class Rewriting:
     """Whether the graph, a module that it calls, a parameter or a buffer is another than before."""
 
 
-def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None) -> Rewriting:
-    """Capture ``subject`` and apply ``pass_``, in ``dtype`` if it is given.
+def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, leaves: bool = True) -> Rewriting:
+    """Capture ``subject``, with or without leaf modules, and apply ``pass_``, in ``dtype`` if it is given.
 
     Raises :class:`ContractViolation` if the pass wrote to the original's tensors or returned something that is no
     program; the graph's own error if it left a graph that is not well formed.
@@ -37,8 +37,11 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None) -> 
     __tracebackhide__ = True
     with default_dtype(dtype or subject.dtype):
         original = subject.fresh(dtype)
-        program = capture(original)
-        state = {name: tensor.detach().clone() for name, tensor in original.state_dict().items()}
+        program = subject.capture(original, leaves=leaves)
+        # One copy of each tensor serves both comparisons below: the program shares the original's.
+        both = {**original.state_dict(), **program.state_dict()}
+        state = {name: tensor.detach().clone() for name, tensor in both.items()}
+        of_original, of_program = ({name: state[name] for name in it.state_dict()} for it in (original, program))
         text, nodes = _text_of(program), len(program.graph.nodes)
         result: object = pass_(program)
     program = program if result is None else result
@@ -48,7 +51,7 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None) -> 
             value=f"an object of type {type(program).__name__}",
             why="a pass returns a GraphModule, or None if it edited the one that it was given",
         )
-    written = _changed_tensors(state, original.state_dict())
+    written = _changed_tensors(of_original, original.state_dict())
     if written:
         raise ContractViolation(
             f"{pass_name(pass_)} wrote to tensors of the original {subject.name}",
@@ -58,7 +61,7 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None) -> 
         )
     program.graph.lint()
     program.recompile()
-    changed = _text_of(program) != text or bool(_changed_tensors(state, program.state_dict()))
+    changed = _text_of(program) != text or bool(_changed_tensors(of_program, program.state_dict()))
     return Rewriting(program, nodes, len(program.graph.nodes), changed)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from .capture import GraphModule, capture, capture_without_leaves
 from .evaluation import Arguments, default_dtype, evaluate
 from .structure import leaves
 
@@ -61,6 +62,14 @@ class Subject:
         if self._inputs is None:
             raise LookupError(f"{self.name} has no example inputs: its factory should return (module, inputs)")
         return self._inputs(draw)
+
+    def capture(self, module: nn.Module | None = None, *, leaves: bool = True) -> GraphModule:
+        """Return a new capture, of a fresh copy or of ``module``, for calls like those with the example inputs.
+
+        With ``leaves`` false it is in functions only, and ``TraceError`` is raised where a module branches on values.
+        """
+        how = capture if leaves else capture_without_leaves
+        return how(self.fresh() if module is None else module, self.arguments() if self.has_inputs else None)
 
     def eager_answers(self, dtype: torch.dtype) -> list[Any]:
         """Return what the model answers in ``dtype``, one answer for each draw."""

@@ -6,14 +6,21 @@ knows it by and ``contract`` what it promises about the numbers.
 """
 
 from fx.passes.contract import Approximate, Close, Contract, Exact, approximate, close, contract_of, exact
+from fx.passes.dead_code import RemoveDeadCode
+from fx.passes.fuse_conv_bn import FuseConvBN, Fusion
 from fx.passes.registry import Pass, get_pass, list_passes, pass_name, register_pass
+from fx.passes.remove_checks import RemoveChecks
 
 __all__ = [
     "Approximate",
     "Close",
     "Contract",
     "Exact",
+    "FuseConvBN",
+    "Fusion",
     "Pass",
+    "RemoveChecks",
+    "RemoveDeadCode",
     "approximate",
     "close",
     "contract_of",

@@ -69,7 +69,7 @@ exact = Exact()
 """The promise of passes that only move, merge or drop work."""
 
 close = Close()
-"""The promise of passes that reorder arithmetic, with the paper's bound; what is assumed of a pass that says nothing."""
+"""The promise of passes that reorder arithmetic, with the paper's bound; assumed of a pass that says nothing."""
 
 
 def approximate(sqnr_db: float) -> Approximate:

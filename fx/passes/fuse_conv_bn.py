@@ -1,10 +1,9 @@
-"""``fuse-conv-bn``: fold evaluated batch norm into the convolution or linear layer that alone feeds it (section 6.2.2)."""
+"""``fuse-conv-bn``: fold evaluated batch norm into the convolution or linear layer before it (paper, section 6.2.2)."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -13,15 +12,15 @@ from torch import Tensor, nn
 from fx.graph_module import GraphModule
 from fx.node import Node
 from fx.passes.contract import Contract, close
-from fx.passes.layers import Layer, count_uses, find_own_parent, read_layer, remove_layer, replace_tensors
+from fx.passes.layers import Layer, Layers
 from fx.passes.ranks import find_ranks
 from fx.passes.registry import register_pass
 from fx.provenance import SourceLocation
 
-_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-_TRANSPOSED += (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, F.conv1d, F.conv2d, F.conv3d)
+_TRANSPOSED_MODULES = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_TRANSPOSED = (*_TRANSPOSED_MODULES, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 _LINEAR = (nn.Linear, F.linear)
-_FEEDING = (nn.Conv1d, nn.Conv2d, nn.Conv3d, F.conv1d, F.conv2d, F.conv3d, *_TRANSPOSED, *_LINEAR)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, F.batch_norm, torch.batch_norm)
 
 
@@ -59,89 +58,86 @@ class FuseConvBN:
 
     def __call__(self, graph_module: GraphModule) -> GraphModule:
         """Edit ``graph_module`` and return it."""
-        folds = [fold for _, fold in self._plan(graph_module) if isinstance(fold, _Fold)]
-        for fold in folds:
-            replace_tensors(graph_module, fold.layer, fold.tensors)
-            fold.norm.node.replace_all_uses_with(fold.layer.node)
-            remove_layer(graph_module, fold.norm)
+        layers = Layers(graph_module)
+        folds = [(norm, fold) for norm, fold in self._plan(graph_module, layers) if isinstance(fold, _Fold)]
+        for norm, fold in folds:
+            layers.replace_tensors(fold.layer, fold.tensors)
+            norm.node.replace_all_uses_with(fold.layer.node)
+            layers.remove(norm)
         if folds:
             graph_module.recompile()
         return graph_module
 
     def explain(self, graph_module: GraphModule) -> list[Fusion]:
         """Return what this pass would do to each batch norm of ``graph_module``, and why. Nothing is changed."""
-        return [
-            Fusion(node.name, isinstance(fold, _Fold), str(fold), node.source)
-            for node, fold in self._plan(graph_module)
-        ]
+        plan = self._plan(graph_module, Layers(graph_module))
+        return [Fusion(norm.node.name, isinstance(fold, _Fold), str(fold), norm.node.source) for norm, fold in plan]
 
-    def _plan(self, graph_module: GraphModule) -> list[tuple[Node, _Fold | str]]:
-        """Each batch norm with the way to fold it, or why not."""
-        layers = {node: read_layer(graph_module, node) for node in graph_module.graph.nodes}
-        uses, ranks = count_uses(graph_module), find_ranks(graph_module)
-        plan: list[tuple[Node, _Fold | str]] = []
-        for node, norm in layers.items():
-            if norm is not None and "running_mean" in norm.names:
-                layer = layers[norm.source] if isinstance(norm.source, Node) else None
-                plan.append((node, self._objection(graph_module, norm, layer, uses, ranks) or _fold(layer, norm)))
-        return plan
+    def _plan(self, graph_module: GraphModule, layers: Layers) -> list[tuple[Layer, _Fold | str]]:
+        """Each batch norm with what folds it, or why it is left alone."""
+        ranks = find_ranks(graph_module)
+        return [(norm, self._examine(norm, layers, ranks)) for norm in layers if norm.is_batch_norm]
 
-    def _objection(
-        self,
-        graph_module: GraphModule,
-        layer: Layer | None,
-        norm: Layer,
-        uses: Counter[int],
-        ranks: dict[Node, int],
-    ) -> str | None:
-        """Why ``norm`` cannot be folded into ``layer``, which feeds it, if it cannot."""
+    def _examine(self, norm: Layer, layers: Layers, ranks: dict[Node, int]) -> _Fold | str:
         if norm.kind not in _NORMS:
             return f"its class `{norm.kind.__name__}` is not one of torch's own"
         if norm.settings["training"] is not False:
             return "it is in training mode, where it normalizes with the statistics of each batch"
         if not norm.tensors.keys() >= {"running_mean", "running_var"}:
             return "it keeps no running statistics"
-        if layer is None or layer.kind not in _FEEDING:
+        layer = layers.get(norm.source)
+        if layer is None or layer.kind not in (*_CONVOLUTIONS, *_TRANSPOSED, *_LINEAR):
             return f"its input `{norm.source}` is not the result of one of torch's own convolution or linear layers"
         if others := [f"`%{user}`" for user in layer.node.users if user is not norm.node]:
             return f"the result of `%{layer.node}` is also used by {', '.join(others)}"
-        return (
-            _objection_to_state(graph_module, layer, uses)
-            or _objection_to_state(graph_module, norm, uses)
-            or _objection_to_tensors(layer, norm)
-            or self._objection_to_rank(layer, ranks.get(layer.node, ranks.get(norm.node)))
-        )
-
-    def _objection_to_rank(self, layer: Layer, rank: int | None) -> str | None:
+        if (obstacle := layers.obstacle(layer) or layers.obstacle(norm)) is not None:
+            return obstacle
+        rank, expected = ranks.get(layer.node, ranks.get(norm.node)), layer.tensors["weight"].dim()
         if rank is None and layer.kind in _LINEAR and not self.assume_matrices:
-            return f"`%{layer.node}` may have three dimensions, and then it would normalize another one than the features"
-        if rank not in (None, layer.tensors["weight"].dim()):
-            return f"`%{layer.node}` has {rank} dimensions, and it normalizes another one than the layer's features"
-        return None
+            return f"`%{layer.node}` may have three dimensions, and then batch norm is not along the layer's features"
+        if rank not in (None, expected):
+            return f"`%{layer.node}` has {rank} dimensions, where batch norm is not along the layer's features"
+        return _fold(layer, norm)
 
 
-def _objection_to_state(graph_module: GraphModule, layer: Layer, uses: Counter[int]) -> str | None:
-    """What stands against replacing the module or the tensors of ``layer``."""
-    if layer.is_customized():
-        return f"`%{layer.node}` has hooks or a forward of its own"
-    if any(uses[id(held)] > 1 for held in (layer.module, *layer.tensors.values())) or any(
-        len(node.users) > 1 for node in layer.fetched.values()
-    ):
-        return f"`%{layer.node}` shares its module or its tensors with another operation"
-    if any(find_own_parent(graph_module, path) is None for path in layer.paths):
-        return f"`%{layer.node}` keeps its tensors in a module that is also called as a whole"
-    return None
+@dataclass(frozen=True, slots=True)
+class _Fold:
+    """A layer, and the tensors that let it do the work of the batch norm behind it too."""
+
+    layer: Layer
+    tensors: dict[str, Tensor]
+
+    def __str__(self) -> str:
+        return f"folded into `%{self.layer.node}`"
 
 
-def _objection_to_tensors(layer: Layer, norm: Layer) -> str | None:
-    """What stands against computing with the tensors of both."""
-    tensors = [*layer.tensors.values(), *norm.tensors.values()]
-    plain = all(type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided for tensor in tensors)
-    numbers = (norm.settings["eps"], layer.settings.get("groups", 1))
-    if not plain or not all(type(number) in (int, float) for number in numbers):
-        return "a weight or setting is computed by the program, or is no plain tensor"
-    weight: Tensor = layer.tensors["weight"]
-    allowed = {weight.dtype, torch.float32} if weight.dtype.itemsize == 2 else {weight.dtype}
-    if not weight.is_floating_point() or {tensor.dtype for tensor in norm.tensors.values()} - allowed:
-        return "the dtypes of layer and batch norm do not go together"
-    ...
+@torch.no_grad()
+def _fold(layer: Layer, norm: Layer) -> _Fold | str:
+    """Scale the weight and shift the bias of ``layer`` so that it computes what ``norm`` makes of its result."""
+    weight, bias = layer.tensors["weight"], layer.tensors.get("bias")
+    transposed = layer.kind in _TRANSPOSED
+    groups = layer.settings["groups"] if transposed else 1  # a transposed weight has its output channels by group
+    channels = groups * weight.shape[1] if transposed else weight.shape[0]
+    dtypes = (weight.dtype, torch.float32) if weight.dtype.itemsize == 2 else (weight.dtype,)
+    for tensor in norm.tensors.values():
+        if tensor.shape != (channels,) or tensor.dtype not in dtypes or tensor.device != weight.device:
+            return f"`%{layer.node}` and batch norm differ in channels, dtype or device"
+    wide = torch.promote_types(weight.dtype, torch.float32)
+    mean, variance = norm.tensors["running_mean"].to(wide), norm.tensors["running_var"].to(wide)
+    gain, offset = norm.tensors.get("weight"), norm.tensors.get("bias")
+    scale = torch.rsqrt(variance + norm.settings["eps"]) * (1 if gain is None else gain.to(wide))
+    shift = (-mean if bias is None else bias.to(wide) - mean) * scale
+    shift = shift if offset is None else shift + offset.to(wide)
+    factor = scale.view(groups, *([1] if transposed else []), -1, *[1] * (weight.dim() - (2 if transposed else 1)))
+    product = weight.unflatten(0, (groups, -1)).to(wide) * factor
+    folded = product.to(weight.dtype)
+    if weight.dtype.itemsize == 2 and not weight.is_meta:
+        size = product.abs().amax([dim for dim, length in enumerate(factor.shape) if length == 1], keepdim=True)
+        if bool(((folded.to(wide) - product).abs() > size * torch.finfo(weight.dtype).eps).any()):
+            return f"the folded weight of `%{layer.node}` would be too large or too small for {weight.dtype}"
+    trained = bias if bias is not None else offset
+    tensors = {"weight": folded.flatten(0, 1), "bias": shift.to(weight.dtype)}
+    if layer.module is not None or isinstance(weight, nn.Parameter):
+        tensors["weight"] = nn.Parameter(tensors["weight"], weight.requires_grad)
+        tensors["bias"] = nn.Parameter(tensors["bias"], trained is not None and trained.requires_grad)
+    return _Fold(layer, tensors)

@@ -1,11 +1,12 @@
-"""A convolution, linear layer or batch norm with its tensors by name, whether it is called as a module or as a function."""
+"""Convolutions, linear layers and batch norms with their tensors by name, called as modules or as functions alike."""
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -17,18 +18,16 @@ from fx.containers import Container
 from fx.graph_module import GraphModule
 from fx.node import Node
 
-TENSORS = ("weight", "bias", "running_mean", "running_var")
-"""Names of the tensors that a layer may have."""
-
+_TENSORS = ("weight", "bias", "running_mean", "running_var")
 _SETTINGS = ("training", "eps", "groups")
-_CONVOLUTION = "input weight bias stride padding dilation groups".split()
-_TRANSPOSED = "input weight bias stride padding output_padding groups dilation".split()
-_ARGUMENTS: dict[Any, list[str]] = {
+_CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+_TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
+_ARGUMENTS: dict[Any, tuple[str, ...]] = {
     **dict.fromkeys((F.conv1d, F.conv2d, F.conv3d), _CONVOLUTION),
     **dict.fromkeys((F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d), _TRANSPOSED),
-    F.linear: "input weight bias".split(),
-    F.batch_norm: "input running_mean running_var weight bias training momentum eps".split(),
-    torch.batch_norm: "input weight bias running_mean running_var training momentum eps".split(),
+    F.linear: ("input", "weight", "bias"),
+    F.batch_norm: ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps"),
+    torch.batch_norm: ("input", "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps"),
 }
 _DEFAULTS = {"training": False, "eps": 1e-5, "groups": 1}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -47,7 +46,7 @@ class Layer:
     source: Any
     """What it is applied to."""
     tensors: dict[str, Any]
-    """Those of ``TENSORS`` that it has; one that the program computes is a node."""
+    """``weight``, ``bias``, ``running_mean`` and ``running_var``, as far as it has them; computed ones are nodes."""
     settings: dict[str, Any]
     """``training``, ``eps`` and ``groups``, as far as the layer has them."""
     fetched: dict[str, Node]
@@ -58,10 +57,10 @@ class Layer:
         """The attributes that it uses: its module, or else each of its tensors."""
         return [str(node.target) for node in ([self.node] if self.module is not None else self.fetched.values())]
 
-    def is_customized(self) -> bool:
-        """Whether calling it may run the user's code: hooks, or a forward set on the module itself."""
-        state = {} if self.module is None else vars(self.module)
-        return "forward" in state or any(state.get(name) for name in _HOOKS)
+    @property
+    def is_batch_norm(self) -> bool:
+        """Whether it is a batch norm, be it a subclass."""
+        return self.kind in (F.batch_norm, torch.batch_norm) or isinstance(self.module, _BatchNorm)
 
 
 def read_layer(graph_module: GraphModule, node: Node) -> Layer | None:
@@ -71,7 +70,7 @@ def read_layer(graph_module: GraphModule, node: Node) -> Layer | None:
         module = graph_module.get_submodule(str(kind))
         if not isinstance(module, (_ConvNd, nn.Linear, _BatchNorm)):
             return None
-        tensors = {name: getattr(module, name, None) for name in TENSORS}
+        tensors = {name: getattr(module, name, None) for name in _TENSORS}
         settings = {name: getattr(module, name) for name in _SETTINGS if hasattr(module, name)}
         source = node.args[0] if node.args else node.kwargs.get("input")
         return Layer(node, type(module), module, source, _present(tensors), settings, {})
@@ -79,7 +78,7 @@ def read_layer(graph_module: GraphModule, node: Node) -> Layer | None:
     if node.op != "call_function" or names is None:
         return None
     given = {**_DEFAULTS, **dict(zip(names, node.args, strict=False)), **node.kwargs}
-    tensors = _present({name: given.get(name) for name in TENSORS})
+    tensors = _present({name: given.get(name) for name in _TENSORS})
     fetched = {name: value for name, value in tensors.items() if isinstance(value, Node) and value.op == "get_attr"}
     tensors |= {name: fetch_attribute(graph_module, str(used.target)) for name, used in fetched.items()}
     settings = {name: given[name] for name in _SETTINGS}
@@ -91,91 +90,114 @@ def _present(tensors: dict[str, Any]) -> dict[str, Any]:
 
 
 def fetch_attribute(graph_module: GraphModule, path: str) -> Any:
-    """Return what a ``get_attr`` node with the target ``path`` fetches."""
+    """Return what a ``get_attr`` node with the target ``path`` fetches; the program itself for an empty path."""
     value: Any = graph_module
-    for name in path.split("."):
+    for name in path.split(".") if path else ():
         value = getattr(value, name)
     return value
 
 
-def count_uses(graph_module: GraphModule) -> Counter[int]:
-    """Count how many nodes use each module, parameter and buffer, by ``id``, under whatever names."""
-    uses: Counter[int] = Counter()
-    for node in graph_module.graph.nodes:
-        if node.op in ("call_module", "get_attr"):
-            used = fetch_attribute(graph_module, str(node.target))
-            held = (*used.parameters(), *used.buffers()) if isinstance(used, nn.Module) else ()
-            uses.update(map(id, (used, *held)))
-    return uses
+class Layers:
+    """The layers of one program, and the ways to change them without touching what is not the program's own."""
 
+    def __init__(self, graph_module: GraphModule) -> None:
+        self._graph_module = graph_module
+        self._layers: dict[Node, Layer] = {}
+        self._uses: Counter[int] = Counter()  # of each module and tensor, by id, under whatever names
+        for node in graph_module.graph.nodes:
+            if (layer := read_layer(graph_module, node)) is not None:
+                self._layers[node] = layer
+            if node.op in ("call_module", "get_attr"):
+                used = fetch_attribute(graph_module, str(node.target))
+                held = (*used.parameters(), *used.buffers()) if isinstance(used, nn.Module) else ()
+                self._uses.update(map(id, (used, *held)))
 
-def find_own_parent(graph_module: GraphModule, path: str) -> nn.Module | None:
-    """Return what holds the attribute ``path`` if only ``graph_module`` owns it, or ``None``.
+    def __iter__(self) -> Iterator[Layer]:
+        return iter(self._layers.values())
 
-    The containers that a ``GraphModule`` makes are its own, so what they hold can be replaced. A module below a called
-    one may be the user's, and what it holds is not ours to replace.
-    """
-    parent: nn.Module = graph_module
-    for name in path.split(".")[:-1]:
-        child = parent._modules.get(name)  # pyright: ignore[reportPrivateUsage]
-        if not isinstance(child, Container):
-            return None
-        parent = child
-    return parent
+    def get(self, node: Any) -> Layer | None:
+        """Return the layer whose result ``node`` is, or ``None`` if it is no layer's, or no node."""
+        return self._layers.get(node) if isinstance(node, Node) else None
 
+    def obstacle(self, layer: Layer) -> str | None:
+        """Return why other tensors cannot take the place of those of ``layer``, or ``None`` if they can."""
+        state = {} if layer.module is None else vars(layer.module)
+        if "forward" in state or any(state.get(name) for name in _HOOKS):
+            return f"`%{layer.node}` has hooks or a forward of its own"
+        for name, tensor in layer.tensors.items():
+            if type(tensor) not in (Tensor, nn.Parameter) or tensor.layout is not torch.strided:
+                return f"the {name} of `%{layer.node}` is computed by the program, or is no plain tensor"
+        if any(isinstance(setting, Node) for setting in layer.settings.values()):
+            return f"a setting of `%{layer.node}` is computed by the program"
+        held = [layer.module, *layer.tensors.values()]
+        if any(self._uses[id(one)] > 1 for one in held) or any(len(node.users) > 1 for node in layer.fetched.values()):
+            return f"`%{layer.node}` shares its module or its tensors with another operation"
+        if not all(self._is_own(path) for path in layer.paths):
+            return f"`%{layer.node}` keeps its tensors in a module that is also called as a whole"
+        return None
 
-def replace_tensors(graph_module: GraphModule, layer: Layer, tensors: dict[str, Tensor]) -> None:
-    """Make ``layer`` use other ``tensors``; its module and the old ones stay as they are, but are no longer used by it.
+    def _is_own(self, path: str) -> bool:
+        """Whether the attribute can be replaced: containers are the program's own, other modules may be the user's."""
+        parent: Any = self._graph_module
+        for name in path.split(".")[:-1]:
+            parent = getattr(parent, name)
+            if not isinstance(parent, Container):
+                return False
+        return True
 
-    A called module is replaced by a copy of it under the same name. A function gets new attributes beside its weight,
-    called ``fused_weight`` and so on, and the old ones are removed.
-    """
-    if layer.module is not None:
-        module = layer.kind.__new__(layer.kind)
-        # The copy keeps mode, settings and state-dict hooks, but must not share the dicts that hold them.
-        for name, value in vars(layer.module).items():
-            vars(module)[name] = value.copy() if isinstance(value, (dict, set)) else value
-        module._parameters.update(tensors)  # pyright: ignore[reportPrivateUsage]
-        graph_module.add_submodule(str(layer.node.target), module)
-        return
-    args, kwargs = list(layer.node.args), dict(layer.node.kwargs)
-    names = _ARGUMENTS[layer.kind]
-    prefix = str(layer.fetched["weight"].target).rpartition(".")[0]
-    for name, tensor in tensors.items():
-        path = _add_attribute(graph_module, prefix, f"fused_{name}", tensor)
-        with graph_module.graph.inserting_before(layer.node):
-            fetched = graph_module.graph.get_attr(path)
-        position = names.index(name)
-        if position < len(args):
-            args[position] = fetched
+    def replace_tensors(self, layer: Layer, tensors: dict[str, Tensor]) -> None:
+        """Make ``layer`` use other ``tensors``; neither its module nor the tensors it had are written to.
+
+        A called module is replaced by a copy under the same name. A function gets new attributes beside its weight,
+        called ``fused_weight`` and so on, and the program loses the old ones.
+        """
+        node, graph = layer.node, self._graph_module.graph
+        if layer.module is not None:
+            self._graph_module.add_submodule(str(node.target), _copy_with(layer.module, tensors))
+            return
+        args, kwargs, names = list(node.args), dict(node.kwargs), _ARGUMENTS[layer.kind]
+        prefix = str(layer.fetched["weight"].target).rpartition(".")[0]
+        for name, tensor in tensors.items():
+            path = self._add_attribute(prefix, f"fused_{name}", tensor)
+            with graph.inserting_before(node):
+                fetched = graph.get_attr(path)
+            if (position := names.index(name)) < len(args):
+                args[position] = fetched
+            else:
+                kwargs[name] = fetched
+        node.args, node.kwargs = tuple(args), kwargs
+        self._remove_fetched(layer)
+
+    def remove(self, layer: Layer) -> None:
+        """Remove a call that nothing uses, and the module or the tensors that no other operation shares with it."""
+        self._graph_module.graph.erase_node(layer.node)
+        if layer.module is not None:
+            self._graph_module.delete_submodule(str(layer.node.target))
+        self._remove_fetched(layer)
+
+    def _add_attribute(self, prefix: str, wish: str, tensor: Tensor) -> str:
+        """Add ``tensor`` beside the attributes below ``prefix`` and return its path, the name made unique."""
+        parent = fetch_attribute(self._graph_module, prefix)
+        names = itertools.chain([wish], (f"{wish}_{number}" for number in itertools.count(1)))
+        name = next(name for name in names if not hasattr(parent, name))
+        if isinstance(tensor, nn.Parameter):
+            parent.register_parameter(name, tensor)
         else:
-            kwargs[name] = fetched
-    layer.node.args, layer.node.kwargs = tuple(args), kwargs
-    _remove_fetched(graph_module, layer)
+            parent.register_buffer(name, tensor)
+        return f"{prefix}.{name}" if prefix else name
+
+    def _remove_fetched(self, layer: Layer) -> None:
+        for node in layer.fetched.values():
+            prefix, _, name = str(node.target).rpartition(".")
+            self._graph_module.graph.erase_node(node)
+            delattr(fetch_attribute(self._graph_module, prefix), name)
 
 
-def remove_layer(graph_module: GraphModule, layer: Layer) -> None:
-    """Remove a call that nothing uses, with its module or tensors, which must be used by no other node."""
-    graph_module.graph.erase_node(layer.node)
-    if layer.module is not None:
-        graph_module.delete_submodule(str(layer.node.target))
-    _remove_fetched(graph_module, layer)
-
-
-def _add_attribute(graph_module: GraphModule, prefix: str, wish: str, tensor: Tensor) -> str:
-    """Add ``tensor`` beside the attributes below ``prefix`` and return its path, the name made unique."""
-    parent: nn.Module = fetch_attribute(graph_module, prefix) if prefix else graph_module
-    names = (wish if count == 0 else f"{wish}_{count}" for count in itertools.count())
-    name = next(name for name in names if not hasattr(parent, name))
-    if isinstance(tensor, nn.Parameter):
-        parent.register_parameter(name, tensor)
-    else:
-        parent.register_buffer(name, tensor)
-    return f"{prefix}.{name}" if prefix else name
-
-
-def _remove_fetched(graph_module: GraphModule, layer: Layer) -> None:
-    for node in layer.fetched.values():
-        prefix, _, name = str(node.target).rpartition(".")
-        graph_module.graph.erase_node(node)
-        delattr(fetch_attribute(graph_module, prefix) if prefix else graph_module, name)
+def _copy_with(module: nn.Module, tensors: dict[str, Tensor]) -> nn.Module:
+    """Return a copy of ``module`` with other parameters, which shares nothing with it that may be written to."""
+    copied = type(module).__new__(type(module))
+    for name, value in vars(module).items():
+        vars(copied)[name] = value.copy() if isinstance(value, (dict, set)) else value
+    for name, tensor in tensors.items():
+        copied.register_parameter(name, cast("nn.Parameter", tensor))
+    return copied

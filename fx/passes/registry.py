@@ -6,7 +6,7 @@ import difflib
 import inspect
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from fx.errors import PassError
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 Pass: TypeAlias = "Callable[[GraphModule], GraphModule | None]"
 """What a pass is: it edits the program it is given, or returns another one."""
 
-Definition = TypeVar("Definition", bound="type[Pass] | Pass")
+Definition = TypeVar("Definition", bound=Callable[..., Any])
 
-_definitions: dict[str, type[Pass] | Pass] = {}
+_definitions: dict[str, Callable[..., Any]] = {}  # classes, which make a pass, and functions, which are one
 
 
 def register_pass(definition: Definition) -> Definition:
@@ -60,7 +60,7 @@ def get_pass(name: str) -> Pass:
             value=None if nearest else "known passes: " + ", ".join(list_passes()),
             remedy="did you mean " + " or ".join(repr(candidate) for candidate in nearest) + "?" if nearest else None,
         )
-    return definition() if isinstance(definition, type) else definition
+    return cast("Pass", definition() if isinstance(definition, type) else definition)
 
 
 def list_passes() -> list[str]:
@@ -78,16 +78,17 @@ def pass_name(pass_: object) -> str:
     name = getattr(pass_, "name", None)
     if isinstance(name, str):
         return name
-    if not isinstance(pass_, type) and hasattr(pass_, "__name__"):
-        return str(getattr(pass_, "__name__")).replace("_", "-")  # noqa: B009 (an object without the attribute is typed so)
+    function_name = getattr(pass_, "__name__", None)
+    if isinstance(function_name, str) and not isinstance(pass_, type):
+        return function_name.replace("_", "-")
     pass_class = pass_ if isinstance(pass_, type) else type(pass_)
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", pass_class.__name__)
     return words.replace("_", "-").lower()
 
 
-def _describe_definition(definition: type[Pass] | Pass) -> str:
+def _describe_definition(definition: Callable[..., Any]) -> str:
     """Return the qualified name of a definition and, where it can be found out, its line."""
-    described = definition if hasattr(definition, "__qualname__") else type(definition)
+    described: Any = definition if hasattr(definition, "__qualname__") else type(definition)
     text = f"{described.__module__}.{described.__qualname__}"
     try:
         return f"{text} (line {inspect.getsourcelines(described)[1]})"

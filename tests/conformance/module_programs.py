@@ -329,7 +329,7 @@ class LeavesWithOptions(nn.Module):
         return self.prelu(self.group(x) - 1)
 
 
-@program(matrix)
+@program(matrix, pickles=False)
 class Parametrized(nn.Module):
     def __init__(self):
         super().__init__()

@@ -26,6 +26,8 @@ class Program:
     """Further inputs, by keyword."""
     concrete_args: Callable[[ModuleType], Any] | None = None
     """What is specialized when tracing, given the library whose placeholder marks it uses."""
+    pickles: bool = True
+    """Whether its modules can be pickled at all."""
     retraces_in_torch_fx: bool = True
     """Whether torch.fx can trace its own generated code again, which it does for unpickling too."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import math
 import operator
 from types import ModuleType
@@ -12,12 +11,6 @@ import pytest
 import torch
 
 from .libraries import neutral
-
-
-class Color(enum.Enum):
-    """An enumeration for arguments."""
-
-    RED = 1
 
 
 class Point(NamedTuple):
@@ -124,7 +117,6 @@ def test_calls_print_their_arguments(library: ModuleType) -> None:
         (torch.nn.functional.gelu, "torch._C._nn.gelu"),
         (torch.nn.functional.relu, "torch.nn.functional.relu"),
         (torch.ops.aten.add.Tensor, "torch.ops.aten.add.Tensor"),
-        (torch.Tensor.add, "torch_Tensor_add"),
         (math.sqrt, "math_sqrt"),
         (operator.abs, "_operator_abs"),
         (operator.contains, "_operator_contains"),
@@ -176,7 +168,6 @@ def test_functions_become_globals_of_the_code(library: ModuleType) -> None:
         ((1, [2, (3,)]), "(1, [2, (3,)])"),
         ({"a": [1], 2: (None,)}, "{'a': [1], 2: (None,)}"),
         (["%x", {"k": "%x"}], "[x, {'k': x}]"),
-        (Color.RED, "Color.RED"),
         (slice("%x", ("%x", 1)), "slice(x, (x, 1), None)"),
         (torch.ops.aten.add.Tensor, "torch.ops.aten.add.Tensor"),
     ],
@@ -244,7 +235,7 @@ def test_wrapped_functions_are_wrapped_again_in_the_code(library: ModuleType) ->
     node.meta["is_wrapped"] = True
     graph.output(node)
     source = graph.python_code("self").src.strip().splitlines()
-    assert neutral(source[0]) in ('<library>.wrap("len")', 'wrap("len")')
+    assert neutral(source[0]) == 'wrap("len")'
 
 
 def test_body_may_be_transformed(library: ModuleType) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from .differences import assert_equal_unless_intended
 from .libraries import OURS, THEIRS, assert_identical, describe_graph
 from .programs import Program
 
@@ -64,7 +65,7 @@ def test_interpreter_keeps_and_frees_the_same_values(program: Program) -> None:
             interpreter.run(*positional_inputs(program, captured))
             names.append([node.name for node in interpreter.env])
         kept.append(names)
-    assert kept[0] == kept[1]
+    assert_equal_unless_intended(kept[0], kept[1], program.name, "names")
 
 
 def test_transformed_module_computes_what_eager_does(program: Program) -> None:
@@ -103,6 +104,8 @@ def test_shallow_copy_shares_graph_and_state(program: Program) -> None:
 
 
 def test_pickle_carries_the_graph_itself(program: Program) -> None:
+    if not program.pickles:
+        pytest.skip("torch does not pickle parametrized modules")
     captured = program.capture(OURS)
     restored = pickle.loads(pickle.dumps(captured))
     assert_identical(restored(*program.inputs(), **program.keywords), eager(program))
@@ -114,6 +117,8 @@ def test_pickle_carries_the_graph_itself(program: Program) -> None:
 
 
 def test_saved_module_computes_the_same(program: Program) -> None:
+    if not program.pickles:
+        pytest.skip("torch does not pickle parametrized modules")
     buffer = io.BytesIO()
     torch.save(program.capture(OURS), buffer)
     buffer.seek(0)

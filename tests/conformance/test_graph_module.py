@@ -12,6 +12,8 @@ import pytest
 import torch
 from torch import nn
 
+import fx
+
 from .libraries import refuses
 
 
@@ -108,7 +110,7 @@ def test_target_missing_from_a_dict_is_named(library: ModuleType) -> None:
 
 
 def test_target_missing_from_a_module_is_an_error(library: ModuleType) -> None:
-    with pytest.raises(AttributeError, match="layer"):
+    with refuses(library, AttributeError, match="layer", ours=fx.GraphError):
         library.GraphModule(nn.Module(), relu_graph(library))
 
 

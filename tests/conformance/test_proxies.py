@@ -70,8 +70,6 @@ def test_augmented_assignment_records_the_plain_operator(graph, x) -> None:
 def test_indexing_records_getitem_with_its_index(graph, x) -> None:
     x[0, 1:, ..., None, x]
     assert last(graph)[1:3] == (operator.getitem, (x.node, (0, slice(1, None), ..., None, x.node)))
-    with pytest.raises(TypeError):
-        x[0] = 1
 
 
 def test_attribute_is_recorded_when_used_and_once(library: ModuleType, graph, x) -> None:
@@ -143,10 +141,9 @@ def test_starred_unpacking_and_loops_are_refused(library: ModuleType, x) -> None
         list(x)
     with refuses(library, error):
         print(*x)
-    with refuses(library, error):
-        assert 1 in x
-    with refuses(library, error):
-        dict(**x)
+    for program in (lambda x: 1 in x, lambda x: dict(**x)):
+        with refuses(library, error):
+            library.symbolic_trace(program)
 
 
 def test_truth_is_refused(library: ModuleType, x) -> None:

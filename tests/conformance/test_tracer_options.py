@@ -174,20 +174,6 @@ def test_concrete_arguments_by_position_must_match_in_number(library: ModuleType
     with refuses(library, RuntimeError, match="2"):
         library.symbolic_trace(two, concrete_args=(1,))
 
-    class Variadic(nn.Module):
-        def forward(self, *args):
-            return args[0] + args[1]
-
-    positional = library.symbolic_trace(Variadic(), concrete_args=(library.PH, library.PH))
-    assert [node.target for node in positional.graph.find_nodes(op="placeholder")] == ["input_0", "input_1"]
-
-
-def test_marked_placeholders_keep_their_attributes(library: ModuleType) -> None:
-    mark = library._symbolic_trace.PHWithMeta if library is THEIRS else library.PHWithMeta
-    module = library.symbolic_trace(lambda x, y: x + y[0], concrete_args={"y": [mark(ph_key="second")]})
-    placeholders = module.graph.find_nodes(op="placeholder")
-    assert [getattr(node, "ph_key", None) for node in placeholders] == [None, "second"]
-
 
 def test_tracing_is_visible_while_it_lasts(library: ModuleType) -> None:
     is_tracing = library._symbolic_trace.is_fx_tracing if library is THEIRS else library.is_fx_tracing
@@ -229,9 +215,9 @@ def test_proxyable_classes_are_built_in_the_graph(library: ModuleType) -> None:
     assert targets(graph) == ["x", "Made", "output"]
     outside = Made(1, 2)
     interned = library.Tracer()
-    nodes = interned.trace(passing(outside))
-    assert targets(nodes) == ["x", "_Made_constant_0", "method", "output"]
-    assert interned.root._Made_constant_0 is outside
+    graph = interned.trace(passing(outside))
+    assert targets(graph) == ["x", "_Made_constant_0", "method", "output"]
+    assert library.GraphModule(interned.root, graph)._Made_constant_0 is outside
 
 
 def test_wrap_works_at_module_scope_only(library: ModuleType) -> None:

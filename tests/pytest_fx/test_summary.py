@@ -6,7 +6,7 @@ from pytest_fx.summary import Row, collect_rows, format_table
 from pytest_fx.timing import PairedTiming
 
 ERRORS = Row("model", "fuse", nodes_before=9, nodes_after=5).with_errors(
-    dtype="float32", float64_error=1.25e-14, error=3e-6, eager_error=2e-6
+    dtype="float32", float64_error=1.2e-14, error=3e-6, eager_error=2e-6
 )
 TIMES = Row("model", "fuse").with_timing(PairedTiming((0.2,) * 5, (0.1,) * 5, threads=1, iterations=1))
 
@@ -57,8 +57,8 @@ def test_the_summary_names_errors_times_and_verdict_of_a_pass(user):
         [
             "*fx: largest errors against eager in float64, median times of a call*",
             "model *program *nodes *float64 error *error (eager's own) *eager *transformed *speed-up (95 % interval)",
-            "mine:pair  capture *  3 *float32*",
-            "mine:pair  approximate-scaled*  3 -> 3  *e-0? (*e-0?) float32  * ms  * ms *(* to *), *",
+            "mine:pair  capture *  5 *float32*",
+            "mine:pair  approximate-scaled*  5 -> 5  *e-0? (*e-0?) float32  * ms  * ms *(* to *), *",
         ]
     )
 
@@ -66,7 +66,7 @@ def test_the_summary_names_errors_times_and_verdict_of_a_pass(user):
 def test_a_pass_that_breaks_its_contract_is_in_the_table_with_its_errors(user):
     result = user.runpytest("--fx-model", "mine:pair", "--fx-pass", "mine:scaled", "-k", "contract")
     assert result.ret == 1
-    result.stdout.re_match_lines([r"mine:pair +scaled +3 -> 3 +\d\.\de-0\d +\d\.\de-0\d \(\d\.\de-0\d\) float32"])
+    result.stdout.re_match_lines([r"mine:pair +scaled +5 -> 5 +\d\.\de-0\d +\d\.\de-0\d \(\d\.\de-0\d\) float32"])
 
 
 def test_models_come_in_the_order_of_the_command_line(pytester):

@@ -41,11 +41,11 @@ def test_eager_and_transformed_alternate_and_so_does_their_order(monkeypatch):
 
 def test_a_fast_program_is_called_several_times_in_each_sample(monkeypatch):
     clock = Clock(monkeypatch)
-    timing = time_pairs(clock.program("e", 1e-4), clock.program("t", 5e-5), rounds=2)
-    assert timing.iterations == 20
-    assert timing.eager == pytest.approx((1e-4,) * 2)
-    assert timing.transformed == pytest.approx((5e-5,) * 2)
-    assert "".join(clock.calls[2 * WARMUP_ROUNDS :]) == "e" * 20 + "t" * 40 + "e" * 20
+    timing = time_pairs(clock.program("e", 2**-13), clock.program("t", 2**-14), rounds=2)
+    assert timing.iterations == 17  # of 0.12 ms each: just over 2 ms
+    assert timing.eager == (2**-13,) * 2
+    assert timing.transformed == (2**-14,) * 2
+    assert "".join(clock.calls[2 * WARMUP_ROUNDS :]) == "e" * 17 + "t" * 34 + "e" * 17
 
 
 def test_the_speedup_is_the_median_of_the_ratios_of_pairs():

@@ -9,17 +9,11 @@ def test_rows_of_all_workers_are_in_one_table_and_nothing_is_timed(user):
     options = ("--fx-model", "mine:pair", "--fx-model", "mlp", "--fx-pass", "mine:approximate_scaled")
     result = user.runpytest_subprocess(*options, "-n", "2", "-rs", "-k", "contract or timing or eager")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(
-        [
-            "SKIPPED*times taken beside other workers mean nothing: run without -n",
-            "mine:pair *capture *",
-        ],
-        consecutive=False,
-    )
+    result.stdout.fnmatch_lines("SKIPPED*times taken beside other workers mean nothing: run without -n")
     result.stdout.re_match_lines_random(
         [
-            r"mine:pair +capture +3 .*float32.*",
-            r"mine:pair +approximate-scaled +3 -> 3 .*float32.*",
+            r"mine:pair +capture +5 .*float32.*",
+            r"mine:pair +approximate-scaled +5 -> 5 .*float32.*",
             r"mlp +approximate-scaled .*float32.*",
         ]
     )

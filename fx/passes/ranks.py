@@ -1,0 +1,68 @@
+"""How many dimensions values have, as far as the program itself shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from fx.graph_module import GraphModule
+from fx.node import Node
+
+_KEEPING_MODULES = ("torch.nn.modules.activation", "torch.nn.modules.batchnorm", "torch.nn.modules.dropout")
+_KEEPING: tuple[Any, ...] = (
+    *(F.linear, F.batch_norm, torch.batch_norm, F.dropout),
+    *(F.relu, torch.relu, F.relu6, F.gelu, F.silu, F.elu, F.selu, F.leaky_relu, torch.tanh, torch.sigmoid),
+    *("relu", "tanh", "sigmoid"),
+)
+"""Functions and methods whose result has as many dimensions as their first argument."""
+
+
+def find_ranks(graph_module: GraphModule) -> dict[Node, int]:
+    """Return the number of dimensions of each value where it is known.
+
+    It is known from recorded shapes, after ``flatten(1)``, ``view`` and ``reshape`` to sizes that are counted, and
+    behind linear layers, batch norms, activations and dropout of such values.
+    """
+    ranks: dict[Node, int] = {}
+    for node in graph_module.graph.nodes:
+        rank = _recorded_rank(node)
+        if rank is None:
+            rank = _reshaped_rank(graph_module, node)
+        if rank is None and _keeps_rank(graph_module, node):
+            source = node.args[0] if node.args else node.kwargs.get("input")
+            rank = ranks.get(source) if isinstance(source, Node) else None
+        if rank is not None:
+            ranks[node] = rank
+    return ranks
+
+
+def _recorded_rank(node: Node) -> int | None:
+    shape = getattr(node.meta.get("val", node.meta.get("tensor_meta")), "shape", None)
+    return None if shape is None else len(shape)
+
+
+def _reshaped_rank(graph_module: GraphModule, node: Node) -> int | None:
+    """The rank after an operation that sets it."""
+    if node.op == "call_method" and node.target in ("view", "reshape") and not node.kwargs:
+        sizes: tuple[Any, ...] = node.args[1:]
+        if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+            return len(cast("Sequence[Any]", sizes[0]))
+        return len(sizes) if len(sizes) > 1 else None  # a single one may be a dtype or a computed size
+    if node.op == "call_module":
+        module = graph_module.get_submodule(str(node.target))
+        is_flat = type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1)
+        return 2 if is_flat else None
+    if node.target is torch.flatten or (node.op == "call_method" and node.target == "flatten"):
+        return 2 if (*node.args[1:], *node.kwargs.items()) in ((1,), (("start_dim", 1),)) else None
+    return None
+
+
+def _keeps_rank(graph_module: GraphModule, node: Node) -> bool:
+    if node.op == "call_module":
+        kind = type(graph_module.get_submodule(str(node.target)))
+        return kind is nn.Linear or (kind.__module__ in _KEEPING_MODULES and kind is not nn.MultiheadAttention)
+    return node.op in ("call_function", "call_method") and node.target in _KEEPING

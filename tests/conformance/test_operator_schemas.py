@@ -1,0 +1,131 @@
+"""Signatures, normalization and the check for mutable operations, on every function of torch that has schemas."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.fx import operator_schemas as theirs
+
+from fx import operator_schemas as ours
+
+
+def functions_with_schemas() -> Iterator[tuple[str, Callable[..., Any]]]:
+    for module in (torch, F, torch.linalg, torch.fft, torch.special):
+        for name in sorted(dir(module)):
+            function = getattr(module, name)
+            if callable(function) and torch.jit._builtins._find_builtin(function) is not None:
+                yield f"{module.__name__}.{name}", function
+
+
+def spelled(signatures: list[Any] | None) -> list[str] | None:
+    """Signatures as text; generators are spelled in different modules, and type variables are of no interest."""
+    if signatures is None:
+        return None
+    return [re.sub(r"(torch\._C\.|torch\.|typing\.)Generator|~", "", str(signature)) for signature in signatures]
+
+
+BETTER_HERE = {"torch.quantized_gru", "torch.quantized_lstm", "torch.wait"}
+"""Functions with arguments of TorchScript's classes: there the annotation is an object of TorchScript or no type."""
+
+
+def test_all_signatures_and_schemas_are_equal() -> None:
+    compared = 0
+    for name, function in functions_with_schemas():
+        expected, expected_schemas = theirs.get_signature_for_torch_op(function, return_schemas=True)
+        signatures, schemas = ours.get_signature_for_torch_op(function, return_schemas=True)
+        if name not in BETTER_HERE:
+            assert spelled(signatures) == spelled(expected), name
+        assert (schemas is None) == (expected_schemas is None), name
+        assert list(map(str, schemas or ())) == list(map(str, expected_schemas or ())), name
+        compared += 1
+    assert compared > 1000
+
+
+def outcome(normalize: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    try:
+        return normalize(*args, **kwargs)
+    except (RuntimeError, TypeError) as error:
+        return RuntimeError if isinstance(error, RuntimeError) else TypeError
+
+
+CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
+    (torch.relu, ("x",), {}),
+    (torch.add, ("x", "y"), {"alpha": 2}),
+    (torch.add, ("x",), {"other": "y"}),
+    (torch.nonzero, ("x",), {}),
+    (torch.nonzero, ("x",), {"as_tuple": True}),
+    (torch.max, ("x",), {"dim": 1}),
+    (torch.sum, ("x",), {"dim": [1], "keepdim": True}),
+    (torch.cat, (["x", "y"], 1), {}),
+    (torch.ops.aten.add.Tensor, ("x", "y"), {}),
+    (torch.ops.aten.uniform_.default, ("x", 0.0), {"to": 1.0}),
+    (torch.relu, (), {}),
+    (torch.rand, (2,), {}),
+    (F.relu, ("x",), {}),
+    (F.dropout, ("x", 0.1), {"training": False}),
+    (F.conv2d, ("x", "w"), {"stride": 2}),
+    (F.max_pool2d, ("x",), {"kernel_size": 2}),
+    (F.linear, ("x", "w"), {"bias": None}),
+    (F.batch_norm, ("x", "m", "v"), {}),
+    (F.softmax, ("x",), {"dim": -1}),
+    (F.relu, ("x",), {"unknown": 1}),
+    (torch.einsum, ("ij,jk", "x", "y"), {}),
+    (len, ("x",), {}),
+]
+
+
+@pytest.mark.parametrize("only_keywords", [False, True])
+@pytest.mark.parametrize("target, args, kwargs", CALLS)
+def test_calls_are_normalized_alike(target: Any, args: Any, kwargs: Any, only_keywords: bool) -> None:
+    options = {"normalize_to_only_use_kwargs": only_keywords}
+    expected = outcome(theirs.normalize_function, target, args, kwargs, **options)
+    if target is torch.nonzero:
+        # There nonzero is always ambiguous or bound without its keyword; here the call says which one it is.
+        assert outcome(ours.normalize_function, target, args, kwargs, **options) is not None
+        return
+    assert outcome(ours.normalize_function, target, args, kwargs, **options) == expected
+
+
+@pytest.mark.parametrize(
+    "target, types",
+    [
+        (torch.add, (torch.Tensor, torch.Tensor)),
+        (torch.add, (torch.Tensor, int)),
+        (torch.div, (torch.Tensor, float)),
+        (torch.pow, (float, torch.Tensor)),
+        (torch.max, (torch.Tensor, int)),
+        (torch.max, (torch.Tensor, torch.Tensor)),
+        (torch.sum, (torch.Tensor, list[int])),
+        (torch.sum, (torch.Tensor, torch.dtype)),
+        (torch.where, (torch.Tensor, torch.Tensor, float)),
+    ],
+)
+def test_types_choose_the_same_overload(target: Any, types: tuple[Any, ...]) -> None:
+    args = tuple(f"argument_{number}" for number in range(len(types)))
+    assert outcome(ours.normalize_function, target, args, {}, types) == outcome(
+        theirs.normalize_function, target, args, {}, types
+    )
+
+
+@pytest.mark.parametrize(
+    "target, args, kwargs",
+    [
+        (torch.sigmoid, ("x",), {"out": "y"}),
+        (torch.sigmoid, ("x",), {}),
+        (torch.relu_, ("x",), {}),
+        (torch.add, ("x", "y"), {"out": "z"}),
+        (torch.sort, ("x",), {}),
+        (torch.rand, (2,), {}),
+        (torch.ops.aten.mul_.Tensor, ("x", "y"), {}),
+        (F.relu, ("x",), {"inplace": True}),
+        (len, ("x",), {}),
+    ],
+)
+def test_the_same_calls_are_refused_as_mutable(target: Any, args: Any, kwargs: Any) -> None:
+    expected = outcome(theirs.check_for_mutable_operation, target, args, kwargs)
+    assert outcome(ours.check_for_mutable_operation, target, args, kwargs) == expected

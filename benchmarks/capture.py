@@ -6,8 +6,9 @@ from functools import partial
 
 from model_zoo import get_model, list_models
 
+from .libraries import LIBRARIES
 from .paired import Table, each, measure, parse, rounds_for
-from .programs import LIBRARIES, chain, trace
+from .programs import chain, trace
 
 
 def capture_models(table: Table, names: list[str], rounds: int) -> None:

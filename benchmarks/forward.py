@@ -8,8 +8,9 @@ import torch
 
 from model_zoo import get_model
 
+from .libraries import LIBRARIES
 from .paired import Table, each, measure, parse
-from .programs import LIBRARIES, small_functions, small_modules
+from .programs import small_functions, small_modules
 
 
 def compare_with_eager(table: Table, name: str, module: Any, inputs: tuple[Any, ...], rounds: int, goal: str) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
+from .libraries import LIBRARIES
 from .paired import Table, each, each_afresh, measure, parse, rounds_for
-from .programs import LIBRARIES, chain_graph
+from .programs import chain_graph
 
 
 def replace_half(graph: Any) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from .libraries import LIBRARIES
 from .paired import Table, each, measure, parse, rounds_for
-from .programs import LIBRARIES, chain
+from .programs import chain
 
 
 def main() -> None:

@@ -8,6 +8,8 @@ import statistics
 import subprocess
 import sys
 
+from .programs import chain
+
 OPERATIONS = 100_000
 
 
@@ -27,17 +29,12 @@ def measure_here(library_name: str, operations: int) -> dict[str, float]:
     library = importlib.import_module(library_name)
     library.symbolic_trace(torch.nn.Identity())  # so that "before" holds what is imported on first use
     before = resident_mebibytes()
-
-    def chain(x: torch.Tensor) -> torch.Tensor:
-        for _ in range(operations):
-            x = x + 1.0
-        return x
-
-    graph = library.Tracer().trace(chain)
+    graph = library.Tracer().trace(chain(operations))
     traced = resident_mebibytes()
     module = library.GraphModule(torch.nn.Module(), graph)
+    written = resident_mebibytes()
     module(torch.zeros(1))
-    return {"before": before, "traced": traced, "compiled": resident_mebibytes()}
+    return {"before": before, "traced": traced, "as a module": written, "after its first run": resident_mebibytes()}
 
 
 def measure_in_fresh_process(library_name: str, operations: int) -> dict[str, float]:
@@ -64,9 +61,9 @@ def main() -> None:
     results = {name: [measure_in_fresh_process(name, operations) for _ in range(rounds)] for name in ("torch.fx", "fx")}
     print(f"resident memory in MiB, chain of {operations:,} operations, median of {rounds} processes")
     print(f"{'':<24}{'torch.fx':>12}{'fx':>12}{'fx / torch.fx':>16}   goal")
-    goals = {"before": "", "traced": "below 1", "compiled": "below 1"}
+    goals = {"before": "", "traced": "below 1", "as a module": "below 1", "after its first run": "below 1"}
     if operations == OPERATIONS:
-        goals["traced"] = "below 1, under 450 MiB"
+        goals["after its first run"] = "below 1, under 450 MiB"
     for stage, goal in goals.items():
         theirs, ours = (statistics.median(run[stage] for run in results[name]) for name in ("torch.fx", "fx"))
         print(f"{stage:<24}{theirs:>12.0f}{ours:>12.0f}{ours / theirs:>16.3f}   {goal}")

@@ -1,18 +1,60 @@
 """Modules that only hold others: what a ``GraphModule`` puts where the traced model had containers.
 
 ``nn.Module`` finds a child by a failed look-up and then ``__getattr__``, which costs generated code more than the
-container itself cost eager code. Here each child also gets a property that reads ``_modules``, so it stays true
-whatever replaces the child.
+container itself cost eager code. So once the code is compiled, children also stand where Python looks first: in the
+container's ``__dict__``, kept in step with ``_modules`` whatever writes to it; and as properties of the class that a
+``GraphModule`` has to itself.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
-from functools import lru_cache
+from collections.abc import Iterable
 from typing import Any
 
 import torch
+
+
+class Children(dict[str, Any]):
+    """The ``_modules`` of a container, whose entries also stand in the container's ``__dict__``."""
+
+    def __init__(self, modules: dict[str, Any], attributes: dict[str, Any], names: Iterable[str]) -> None:
+        super().__init__(modules)
+        self._attributes = attributes
+        self.mirrored = set(names)
+        """The names that stand in both."""
+        self._mirror()
+
+    def _mirror(self) -> None:
+        for name in tuple(self.mirrored):
+            if self.get(name) is None:
+                self._attributes.pop(name, None)
+                self.mirrored.discard(name)
+            else:
+                self._attributes[name] = self[name]
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        return copy.deepcopy(dict(self), memo)
+
+
+def _then_mirror(name: str) -> Any:
+    change = getattr(dict, name)
+
+    def changed(self: Children, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return change(self, *args, **kwargs)
+        finally:
+            self._mirror()  # pyright: ignore[reportPrivateUsage]
+
+    changed.__name__ = name
+    return changed
+
+
+for _name in "__setitem__ __delitem__ __ior__ clear pop popitem setdefault update".split():
+    setattr(Children, _name, _then_mirror(_name))
 
 
 class Container(torch.nn.Module):
@@ -21,17 +63,75 @@ class Container(torch.nn.Module):
     def _get_name(self) -> str:
         return "Module"
 
+    def quicken(self) -> None:
+        """Let children be found where Python looks first."""
+        own, modules = self.__dict__, dict(self._modules)
+        self._slow_down()
+        names = [name for name in modules if name not in own and not hasattr(type(self), name)]
+        own["_modules"] = Children(modules, own, names)
+
+    def _slow_down(self) -> None:
+        """Undo ``quicken``."""
+        state = self._plain()
+        self.__dict__.clear()
+        self.__dict__.update(state)
+
+    def _plain(self) -> dict[str, Any]:
+        """The state without what ``quicken`` added."""
+        state = self.__dict__.copy()
+        if isinstance(self._modules, Children):
+            for name in self._modules.mirrored:
+                state.pop(name, None)
+            state["_modules"] = dict(self._modules)
+        return state
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "_modules":  # somebody replaces the whole dict
+            self._slow_down()
+        super().__setattr__(name, value)
+
     def __reduce__(self) -> Any:
-        return Container, (), self.__dict__
+        return Container, (), self._plain()
+
+    def __copy__(self) -> Container:
+        copied = Container()
+        copied.__dict__.update(self._plain())
+        return copied
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Container:
         copied = Container()
         memo[id(self)] = copied
-        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        copied.__dict__.update(copy.deepcopy(self._plain(), memo))
         return copied
 
+    def _replicate_for_data_parallel(self) -> Container:
+        replica = self.__copy__()
+        replica._parameters, replica._buffers = {}, self._buffers.copy()
+        replica._is_replica = True  # type: ignore[assignment]
+        return replica
 
-def child_property(name: str) -> property:
+
+def quicken(module: torch.nn.Module) -> None:
+    """Make look-ups of children quick in ``module``, whose class is its own, and in the containers below it."""
+    _add_child_properties(type(module), module._modules)
+    pending = [module]
+    while pending:
+        for child in list(pending.pop()._modules.values()):
+            if isinstance(child, Container):
+                child.quicken()
+                pending.append(child)
+
+
+def _add_child_properties(cls: Any, names: Iterable[str]) -> None:
+    """Give ``cls`` a property for each name that it does not use for something else."""
+    added = [name for name in names if not hasattr(cls, name)]
+    for name in added:
+        setattr(cls, name, _child_property(name))
+    # TorchScript would compile properties; it knows children without them
+    cls.__jit_unused_properties__ = [*getattr(cls, "__jit_unused_properties__", []), *added]
+
+
+def _child_property(name: str) -> property:
     """A property that reads the child ``name``; where it is gone, look-up goes on as for any module."""
 
     def child(self: torch.nn.Module) -> Any:
@@ -41,29 +141,3 @@ def child_property(name: str) -> property:
             raise AttributeError(name) from None
 
     return property(child)
-
-
-def add_child_properties(cls: Any, names: Iterable[str]) -> None:
-    """Give ``cls`` a property for each name that it does not use for something else."""
-    added = [name for name in names if not hasattr(cls, name)]
-    for name in added:
-        setattr(cls, name, child_property(name))
-    # TorchScript would compile properties; it knows children without them
-    cls.__jit_unused_properties__ = [*getattr(cls, "__jit_unused_properties__", []), *added]
-
-
-@lru_cache(maxsize=1024)
-def _container_class(names: tuple[str, ...]) -> type[Container]:
-    cls: type[Container] = type("Container", (Container,), {"__module__": __name__})
-    add_child_properties(cls, names)
-    return cls
-
-
-def quicken(module: torch.nn.Module) -> None:
-    """Make look-ups of children quick in the containers reached from ``module`` through containers."""
-    pending: list[Callable[[], Iterable[Any]]] = [module._modules.values]
-    while pending:
-        for child in pending.pop()():
-            if isinstance(child, Container):
-                child.__class__ = _container_class(tuple(child._modules))
-                pending.append(child._modules.values)

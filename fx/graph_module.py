@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from fx.codegen import PythonCode
-from fx.containers import Container, add_child_properties, quicken
+from fx.containers import Container, quicken
 from fx.errors import GraphError, add_note
 from fx.folder import write_folder
 from fx.graph import Graph
@@ -128,7 +128,6 @@ class GraphModule(torch.nn.Module):
         def compiled(function: FunctionType, wrapped: list[str]) -> None:
             own.forward = function
             wrap_generated(function, wrapped)
-            add_child_properties(own, self._modules)
             quicken(self)
 
         own.forward = LazyForward(code, compiled)  # type: ignore[assignment]
@@ -238,12 +237,12 @@ class GraphModule(torch.nn.Module):
             colored: terminal colours.
             expanded_def: one parameter a line.
         """
-        text = self._readable(include_stride, include_device, colored, expanded_def)
+        text = self._readable(self._get_name(), include_stride, include_device, colored, expanded_def)
         if print_output:
             print(text)
         return text
 
-    def _readable(self, include_stride: bool, include_device: bool, colored: bool, expanded_def: bool) -> str:
+    def _readable(self, name: str, include_stride: bool, include_device: bool, colored: bool, expanded_def: bool) -> str:
         code = self._graph.python_code(
             "self",
             verbose=True,
@@ -253,12 +252,12 @@ class GraphModule(torch.nn.Module):
             expanded_def=expanded_def,
         )
         parts = [code.src.strip()]
-        for child in self.children():
+        for child_name, child in self.named_children():
             if isinstance(child, GraphModule):
-                parts.append(child._readable(include_stride, include_device, colored, expanded_def))
+                parts.append(child._readable(child_name, include_stride, include_device, colored, expanded_def))
         body = "\n\n".join(parts).splitlines()
         indented = "\n".join(f"    {line}" if line.strip() else "" for line in body)
-        return f"class {self._get_name()}(torch.nn.Module):\n{indented}\n"
+        return f"class {name}(torch.nn.Module):\n{indented}\n"
 
     def __str__(self) -> str:
         hint = "# To see more debug info, please use `graph_module.print_readable()`"
@@ -360,7 +359,7 @@ class _Copier:
                 continue
             if (child := source._modules.get(name)) is not None:
                 existing = owner._modules.get(name)
-                if existing is None or type(existing) is Container:
+                if existing is None or isinstance(existing, Container):
                     owner._modules[name] = child
                     self.pairs[target] = (child, child)
                 continue

@@ -238,7 +238,7 @@ class Transformer(Interpreter):
     ...         return super().call_function(new, args, kwargs)
     >>> print(Gelu(fx.symbolic_trace(lambda x: torch.relu(x))).transform().code.strip())
     def forward(self, x):
-        gelu = torch._C._nn.gelu(x);  x = None
+        gelu = torch.nn.functional.gelu(x);  x = None
         return gelu
     """
 

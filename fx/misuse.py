@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from types import TracebackType
+import re
+from types import FrameType, TracebackType
 from typing import NoReturn
 
 from fx.errors import TraceError
 from fx.frames import user_location
+from fx.printing import describe
 from fx.proxy import Proxy
 
 _WHAT = (
@@ -14,6 +16,7 @@ _WHAT = (
     ("indices must be integers", "cannot use a traced value as an index of a real list or tuple"),
     ("int() argument must be", "cannot convert a traced value to int"),
     ("float() argument must be", "cannot convert a traced value to float"),
+    ("keys() returned a non-iterable", "cannot pass a traced value as **kwargs"),
     ("must be a mapping", "cannot pass a traced value as **kwargs"),
     ("must be real number", "cannot convert a traced value to a number"),
     ("__index__", "cannot use a traced value as an index or a bound of a slice of a real list"),
@@ -21,6 +24,7 @@ _WHAT = (
     ("object has no attribute", "cannot set an attribute of a traced value"),
     ("unhashable", "cannot hash a traced value"),
 )
+_IDENTIFIER = re.compile(r"\w+")
 _NAMES = ("Proxy", "'Attribute'", "ParameterProxy")
 
 
@@ -31,9 +35,11 @@ def explain_misuse(error: Exception) -> NoReturn | None:
     what = _what(error)
     if what is None:
         return None
+    frame = _innermost(error.__traceback__)
     raise TraceError(
         what,
-        where=_where(error.__traceback__),
+        where=user_location(frame, {}),
+        value=_traced_values(frame, error),
         why=f"its value is known only when the module runs ({type(error).__name__}: {error})",
         remedy="compute it from a module attribute, fix the argument with concrete_args, or put the line in a function "
         "marked fx.wrap",
@@ -50,8 +56,20 @@ def _what(error: Exception) -> str | None:
     return next((what for fragment, what in _WHAT if fragment in text), "cannot use a traced value here")
 
 
-def _where(traceback: TracebackType | None) -> object:
-    innermost = traceback
-    while innermost is not None and innermost.tb_next is not None:
-        innermost = innermost.tb_next
-    return user_location(innermost.tb_frame, {}) if innermost is not None else None
+def _innermost(traceback: TracebackType | None) -> FrameType | None:
+    frame: FrameType | None = None
+    while traceback is not None:
+        frame, traceback = traceback.tb_frame, traceback.tb_next
+    return frame
+
+
+def _traced_values(frame: FrameType | None, error: Exception) -> str | None:
+    """The traced values that the failing line names."""
+    if isinstance(error, KeyError):
+        return describe(error.args[0].node)
+    location = user_location(frame, {})
+    if frame is None or location is None or location.line != frame.f_lineno:
+        return None
+    named = set(_IDENTIFIER.findall(location.text))
+    values = [value for name, value in frame.f_locals.items() if name in named and type(value) is Proxy]
+    return "; ".join(describe(value.node) for value in values) or None

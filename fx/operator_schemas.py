@@ -148,7 +148,7 @@ def _builtin_name(target: Callable[..., Any]) -> str | None:
 
 def _nonzero_signatures() -> list[Signature]:
     """Return the signatures of ``torch.nonzero``, whose Python binding has an argument that no schema mentions."""
-    tensor = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD, annotation=torch.Tensor)
+    tensor = Parameter("input", Parameter.POSITIONAL_OR_KEYWORD, annotation=torch.Tensor)
     as_tuple = Parameter("as_tuple", Parameter.KEYWORD_ONLY, annotation=bool)
     return [Signature([tensor], return_annotation=None), Signature([tensor, as_tuple], return_annotation=None)]
 
@@ -282,7 +282,8 @@ def _choose_signature(
 ) -> Signature | None:
     """Return the signature of the overload that is called, or ``None`` if none fits."""
     if target is torch.nonzero:
-        return _nonzero_signatures()[1 if "as_tuple" in kwargs else 0]
+        signature = _nonzero_signatures()["as_tuple" in kwargs]
+        return signature if len(args) + len(kwargs) == len(signature.parameters) else None
     overloads = get_overloads(target)
     fitting = [candidate.signature for candidate in overloads if candidate.accepts(len(args), kwargs)]
     if len(fitting) <= 1:

@@ -69,7 +69,9 @@ def _candidates(target: Any) -> list[str]:
         found += [f"{module}.{name}", f"{module}.{short}", f"{module}.{getattr(target, '__name__', short)}"]
     elif isinstance(module, str):
         return []
-    return found + [f"{namespace}.{short}" for namespace in _TORCH_NAMESPACES]
+    everywhere = [f"{namespace}.{short}" for namespace in _TORCH_NAMESPACES]
+    # public names first: functional.gelu is the same function as torch._C._nn.gelu
+    return [*everywhere[:2], *found, *everywhere[2:]]
 
 
 def qualified_name(target: Callable[..., Any]) -> str:

@@ -18,7 +18,7 @@ BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
 def settle_batch_norm(module: nn.Module, arguments: tuple[Any, ...]) -> None:
     """Give every batch norm in ``module`` random affine parameters and the statistics of one call on ``arguments``.
 
-    Draws from the global random state (see :func:`~model_zoo.zoo_model.seeded`) and leaves ``module`` in evaluation mode.
+    Draws from the global random state (see :func:`~model_zoo.zoo_model.seeded`); leaves ``module`` in evaluation mode.
     """
     layers = [layer for layer in module.modules() if isinstance(layer, BatchNorm)]
     momenta = [layer.momentum for layer in layers]

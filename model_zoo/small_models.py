@@ -1,4 +1,4 @@
-"""Models that run in a millisecond and are awkward each in their own way: no batch norm, functions, shared layers, dicts."""
+"""Models that run in a millisecond, awkward each in its own way: functions, shared layers, dicts, nothing to fuse."""
 
 # No postponed annotations here: a program that is captured from a model carries the types of its forward.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -42,8 +42,8 @@ class ZooModel:
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
+def seeded(seed: int) -> Generator[None]:
     """Draw the CPU's random numbers from ``seed`` inside the block, and from where they were after it."""
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]
         torch.default_generator.manual_seed(seed)
         yield

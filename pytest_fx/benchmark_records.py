@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,16 +49,16 @@ def add_benchmark(config: pytest.Config, record: BenchmarkRecord, seconds: Seque
     session = _benchmark_session(config)
     if session is None:
         return
-    from pytest_benchmark.stats import Metadata  # noqa: PLC0415 - absent under -p no:benchmark
+    from pytest_benchmark.stats import Metadata  # noqa: PLC0415 - not before there is something to record
 
-    benchmark = Metadata(record, iterations=iterations, options={})
+    benchmark: Any = Metadata(record, iterations=iterations, options={})  # pyright: ignore[reportUnknownArgumentType]
     for sample in seconds:
         benchmark.update(sample * iterations)  # pytest-benchmark divides by it again
     session.benchmarks.append(benchmark)
 
 
 @contextmanager
-def presented_as_benchmarks(items: Sequence[pytest.Item]) -> Iterator[None]:
+def presented_as_benchmarks(items: Sequence[pytest.Item]) -> Generator[None]:
     """Let every test that asks for ``fx_timing`` look as if it asked for pytest-benchmark's ``benchmark`` fixture.
 
     By that name pytest-benchmark picks the tests of ``--benchmark-only`` and ``--benchmark-skip``. The name must not

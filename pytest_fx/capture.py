@@ -25,8 +25,8 @@ class LeaflessTracer(library.Tracer):
 def capture(module: nn.Module, arguments: Arguments | None = None) -> GraphModule:
     """Return the program of ``module``, with which it shares parameters and buffers.
 
-    Parameters of ``forward`` that ``arguments`` leave to their defaults are captured as those: a program for an optional
-    argument that nobody gives would compute with it all the same.
+    Parameters of ``forward`` that ``arguments`` leave to their defaults are captured as those: a program for an
+    optional argument that nobody gives would compute with it all the same.
     """
     return library.symbolic_trace(module, _defaults_left(module, arguments))
 

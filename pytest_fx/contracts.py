@@ -1,4 +1,4 @@
-"""Holding answers to the contract of a pass: ``exact``, ``close`` or ``approximate`` (see :mod:`fx.passes.contract`)."""
+"""Holding answers to the contract of a pass: ``exact``, ``close`` or ``approximate`` (:mod:`fx.passes.contract`)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .errors import ContractViolation
 ERROR_FACTOR = 8.0
 """How many times eager's own error a transformed program may have in the working dtype.
 
-Two correct orders of the same arithmetic round differently. Over 66 random ResNets, folding batch norms made the largest
-error of 1,000 outputs 0.95 to 1.3 times eager's, of 80 outputs 0.3 to 3.1 times, of 10 outputs 0.5 to 5.8 times. The
-factor leaves three bits. What it is there to catch, precision lost in half-precision or TF32 steps, costs 2**10 times
-and more; faults of any size in the formulas are caught in float64.
+Two correct orders of the same arithmetic round differently. Over 66 random ResNets, folding batch norms made the
+largest error of 1,000 outputs 0.95 to 1.3 times eager's, of 80 outputs 0.3 to 3.1 times, of 10 outputs 0.5 to 5.8
+times. The factor leaves three bits. What it is there to catch, precision lost in half-precision or TF32 steps, costs
+2**10 times and more; faults of any size in the formulas are caught in float64.
 """
 ERROR_FLOOR_ULPS = 8
 """Rounding steps of an output's largest element that are allowed even where eager, by luck, has no error at all."""
@@ -68,7 +68,7 @@ class Comparison:
         self._require_error_like_eager()
 
     def require_sqnr(self, sqnr_db: float) -> None:
-        """Raise :class:`ContractViolation` unless each output has at least ``sqnr_db`` decibels of signal over noise."""
+        """Raise :class:`ContractViolation` unless each output has ``sqnr_db`` decibels of signal over noise."""
         __tracebackhide__ = True
         for path, decibels in self.sqnr_db().items():
             if not decibels >= sqnr_db:
@@ -130,7 +130,7 @@ class Comparison:
     def _violation(
         self, difference: Difference, promise: str, remedy: str, eager: Leaf | None = None
     ) -> ContractViolation:
-        """Return the error to raise; ``eager`` has eager's value in the working dtype where the reference is float64."""
+        """Return the error to raise; ``eager`` has eager's value where the reference is float64."""
         value = f"eager {difference.expected!r}, transformed {difference.actual!r}"
         if eager is not None:
             own = eager.actual[difference.index].item()

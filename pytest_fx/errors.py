@@ -6,7 +6,7 @@ from fx.errors import FxError
 
 
 class ContractViolation(FxError, AssertionError):
-    """A transformed program breaks the contract of its pass. The message names the output, the place and both values."""
+    """A transformed program breaks the contract of its pass. The message has the place and both values."""
 
 
 class LoadError(FxError, LookupError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,7 +57,7 @@ class Arguments:
 
 
 @contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+def default_dtype(dtype: torch.dtype) -> Generator[None]:
     """Make tensors that a program creates without saying a dtype have ``dtype``, as far as PyTorch allows it."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype if dtype in (torch.float32, torch.float64) else before)
@@ -68,12 +68,13 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 
 def evaluate(program: Callable[..., Any], arguments: Arguments, dtype: torch.dtype) -> Any:
-    """Return what ``program`` answers in ``dtype``: without gradients, on copies of the arguments, from one random seed.
+    """Return what ``program`` answers in ``dtype``: without gradients, on copies of arguments, from one random seed.
 
     The global random state is left alone.
     """
     copies = arguments.copies(dtype)
     devices = sorted({tensor.device.index for tensor in copies.tensors if tensor.device.type == "cuda"})
-    with torch.no_grad(), default_dtype(dtype), torch.random.fork_rng(devices=devices):
-        torch.manual_seed(0)
+    random_state: Any = torch.random.fork_rng(devices=devices)  # pyright: ignore[reportUnknownMemberType]
+    with torch.no_grad(), default_dtype(dtype), random_state:
+        torch.manual_seed(0)  # pyright: ignore[reportUnknownMemberType]
         return program(*copies.args, **copies.kwargs)

@@ -1,7 +1,7 @@
 """What a test file can ask for. The heavy imports are in :mod:`pytest_fx.loading`, made when a fixture is first used.
 
-    def test_my_pass(fx_traced, fx_equal):
-        fx_equal(my_pass(fx_traced))
+def test_my_pass(fx_traced, fx_equal):
+    fx_equal(my_pass(fx_traced))
 """
 
 from __future__ import annotations
@@ -57,5 +57,5 @@ def fx_equal(request: pytest.FixtureRequest, fx_model: Subject) -> EqualityCheck
 
 @pytest.fixture
 def fx_timing(request: pytest.FixtureRequest, fx_model: Subject) -> TimingCheck:
-    """Times a pass, or a program, in pairs with eager: ``fx_timing(my_pass).speedup``. Every timing is a benchmark too."""
+    """Times a pass, or a program, in pairs with eager: ``fx_timing(my_pass).speedup``. It is a benchmark, too."""
     return _module("checks").TimingCheck(fx_model, request.node)

@@ -87,7 +87,7 @@ def _as_arguments(inputs: Any) -> Arguments:
         return Arguments(args=cast("tuple[Any, ...]", inputs))
     if isinstance(inputs, dict) and all(isinstance(key, str) for key in cast("dict[Any, Any]", inputs)):
         return Arguments(kwargs=cast("dict[str, Any]", inputs))
-    return Arguments(args=(inputs,))
+    return Arguments(args=(cast("object", inputs),))
 
 
 def _import_attribute(name: str, kind: str) -> Callable[..., Any]:
@@ -114,4 +114,3 @@ def _import_attribute(name: str, kind: str) -> Callable[..., Any]:
     if not callable(found):
         raise LoadError(f"the {kind} {name!r} cannot be called", value=repr(found)[:80])
     return found
-

@@ -44,9 +44,9 @@ def add_options(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="Verify this model: a name of the zoo, or package.module:factory. A factory takes no arguments and returns "
-        "an nn.Module, a pair (nn.Module, example inputs) or a ZooModel. Repeatable. Without file arguments the "
-        "built-in suite runs, and nothing else.",
+        help="Verify this model: a name of the zoo, or package.module:factory. A factory takes no arguments and "
+        "returns an nn.Module, a pair (nn.Module, example inputs) or a ZooModel. Repeatable. Without file arguments "
+        "the built-in suite runs, and nothing else.",
     )
     group.addoption(
         "--fx-pass",
@@ -81,12 +81,15 @@ def add_options(parser: pytest.Parser) -> None:
 
 def read_options(config: pytest.Config) -> Options:
     """Return what was given on the command line of ``config``, each name once."""
+    given: argparse.Namespace = config.option
+    models: list[str] = given.fx_model
+    passes: list[str] = given.fx_pass
     return Options(
-        models=tuple(dict.fromkeys(config.getoption("--fx-model"))),
-        passes=tuple(dict.fromkeys(config.getoption("--fx-pass"))),
-        batch=config.getoption("--fx-batch"),
-        threads=config.getoption("--fx-threads"),
-        rounds=config.getoption("--fx-rounds"),
+        models=tuple(dict.fromkeys(models)),
+        passes=tuple(dict.fromkeys(passes)),
+        batch=given.fx_batch,
+        threads=given.fx_threads,
+        rounds=given.fx_rounds,
     )
 
 

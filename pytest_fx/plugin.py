@@ -1,4 +1,4 @@
-"""The hooks that make pytest verify PyTorch programs. They start without torch and load the rest when it is asked for."""
+"""The hooks that make pytest verify PyTorch programs. They start without torch and load the rest when needed."""
 
 from __future__ import annotations
 
@@ -68,6 +68,7 @@ def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: di
         machine_info["torch"] = importlib.import_module("pytest_fx.timing").describe_torch()
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the table of what each pass did."""
+    """Print the table of what each pass did, below those of other plugins."""
     write_summary(terminalreporter, config.stash[OPTIONS])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 
@@ -41,32 +41,45 @@ def describe(value: Any) -> str:
 
 def map_tensors(function: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
     """Return ``value`` with every tensor replaced by what ``function`` makes of it; containers are new ones."""
+
+    def mapped(part: Any) -> Any:
+        return map_tensors(function, part)
+
     if isinstance(value, torch.Tensor):
         return function(value)
-    if isinstance(value, tuple):
-        items = [map_tensors(function, item) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    if isinstance(value, list):
-        return [map_tensors(function, item) for item in value]
+    if _is_named_tuple(value):
+        return type(value)(*map(mapped, value))
+    if isinstance(value, tuple | list):
+        return _sequence_type(value)(map(mapped, cast("Sequence[Any]", value)))
     if isinstance(value, Mapping):
-        return {key: map_tensors(function, item) for key, item in value.items()}
+        return {key: mapped(item) for key, item in cast("Mapping[Any, Any]", value).items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: map_tensors(function, getattr(value, field.name)) for field in dataclasses.fields(value)}
-        return dataclasses.replace(value, **fields)
+        return dataclasses.replace(
+            value, **{field.name: mapped(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        )
     return value
 
 
 def _children(value: Any) -> list[tuple[str, Any]] | None:
     """Return the parts of a container with their keys as one writes them in Python, or None for a leaf."""
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
+    if _is_named_tuple(value):
         return [(f".{name}", getattr(value, name)) for name in value._fields]
     if isinstance(value, tuple | list):
-        return [(f"[{index}]", item) for index, item in enumerate(value)]
+        return [(f"[{index}]", item) for index, item in enumerate(cast("Sequence[Any]", value))]
     if isinstance(value, Mapping):
-        return [(f"[{key!r}]", item) for key, item in value.items()]
+        return [(f"[{key!r}]", item) for key, item in cast("Mapping[Any, Any]", value).items()]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [(f".{field.name}", getattr(value, field.name)) for field in dataclasses.fields(value)]
     return None
+
+
+def _is_named_tuple(value: Any) -> bool:
+    return isinstance(value, tuple) and hasattr(cast("object", value), "_fields")
+
+
+def _sequence_type(value: Any) -> type[tuple[Any, ...]] | type[list[Any]]:
+    """Return the type to rebuild a sequence in: lists of other classes, a captured program's say, become plain ones."""
+    return list if isinstance(value, list) else tuple
 
 
 def _kind(value: Any) -> str:

@@ -53,12 +53,12 @@ class Subject:
         return torch.get_default_dtype()
 
     def fresh(self, dtype: torch.dtype | None = None) -> nn.Module:
-        """Return a new copy of the model in evaluation mode, its floating-point tensors in ``dtype`` if that is given."""
+        """Return a new copy of the model in evaluation mode, its floating-point tensors in ``dtype`` if given."""
         module = copy.deepcopy(self._module)
         return module if dtype is None or dtype == self.dtype else module.to(dtype)
 
     def arguments(self, draw: int = 0) -> Arguments:
-        """Return the arguments of a call; each draw has other values, or raise ``LookupError`` if there are no inputs."""
+        """Return the arguments of a call, other values for each draw, or raise ``LookupError`` if there are none."""
         if self._inputs is None:
             raise LookupError(f"{self.name} has no example inputs: its factory should return (module, inputs)")
         return self._inputs(draw)

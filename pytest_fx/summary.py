@@ -1,4 +1,4 @@
-"""The table at the end of a run: what each pass did to each model. Rows travel with the reports, also from xdist's workers."""
+"""The table at the end of a run: what each pass did to each model. Rows travel with reports, also between processes."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -84,7 +84,7 @@ def time_pairs(
 
 
 @contextmanager
-def steady_conditions(threads: int) -> Iterator[None]:
+def steady_conditions(threads: int) -> Generator[None]:
     """Set the threads, switch off gradients and garbage collection, and put everything back."""
     threads_before, collecting = torch.get_num_threads(), gc.isenabled()
     gc.collect()
@@ -105,8 +105,8 @@ def median_interval(values: tuple[float, ...], confidence: float = 0.95) -> tupl
     picks = torch.randint(len(values), (RESAMPLES, len(values)), generator=generator)
     medians = torch.tensor(values, dtype=torch.float64)[picks].quantile(0.5, dim=1)
     tail = (1 - confidence) / 2
-    low, high = medians.quantile(torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
-    return low, high
+    low, high = medians.quantile(torch.tensor([tail, 1 - tail], dtype=torch.float64))
+    return float(low), float(high)
 
 
 def describe_torch() -> dict[str, str | int | None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -73,8 +75,20 @@ def module_stacks(graph: Any) -> dict[str, list[tuple[str, str, str]]]:
 
 
 def neutral(text: str) -> str:
-    """Drop the module that torch.fx spells before its own ``wrap``, which fx's code has as a global."""
-    return text.replace("torch.fx._symbolic_trace.wrap(", "wrap(")
+    """Spell functions of torch by their public names, and ``wrap`` without a module, which torch.fx puts before it."""
+    return re.sub(r"\btorch(\.\w+)+", _public_name, text.replace("torch.fx._symbolic_trace.wrap(", "wrap("))
+
+
+def _public_name(match: re.Match[str]) -> str:
+    try:
+        value = operator.attrgetter(match[0].partition(".")[2])(torch)
+    except (AttributeError, RuntimeError):
+        return match[0]
+    short = match[0].rpartition(".")[2]
+    for namespace, path in ((torch, "torch"), (torch.nn.functional, "torch.nn.functional")):
+        if callable(value) and getattr(namespace, short, None) is value:
+            return f"{path}.{short}"
+    return match[0]
 
 
 def assert_identical(actual: Any, expected: Any) -> None:

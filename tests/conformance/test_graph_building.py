@@ -228,6 +228,17 @@ def test_owned_graph_takes_targets_that_exist(library: ModuleType) -> None:
     assert graph.owning_module is owner
 
 
+@pytest.mark.parametrize("missing", ["nowhere.weight", "linear.nothing"])
+def test_owned_graph_warns_of_attributes_that_are_missing(library: ModuleType, missing: str) -> None:
+    owner = nn.Module()
+    owner.linear = nn.Linear(2, 2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        library.Graph(owner).get_attr(missing)
+    assert caught
+    assert all(issubclass(warning.category, UserWarning) for warning in caught)
+
+
 def test_graph_pickles_and_copies_beyond_the_recursion_limit(library: ModuleType) -> None:
     import copy
 

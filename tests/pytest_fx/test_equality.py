@@ -48,7 +48,9 @@ def test_bits_differ_by_the_sign_of_zero_but_not_by_the_payload_of_a_nan():
     assert leaf([NAN], other_nan).bits_differ.tolist() == [False]
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.bfloat16, torch.float64, torch.complex64])
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.uint8, torch.int64, torch.bfloat16, torch.float64, torch.complex64]
+)
 def test_bits_are_compared_in_any_dtype_and_shape(dtype):
     ones = torch.ones((2, 3), dtype=dtype)
     changed = ones.clone()

@@ -31,7 +31,16 @@ def test_a_test_may_name_its_models_itself(pytester):
 
 def test_a_test_runs_once_for_each_pair_of_model_and_pass(pytester):
     path = pytester.makepyfile("def test_own(fx_model, fx_pass): pass")
-    options = ["--fx-model", "mlp", "--fx-model", "two_heads", "--fx-pass", "fuse-conv-bn", "--fx-pass", "remove-checks"]
+    options = [
+        "--fx-model",
+        "mlp",
+        "--fx-model",
+        "two_heads",
+        "--fx-pass",
+        "fuse-conv-bn",
+        "--fx-pass",
+        "remove-checks",
+    ]
     result = pytester.runpytest(path, *options, "-v")
     result.assert_outcomes(passed=4)
     result.stdout.fnmatch_lines("*test_own?two_heads-remove-checks? PASSED*")

@@ -87,11 +87,16 @@ def test_the_interval_covers_the_true_median_about_as_often_as_it_says():
 def test_conditions_are_set_inside_and_restored_even_after_an_error():
     threads = torch.get_num_threads()
     assert gc.isenabled()
-    with pytest.raises(KeyboardInterrupt), steady_conditions(threads + 1):
-        assert torch.get_num_threads() == threads + 1
-        assert not gc.isenabled()
-        assert not torch.is_grad_enabled()
-        raise KeyboardInterrupt
+
+    def measure() -> None:
+        with steady_conditions(threads + 1):
+            assert torch.get_num_threads() == threads + 1
+            assert not gc.isenabled()
+            assert not torch.is_grad_enabled()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure()
     assert torch.get_num_threads() == threads
     assert gc.isenabled()
     assert torch.is_grad_enabled()

@@ -1,0 +1,98 @@
+"""Passes by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+
+from fx.errors import PassError
+from fx.passes import FuseConvBN, contract_of, exact, get_pass, list_passes, pass_name, register_pass, registry
+
+
+@pytest.fixture(autouse=True)
+def _leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_definitions", dict(registry._definitions))
+
+
+def test_built_in_passes_are_registered_under_their_names() -> None:
+    assert {"fuse-conv-bn", "remove-checks", "remove-dead-code"} <= set(list_passes())
+    assert list_passes() == sorted(list_passes())
+    assert get_pass("fuse-conv-bn") == FuseConvBN()
+    assert contract_of(get_pass("remove-checks")) is exact
+
+
+def test_a_class_is_registered_under_its_name_and_made_when_asked_for() -> None:
+    @register_pass
+    @dataclass(frozen=True)
+    class Shorten:
+        name: ClassVar[str] = "shorten-it"
+        limit: int = 3
+
+        def __call__(self, graph_module: Any) -> Any:
+            return graph_module
+
+    assert get_pass("shorten-it") == Shorten(limit=3)
+
+
+def test_a_function_is_registered_under_its_name_with_hyphens() -> None:
+    @register_pass
+    def fuse_gelu(graph_module: Any) -> Any:
+        return graph_module
+
+    assert get_pass("fuse-gelu") is fuse_gelu
+
+
+def test_registering_the_same_definition_again_changes_nothing() -> None:
+    def fuse_gelu(graph_module: Any) -> Any:
+        return graph_module
+
+    register_pass(fuse_gelu)
+    register_pass(fuse_gelu)
+    assert get_pass("fuse-gelu") is fuse_gelu
+
+
+def test_a_second_definition_is_refused_and_both_are_named() -> None:
+    def make(number: int) -> Any:
+        def fuse_gelu(graph_module: Any) -> Any:
+            return number
+
+        return fuse_gelu
+
+    class Other:
+        name = "fuse-gelu"
+
+    register_pass(make(1))
+    with pytest.raises(PassError, match="two passes are named 'fuse-gelu'") as caught:
+        register_pass(Other)
+    message = str(caught.value)
+    assert "fuse_gelu (line " in message and "Other (line " in message
+    assert get_pass("fuse-gelu")(None) == 1  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("miss", ["fuse-conv-bm", "fuse_conv_bn", "FUSE-CONV-BN", "conv-bn"])
+def test_a_miss_lists_the_nearest_names(miss: str) -> None:
+    with pytest.raises(PassError, match=f"there is no pass named '{miss}'") as caught:
+        get_pass(miss)
+    assert "did you mean 'fuse-conv-bn'" in str(caught.value)
+
+
+def test_a_miss_far_from_everything_lists_what_there_is() -> None:
+    with pytest.raises(PassError) as caught:
+        get_pass("zzzz")
+    assert "known passes: " in str(caught.value) and "remove-checks" in str(caught.value)
+
+
+def test_names_are_worked_out_for_what_has_none() -> None:
+    class FuseLinearBN:
+        pass
+
+    class Named:
+        name = "other"
+
+    def fuse_gelu() -> None: ...
+
+    assert pass_name(FuseLinearBN) == pass_name(FuseLinearBN()) == "fuse-linear-bn"
+    assert pass_name(Named) == pass_name(Named()) == "other"
+    assert pass_name(fuse_gelu) == "fuse-gelu"

@@ -1,0 +1,97 @@
+"""Recorded checks and what only they used are dropped, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import fx
+from fx.passes import RemoveChecks, exact
+
+
+class Checked(nn.Module):
+    def forward(self, x: Any) -> Any:
+        dead = torch.relu(x)  # noqa: F841
+        if x.dim() != 2:
+            raise ValueError(f"expected 2 dimensions, got {x.dim()}")
+        rows = x.shape[0]
+        assert rows > 1
+        return x * rows
+
+
+class WithoutLeaves(fx.Tracer):
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return False
+
+
+def names(program: fx.GraphModule) -> str:
+    return " ".join(node.name for node in program.graph.nodes)
+
+
+def test_checks_go_with_what_only_they_used() -> None:
+    program = fx.symbolic_trace(Checked())
+    assert names(program).count("_assert") == 2
+    assert RemoveChecks()(program) is program
+    assert names(program) == "x relu getattr_1 getitem mul output"
+    x = torch.ones(3, 2)
+    assert torch.equal(program(x), x * 3)
+
+
+def test_inputs_that_break_a_check_are_no_longer_refused() -> None:
+    program = fx.symbolic_trace(Checked())
+    with pytest.raises(AssertionError):
+        program(torch.ones(1, 1, 1))
+    RemoveChecks()(program)
+    assert program(torch.ones(1, 1, 1)).item() == 1
+
+
+def test_what_has_an_effect_stays_though_only_a_check_used_it() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.call_function(torch._assert, (graph.call_function(torch.rand, (2,)), "random"))
+    graph.call_function(torch._assert, (graph.call_method("relu_", (x,)), "in place"))
+    graph.output(x)
+    program = RemoveChecks()(fx.GraphModule(nn.Module(), graph))
+    assert names(program) == "x rand relu_ output"
+
+
+def test_a_check_whose_value_is_used_stays() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(graph.call_function(torch._assert, (x, "used")))
+    assert names(RemoveChecks()(fx.GraphModule(nn.Module(), graph))) == "x _assert output"
+
+
+def test_a_program_without_checks_is_left_alone() -> None:
+    program = fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2)))
+    revision = program.graph.revision
+    RemoveChecks()(program)
+    assert program.graph.revision == revision
+
+
+def test_a_long_condition_goes_whole() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    value = x
+    for _ in range(2000):
+        value = graph.call_function(torch.neg, (value,))
+    graph.call_function(torch._assert, (value, "long"))
+    graph.output(x)
+    assert names(RemoveChecks()(fx.GraphModule(nn.Module(), graph))) == "x output"
+
+
+def test_it_promises_exact_results() -> None:
+    assert RemoveChecks().contract is exact
+
+
+def test_dimension_checks_of_batch_norm_are_dropped() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)).eval()
+    program = fx.GraphModule(model, WithoutLeaves().trace(model))
+    assert "_assert" in names(program)
+    RemoveChecks()(program)
+    assert "_assert" not in names(program) and "dim" not in names(program)
+    x = torch.randn(2, 1, 3, 3)
+    assert torch.equal(program(x), model(x))

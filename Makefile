@@ -13,11 +13,12 @@ verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, ti
 test: $(INSTALLED)  ## the whole test suite
 	$(BIN)/python -m pytest $(ARGS)
 
-lint: $(INSTALLED)  ## style, types, direction of imports
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/pyright
-	$(BIN)/lint-imports
+lint: $(INSTALLED)  ## style, types, direction of imports; all four run, so that one report shows everything
+	@status=0; \
+	for check in 'ruff check .' 'ruff format --check .' pyright lint-imports; do \
+		echo "$(BIN)/$$check"; $(BIN)/$$check || status=1; \
+	done; \
+	exit $$status
 
 bench: $(INSTALLED)  ## speed and memory of the library itself, as ratios in one run
 	$(BIN)/python -m benchmarks $(ARGS)

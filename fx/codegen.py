@@ -66,10 +66,10 @@ class CodeGen:
         return f"def forward({', '.join(parameters)}){maybe_return_annotation}:"
 
     def generate_output(
-        self, output_args: Argument, *, descs: Any | None = None, repr_fn: Callable[[Any], str] = repr
+        self, output_args: Argument, *, descs: Any | None = None, repr_fn: Callable[[Any], str] | None = None
     ) -> str:
         """The return statement. ``repr_fn`` spells an argument as source."""
-        return f"return {repr_fn(output_args)}"
+        return f"return {(repr_fn or repr)(output_args)}"
 
     def process_inputs(self, *args: Any) -> Any:
         """The caller's arguments as the values of the placeholders; what an ``Interpreter`` does first."""

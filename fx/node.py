@@ -338,7 +338,7 @@ class Node:
     def replace_all_uses_with(
         self,
         replace_with: Node,
-        delete_user_cb: Callable[[Node], bool] = lambda user: True,
+        delete_user_cb: Callable[[Node], bool] | None = None,
         *,
         propagate_meta: bool = False,
     ) -> list[Node]:
@@ -358,7 +358,7 @@ class Node:
                     remedy="merge the two dicts yourself",
                 )
             replace_with.meta.update(self.meta)
-        changed = [user for user in self.users if delete_user_cb(user)]
+        changed = [user for user in self.users if delete_user_cb is None or delete_user_cb(user)]
         for user in changed:
             user.replace_input_with(self, replace_with)
         return changed

@@ -56,7 +56,7 @@ class PyTreeCodeGen(CodeGen):
         )
 
     def generate_output(
-        self, output_args: Argument, *, descs: Any | None = None, repr_fn: Callable[[Any], str] = repr
+        self, output_args: Argument, *, descs: Any | None = None, repr_fn: Callable[[Any], str] | None = None
     ) -> str:
         """The return statement, rebuilding the captured structure."""
         if self.pytree_info.out_spec is None:

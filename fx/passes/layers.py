@@ -172,7 +172,7 @@ class Layers:
         """Remove a call that nothing uses, and the module or the tensors that no other operation shares with it."""
         self._graph_module.graph.erase_node(layer.node)
         if layer.module is not None:
-            self._graph_module.delete_submodule(str(layer.node.target))
+            self._remove_attribute(str(layer.node.target))
         self._remove_fetched(layer)
 
     def _add_attribute(self, prefix: str, wish: str, tensor: Tensor) -> str:
@@ -188,9 +188,16 @@ class Layers:
 
     def _remove_fetched(self, layer: Layer) -> None:
         for node in layer.fetched.values():
-            prefix, _, name = str(node.target).rpartition(".")
             self._graph_module.graph.erase_node(node)
-            delattr(fetch_attribute(self._graph_module, prefix), name)
+            self._remove_attribute(str(node.target))
+
+    def _remove_attribute(self, path: str) -> None:
+        """Remove an attribute of the program, and the containers that are empty without it."""
+        prefix, _, name = path.rpartition(".")
+        parent = fetch_attribute(self._graph_module, prefix)
+        delattr(parent, name)
+        if prefix and not any(vars(parent)[held] for held in ("_modules", "_parameters", "_buffers")):
+            self._remove_attribute(prefix)
 
 
 def _copy_with(module: nn.Module, tensors: dict[str, Tensor]) -> nn.Module:

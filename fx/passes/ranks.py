@@ -57,7 +57,8 @@ def _reshaped_rank(graph_module: GraphModule, node: Node) -> int | None:
         is_flat = type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1)
         return 2 if is_flat else None
     if node.target is torch.flatten or (node.op == "call_method" and node.target == "flatten"):
-        return 2 if (*node.args[1:], *node.kwargs.items()) in ((1,), (("start_dim", 1),)) else None
+        given = {**dict(zip(("start_dim", "end_dim"), node.args[1:], strict=False)), **node.kwargs}
+        return 2 if (given.get("start_dim"), given.get("end_dim", -1)) == (1, -1) else None
     return None
 
 

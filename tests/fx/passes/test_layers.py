@@ -1,0 +1,77 @@
+"""Layers with their tensors by name, in either spelling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import fx
+from fx.passes.layers import Layers, fetch_attribute, read_layer
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Module()
+        self.inner.conv = nn.Conv2d(2, 3, 1, groups=1)
+        self.inner.weight = nn.Parameter(torch.ones(3, 2, 1, 1))
+        self.norm = nn.BatchNorm2d(3, eps=0.5)
+
+    def forward(self, x: Any) -> Any:
+        return self.norm(self.inner.conv(x)) + F.conv2d(x, self.inner.weight, stride=1)
+
+
+def test_modules_and_functions_are_read_alike() -> None:
+    program = fx.symbolic_trace(Model().eval())
+    layers = {layer.node.name: layer for layer in Layers(program)}
+    assert list(layers) == ["inner_conv", "norm", "conv2d"]
+    conv, norm, function = layers.values()
+    x = next(iter(program.graph.nodes))
+    assert conv.source is function.source is x
+    assert (conv.kind, norm.kind, function.kind) == (nn.Conv2d, nn.BatchNorm2d, torch.conv2d)
+    assert list(conv.tensors) == ["weight", "bias"] and list(function.tensors) == ["weight"]
+    assert list(norm.tensors) == ["weight", "bias", "running_mean", "running_var"]
+    assert norm.settings == {"training": False, "eps": 0.5}
+    assert (conv.paths, function.paths) == (["inner.conv"], ["inner.weight"])
+    assert norm.is_batch_norm and not conv.is_batch_norm and not function.is_batch_norm
+    assert conv.module is program.inner.conv and function.module is None
+
+
+@pytest.mark.parametrize("function", [torch.relu, torch.nn.functional.layer_norm, lambda x: x])
+def test_other_operations_are_no_layers(function: Any) -> None:
+    graph = fx.Graph()
+    node = graph.create_node("call_function", function, (graph.placeholder("x"),), name="node")
+    graph.output(node)
+    program = fx.GraphModule(nn.Module(), graph)
+    assert [read_layer(program, one) for one in graph.nodes] == [None, None, None]
+    assert Layers(program).get(node) is None
+    assert Layers(program).get(None) is None and Layers(program).get([node]) is None
+
+
+def test_attributes_are_fetched_by_path() -> None:
+    program = fx.symbolic_trace(Model().eval())
+    assert fetch_attribute(program, "inner.weight") is program.inner.weight
+    assert fetch_attribute(program, "") is program
+
+
+def test_removing_a_layer_removes_the_containers_that_it_leaves_empty() -> None:
+    class Deep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Sequential(nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 2))
+
+        def forward(self, x: Any) -> Any:
+            return self.a[0][0](x) + self.a[1](x)
+
+    program = fx.symbolic_trace(Deep())
+    layers = Layers(program)
+    add = program.graph.output_node().args[0]
+    first, second = layers
+    program.graph.output_node().args = (second.node,)
+    program.graph.erase_node(add)
+    layers.remove(first)
+    assert [name for name, _ in program.named_modules()] == ["", "a", "a.1"]

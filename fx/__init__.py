@@ -18,7 +18,7 @@ from fx.interpreter import Interpreter, Transformer
 from fx.node import Node, has_side_effect, map_arg
 from fx.proxy import Proxy
 from fx.tracer import ProxyableClassMeta, Tracer, is_fx_symbolic_tracing, is_fx_tracing, symbolic_trace
-from fx.wrap import wrap
+from fx.wrapping import wrap
 
 __all__ = [
     "PH",

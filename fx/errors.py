@@ -48,11 +48,15 @@ class CodegenError(FxError, ValueError):
     """A graph cannot be written as Python (section 4.3): a target or an argument has no safe spelling."""
 
 
-class TraceError(FxError, ValueError, RuntimeError, TypeError):
+class TraceError(FxError, ValueError, RuntimeError):
     """A program cannot be captured (section 5.1). The message names the user's line and a way out.
 
     It also is of the built-in types that ``torch.fx`` raises in these places, for handlers written for them.
     """
+
+
+class TracedValueError(TraceError, TypeError):
+    """Python itself refused a traced value where it needs a real one, as in ``int(x)``."""
 
 
 class UnsupportedTraceError(TraceError, NotImplementedError):

@@ -62,7 +62,8 @@ def write_folder(module: GraphModule, folder: Any, module_name: str) -> None:
     objects = state.pickled_objects()
     in_safetensors = _fits_safetensors(state.tensors)
     lines += [f"class {module_name}(torch.nn.Module):", '    """The captured program with its weights."""', ""]
-    lines += [f"        {line}" if number else f"    {line}" for number, line in enumerate(_init(module, state, in_safetensors))]
+    lines.append("    def __init__(self) -> None:")
+    lines += [f"        {line}" if line else "" for line in _init(module, state, in_safetensors)]
     lines += ["", "    forward = forward", ""]
     source = _HEADER + "\n" + "\n".join(lines)
     compile(source, "module.py", "exec", dont_inherit=True)
@@ -121,18 +122,19 @@ def _write_tensors(folder: Path, tensors: dict[str, torch.Tensor], in_safetensor
 
 
 def _init(module: GraphModule, state: FolderState, in_safetensors: bool) -> list[str]:
-    """The lines of ``__init__``, the first of which is its ``def``."""
-    lines = ["def __init__(self) -> None:", "super().__init__()"]
+    """The lines of ``__init__`` below its ``def``."""
+    # imported inside, since names at the top belong to the program
+    imports: list[str] = []
+    lines = ["super().__init__()"]
     if state.tensors or state.objects:
-        lines.insert(1, "import pathlib\n")
+        imports.append("import pathlib")
         lines.append("folder = pathlib.Path(__file__).parent")
     if state.shapes:
         lines.append('with torch.device("meta"):  # shapes only: the values are loaded below')
         lines += [f"    {line}" for line in state.shapes]
     lines += state.flags
     if state.tensors and in_safetensors:
-        lines.insert(2, "from safetensors.torch import load_file\n")
-        lines[1] = "import pathlib"
+        imports += ["", "from safetensors.torch import load_file"]
         lines.append('tensors = load_file(folder / "weights.safetensors")')
     elif state.tensors:
         lines.append('tensors = torch.load(folder / "state_dict.pt", map_location="cpu", weights_only=True)')
@@ -142,7 +144,7 @@ def _init(module: GraphModule, state: FolderState, in_safetensors: bool) -> list
     if state.objects:
         lines.append('objects = torch.load(folder / "objects.pt", map_location="cpu", weights_only=False)')
         lines += state.attached
-    return [*lines, *state.ties, *_specs(module)]
+    return [*imports, *([""] if imports else []), *lines, *state.ties, *_specs(module)]
 
 
 def _specs(module: GraphModule) -> list[str]:

@@ -121,6 +121,9 @@ class FolderState:
         self.shapes.append(_assignment(path, call))
         self._visit_flags(path, module)
         self._visit_tensors(path, module)
+        self._frozen += [
+            _join(path, name) for name, value in module._parameters.items() if value is not None and not value.requires_grad
+        ]
 
     def _visit_holder(self, path: str, module: torch.nn.Module) -> None:
         if any(getattr(module, hooks) for hooks in _HOOKS):
@@ -135,7 +138,8 @@ class FolderState:
         owner = expression(path)
         for name, value in module._parameters.items():
             shape = _empty(value)
-            made = "None" if shape is None else f"torch.nn.Parameter({shape}, requires_grad={_trains(value)})"
+            grad = "" if value is None or value.requires_grad else ", requires_grad=False"
+            made = "None" if shape is None else f"torch.nn.Parameter({shape}{grad})"
             self.shapes.append(f"{owner}.register_parameter({_text(name)!r}, {made})")
         for name, value in module._buffers.items():
             keep = "" if name not in module._non_persistent_buffers_set else ", persistent=False"
@@ -156,7 +160,10 @@ class FolderState:
             if value is None:
                 continue
             where = _join(path, name)
-            self._note_grad(where, value)
+            if isinstance(value, torch.nn.Parameter):
+                self._trainable |= value.requires_grad
+            elif value.requires_grad:
+                self.ties.append(f"{expression(where)}.requires_grad_()")
             known = self._values.setdefault(id(value), where)
             if known != where:
                 self.ties.append(_assignment(where, expression(known)))
@@ -168,15 +175,6 @@ class FolderState:
                 if name in module._non_persistent_buffers_set:
                     self.transient.append(_assignment(where, f"tensors[{where!r}]"))
 
-    def _note_grad(self, where: str, value: torch.Tensor) -> None:
-        if not isinstance(value, torch.nn.Parameter):
-            if value.requires_grad:
-                self.ties.append(f"{expression(where)}.requires_grad_()")
-        elif value.requires_grad:
-            self._trainable = True
-        elif _empty(value) is not None:
-            self._frozen.append(where)
-
     def _tie_objects(self) -> None:
         """Where a pickled module shares a tensor with one that is not pickled, they share it again."""
         for path, stored in list(self.objects.items()):
@@ -186,28 +184,23 @@ class FolderState:
                 stored.named_parameters(remove_duplicate=False), stored.named_buffers(remove_duplicate=False)
             )
             for name, value in named:
-                if isinstance(value, torch.nn.Parameter):
-                    self._trainable = True  # its own flags are pickled with it
                 if (known := self._values.get(id(value))) is not None:
                     self.ties.append(_assignment(_join(path, name), expression(known)))
 
     def _visit_attributes(self, module: Any) -> None:
         """Values that ``get_attr`` nodes read and that are neither tensors nor modules."""
         for node in module.graph.find_nodes(op="get_attr"):
-            path = ".".join(map(_text, node.target.split(".")))
-            if path in self.objects or path in self._values.values() or path in self.tensors:
-                continue
+            *parents, name = map(_text, node.target.split("."))
             owner: Any = module
-            *parents, name = path.split(".")
             for parent in parents:
                 owner = getattr(owner, parent)
-                if id(owner) in self._modules and self._modules[id(owner)] in self.objects:
-                    break
-            else:
-                value = getattr(owner, name)
-                if name in owner.__dict__ and not isinstance(value, torch.nn.Module):
-                    self.objects[path] = value
-                    self.attached.append(_assignment(path, f"objects[{path!r}]"))
+            path = self._modules.get(id(owner))
+            if path is None or path in self.objects or name not in owner.__dict__:
+                continue  # inside a pickled module, or a parameter, buffer or submodule
+            where = _join(path, name)
+            if where not in self.objects:
+                self.objects[where] = owner.__dict__[name]
+                self.attached.append(_assignment(where, f"objects[{where!r}]"))
 
 
 def constructor_call(module: torch.nn.Module) -> str | None:
@@ -268,10 +261,6 @@ def _empty(value: torch.Tensor | None) -> str | None:
     if value.layout is not torch.strided or value.is_quantized:
         return None
     return f"torch.empty({list(value.shape)}, dtype={value.dtype})"
-
-
-def _trains(value: torch.Tensor | None) -> bool:
-    return value is not None and value.requires_grad
 
 
 def _join(path: str, name: str) -> str:

@@ -17,7 +17,7 @@ from fx.graph import Graph
 from fx.printing import describe
 from fx.pytree_codegen import PyTreeCodeGen
 from fx.sources import LazyForward
-from fx.wrap import wrap_generated
+from fx.wrapping import wrap_generated
 
 __all__ = ["GraphModule"]
 

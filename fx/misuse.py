@@ -6,7 +6,7 @@ import re
 from types import FrameType, TracebackType
 from typing import NoReturn
 
-from fx.errors import TraceError
+from fx.errors import TracedValueError, TraceError
 from fx.frames import user_location
 from fx.printing import describe
 from fx.proxy import Proxy
@@ -20,12 +20,12 @@ _WHAT = (
     ("must be a mapping", "cannot pass a traced value as **kwargs"),
     ("must be real number", "cannot convert a traced value to a number"),
     ("__index__", "cannot use a traced value as an index or a bound of a slice of a real list"),
-    ("object does not support item deletion", "cannot delete an element of a traced value"),
+    ("__delitem__", "cannot delete an element of a traced value"),
     ("object has no attribute", "cannot set an attribute of a traced value"),
     ("unhashable", "cannot hash a traced value"),
 )
 _IDENTIFIER = re.compile(r"\w+")
-_NAMES = ("Proxy", "'Attribute'", "ParameterProxy")
+_NAMES = ("Proxy", "'Attribute'", "ParameterProxy", "__delitem__")
 
 
 def explain_misuse(error: Exception) -> NoReturn | None:
@@ -36,7 +36,7 @@ def explain_misuse(error: Exception) -> NoReturn | None:
     if what is None:
         return None
     frame = _innermost(error.__traceback__)
-    raise TraceError(
+    raise TracedValueError(
         what,
         where=user_location(frame, {}),
         value=_traced_values(frame, error),

@@ -22,7 +22,7 @@ from fx.node import Argument
 from fx.patching import Patcher
 from fx.printing import describe
 from fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
-from fx.wrap import wrapped_globals
+from fx.wrapping import wrapped_globals
 
 __all__ = ["PH", "PHBase", "PHWithMeta", "Proxy", "ProxyableClassMeta", "Tracer", "is_fx_symbolic_tracing", "is_fx_tracing",
            "symbolic_trace"]  # fmt: skip

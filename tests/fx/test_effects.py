@@ -241,9 +241,13 @@ def test_flags_that_the_program_computes_count_as_set() -> None:
     assert is_impure(nodes.function(F.batch_norm, "x", "x", "x", training=nodes.y))
 
 
-PURE_METHODS = "add encode size view sum relu unbind numel dim item numpy keys items values get split upper count index copy"
+PURE_METHODS = (
+    "add encode size view sum relu unbind numel dim item numpy keys items values get split upper count index copy"
+)
 DUNDERS = "__getitem__ __add__ __len__ __contains__ __eq__ __float__"
-WRITING_METHODS = "add_ relu_ copy_ uniform_ append extend pop update clear insert remove setdefault __setitem__ __iadd__"
+WRITING_METHODS = (
+    "add_ relu_ copy_ uniform_ append extend pop update clear insert remove setdefault __setitem__ __iadd__"
+)
 
 
 @pytest.mark.parametrize("name", [*PURE_METHODS.split(), *DUNDERS.split(), "_replace", "sort"])

@@ -14,21 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fx
+import model_zoo
 from fx.passes import FuseConvBN, RemoveChecks, close
 
 
 class WithoutLeaves(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return False
-
-
-class WithLeaf(fx.Tracer):
-    """Keeps modules of the class ``leaf`` whole too."""
-
-    leaf: type[nn.Module]
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, self.leaf) or super().is_leaf_module(m, module_qualified_name)
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +48,7 @@ def traced(model: nn.Module) -> fx.GraphModule:
 
 def inlined(model: nn.Module) -> fx.GraphModule:
     """The program of functions on fetched tensors, without checks."""
-    with mock.patch.object(nn.BatchNorm1d, "_check_input_dim", lambda self, input: None):
+    with mock.patch.object(nn.BatchNorm1d, "_check_input_dim", return_value=None):
         graph = WithoutLeaves().trace(model)
     return RemoveChecks()(fx.GraphModule(model, graph))
 
@@ -341,6 +333,28 @@ def test_several_pairs_and_a_program_that_was_copied() -> None:
     FuseConvBN()(program)
     assert names(program) == "input_1 _0 _2 _3 _5 output"
     assert_close(program, model, torch.randn(2, 2, 7, 7, dtype=torch.float64))
+
+
+@pytest.fixture(scope="module")
+def resnet50() -> nn.Module:
+    torch.manual_seed(0)
+    return settle(model_zoo.get_model("resnet50").build().double())
+
+
+@pytest.mark.parametrize("capture, before, after", [(traced, 177, 124), (inlined, 444, 232)])
+def test_all_53_pairs_of_resnet50_are_folded(
+    capture: Any, before: int, after: int, resnet50: nn.Module, untouched: Any
+) -> None:
+    program = capture(untouched(resnet50))
+    assert len(program.graph.nodes) == before
+    explained = FuseConvBN().explain(program)
+    assert len(explained) == 53 and all(fusion.fused for fusion in explained)
+    FuseConvBN()(program)
+    assert len(program.graph.nodes) == after
+    assert FuseConvBN().explain(program) == []
+    assert len(program.state_dict()) == 2 * (53 + 1)
+    program.graph.lint()
+    assert_close(program, resnet50, torch.randn(2, 3, 64, 64, dtype=torch.float64), rtol=1e-8)
 
 
 # Linear layers: batch norm is along dimension 1, which is the features' only in a matrix.

@@ -48,7 +48,7 @@ def test_known_ranks(function: Any, rank: int) -> None:
         lambda x: x.flatten(),
         lambda x: x.flatten(0),
         lambda x: x.flatten(1, 2),
-        lambda x: torch.flatten(x),
+        lambda x: torch.flatten(x, 0),
         lambda x: x.view(torch.int32),
         lambda x: x.view(x.shape),
         lambda x: x.flatten(1).sum(),
@@ -64,8 +64,8 @@ def test_unknown_ranks(function: Any) -> None:
 
 @pytest.mark.parametrize("key", ["val", "tensor_meta"])
 def test_recorded_shapes_come_first(key: str) -> None:
-    program = fx.symbolic_trace(lambda x: torch.relu(x))
-    x, relu, _ = program.graph.nodes
+    program = fx.symbolic_trace(lambda x: torch.relu(x) + 1)
+    x, relu, _, _ = program.graph.nodes
     x.meta[key] = SimpleNamespace(shape=(2, 3, 4))
     assert find_ranks(program) == {x: 3, relu: 3}
     relu.meta[key] = SimpleNamespace(shape=())

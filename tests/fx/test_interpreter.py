@@ -1,0 +1,163 @@
+"""Running a program node by node, and rebuilding it on the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import fx
+
+
+@fx.wrap
+def leaf(x: Any) -> Any:
+    return x if x is None else [x]
+
+
+def program(x: torch.Tensor, y: torch.Tensor) -> dict[str, Any]:
+    return {"out": [torch.cat([x, y], dim=0), (x + y).sum()], "shape": x.shape}
+
+
+def test_values_are_forgotten_after_their_last_use() -> None:
+    traced = fx.symbolic_trace(lambda x: torch.relu(x).neg().exp())
+    alive: list[int] = []
+
+    class Counting(fx.Interpreter):
+        def run_node(self, n: fx.Node) -> Any:
+            alive.append(len(self.env))
+            return super().run_node(n)
+
+    interpreter = Counting(traced)
+    interpreter.run(torch.ones(1))
+    assert alive == [0, 1, 1, 1, 1]
+    assert [node.op for node in interpreter.env] == ["output"]
+
+
+def test_values_are_kept_where_asked() -> None:
+    traced = fx.symbolic_trace(lambda x: torch.relu(x).neg())
+    interpreter = fx.Interpreter(traced, garbage_collect_values=False)
+    interpreter.run(torch.ones(1))
+    assert len(interpreter.env) == len(traced.graph.nodes)
+
+
+def test_listeners_see_every_node_with_its_value() -> None:
+    traced = fx.symbolic_trace(lambda x: torch.relu(x) * 2)
+    seen: list[tuple[str, float]] = []
+    result = fx.Interpreter(traced, listeners=[lambda node, value: seen.append((node.name, value.item()))]).run(
+        torch.tensor([3.0])
+    )
+    assert seen == [("x", 3.0), ("relu", 3.0), ("mul", 6.0), ("output", 6.0)]
+    assert result.item() == 6
+
+
+def test_containers_reach_operations_as_plain_ones() -> None:
+    received: list[Any] = []
+    traced = fx.symbolic_trace(program)
+    graph = traced.graph
+    cat = graph.find_nodes(op="call_function", target=torch.cat)[0]
+
+    class Looking(fx.Interpreter):
+        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            received.extend(type(arg) for arg in args if target is cat.target)
+            return super().call_function(target, args, kwargs)
+
+    x, y = torch.ones(1, 2), torch.zeros(1, 2)
+    result = Looking(traced).run(x, y)
+    assert received == [list]
+    assert type(result) is dict
+    assert torch.equal(result["out"][0], torch.cat([x, y]))
+    assert result["shape"] == (1, 2)
+
+
+def test_known_values_are_not_computed_again() -> None:
+    traced = fx.symbolic_trace(lambda x: torch.relu(x) + 1)
+    relu = traced.graph.find_nodes(op="call_function", target=torch.relu)[0]
+    value = fx.Interpreter(traced).run(torch.ones(1), initial_env={relu: torch.tensor([41.0])})
+    assert value.item() == 42
+
+
+def test_an_error_keeps_its_type_and_gets_a_note_with_node_and_line() -> None:
+    class Shapes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(torch.relu(x))
+
+    traced = fx.symbolic_trace(Shapes())
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied") as info:
+        fx.Interpreter(traced).run(torch.ones(2, 5))
+    (note,) = info.value.__notes__
+    assert "While executing %linear" in note
+    assert "return self.linear(torch.relu(x))" in note
+    assert type(info.value) is RuntimeError
+
+
+def test_a_missing_input_is_named() -> None:
+    traced = fx.symbolic_trace(program)
+    with pytest.raises(RuntimeError, match="Expected positional argument for parameter y, but one was not passed in!"):
+        fx.Interpreter(traced).run(torch.ones(1))
+
+
+def test_a_missing_attribute_is_named() -> None:
+    graph = fx.Graph()
+    graph.output(graph.get_attr("layer.weight"))
+    with pytest.raises(RuntimeError, match=r"(?s)nonexistent target layer.weight.*no attribute 'layer'"):
+        fx.Interpreter(nn.Module(), graph=graph).run()
+
+
+def test_a_module_without_a_graph_is_refused() -> None:
+    with pytest.raises(fx.GraphError, match=r"(?s)Linear does not have.*symbolic_trace"):
+        fx.Interpreter(nn.Linear(1, 1))
+
+
+def test_starred_parameters_take_what_is_left() -> None:
+    def starred(x: Any, *rest: Any) -> Any:
+        return rest[1] + x
+
+    assert fx.Interpreter(fx.symbolic_trace(starred)).run(1, 2, 3) == 4
+
+
+def test_boxed_inputs_are_let_go() -> None:
+    traced = fx.symbolic_trace(lambda x, y: x + y)
+    inputs = [torch.ones(1), torch.ones(1)]
+    assert fx.Interpreter(traced).boxed_run(inputs).item() == 2
+    assert inputs == []
+
+
+def test_a_transformer_changes_what_it_overrides_and_keeps_the_rest() -> None:
+    class Small(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+
+        def forward(self, x: torch.Tensor, shift: float = 0.5) -> torch.Tensor:
+            return torch.sigmoid(self.linear(x)).mul(2) + shift
+
+    class Swap(fx.Transformer):
+        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            return super().call_function(torch.tanh if target is torch.sigmoid else target, args, kwargs)
+
+        def call_method(self, target: Any, args: Any, kwargs: Any) -> Any:
+            return super().call_method("div" if target == "mul" else target, args, kwargs)
+
+    module = Small()
+    traced = fx.symbolic_trace(module)
+    before = traced.code
+    swapped = Swap(traced).transform()
+    x = torch.randn(1, 2)
+    assert torch.equal(swapped(x), torch.tanh(module.linear(x)) / 2 + 0.5)
+    assert traced.code == before
+    assert "x : torch.Tensor, shift : float = 0.5" in swapped.code
+    linear, original = (gm.graph.find_nodes(op="call_module")[0] for gm in (swapped, traced))
+    assert linear.source == original.source
+    assert linear.meta["nn_module_stack"] == original.meta["nn_module_stack"]
+
+
+def test_a_transformer_keeps_wrapped_functions_wrapped() -> None:
+    traced = fx.symbolic_trace(lambda x: leaf(x))
+    again = fx.symbolic_trace(fx.Transformer(traced).transform())
+    assert [node.target for node in again.graph.find_nodes(op="call_function")] == [leaf]

@@ -1,0 +1,106 @@
+"""Functions that tracing records whole."""
+
+from __future__ import annotations
+
+import gc
+import math
+import sys
+import types
+from math import floor
+from typing import Any
+
+import pytest
+import torch
+
+import fx
+from fx import wrapping
+
+
+@fx.wrap
+def leaf(x: Any, scale: int = 1) -> Any:
+    if isinstance(x, torch.Tensor) and x.sum() < 0:
+        return -x * scale
+    return x * scale
+
+
+def plain_leaf(x: Any) -> Any:
+    return [x] if x is None else x
+
+
+fx.wrap("plain_leaf")
+fx.wrap("len")
+
+elsewhere = types.ModuleType("elsewhere_for_wrap")
+exec("def far(x):\n    return x if x.sum() > 0 else -x\ndef calls_far(x):\n    return far(x)\n", elsewhere.__dict__)
+sys.modules["elsewhere_for_wrap"] = elsewhere
+fx.wrap(elsewhere.far)
+
+
+def targets(traced: fx.GraphModule) -> list[Any]:
+    return [node.target for node in traced.graph.find_nodes(op="call_function")]
+
+
+def test_a_decorated_function_is_one_node_and_stays_itself() -> None:
+    original = leaf
+    traced = fx.symbolic_trace(lambda x: leaf(x, scale=2) + 1)
+    assert targets(traced)[0] is original
+    assert leaf is original
+    assert torch.equal(traced(torch.tensor([-1.0])), torch.tensor([3.0]))
+
+
+def test_a_function_wrapped_by_name_is_one_node() -> None:
+    assert targets(fx.symbolic_trace(lambda x: plain_leaf(x))) == [plain_leaf]
+
+
+def test_a_wrapped_builtin_is_one_node_and_the_module_is_left_without_it() -> None:
+    traced = fx.symbolic_trace(lambda x: x * len(x))
+    assert targets(traced)[0] is len
+    assert "len" not in globals()
+    assert torch.equal(traced(torch.ones(3)), torch.full((3,), 3.0))
+
+
+def test_a_function_of_another_module_is_one_node_wherever_it_is_called() -> None:
+    assert targets(fx.symbolic_trace(lambda x: elsewhere.far(x))) == [elsewhere.far]
+    assert targets(fx.symbolic_trace(lambda x: elsewhere.calls_far(x))) == [elsewhere.far]
+
+
+def test_a_wrapped_function_without_traced_arguments_just_runs() -> None:
+    traced = fx.symbolic_trace(lambda x: x + leaf(torch.tensor([-2.0])))
+    assert [node.op for node in traced.graph.nodes] == ["placeholder", "get_attr", "call_method", "output"] or [
+        node.op for node in traced.graph.nodes
+    ] == ["placeholder", "get_attr", "call_function", "output"]
+    assert traced(torch.zeros(1)).item() == 2
+
+
+def test_generated_code_keeps_wrapped_calls_whole_when_traced_again() -> None:
+    traced = fx.symbolic_trace(lambda x: leaf(x))
+    assert 'wrap("' in traced.code
+    assert targets(fx.symbolic_trace(fx.symbolic_trace(traced))) == [leaf]
+
+
+def test_wrapped_globals_of_generated_code_are_forgotten_with_it() -> None:
+    traced = fx.symbolic_trace(lambda x: leaf(x))
+    traced(torch.ones(1))
+    gc.collect()
+    before = len(wrapping._generated)
+    assert before >= 1
+    del traced
+    gc.collect()
+    assert len(wrapping._generated) == before - 1
+
+
+def test_functions_of_math_are_recorded() -> None:
+    traced = fx.symbolic_trace(lambda x: math.sqrt(x) + floor(x))
+    assert targets(traced)[:2] == [math.sqrt, floor]
+    assert traced(6.25) == 8.5
+
+
+def test_wrapping_inside_a_function_is_refused() -> None:
+    with pytest.raises(NotImplementedError, match="must be called at the top level of a module, not inside test_") as info:
+        fx.wrap("leaf")
+    assert isinstance(info.value, fx.TraceError)
+
+
+def test_wrapping_what_is_no_function_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="takes a function or the name of one, not 3"):
+        fx.wrap(3)  # type: ignore[type-var]

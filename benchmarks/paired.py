@@ -127,10 +127,14 @@ def _repeats(contender: Contender, shortest: float) -> int:
 def _sample(contender: Contender, repeats: int) -> float:
     prepared = None if contender.prepare is None else contender.prepare()
     gc.collect()
-    start = time.perf_counter()
-    for _ in range(repeats):
-        contender.run(prepared)
-    return (time.perf_counter() - start) / repeats
+    gc.freeze()  # collections during the sample visit what the sample makes, not what the other contenders keep
+    try:
+        start = time.perf_counter()
+        for _ in range(repeats):
+            contender.run(prepared)
+        return (time.perf_counter() - start) / repeats
+    finally:
+        gc.unfreeze()
 
 
 def parse(description: str | None, *, rounds: int) -> argparse.Namespace:
@@ -156,7 +160,7 @@ class Table:
     """The rows so far."""
 
     def __post_init__(self) -> None:
-        compared = "  ".join(f"{f'{label} / baseline':>24}" for label in self.contenders[1:])
+        compared = "  ".join(f"{f'{label} / {self.contenders[0]}':>24}" for label in self.contenders[1:])
         print(f"{'':<44}{''.join(f'{label:>11}' for label in self.contenders)}  {compared}  goal", flush=True)
 
     def add(self, measurement: Measurement) -> None:

@@ -1,4 +1,4 @@
-"""Recognizing checks: branches on a traced value whose other side only raises (``if n != 4: raise``, ``assert n == 4``).
+"""Recognizing checks: branches on a traced value whose other side only raises (``if n != 4: raise``, ``assert``).
 
 The decision reads the byte code of the branching function, the message its source. Needs neither torch nor the graph.
 """
@@ -71,8 +71,7 @@ class _Flow:
                 negated = not negated
             elif "JUMP" in name and ("IF_TRUE" in name or "IF_FALSE" in name):
                 taken, passed = self.at[instruction.argval], index + 1
-                sides = (taken, passed) if "IF_TRUE" in name else (passed, taken)
-                return sides[::-1] if negated else sides
+                return (taken, passed) if ("IF_TRUE" in name) is not negated else (passed, taken)
             elif name not in _CONVERSIONS:
                 return None
             index += 1
@@ -147,7 +146,11 @@ def _message(code: CodeType, raise_line: int, offset: int) -> str:
     """The message that the ``raise`` or ``assert`` at ``raise_line`` of ``code`` gives."""
     for statement in ast.walk(_tree(code)):
         if isinstance(statement, ast.Assert) and _spans(statement, raise_line):
-            return _text(statement.msg) if statement.msg is not None else f"assertion failed: {ast.unparse(statement.test)}"
+            return (
+                _text(statement.msg)
+                if statement.msg is not None
+                else f"assertion failed: {ast.unparse(statement.test)}"
+            )
         if isinstance(statement, ast.Raise) and _spans(statement, raise_line) and statement.exc is not None:
             raised = statement.exc
             if isinstance(raised, ast.Call) and raised.args:

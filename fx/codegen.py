@@ -49,9 +49,7 @@ class CodeGen:
     def __init__(self) -> None:
         self.body_transformer: TransformCodeFunc | None = None
 
-    def gen_fn_def(
-        self, free_vars: list[str], maybe_return_annotation: str, *, expanded_def: bool = False
-    ) -> str:
+    def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str, *, expanded_def: bool = False) -> str:
         """The ``def`` line (and any lines that unpack the inputs).
 
         Args:
@@ -122,7 +120,7 @@ class FunctionWriter:
         self.graph = graph
         self.root_module = root_module
         self.comments = comments
-        self.codegen = graph._codegen  # pyright: ignore[reportPrivateUsage]
+        self.codegen = graph._codegen
         self.namespace = Namespace()
         self.globals: dict[str, Any] = dict(GENERATED_GLOBALS)
         self.speller = Speller(self.namespace, self.globals)
@@ -170,7 +168,7 @@ class FunctionWriter:
         for number, node in enumerate(nodes):
             met.clear()
             try:
-                statements.append(write_op[node._op](self, node))  # pyright: ignore[reportPrivateUsage]
+                statements.append(write_op[node._op](self, node))
             except CodegenError:
                 raise
             except RecursionError as error:
@@ -188,7 +186,7 @@ class FunctionWriter:
         lines: list[str] = []
         numbers: list[int | None] = []
         for number, (node, statement, used) in enumerate(zip(nodes, statements, inputs, strict=True)):
-            op = node._op  # pyright: ignore[reportPrivateUsage]
+            op = node._op
             if self.comments is not None and (comment := self.comments.above(node)):
                 lines.append(comment)
                 numbers.append(number)
@@ -284,18 +282,18 @@ class FunctionWriter:
         return f"{self._assigned(node)} = {method}({self.speller.call(node.args[1:], node.kwargs)})"
 
     def _call_function(self, node: Node) -> str:
-        target: Any = node._target  # pyright: ignore[reportPrivateUsage]
-        args = node._args  # pyright: ignore[reportPrivateUsage]
-        if not node._kwargs:  # pyright: ignore[reportPrivateUsage]
+        target: Any = node._target
+        args = node._args
+        if not node._kwargs:
             row = BY_FUNCTION.get(target) if getattr(target, "__module__", None) == "_operator" else None
             if row is not None and len(args) == row.arity:
                 return self._infix(node, row)
             if target is getattr and len(args) == 2 and isinstance(args[1], str) and is_identifier(args[1]):
                 return f"{self._assigned(node)} = {self.speller.receiver(args[0])}.{args[1]}"
         function = self.speller.callable(target)
-        if node._meta is not None and node._meta.get("is_wrapped"):  # pyright: ignore[reportPrivateUsage]
+        if node._meta is not None and node._meta.get("is_wrapped"):
             self.wrapped[function] = None
-        return f"{self._assigned(node)} = {function}({self.speller.call(args, node._kwargs)})"  # pyright: ignore[reportPrivateUsage]
+        return f"{self._assigned(node)} = {function}({self.speller.call(args, node._kwargs)})"
 
     def _infix(self, node: Node, row: Operator) -> str:
         speller = self.speller
@@ -323,18 +321,18 @@ class FunctionWriter:
 
     def _assigned(self, node: Node) -> str:
         name = self.speller.name(node)
-        if node._type is None:  # pyright: ignore[reportPrivateUsage]
+        if node._type is None:
             return name
         return f"{name} : {self.speller.annotation(node.type)}"
 
 
 _WRITERS: dict[str, Callable[[FunctionWriter, Node], str]] = {
-    "placeholder": FunctionWriter._placeholder,  # pyright: ignore[reportPrivateUsage]
-    "get_attr": FunctionWriter._get_attr,  # pyright: ignore[reportPrivateUsage]
-    "call_function": FunctionWriter._call_function,  # pyright: ignore[reportPrivateUsage]
-    "call_method": FunctionWriter._call_method,  # pyright: ignore[reportPrivateUsage]
-    "call_module": FunctionWriter._call_module,  # pyright: ignore[reportPrivateUsage]
-    "output": FunctionWriter._output,  # pyright: ignore[reportPrivateUsage]
+    "placeholder": FunctionWriter._placeholder,
+    "get_attr": FunctionWriter._get_attr,
+    "call_function": FunctionWriter._call_function,
+    "call_method": FunctionWriter._call_method,
+    "call_module": FunctionWriter._call_module,
+    "output": FunctionWriter._output,
 }
 
 
@@ -370,13 +368,14 @@ class Comments:
     def behind(self, node: Node) -> str:
         """A comment with what is known of the node's value."""
         notes: list[str] = []
-        value = node.meta.get("val", node.meta.get("tensor_meta"))
-        shape = getattr(value, "shape", None)
+        value: Any = node.meta.get("val", node.meta.get("tensor_meta"))
+        shape: Any = getattr(value, "shape", None)
         if shape is not None:
             notes.append(f"{getattr(value, 'dtype', '')}{list(shape)}")
             if self.include_stride:
-                stride: Any = getattr(value, "stride", "")
-                notes.append(f"stride {list(stride() if callable(stride) else stride)}")
+                stride: Any = getattr(value, "stride", ())
+                steps: Any = stride() if callable(stride) else stride
+                notes.append(f"stride {list(steps)}")
             if self.include_device and hasattr(value, "device"):
                 notes.append(f"device {value.device}")
         notes += [f"{key}: {node.meta[key]}" for key in self.additional_meta if key in node.meta]
@@ -388,7 +387,7 @@ class Comments:
 
 def _one_line(comment: str) -> str:
     """A comment that stays one: whatever ends a line in Python source becomes a blank."""
-    return " ".join(comment.split("\0")[0].splitlines())
+    return " ".join(comment.split("\0", maxsplit=1)[0].splitlines())
 
 
 __all__ = ["CodeGen", "PythonCode", "TransformCodeFunc", "generate"]

@@ -47,7 +47,7 @@ def _then_mirror(name: str) -> Any:
         try:
             return change(self, *args, **kwargs)
         finally:
-            self._mirror()  # pyright: ignore[reportPrivateUsage]
+            self._mirror()
 
     changed.__name__ = name
     return changed

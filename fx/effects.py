@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
-from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
-from torch.nn.utils.parametrizations import _SpectralNorm  # pyright: ignore[reportPrivateUsage]
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.utils.parametrizations import _SpectralNorm
 
 from fx.effect_rules import (
     COMMUNICATES,

@@ -72,7 +72,7 @@ class PickleError(FxError, pickle.PicklingError, pickle.UnpicklingError):
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Attach ``note`` to a foreign exception, whose type and arguments stay as they are (Python 3.10 has no method for it)."""
+    """Attach ``note`` to a foreign exception, whose type and arguments stay (Python 3.10 has no method for it)."""
     notes: list[str] = getattr(error, "__notes__", [])
     if note not in notes:
         error.__notes__ = [*notes, note]  # type: ignore[attr-defined]

@@ -57,7 +57,7 @@ def write_folder(module: GraphModule, folder: Any, module_name: str) -> None:
         CodegenError: the name is no identifier, the code uses something that cannot be imported (the message names
             the node), or the module holds something that cannot be stored.
     """
-    lines = [*_imports(module, module_name), "", "", module._python_code.src.strip(), "", ""]  # pyright: ignore[reportPrivateUsage]
+    lines = [*_imports(module, module_name), "", "", module._python_code.src.strip(), "", ""]
     state = FolderState(module)
     objects = state.pickled_objects()
     in_safetensors = _fits_safetensors(state.tensors)
@@ -148,7 +148,7 @@ def _init(module: GraphModule, state: FolderState, in_safetensors: bool) -> list
 
 
 def _specs(module: GraphModule) -> list[str]:
-    codegen = module.graph._codegen  # pyright: ignore[reportPrivateUsage]
+    codegen = module.graph._codegen
     if not isinstance(codegen, PyTreeCodeGen):
         return []
     lines: list[str] = []
@@ -168,16 +168,21 @@ def _specs(module: GraphModule) -> list[str]:
 
 def _imports(module: GraphModule, module_name: str) -> list[str]:
     """A line or two for each global that the code uses."""
-    code = module._python_code  # pyright: ignore[reportPrivateUsage]
+    code = module._python_code
     used = {part.id for part in ast.walk(ast.parse(code.src)) if isinstance(part, ast.Name)} & code.globals.keys()
     taken = used | GENERATED_GLOBALS.keys() | {"forward", "wrap"}
-    if type(module_name) is not str or not is_identifier(module_name) or module_name in taken or hasattr(builtins, module_name):
+    if (
+        type(module_name) is not str
+        or not is_identifier(module_name)
+        or module_name in taken
+        or hasattr(builtins, module_name)
+    ):
         raise CodegenError(
             f"module_name is no name for the class: {module_name!r}",
             why="it is a Python identifier that the generated code does not use for something else",
             remedy='pass another: to_folder(folder, module_name="FxModule")',
         )
-    if isinstance(module.graph._codegen, PyTreeCodeGen):  # pyright: ignore[reportPrivateUsage]
+    if isinstance(module.graph._codegen, PyTreeCodeGen):
         used.add("pytree")
     lines = {"import torch"}
     for name in used - {"torch"}:

@@ -122,7 +122,9 @@ class FolderState:
         self._visit_flags(path, module)
         self._visit_tensors(path, module)
         self._frozen += [
-            _join(path, name) for name, value in module._parameters.items() if value is not None and not value.requires_grad
+            _join(path, name)
+            for name, value in module._parameters.items()
+            if value is not None and not value.requires_grad
         ]
 
     def _visit_holder(self, path: str, module: torch.nn.Module) -> None:

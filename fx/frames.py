@@ -31,9 +31,7 @@ def boundary(function: object) -> None:
     _boundaries.add(function.__code__)  # type: ignore[attr-defined]
 
 
-def user_location(
-    frame: FrameType | None, known: dict[tuple[int, int], SourceLocation]
-) -> SourceLocation | None:
+def user_location(frame: FrameType | None, known: dict[tuple[int, int], SourceLocation]) -> SourceLocation | None:
     """The user's line that is running in ``frame`` or outside it; torch's where there is none of the user's.
 
     Args:
@@ -72,5 +70,5 @@ def user_stack(frame: FrameType | None) -> str:
         if _kind(frame.f_code.co_filename) != _SELF:
             entries.append(frame)
         frame = frame.f_back
-    summary = traceback.StackSummary.extract(((entry, entry.f_lineno) for entry in reversed(entries)))
+    summary = traceback.StackSummary.extract((entry, entry.f_lineno) for entry in reversed(entries))
     return "".join(summary.format())

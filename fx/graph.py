@@ -1,4 +1,4 @@
-"""``Graph``, a captured program: one ordered list of nodes, and the methods that make and edit them (paper, section 4.2)."""
+"""``Graph``, a captured program: one ordered list of nodes, and what makes and edits them (paper, section 4.2)."""
 
 from __future__ import annotations
 
@@ -30,32 +30,29 @@ __all__ = ["CodeGen", "Graph", "Namespace", "PyTreeCodeGen", "PythonCode"]
 class NodeList:
     """A graph's nodes in order. Erasing and inserting while iterating is safe: what is ahead is seen as it then is."""
 
-    __slots__ = ("_direction", "_graph")
+    __slots__ = ("_graph",)
 
-    def __init__(self, graph: Graph, direction: Literal["_next", "_prev"] = "_next") -> None:
+    def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._direction = direction
 
     def __len__(self) -> int:
         return self._graph._len
 
     def __iter__(self) -> Iterator[Node]:
         root = self._graph._root
-        if self._direction == "_next":
-            node = root._next
-            while node is not root:
-                if not node._erased:
-                    yield node
-                node = node._next
-        else:
-            node = root._prev
-            while node is not root:
-                if not node._erased:
-                    yield node
-                node = node._prev
+        node = root._next
+        while node is not root:
+            if not node._erased:
+                yield node
+            node = node._next
 
-    def __reversed__(self) -> NodeList:
-        return NodeList(self._graph, "_prev" if self._direction == "_next" else "_next")
+    def __reversed__(self) -> Iterator[Node]:
+        root = self._graph._root
+        node = root._prev
+        while node is not root:
+            if not node._erased:
+                yield node
+            node = node._prev
 
 
 class InsertPoint:
@@ -185,7 +182,9 @@ class Graph:
         """The name that a value made by ``target`` gets before it is made unique."""
         return snake_case(candidate_name(target))
 
-    def placeholder(self, name: str, type_expr: Any | None = None, default_value: Any = inspect.Signature.empty) -> Node:
+    def placeholder(
+        self, name: str, type_expr: Any | None = None, default_value: Any = inspect.Signature.empty
+    ) -> Node:
         """An input of the program called ``name``, which may carry stars (``*args``) and a default value."""
         args = () if default_value is inspect.Signature.empty else (default_value,)
         return self.create_node("placeholder", name, args, type_expr=type_expr)
@@ -197,7 +196,7 @@ class Graph:
         """
         if self.owning_module is not None and not _has_path(self.owning_module, qualified_name):
             warnings.warn(
-                f"a get_attr node for {qualified_name!r} refers to nothing: the owning GraphModule has no such attribute; "
+                f"a get_attr node for {qualified_name!r} refers to nothing: the owning GraphModule has it not; "
                 "call GraphModule.add_submodule, or set the attribute, first",
                 stacklevel=2,
             )
@@ -237,7 +236,7 @@ class Graph:
         """
         if self.owning_module is not None and not _has_path(self.owning_module, module_name):
             warnings.warn(
-                f"a call_module node for {module_name!r} refers to nothing: the owning GraphModule has no such submodule; "
+                f"a call_module node for {module_name!r} refers to nothing: the owning GraphModule has it not; "
                 "call GraphModule.add_submodule first",
                 stacklevel=2,
             )
@@ -250,11 +249,11 @@ class Graph:
     # Where new nodes go.
 
     def inserting_before(self, n: Node | None = None) -> InsertPoint:
-        """Put new nodes before ``n``, or at the start. Use as a context manager, or call to set the point for good."""
+        """Put new nodes before ``n``, or at the start; in a ``with`` block, or called for good."""
         return self.inserting_after(self._root) if n is None else InsertPoint(self, self._own(n).prepend)
 
     def inserting_after(self, n: Node | None = None) -> InsertPoint:
-        """Put each new node right after ``n``, or at the end. Use as a context manager, or call to set the point for good."""
+        """Put each new node right after ``n``, or at the end; in a ``with`` block, or called for good."""
         return self.inserting_before(self._root) if n is None else InsertPoint(self, self._own(n).append)
 
     def _own(self, node: Node) -> Node:
@@ -305,7 +304,9 @@ class Graph:
         return copied
 
     @overload
-    def graph_copy(self, g: Graph, val_map: dict[Node, Node], return_output_node: Literal[False] = False) -> Argument | None: ...
+    def graph_copy(
+        self, g: Graph, val_map: dict[Node, Node], return_output_node: Literal[False] = False
+    ) -> Argument | None: ...
     @overload
     def graph_copy(
         self, g: Graph, val_map: dict[Node, Node], return_output_node: Literal[True]
@@ -351,11 +352,11 @@ class Graph:
         changed = self._len < before
         if self.owning_module is not None:
             for node in self.find_nodes(op="get_attr"):
-                inner = getattr(self.owning_module, node.target, None) if "." not in node.target else None
-                if isinstance(getattr(inner, "graph", None), Graph) and hasattr(inner, "recompile"):
-                    if inner.graph.eliminate_dead_code(is_impure_node):
-                        changed = True
-                        inner.recompile()
+                inner: Any = getattr(self.owning_module, node.target, None) if "." not in node.target else None
+                is_program = isinstance(getattr(inner, "graph", None), Graph) and hasattr(inner, "recompile")
+                if is_program and inner.graph.eliminate_dead_code(is_impure_node):
+                    changed = True
+                    inner.recompile()
         return changed
 
     # Asking.
@@ -458,7 +459,7 @@ class Graph:
         """Register a function on the lines of the generated body, for good or for a ``with`` block.
 
         Args:
-            make_transformer: takes the current function (or None) and returns the new one, a list of lines to a list of lines.
+            make_transformer: takes the current function (or None) and returns the new one, from lines to lines.
         """
         previous = self._codegen.body_transformer
         self._codegen.body_transformer = make_transformer(previous)

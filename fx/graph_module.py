@@ -1,11 +1,11 @@
-"""``GraphModule``: a graph and the state it uses, as a module that runs the generated code (paper, sections 4.2 and 4.3)."""
+"""``GraphModule``: a graph and the state it uses, as a module that runs generated code (paper, sections 4.2, 4.3)."""
 
 from __future__ import annotations
 
 import copy
 import itertools
 from types import FunctionType, TracebackType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -44,15 +44,20 @@ class GraphModule(torch.nn.Module):
 
     __jit_unused_properties__: ClassVar[list[str]] = ["graph", "code"]
 
+    if TYPE_CHECKING:  # TorchScript would try to compile annotated attributes
+        meta: dict[str, Any]
+        _graph: Graph
+        _python_code: PythonCode
+        _tracer_cls: type[Any] | None
+        _tracer_extras: dict[str, Any] | None
+
     def __new__(cls, *args: Any, **kwargs: Any) -> GraphModule:
         """Make the instance's own class."""
         base = _plain_class(cls)
         own = type("GraphModuleImpl", (base,), {"__module__": base.__module__, "_of_one_instance": True})
-        return torch.nn.Module.__new__(own)
+        return torch.nn.Module.__new__(own)  # type: ignore[return-value]
 
-    def __init__(
-        self, root: torch.nn.Module | dict[str, Any], graph: Graph, class_name: str = "GraphModule"
-    ) -> None:
+    def __init__(self, root: torch.nn.Module | dict[str, Any], graph: Graph, class_name: str = "GraphModule") -> None:
         """Take from ``root`` what ``graph`` refers to; tensors and modules are shared with it, not copied.
 
         Args:
@@ -66,16 +71,16 @@ class GraphModule(torch.nn.Module):
         """
         super().__init__()
         type(self).__name__ = class_name
-        targets = dict.fromkeys(n._target for n in graph.nodes if n._op in ("call_module", "get_attr"))  # pyright: ignore[reportPrivateUsage]
+        targets = dict.fromkeys(n._target for n in graph.nodes if n._op in ("call_module", "get_attr"))
         if isinstance(root, torch.nn.Module):
             self.training = root.training
             _Copier(root, self, graph.constants).copy(targets)
         elif isinstance(root, dict):
-            self._take_from_dict(root, graph, list(targets))
+            self._take_from_dict(root, graph, [str(target) for target in targets])
         else:
             raise GraphError(f"the root of a GraphModule is a module or a dict, not {type(root).__name__}")
-        self._tracer_cls = graph._tracer_cls  # pyright: ignore[reportPrivateUsage]
-        self._tracer_extras = graph._tracer_extras  # pyright: ignore[reportPrivateUsage]
+        self._tracer_cls = graph._tracer_cls
+        self._tracer_extras = graph._tracer_extras
         self.meta = dict(getattr(root, "meta", {})) if isinstance(root, GraphModule) else {}
         self.graph = graph
 
@@ -132,7 +137,7 @@ class GraphModule(torch.nn.Module):
 
         own.forward = LazyForward(code, compiled)  # type: ignore[assignment]
         self.__dict__["_python_code"] = code
-        codegen = self._graph._codegen  # pyright: ignore[reportPrivateUsage]
+        codegen = self._graph._codegen
         if isinstance(codegen, PyTreeCodeGen):
             self._in_spec, self._out_spec = codegen.pytree_info.in_spec, codegen.pytree_info.out_spec
         return code
@@ -203,7 +208,7 @@ class GraphModule(torch.nn.Module):
         return True
 
     def delete_all_unused_submodules(self) -> None:
-        """Remove the submodules that the graph does not refer to, and that are neither inside nor around one that it does."""
+        """Remove the submodules that are neither what the graph refers to, nor inside or around it."""
         used: set[str] = set()
         called: list[str] = []
         for node in self.graph.nodes:
@@ -228,7 +233,7 @@ class GraphModule(torch.nn.Module):
         *,
         expanded_def: bool = False,
     ) -> str:
-        """The generated code as a class, with the user's lines and known shapes as comments, graph modules inside it too.
+        """The generated code as a class, with the user's lines and known shapes as comments, and those in it too.
 
         Args:
             print_output: also print it.
@@ -242,7 +247,9 @@ class GraphModule(torch.nn.Module):
             print(text)
         return text
 
-    def _readable(self, name: str, include_stride: bool, include_device: bool, colored: bool, expanded_def: bool) -> str:
+    def _readable(
+        self, name: str, include_stride: bool, include_device: bool, colored: bool, expanded_def: bool
+    ) -> str:
         code = self._graph.python_code(
             "self",
             verbose=True,
@@ -307,16 +314,16 @@ class GraphModule(torch.nn.Module):
 
     def _replicate_for_data_parallel(self) -> GraphModule:
         replica = self.__copy__()
-        replica._is_replica = True
+        replica.__dict__["_is_replica"] = True
         return replica
 
 
-def _plain_class(cls: type) -> type:
+def _plain_class(cls: type[GraphModule]) -> type[GraphModule]:
     """The class that a person wrote, without the per-instance ones in front."""
     return next(base for base in cls.__mro__ if "_of_one_instance" not in base.__dict__)
 
 
-def _unpickle(cls: type, class_name: str, state: dict[str, Any], graph: Graph) -> GraphModule:
+def _unpickle(cls: type[GraphModule], class_name: str, state: dict[str, Any], graph: Graph) -> GraphModule:
     module = cls.__new__(cls)
     torch.nn.Module.__init__(module)
     type(module).__name__ = class_name

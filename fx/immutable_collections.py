@@ -42,12 +42,6 @@ class immutable_list(list[T]):
     def __reduce__(self) -> tuple[type[immutable_list[T]], tuple[list[T]]]:
         return immutable_list, (list(self),)
 
-    for _method in (
-        "__delitem__ __iadd__ __imul__ __setitem__ append clear extend insert pop remove reverse sort".split()
-    ):
-        locals()[_method] = _refuse("immutable_list", _method)
-    del _method
-
 
 class immutable_dict(dict[Key, T]):
     """A dict that cannot change."""
@@ -58,9 +52,11 @@ class immutable_dict(dict[Key, T]):
     def __reduce__(self) -> tuple[type[immutable_dict[Key, T]], tuple[dict[Key, T]]]:
         return immutable_dict, (dict(self),)
 
-    for _method in "__delitem__ __ior__ __setitem__ clear pop popitem setdefault update".split():
-        locals()[_method] = _refuse("immutable_dict", _method)
-    del _method
+
+for _method in "__delitem__ __iadd__ __imul__ __setitem__ append clear extend insert pop remove reverse sort".split():
+    setattr(immutable_list, _method, _refuse("immutable_list", _method))
+for _method in "__delitem__ __ior__ __setitem__ clear pop popitem setdefault update".split():
+    setattr(immutable_dict, _method, _refuse("immutable_dict", _method))
 
 
 def _unflatten_list(values: Iterable[Any], context: pytree.Context) -> immutable_list[Any]:
@@ -75,17 +71,25 @@ def _unflatten_dict(values: Iterable[Any], keys: pytree.Context) -> immutable_di
     return immutable_dict(zip(keys, values, strict=True))
 
 
+def _flatten_list_with_keys(value: list[Any]) -> tuple[list[tuple[Any, Any]], pytree.Context]:
+    return [(pytree.SequenceKey(index), item) for index, item in enumerate(value)], None
+
+
+def _flatten_dict_with_keys(value: dict[Any, Any]) -> tuple[list[tuple[Any, Any]], pytree.Context]:
+    return [(pytree.MappingKey(key), item) for key, item in value.items()], list(value)
+
+
 pytree.register_pytree_node(
     immutable_list,
     lambda value: (list(value), None),
     _unflatten_list,
     serialized_type_name="fx.immutable_list",
-    flatten_with_keys_fn=lambda value: ([(pytree.SequenceKey(i), v) for i, v in enumerate(value)], None),
+    flatten_with_keys_fn=_flatten_list_with_keys,
 )
 pytree.register_pytree_node(
     immutable_dict,
     _flatten_dict,
     _unflatten_dict,
     serialized_type_name="fx.immutable_dict",
-    flatten_with_keys_fn=lambda value: ([(pytree.MappingKey(k), v) for k, v in value.items()], list(value)),
+    flatten_with_keys_fn=_flatten_dict_with_keys,
 )

@@ -96,7 +96,9 @@ class Signature:
         concrete = self._by_name(concrete_args)
         root: list[Any] = [tracer.root] if self.is_module else []  # type: ignore[attr-defined]
         args = root + [self._placeholder(tracer, name, concrete) for name in self.names]
-        args += [tracer.create_proxy("placeholder", name, (), {}, type_expr=self._annotation(name)) for name in self.starred]
+        args += [
+            tracer.create_proxy("placeholder", name, (), {}, type_expr=self._annotation(name)) for name in self.starred
+        ]
         function = self._all_positional()
         flat, spec = pytree.tree_flatten(tuple(args))
         if all(child.is_leaf() for child in spec.children()):
@@ -174,10 +176,10 @@ def _record_specialization(tracer: TracerBase, proxy: Proxy, name: str, value: A
     if value is None:
         assert_is_none(proxy, message)
     elif isinstance(value, bool) or (type(value) in base_types and not isinstance(value, torch.Tensor)):
-        tracer.create_proxy("call_function", torch._assert, (proxy == value, message), {})  # pyright: ignore[reportPrivateUsage]
+        tracer.create_proxy("call_function", torch._assert, (proxy == value, message), {})
     else:
         warnings.warn(
-            f"Was not able to add assertion to guarantee correct input {name} to specialized function. It is up to the user "
+            f"Was not able to add assertion to guarantee correct input {name} to specialized function. It is up to you "
             f"to pass what it was captured with: {value!r:.80}",
             stacklevel=7,
         )

@@ -1,4 +1,4 @@
-"""``Interpreter`` runs a program node by node; ``Transformer`` rebuilds one on the way (paper, sections 4.3 and 6.3)."""
+"""``Interpreter`` runs a program node by node; ``Transformer`` rebuilds one on the way (paper, sections 4.3, 6.3)."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Interpreter:
             if node in last_uses:
                 for dead in last_uses[node]:
                     del env[dead]
-            if node._op == "output":  # pyright: ignore[reportPrivateUsage]
+            if node._op == "output":
                 return self.graph.process_outputs(value) if enable_io_processing else value
         return None
 
@@ -135,7 +135,7 @@ class Interpreter:
 
     def _dispatch(self, n: Node) -> Any:
         args, kwargs = self.fetch_args_kwargs_from_env(n)
-        return getattr(self, n._op)(n._target, args, kwargs)  # pyright: ignore[reportPrivateUsage]
+        return getattr(self, n._op)(n._target, args, kwargs)
 
     # One method an opcode.
 
@@ -198,8 +198,8 @@ class Interpreter:
 
     def fetch_args_kwargs_from_env(self, n: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of ``n`` with the values of ``env`` in the place of nodes."""
-        args = n._args  # pyright: ignore[reportPrivateUsage]
-        kwargs = n._kwargs  # pyright: ignore[reportPrivateUsage]
+        args = n._args
+        kwargs = n._kwargs
         values = self.map_nodes_to_values(args, n) if args else args
         return values, self.map_nodes_to_values(kwargs, n) if kwargs else {}
 
@@ -245,8 +245,8 @@ class Transformer(Interpreter):
     def __init__(self, module: GraphModule) -> None:
         """A transformer of ``module``, which stays as it is."""
         super().__init__(module)
-        self.new_graph = Graph(tracer_cls=self.graph._tracer_cls)  # pyright: ignore[reportPrivateUsage]
-        self.new_graph.set_codegen(self.graph._codegen)  # pyright: ignore[reportPrivateUsage]
+        self.new_graph = Graph(tracer_cls=self.graph._tracer_cls)
+        self.new_graph.set_codegen(self.graph._codegen)
         self.tracer = _TransformerTracer(self, self.new_graph, module)
 
     def transform(self) -> GraphModule:

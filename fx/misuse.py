@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from types import FrameType, TracebackType
-from typing import NoReturn
 
 from fx.errors import TracedValueError, TraceError
 from fx.frames import user_location
@@ -16,7 +15,6 @@ _WHAT = (
     ("indices must be integers", "cannot use a traced value as an index of a real list or tuple"),
     ("int() argument must be", "cannot convert a traced value to int"),
     ("float() argument must be", "cannot convert a traced value to float"),
-    ("keys() returned a non-iterable", "cannot pass a traced value as **kwargs"),
     ("must be a mapping", "cannot pass a traced value as **kwargs"),
     ("must be real number", "cannot convert a traced value to a number"),
     ("__index__", "cannot use a traced value as an index or a bound of a slice of a real list"),
@@ -28,7 +26,7 @@ _IDENTIFIER = re.compile(r"\w+")
 _NAMES = ("Proxy", "'Attribute'", "ParameterProxy", "__delitem__")
 
 
-def explain_misuse(error: Exception) -> NoReturn | None:
+def explain_misuse(error: Exception) -> None:
     """Raise a ``TraceError`` for ``error`` if a traced value in the wrong place caused it."""
     if isinstance(error, TraceError):
         return None

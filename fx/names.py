@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
+import unicodedata
 from functools import lru_cache
 from math import inf, nan
 from typing import Any
@@ -33,8 +34,17 @@ _NUMBERED = re.compile(r"(.*)_(\d+)", re.DOTALL)
 
 
 def is_identifier(text: str) -> bool:
-    """Whether ``text`` can stand in source as a name: an identifier that is no keyword."""
-    return text.isidentifier() and not keyword.iskeyword(text)
+    """Whether ``text`` can stand in source as a name and means itself there.
+
+    Keywords cannot; nor can a string of a subclass, whose methods may lie, or one that Python would normalize.
+    """
+    return (
+        type(text) is str
+        and text.isidentifier()
+        and not keyword.iskeyword(text)
+        and (text.isascii() or unicodedata.normalize("NFKC", text) == text)
+        and text != "__debug__"
+    )
 
 
 @lru_cache(maxsize=65536)
@@ -91,8 +101,9 @@ class Namespace:
         return name
 
     def claim(self, name: str) -> bool:
-        """Take ``name``, which is legal, as it is; False where something else has it or it is reserved."""
-        if name in self._used or name in _RESERVED:
+        """Take ``name`` as it is; False where it is not legal, something else has it or it is reserved."""
+        legal = type(name) is str and name.isascii() and name.isidentifier()
+        if not legal or name in self._used or name in _RESERVED:
             return False
         self._used.add(name)
         return True

@@ -18,7 +18,7 @@ from fx.provenance import SourceLocation
 if TYPE_CHECKING:
     from fx.graph import Graph
 
-__all__ = ["Argument", "Node", "OPCODES", "Target", "base_types", "has_side_effect", "map_aggregate", "map_arg"]
+__all__ = ["OPCODES", "Argument", "Node", "Target", "base_types", "has_side_effect", "map_aggregate", "map_arg"]
 
 OPCODES = ("placeholder", "get_attr", "call_function", "call_method", "call_module", "output")
 """The instruction set, whole (appendix A.1)."""
@@ -48,7 +48,7 @@ def map_arg(a: Argument, fn: Callable[[Node], Argument]) -> Argument:
 
 
 def map_aggregate(a: Argument, fn: Callable[[Argument], Argument]) -> Argument:
-    """``a`` with every leaf ``x`` replaced by ``fn(x)``; tuples, lists, dicts, slices and ranges are rebuilt around them."""
+    """``a`` with every leaf ``x`` replaced by ``fn(x)``; tuples, lists, dicts and slices are rebuilt around them."""
     kind = type(a)
     if kind is tuple:
         mapped = tuple([map_aggregate(element, fn) for element in a])
@@ -111,9 +111,9 @@ class Node:
     ``output``              returns ``args[0]``
     ======================  ======================================================================================
 
-    ``args`` and ``kwargs`` follow Python's calling convention, hold nodes and immediate values in any nesting of tuples,
-    lists, dicts and slices, and are frozen: assign new ones to change them, and the use lists follow. Nodes are made by
-    a ``Graph``, compare by identity, and order (``a < b``) by position in their graph.
+    ``args`` and ``kwargs`` follow Python's calling convention, hold nodes and immediate values in any nesting of
+    tuples, lists, dicts and slices, and are frozen: assign new ones to change them, and the use lists follow. Nodes are
+    made by a ``Graph``, compare by identity, and order (``a < b``) by position in their graph.
 
     >>> import torch, fx
     >>> graph = fx.Graph()
@@ -151,8 +151,10 @@ class Node:
         if op == "call_function":
             if not callable(target):
                 raise _target_error(op, target, "a callable")
-        elif not isinstance(target, str):
-            raise _target_error(op, target, "a string")
+        elif type(target) is not str:
+            if not isinstance(target, str):
+                raise _target_error(op, target, "a string")
+            target = str.__str__(target)
         self.graph = graph
         self._name = name
         self._op = op
@@ -172,16 +174,19 @@ class Node:
 
     # What it is. Assignments go through setters so that the graph notices that it changed.
 
-    def _set(slot: str) -> Callable[[Node, Any], None]:  # type: ignore[misc]  # noqa: N805
+    def _set(slot: str) -> Callable[[Node, Any], None]:  # type: ignore[misc]
         def setter(self: Node, value: Any) -> None:
             self.graph.revision += 1
-            object.__setattr__(self, slot, value)
+            # a string of a subclass would be printed as its methods please
+            object.__setattr__(self, slot, str.__str__(value) if isinstance(value, str) else value)
 
         return setter
 
     name = property(attrgetter("_name"), _set("_name"), doc="Unique, legal name of the value.")
     op = property(attrgetter("_op"), _set("_op"), doc="One of the six opcodes.")
-    target = property(attrgetter("_target"), _set("_target"), doc="What is called or fetched; its kind depends on ``op``.")
+    target = property(
+        attrgetter("_target"), _set("_target"), doc="What is called or fetched; its kind depends on ``op``."
+    )
     type = property(attrgetter("_type"), _set("_type"), doc="Type annotation of the value in generated code, or None.")
     next = property(attrgetter("_next"), doc="The node after this one (the graph's root after the last).")
     prev = property(attrgetter("_prev"), doc="The node before this one (the graph's root before the first).")
@@ -380,7 +385,7 @@ class Node:
         kwarg_types: dict[str, Any] | None = None,
         normalize_to_only_use_kwargs: bool = False,
     ) -> operator_schemas.ArgsKwargsPair | None:
-        """This call's arguments by the signature of its target, defaults filled in; None where there is no signature."""
+        """This call's arguments by the signature of its target, defaults filled in; None where it has none."""
         if self._op == "call_function" and callable(self._target):
             return operator_schemas.normalize_function(
                 self._target, self._args, self._kwargs, arg_types, kwarg_types, normalize_to_only_use_kwargs

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -104,7 +104,7 @@ class Patcher:
 
 
 @contextmanager
-def tracing(session: Session) -> Iterator[Patcher]:
+def tracing(session: Session) -> Generator[Patcher, None, None]:
     """Send what this thread does with modules to ``session``, and give it a patcher for globals."""
     previous = _thread.session
     patcher = Patcher()
@@ -124,7 +124,7 @@ def is_tracing() -> bool:
 
 
 @contextmanager
-def paused() -> Iterator[None]:
+def paused() -> Generator[None, None, None]:
     """Treat modules as usual in this thread for the time of the block."""
     session = _thread.session
     _thread.session = None

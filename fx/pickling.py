@@ -76,13 +76,13 @@ def encode(graph: Graph) -> dict[str, Any]:
                 map_aggregate(node.args, leaf),
                 map_aggregate(node.kwargs, leaf),
                 _annotation(node),
-                _plain(node.meta, metas) if node._meta else None,  # pyright: ignore[reportPrivateUsage]
+                _plain(node.meta, metas) if node._meta else None,
                 node.source,
                 describe(node) if own else "",
             )
         )
         numbers[node] = NodeNumber(number)
-    tracer = graph._tracer_cls  # pyright: ignore[reportPrivateUsage]
+    tracer = graph._tracer_cls
     return {
         "nodes": nodes,
         "constants": graph.constants,
@@ -124,7 +124,7 @@ def decode(graph: Graph, state: dict[str, Any]) -> None:
     graph.constants = state["constants"]
     graph.set_codegen(state["codegen"])
     tracer = state["tracer_cls"]
-    graph._tracer_cls = tracer.resolve() if tracer is not None else None  # pyright: ignore[reportPrivateUsage]
+    graph._tracer_cls = tracer.resolve() if tracer is not None else None
 
 
 def imported_name(value: Any) -> ImportedName | None:
@@ -206,7 +206,7 @@ def _annotation(node: Node) -> Any:
 
 def _codegen(graph: Graph) -> Any:
     """The code generator; a transformer of its lines goes along only where it can be imported."""
-    codegen = graph._codegen  # pyright: ignore[reportPrivateUsage]
+    codegen = graph._codegen
     if codegen.body_transformer is not None and imported_name(codegen.body_transformer) is None:
         copied = type(codegen).__new__(type(codegen))
         copied.__dict__.update(codegen.__dict__, body_transformer=None)

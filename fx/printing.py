@@ -75,7 +75,10 @@ def format_argument(argument: Any) -> str:
         return str(argument)
     if hasattr(argument, "users") and hasattr(argument, "op"):
         return f"%{argument}"
-    return str(argument)
+    try:
+        return str(argument)
+    except ValueError:  # an integer with more digits than Python converts
+        return hex(argument)
 
 
 def type_name(annotation: Any) -> str:

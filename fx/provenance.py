@@ -16,7 +16,10 @@ def line_of(code: CodeType, offset: int) -> int:
 
 
 class SourceLocation:
-    """A place in the user's program. Made by the million while tracing, so all but the address is worked out when asked for."""
+    """A place in the user's program.
+
+    Tracing makes them by the thousand, so all but the address is worked out when it is asked for.
+    """
 
     __slots__ = ("_code", "_offset", "_resolved")
 

@@ -1,4 +1,4 @@
-"""``Proxy``, the value that stands in for every value while a program is captured, and the tracers' common base (paper, section 4.1)."""
+"""``Proxy``, which stands in for every value while a program is captured, and tracers' base (paper, section 4.1)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch.overrides import is_tensor_method_or_property
@@ -27,7 +27,16 @@ from fx.printing import describe
 from fx.provenance import SourceLocation
 from fx.traceback import current_meta
 
-__all__ = ["Attribute", "GraphAppendingTracer", "ParameterProxy", "Proxy", "Scope", "ScopeContextManager", "TraceError", "TracerBase"]
+__all__ = [
+    "Attribute",
+    "GraphAppendingTracer",
+    "ParameterProxy",
+    "Proxy",
+    "Scope",
+    "ScopeContextManager",
+    "TraceError",
+    "TracerBase",
+]
 
 IMMEDIATE_TYPES = frozenset(
     {int, float, bool, str, bytes, complex, type(None), type(Ellipsis), torch.dtype, torch.device, torch.Size,
@@ -100,14 +109,14 @@ class TracerBase:
         if self.check_mutable_operations and kind == "call_function":
             check_for_mutable_operation(target, args, kwargs)  # type: ignore[arg-type]
         node = self.graph.create_node(kind, target, args, kwargs, name, type_expr)
-        node.source = user_location(sys._getframe(1), self._locations)  # pyright: ignore[reportPrivateUsage]
+        node.source = user_location(sys._getframe(1), self._locations)
         meta = current_meta()
         if meta is not None:
             node.meta.update(meta)
         if self.module_stack:
             node.meta["nn_module_stack"] = self.module_stack
         if self.record_stack_traces and kind != "placeholder":
-            node.stack_trace = user_stack(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+            node.stack_trace = user_stack(sys._getframe(1))
         return node
 
     def proxy(self, node: Node) -> Proxy:
@@ -229,7 +238,7 @@ class TracerBase:
         Raises:
             TraceError: the program branches on a traced value.
         """
-        frame = _outside_fx(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+        frame = _outside_fx(sys._getframe(1))
         check = pending_check(frame) if self.trace_asserts else None
         if check is None:
             raise TraceError(
@@ -237,8 +246,8 @@ class TracerBase:
                 where=user_location(frame, {}),
                 value=describe(obj.node),
                 why="whether it is true is known only when the module runs",
-                remedy="decide from a module attribute, fix the argument with concrete_args, use torch.where, or put the "
-                "branch in a function marked fx.wrap",
+                remedy="decide from a module attribute, fix the argument with concrete_args, use torch.where, or put "
+                "the branch in a function marked fx.wrap",
             )
         self._record_check(obj, check.raises_if, check.message)
         return not check.raises_if
@@ -249,8 +258,8 @@ class TracerBase:
         if raises_if:
             # "== False" is exact for what a comparison gives, and reads better than a call
             exact = value.node.op == "call_function" and value.node.target in COMPARISONS
-            condition = value == False if exact else is_false(value)  # noqa: E712
-        self.create_proxy("call_function", torch._assert, (condition, message), {})  # pyright: ignore[reportPrivateUsage]
+            condition = operator.eq(value, False) if exact else is_false(value)
+        self.create_proxy("call_function", torch._assert, (condition, message), {})
 
     def iter(self, obj: Proxy) -> Iterator[Any]:
         """The elements of a proxy, whose number is not known.
@@ -263,8 +272,8 @@ class TracerBase:
             where=_caller_location(self),
             value=describe(obj.node),
             why="how many elements it has is known only when the module runs (only `a, b = value` says it)",
-            remedy="index it with numbers, unpack it into names, use the * or ** parameters as they are, or put the loop "
-            "in a function marked fx.wrap",
+            remedy="index it with numbers, unpack it into names, use the * or ** parameters as they are, or put the "
+            "loop in a function marked fx.wrap",
         )
 
     def keys(self, obj: Proxy) -> Any:
@@ -273,7 +282,7 @@ class TracerBase:
 
 
 class GraphAppendingTracer(TracerBase):
-    """Adds what is done with its proxies to a graph that exists, for passes that write new code as Python expressions."""
+    """Adds what is done with its proxies to a graph that exists, for passes that write code as Python expressions."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__()
@@ -314,13 +323,14 @@ class Proxy:
         return self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Proxy:
+        """Record a call of the value."""
         return self.tracer.create_proxy("call_method", "__call__", (self, *args), kwargs)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.tracer.create_proxy("call_function", operator.setitem, (self, key, value), {})
 
     def __iter__(self) -> Iterator[Any]:
-        frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+        frame = sys._getframe(1)
         count = _unpack_count(frame)
         if count is not None:
             return (self[index] for index in range(count))  # type: ignore[index]
@@ -381,6 +391,7 @@ class Attribute(Proxy):
         return self._node
 
     def __call__(self, *args: Any, **kwargs: Any) -> Proxy:
+        """Record a call of the method."""
         return self.tracer.create_proxy("call_method", self.attr, (self.root, *args), kwargs)
 
 
@@ -477,7 +488,7 @@ def _outside_fx(frame: FrameType | None) -> FrameType:
 
 
 def _caller_location(tracer: TracerBase) -> SourceLocation | None:
-    return user_location(sys._getframe(1), tracer._locations)  # pyright: ignore[reportPrivateUsage]
+    return user_location(sys._getframe(1), tracer._locations)
 
 
 def _unpack_count(frame: FrameType) -> int | None:
@@ -532,7 +543,7 @@ def describe_call(kind: str, target: Target) -> str:
 def _outlived(call: str) -> TraceError:
     return TraceError(
         "a traced value is used after its trace is over",
-        where=user_location(sys._getframe(2), {}),  # pyright: ignore[reportPrivateUsage]
+        where=user_location(sys._getframe(2), {}),
         value=call,
         why="the graph it belongs to is complete",
         remedy="do not keep traced values in globals, closures or attributes; return them from the program",

@@ -38,11 +38,11 @@ class PyTreeCodeGen(CodeGen):
 
     def process_outputs(self, outputs: Any) -> Any:
         """The leaves put back into the captured structure."""
-        return outputs if self.pytree_info.out_spec is None else pytree.tree_unflatten(outputs, self.pytree_info.out_spec)
+        return (
+            outputs if self.pytree_info.out_spec is None else pytree.tree_unflatten(outputs, self.pytree_info.out_spec)
+        )
 
-    def gen_fn_def(
-        self, free_vars: list[str], maybe_return_annotation: str, *, expanded_def: bool = False
-    ) -> str:
+    def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str, *, expanded_def: bool = False) -> str:
         """The original signature, and a line that unpacks its leaves."""
         parameters = [name for name in self.pytree_info.orig_args if name != "self"]
         definition = super().gen_fn_def(parameters, maybe_return_annotation, expanded_def=expanded_def)
@@ -50,10 +50,7 @@ class PyTreeCodeGen(CodeGen):
         if not leaves:
             return definition
         arguments = ", ".join(name.lstrip("*") for name in parameters)
-        return (
-            f"{definition}\n    {', '.join(leaves)}, = "
-            f"fx_pytree.tree_flatten_spec([{arguments}], self._in_spec)"
-        )
+        return f"{definition}\n    {', '.join(leaves)}, = fx_pytree.tree_flatten_spec([{arguments}], self._in_spec)"
 
     def generate_output(
         self, output_args: Argument, *, descs: Any | None = None, repr_fn: Callable[[Any], str] | None = None

@@ -36,7 +36,7 @@ def load_forward(code: PythonCode) -> tuple[FunctionType, list[str]]:
         linecache.cache.pop(file, None)
         raise CodegenError(
             "the generated source is no Python",
-            where=f"line {error.lineno}: {lines[error.lineno - 1].strip() if error.lineno and error.lineno <= len(lines) else ''}",
+            where=f"line {error.lineno}:  {(error.text or '').strip()}",
             why=error.msg,
             remedy="look at what Graph.on_generate_code or the custom CodeGen puts in",
         ) from error
@@ -46,7 +46,7 @@ def load_forward(code: PythonCode) -> tuple[FunctionType, list[str]]:
 
 
 class LazyForward:
-    """Stands in a class for a ``forward`` that is compiled when it is first asked for, and then put in its own place."""
+    """Stands in a class for a ``forward`` that is compiled when it is first asked for, and then put in its place."""
 
     __slots__ = ("_code", "_compiled")
 

@@ -1,4 +1,4 @@
-"""How arguments, targets and annotations are spelled in generated code: identifiers, literals, collected globals, no more."""
+"""How arguments, targets and annotations are spelled in generated code: identifiers, literals, collected globals."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Speller:
         """The variable of ``node``."""
         name = self.names.get(node)
         if name is None:
-            name = node._name  # pyright: ignore[reportPrivateUsage]
+            name = node._name
             if not self.namespace.claim(name):
                 name = self.namespace.create_name(name)
             self.names[node] = name
@@ -70,12 +70,17 @@ class Speller:
 
     def _well_known(self, name: str, value: object) -> str:
         """A builtin or preset global, by an alias where a parameter has its name."""
-        return self.bind_global(f"_{name}", value) if name in self._shadowed else name
+        return self._collect(f"_{name}", value) if name in self._shadowed else name
 
     def bind_global(self, hint: str, value: object) -> str:
         """The name of a global that holds ``value``, made from ``hint`` where it is new."""
         if is_builtin(value):
             return self._well_known(value.__name__, value)  # type: ignore[attr-defined]
+        if hint in ("forward", "wrap"):  # what the generated module itself defines
+            hint = f"_{hint}"
+        return self._collect(hint, value)
+
+    def _collect(self, hint: str, value: object) -> str:
         name = self.namespace.create_name(hint, value)
         self.globals[name] = value
         return name
@@ -86,7 +91,8 @@ class Speller:
         """A function or class: dotted where it is reached from ``torch``, else a global."""
         known = self._spelled_callables.get(id(target))
         if known is None:
-            if (path := torch_path(target)) is not None and target is not torch.device:
+            path = torch_path(target)
+            if path is not None and target is not torch.device and all(map(is_identifier, path.split("."))):
                 text = self._torch(path)
             elif target is torch.device:
                 text = self._well_known("device", target)
@@ -147,7 +153,10 @@ class Speller:
         return special(self, value) if special is not None else self._by_class(value)
 
     def _constant(self, value: Any, kind: type) -> str:
-        text = repr(value)
+        try:
+            text = repr(value)
+        except ValueError:  # an integer with more digits than Python converts
+            return self._object(value)
         return self._torch(text) if kind.__module__ == "torch" else text
 
     def receiver(self, value: Any) -> str:
@@ -185,7 +194,9 @@ class Speller:
         return spelled if math.isnan(value) or value > 0 else f"-{spelled}"
 
     def _complex(self, value: complex) -> str:
-        if math.isfinite(value.real) and math.isfinite(value.imag) and math.copysign(1, value.real) > 0:
+        real, imaginary = math.copysign(1, value.real), math.copysign(1, value.imag)
+        exact = real > 0 and (imaginary > 0 or (value.real != 0 and value.imag != 0))  # else a sign of zero is lost
+        if exact and math.isfinite(value.real) and math.isfinite(value.imag):
             return repr(value)
         return f"{self._well_known('complex', complex)}({self._float(value.real)}, {self._float(value.imag)})"
 
@@ -214,7 +225,8 @@ class Speller:
         return f"{self._torch('torch.Size')}([{', '.join(map(self.argument, value))}])"
 
     def _device(self, value: torch.device) -> str:
-        index = "" if value.index is None else f", index={value.index}"
+        number: Any = value.index
+        index = "" if number is None else f", index={number}"
         return f"{self._well_known('device', torch.device)}(type={value.type!r}{index})"
 
     def _ellipsis(self, value: object) -> str:
@@ -273,18 +285,18 @@ def _quoted(text: str) -> str:
 
 
 _SPELLINGS: dict[type, Callable[[Speller, Any], str]] = {
-    float: Speller._float,  # pyright: ignore[reportPrivateUsage]
-    complex: Speller._complex,  # pyright: ignore[reportPrivateUsage]
-    tuple: Speller._tuple,  # pyright: ignore[reportPrivateUsage]
-    list: Speller._list,  # pyright: ignore[reportPrivateUsage]
-    immutable_list: Speller._list,  # pyright: ignore[reportPrivateUsage]
-    immutable_dict: Speller._dict,  # pyright: ignore[reportPrivateUsage]
-    dict: Speller._dict,  # pyright: ignore[reportPrivateUsage]
-    set: Speller._set,  # pyright: ignore[reportPrivateUsage]
-    frozenset: Speller._set,  # pyright: ignore[reportPrivateUsage]
-    slice: Speller._slice,  # pyright: ignore[reportPrivateUsage]
-    range: Speller._range,  # pyright: ignore[reportPrivateUsage]
-    torch.Size: Speller._size,  # pyright: ignore[reportPrivateUsage]
-    torch.device: Speller._device,  # pyright: ignore[reportPrivateUsage]
-    type(Ellipsis): Speller._ellipsis,  # pyright: ignore[reportPrivateUsage]
+    float: Speller._float,
+    complex: Speller._complex,
+    tuple: Speller._tuple,
+    list: Speller._list,
+    immutable_list: Speller._list,
+    immutable_dict: Speller._dict,
+    dict: Speller._dict,
+    set: Speller._set,
+    frozenset: Speller._set,
+    slice: Speller._slice,
+    range: Speller._range,
+    torch.Size: Speller._size,
+    torch.device: Speller._device,
+    type(Ellipsis): Speller._ellipsis,
 }

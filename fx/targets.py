@@ -75,7 +75,7 @@ def _candidates(target: Any) -> list[str]:
 
 
 def qualified_name(target: Callable[..., Any]) -> str:
-    """A dotted name for people and for variable names: ``operator.add``, ``torch.relu``, ``package.module.function``."""
+    """A dotted name for people and for variable names: ``operator.add``, ``torch.relu``, ``package.function``."""
     if (path := torch_path(target)) is not None:
         return path
     name = getattr(target, "__qualname__", None) or getattr(target, "__name__", None)
@@ -90,7 +90,7 @@ def qualified_name(target: Callable[..., Any]) -> str:
 def is_builtin(target: object) -> bool:
     """Whether ``target`` is reached by its plain name everywhere, like ``len``."""
     name = getattr(target, "__name__", None)
-    return isinstance(name, str) and getattr(builtins, name, None) is target
+    return type(name) is str and getattr(builtins, name, None) is target
 
 
 def candidate_name(target: Callable[..., Any] | str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar
@@ -40,7 +40,7 @@ def get_current_meta() -> dict[str, Any]:
 
 
 @contextmanager
-def preserve_node_meta(enable: bool = True) -> Iterator[None]:
+def preserve_node_meta(enable: bool = True) -> Generator[None, None, None]:
     """Let interpreters give the ``meta`` of the node that they run to the nodes made while it runs."""
     previous = _state.preserving, _state.meta
     _state.preserving = enable
@@ -51,7 +51,7 @@ def preserve_node_meta(enable: bool = True) -> Iterator[None]:
 
 
 @contextmanager
-def set_current_meta(node: Node) -> Iterator[None]:
+def set_current_meta(node: Node) -> Generator[None, None, None]:
     """Give nodes made in the block the ``meta`` of ``node``, if ``preserve_node_meta`` is in force."""
     if not (_state.preserving and node.meta):
         yield
@@ -65,8 +65,8 @@ def set_current_meta(node: Node) -> Iterator[None]:
 
 
 @contextmanager
-def annotate(annotation_dict: dict[str, Any]) -> Iterator[None]:
-    """Put ``annotation_dict`` under ``meta["custom"]`` of every node traced in the block; blocks nest, inner ones win."""
+def annotate(annotation_dict: dict[str, Any]) -> Generator[None, None, None]:
+    """Put ``annotation_dict`` into ``meta["custom"]`` of every node traced in the block; inner blocks win."""
     previous = _state.meta
     meta = dict(previous or {})
     meta["custom"] = {**meta.get("custom", {}), **annotation_dict}

@@ -13,19 +13,19 @@ import torch
 
 from fx import patching
 from fx.errors import TraceError
-from fx.graph import Graph
 from fx.frames import boundary, user_location
+from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.inputs import PH, PHBase, PHWithMeta, Signature
 from fx.misuse import explain_misuse
-from fx.node import Argument
+from fx.node import Argument, Node
 from fx.patching import Patcher
 from fx.printing import describe
 from fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
 from fx.wrapping import wrapped_globals
 
-__all__ = ["PH", "PHBase", "PHWithMeta", "Proxy", "ProxyableClassMeta", "Tracer", "is_fx_symbolic_tracing", "is_fx_tracing",
-           "symbolic_trace"]  # fmt: skip
+__all__ = ["PH", "PHBase", "PHWithMeta", "Proxy", "ProxyableClassMeta", "Tracer", "is_fx_symbolic_tracing",
+           "is_fx_tracing", "symbolic_trace"]  # fmt: skip
 
 Root = torch.nn.Module | Callable[..., Any]
 
@@ -105,7 +105,7 @@ class Tracer(TracerBase):
     def call_module(
         self, m: torch.nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """What a call of the submodule ``m`` gives: a proxy for a leaf's, else what ``forward(*args, **kwargs)`` returns.
+        """What a call of the submodule ``m`` gives: a proxy for a leaf, else what ``forward(*args, **kwargs)`` returns.
 
         Args:
             m: the module that is called.
@@ -146,11 +146,13 @@ class Tracer(TracerBase):
 
     def _cached_proxy(self, path: str, parameter: torch.Tensor | None, cache: dict[str, Any]) -> Any:
         if path not in cache:
-            factory = None
+            factory: Callable[[Node], Proxy] | None = None
             if self.param_shapes_constant and parameter is not None:
 
-                def factory(node: Any) -> Proxy:
+                def parameter_proxy(node: Node) -> Proxy:
                     return ParameterProxy(self, node, path, parameter)
+
+                factory = parameter_proxy
 
             cache[path] = self.create_proxy("get_attr", path, (), {}, proxy_factory_fn=factory)
         return cache[path]
@@ -236,7 +238,7 @@ class Tracer(TracerBase):
     @property
     def tensor_attrs(self) -> dict[Any, str]:
         """Path of each tensor attribute of the root that is no parameter."""
-        return {value: path for value, path in self._attributes().values()}
+        return dict(self._attributes().values())
 
     @property
     def node_name_to_scope(self) -> dict[str, tuple[str, Any]]:
@@ -362,7 +364,7 @@ class _Session:
         if id(namespace) in self.searched:
             return
         self.searched.add(id(namespace))
-        functions = self.tracer._autowrap_functions  # pyright: ignore[reportPrivateUsage]
+        functions = self.tracer._autowrap_functions
         names = [name for name, value in list(namespace.items()) if id(value) in functions]
         self.patcher.replace(namespace, names, _recording)
 
@@ -467,9 +469,7 @@ def is_fx_tracing() -> bool:
 is_fx_symbolic_tracing = is_fx_tracing
 
 
-def symbolic_trace(
-    root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None = None
-) -> GraphModule:
+def symbolic_trace(root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None = None) -> GraphModule:
     """Capture a module or function as a ``GraphModule`` (paper, figure 1).
 
     >>> import torch, fx
@@ -526,4 +526,3 @@ def _foreign_parameter(parameter: torch.nn.Parameter, tracer: Tracer) -> TraceEr
 
 def _here(tracer: Tracer) -> Any:
     return user_location(sys._getframe(2), tracer._locations)
-

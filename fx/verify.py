@@ -66,7 +66,7 @@ def _undefined(graph: Graph, used: Node, node: Node) -> GraphError:
             why="it belongs to another graph, so it is never computed here",
             remedy="copy it over with graph.node_copy or graph.graph_copy",
         )
-    erased = used._erased  # pyright: ignore[reportPrivateUsage]
+    erased = used._erased
     return _broken(
         f"Argument '{used.name}' of Node '{node.name}' was used before it has been defined",
         node,
@@ -79,7 +79,9 @@ def _names_are_unique(graph: Graph) -> None:
     named: dict[str, Node] = {}
     for node in graph.nodes:
         if named.setdefault(node.name, node) is not node:
-            raise _broken(f"Node redefined name {node.name}!", node, why=f"also the name of {describe(named[node.name])}")
+            raise _broken(
+                f"Node redefined name {node.name}!", node, why=f"also the name of {describe(named[node.name])}"
+            )
 
 
 def _targets_exist(graph: Graph, root: torch.nn.Module) -> None:

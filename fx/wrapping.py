@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
 from fx.errors import TraceError, UnsupportedTraceError
@@ -41,11 +41,14 @@ def wrap(fn_or_name: F) -> F:
     Raises:
         TraceError: the argument is neither, or the call is not at the top level of a module.
     """
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    frame = sys._getframe(1)
+    name: str
+    definer: ModuleType | None = None
     if isinstance(fn_or_name, str):
-        name, definer = fn_or_name, None
+        name = fn_or_name
     elif callable(fn_or_name) and isinstance(getattr(fn_or_name, "__name__", None), str):
-        name, definer = fn_or_name.__name__, sys.modules.get(getattr(fn_or_name, "__module__", None) or "")
+        name = fn_or_name.__name__
+        definer = sys.modules.get(getattr(fn_or_name, "__module__", None) or "")
     else:
         raise TraceError(
             f"fx.wrap takes a function or the name of one, not {fn_or_name!r}",
@@ -56,7 +59,7 @@ def wrap(fn_or_name: F) -> F:
     _registered[id(frame.f_globals), name] = frame.f_globals
     if definer is not None and definer.__dict__ is not frame.f_globals and definer.__dict__.get(name) is fn_or_name:
         _registered[id(definer.__dict__), name] = definer.__dict__
-    return fn_or_name
+    return fn_or_name  # pyright: ignore[reportReturnType]  it is what came in
 
 
 def _not_top_level(name: str, caller: str) -> TraceError:

@@ -11,8 +11,8 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
-from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
 
 from fx.containers import Container
 from fx.graph_module import GraphModule

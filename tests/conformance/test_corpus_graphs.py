@@ -15,33 +15,33 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec:
 
 
 def test_program_is_captured_as_the_same_nodes(program: Program) -> None:
-    ours, theirs = describe_graph(program.capture(OURS).graph), describe_graph(program.capture(THEIRS).graph)
+    ours, theirs = describe_graph(program.captured(OURS).graph), describe_graph(program.captured(THEIRS).graph)
     assert_equal_unless_intended(ours, theirs, program.name, "nodes")
 
 
 def test_targets_are_the_same_objects(program: Program) -> None:
-    for mine, other in zip(program.capture(OURS).graph.nodes, program.capture(THEIRS).graph.nodes, strict=True):
+    for mine, other in zip(program.captured(OURS).graph.nodes, program.captured(THEIRS).graph.nodes, strict=True):
         if not (getattr(other.target, "__module__", None) or "").startswith(THEIRS.__name__):
             assert mine.target == other.target
 
 
 def test_graph_prints_the_same(program: Program) -> None:
-    ours, theirs = neutral(str(program.capture(OURS).graph)), neutral(str(program.capture(THEIRS).graph))
+    ours, theirs = neutral(str(program.captured(OURS).graph)), neutral(str(program.captured(THEIRS).graph))
     assert_equal_unless_intended(ours, theirs, program.name, "print")
 
 
 def test_code_is_the_same(program: Program) -> None:
-    ours, theirs = neutral(program.capture(OURS).code), neutral(program.capture(THEIRS).code)
+    ours, theirs = neutral(program.captured(OURS).code), neutral(program.captured(THEIRS).code)
     assert_equal_unless_intended(ours, theirs, program.name, "code")
 
 
 def test_nodes_know_the_same_modules_they_came_from(program: Program) -> None:
-    ours, theirs = module_stacks(program.capture(OURS).graph), module_stacks(program.capture(THEIRS).graph)
+    ours, theirs = module_stacks(program.captured(OURS).graph), module_stacks(program.captured(THEIRS).graph)
     assert_equal_unless_intended(ours, theirs, program.name, "names")
 
 
 def test_captured_module_holds_the_same_state(program: Program) -> None:
-    ours, theirs = program.capture(OURS), program.capture(THEIRS)
+    ours, theirs = program.captured(OURS), program.captured(THEIRS)
     assert_equal_unless_intended(list(ours.state_dict()), list(theirs.state_dict()), program.name, "state")
     assert [name for name, _ in ours.named_parameters()] == [name for name, _ in theirs.named_parameters()]
     assert [name for name, _ in ours.named_buffers()] == [name for name, _ in theirs.named_buffers()]
@@ -59,7 +59,7 @@ def test_dead_code_is_eliminated_alike(program: Program) -> None:
 
 
 def test_copied_graph_reads_like_the_original(program: Program) -> None:
-    ours, theirs = program.capture(OURS), program.capture(THEIRS)
+    ours, theirs = program.captured(OURS), program.captured(THEIRS)
     copied = copy.deepcopy(ours.graph)
     copied.lint()
     assert describe_graph(copied) == describe_graph(ours.graph)
@@ -74,7 +74,7 @@ def test_graph_copied_into_another_gets_the_same_names(program: Program) -> None
         graph = library.Graph()
         graph.placeholder("x")
         graph.call_function(abs, (next(iter(graph.nodes)),))
-        output = graph.graph_copy(program.capture(library).graph, {})
+        output = graph.graph_copy(program.captured(library).graph, {})
         graph.output(output)
         graph.lint()
         described.append(describe_graph(graph))
@@ -86,7 +86,7 @@ def test_retracing_gives_the_same_graph(program: Program) -> None:
         pytest.skip("torch.fx cannot trace its own code again here")
     described = []
     for library in (OURS, THEIRS):
-        retraced = library.symbolic_trace(program.capture(library))
+        retraced = library.symbolic_trace(program.captured(library))
         described.append((describe_graph(retraced.graph), neutral(retraced.code)))
     assert_equal_unless_intended(described[0], described[1], program.name, "retrace")
 
@@ -94,7 +94,7 @@ def test_retracing_gives_the_same_graph(program: Program) -> None:
 def test_identity_transformer_rebuilds_the_same_graph(program: Program) -> None:
     described = []
     for library in (OURS, THEIRS):
-        transformed = library.Transformer(program.capture(library)).transform()
+        transformed = library.Transformer(program.captured(library)).transform()
         described.append((describe_graph(transformed.graph), neutral(transformed.code)))
     assert_equal_unless_intended(described[0], described[1], program.name, "transformer")
 

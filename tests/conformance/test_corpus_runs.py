@@ -43,13 +43,13 @@ def interprets(program: Program) -> bool:
 
 
 def test_generated_code_computes_what_eager_does(library: ModuleType, program: Program) -> None:
-    assert_identical(program.capture(library)(*program.inputs(), **program.keywords), eager(program))
+    assert_identical(program.captured(library)(*program.inputs(), **program.keywords), eager(program))
 
 
 def test_interpreter_computes_what_eager_does(library: ModuleType, program: Program) -> None:
     if not interprets(program):
         pytest.skip("an interpreter takes no keyword arguments")
-    captured = program.capture(library)
+    captured = program.captured(library)
     assert_identical(library.Interpreter(captured).run(*positional_inputs(program, captured)), eager(program))
 
 
@@ -58,7 +58,7 @@ def test_interpreter_keeps_and_frees_the_same_values(program: Program) -> None:
         pytest.skip("an interpreter takes no keyword arguments")
     kept = []
     for library in (OURS, THEIRS):
-        captured = program.capture(library)
+        captured = program.captured(library)
         names = []
         for collects in (True, False):
             interpreter = library.Interpreter(captured, garbage_collect_values=collects)
@@ -69,7 +69,7 @@ def test_interpreter_keeps_and_frees_the_same_values(program: Program) -> None:
 
 
 def test_transformed_module_computes_what_eager_does(program: Program) -> None:
-    transformed = OURS.Transformer(program.capture(OURS)).transform()
+    transformed = OURS.Transformer(program.captured(OURS)).transform()
     if transformed.graph._codegen.__class__.__name__ == "_PyTreeCodeGen":
         pytest.skip("torch.fx's Transformer does not give flattened inputs back to the module")
     assert_identical(transformed(*program.inputs(), **program.keywords), eager(program))
@@ -78,7 +78,7 @@ def test_transformed_module_computes_what_eager_does(program: Program) -> None:
 def test_retraced_module_computes_what_eager_does(library: ModuleType, program: Program) -> None:
     if library is THEIRS and not program.retraces_in_torch_fx:
         pytest.skip("torch.fx cannot trace its own code again here")
-    retraced = library.symbolic_trace(program.capture(library))
+    retraced = library.symbolic_trace(program.captured(library))
     assert_identical(retraced(*program.inputs(), **program.keywords), eager(program))
 
 
@@ -106,7 +106,7 @@ def test_shallow_copy_shares_graph_and_state(program: Program) -> None:
 def test_pickle_carries_the_graph_itself(program: Program) -> None:
     if not program.pickles:
         pytest.skip("torch does not pickle parametrized modules")
-    captured = program.capture(OURS)
+    captured = program.captured(OURS)
     restored = pickle.loads(pickle.dumps(captured))
     assert_identical(restored(*program.inputs(), **program.keywords), eager(program))
     assert describe_graph(restored.graph) == describe_graph(captured.graph)
@@ -120,7 +120,7 @@ def test_saved_module_computes_the_same(program: Program) -> None:
     if not program.pickles:
         pytest.skip("torch does not pickle parametrized modules")
     buffer = io.BytesIO()
-    torch.save(program.capture(OURS), buffer)
+    torch.save(program.captured(OURS), buffer)
     buffer.seek(0)
     restored = torch.load(buffer, weights_only=False)
     assert_identical(restored(*program.inputs(), **program.keywords), eager(program))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.fx.experimental import optimization
 
 import fx
 from fx.passes import FuseConvBN
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit, which that module still uses
+    from torch.fx.experimental import optimization
 
 
 def settle(model: nn.Module) -> nn.Module:

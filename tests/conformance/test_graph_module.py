@@ -225,6 +225,24 @@ def test_shallow_copy_shares_modules_and_meta(library: ModuleType) -> None:
     assert torch.equal(copied(x), module(x))
 
 
+def test_replicas_for_data_parallel_share_the_graph(library: ModuleType) -> None:
+    module = library.symbolic_trace(Tree())
+    replica = module._replicate_for_data_parallel()
+    x = torch.randn(3, 2)
+    assert torch.equal(replica(x), module(x))
+    assert replica._is_replica is True
+    assert not hasattr(module, "_is_replica")
+
+
+def test_gradients_reach_the_parameters_of_the_root(library: ModuleType) -> None:
+    root = Tree()
+    module = library.symbolic_trace(root)
+    module(torch.randn(3, 2)).sum().backward()
+    assert root.holder.weight.grad is not None
+    assert root.used[0].weight.grad is not None
+    assert root.unused.weight.grad is None
+
+
 def test_pickle_keeps_state_and_training_mode(library: ModuleType) -> None:
     module = library.symbolic_trace(Tree().eval())
     module.extra = "kept"

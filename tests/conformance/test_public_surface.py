@@ -14,8 +14,8 @@ import fx
 from .libraries import LIBRARIES, OURS, THEIRS
 
 NAMES = {
-    "": """CodeGen Graph GraphModule Interpreter Node PH Proxy ProxyableClassMeta Tracer Transformer has_side_effect map_arg
-           symbolic_trace wrap""",
+    "": """CodeGen Graph GraphModule Interpreter Node PH Proxy ProxyableClassMeta Tracer Transformer has_side_effect
+           map_arg symbolic_trace wrap""",
     "graph": "CodeGen Graph PythonCode",
     "graph_module": "GraphModule",
     "immutable_collections": "immutable_dict immutable_list",
@@ -36,8 +36,8 @@ CLASSES = {
                       on_generate_code""",
     "graph_module.GraphModule": """__init__ graph code recompile add_submodule delete_submodule
                                    delete_all_unused_submodules to_folder print_readable""",
-    "interpreter.Interpreter": """__init__ run boxed_run run_node placeholder get_attr call_function call_method call_module
-                                  output fetch_attr fetch_args_kwargs_from_env map_nodes_to_values""",
+    "interpreter.Interpreter": """__init__ run boxed_run run_node placeholder get_attr call_function call_method
+                                  call_module output fetch_attr fetch_args_kwargs_from_env map_nodes_to_values""",
     "interpreter.Transformer": "__init__ transform placeholder get_attr call_module call_function",
     "node.Node": """__init__ args kwargs next prev all_input_nodes stack_trace prepend append update_arg insert_arg
                     update_kwarg replace_input_with is_impure replace_all_uses_with format_node normalized_arguments""",

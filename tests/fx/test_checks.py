@@ -195,7 +195,16 @@ def while_loop(cond: Any) -> int:
 
 @pytest.mark.parametrize(
     "function",
-    [both_go_on, swallowed, handled_outside, sometimes_raises, conditional_expression, as_a_value, through_bool, while_loop],
+    [
+        both_go_on,
+        swallowed,
+        handled_outside,
+        sometimes_raises,
+        conditional_expression,
+        as_a_value,
+        through_bool,
+        while_loop,
+    ],
     ids=lambda value: value.__name__,
 )
 @pytest.mark.parametrize("answer", [True, False])

@@ -93,7 +93,7 @@ def passes_a_set(x: Any) -> Any:
         (indexes_a_list, "cannot use a traced value as an index of a real list or tuple", "%x = placeholder"),
         (ranges, "cannot use a traced value as an integer", "%x = placeholder"),
         (looks_up, "cannot use a traced value as the key of a dict", "%x = placeholder"),
-        (double_stars, "cannot pass a traced value as **kwargs", "%x = placeholder"),
+        (double_stars, "Proxy object cannot be iterated", "%keys = call_method[keys](%x)"),
         (sets_an_attribute, "cannot set an attribute of a traced value", "%x = placeholder"),
         (deletes_an_element, "cannot delete an element of a traced value", "%x = placeholder"),
         (passes_a_set, "argument of type: <class 'set'> cannot be held by a node", "{0}"),

@@ -96,7 +96,9 @@ def test_functions_of_math_are_recorded() -> None:
 
 
 def test_wrapping_inside_a_function_is_refused() -> None:
-    with pytest.raises(NotImplementedError, match="must be called at the top level of a module, not inside test_") as info:
+    with pytest.raises(
+        NotImplementedError, match="must be called at the top level of a module, not inside test_"
+    ) as info:
         fx.wrap("leaf")
     assert isinstance(info.value, fx.TraceError)
 

@@ -128,7 +128,7 @@ def test_another_dtype_is_refused():
 
 def test_errors_are_pooled_over_draws():
     off = EXACT + 1e-4
-    several = Comparison("model", "pass", [EAGER, off.float()], [off.float(), EAGER], [EXACT, EXACT], None)
+    several = Comparison("model", "pass", [off.float(), EAGER], [EAGER, off.float()], [EXACT, EXACT], None)
     several.require_close(Close())
     assert several.largest_error() == pytest.approx(1e-4, rel=1e-2)
     assert several.largest_eager_error() == pytest.approx(1e-4, rel=1e-2)

@@ -66,13 +66,13 @@ def test_the_scale_is_the_largest_finite_magnitude():
 
 
 def test_the_worst_element_is_the_one_furthest_over_its_own_limit():
-    pair = leaf([[1.0, 1000.0]], [[1.5, 1001.0]])
+    pair = leaf([[2.0, 1000.0, 5.0]], [[3.0, 1010.5, 5.0]])
     errors, limits = pair.errors, pair.limits(rtol=0.01, atol=0.0)
     difference = worst_difference(pair, errors > limits, errors, limits)
     assert difference is not None
-    assert (difference.index, difference.expected, difference.actual) == ((0, 0), 1.0, 1.5)
-    assert (difference.count, difference.size, difference.error) == (1, 2, 0.5)
-    assert difference.place == "output[0, 0], the worst of 1 wrong in 2 element(s), float32"
+    assert (difference.index, difference.expected, difference.actual) == ((0, 0), 2.0, 3.0)
+    assert (difference.count, difference.size, difference.error) == (2, 3, 1.0)
+    assert difference.place == "output[0, 0], the worst of 2 wrong in 3 element(s), float32"
 
 
 def test_a_number_is_compared_like_a_tensor_without_dimensions():

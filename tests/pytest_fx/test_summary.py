@@ -74,6 +74,22 @@ def test_models_come_in_the_order_of_the_command_line(pytester):
     result.stdout.fnmatch_lines(["two_heads *capture*", "mlp *capture*"])
 
 
+def test_captures_come_before_passes_whatever_ran_first(user):
+    path = user.makepyfile(
+        """
+        import mine
+
+        def test_pass(fx_equal):
+            fx_equal(mine.approximate_scaled)
+
+        def test_capture(fx_traced, fx_equal):
+            fx_equal(fx_traced, label="the capture")
+        """
+    )
+    result = user.runpytest("--fx-model", "mine:pair", path)
+    result.stdout.fnmatch_lines(["mine:pair *the capture *", "mine:pair *approximate-scaled *"])
+
+
 def test_a_run_without_rows_prints_no_table(pytester):
     path = pytester.makepyfile("def test_own(fx_model): pass")
     pytester.runpytest("--fx-model", "mlp", path).stdout.no_fnmatch_line("*fx: largest errors*")

@@ -180,6 +180,8 @@ def _schema_rule(operation: Any, overloads: Sequence[Overload]) -> Rule:
     reading = [candidate for candidate in overloads if not candidate.written]
     if not reading:
         return _written_argument(writing[0])
+    if not writing and short.endswith("_") and not short.endswith("__"):
+        return WRITES_FIRST  # by its name, though its schema does not say so
     if all(not candidate.schema.returns for candidate in reading) or _is_registered(operation):
         return SETS_STATE
     if any({"running_mean", "momentum"} <= candidate.by_keyword for candidate in reading):

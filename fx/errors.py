@@ -33,11 +33,15 @@ class FxError(Exception):
         super().__init__("\n".join(lines))
 
 
-class GraphError(FxError, RuntimeError):
+class GraphError(FxError, RuntimeError, ValueError):
     """An edit or a graph breaks a rule of the IR (paper, section 4.2).
 
     Usually a pass erased a node that is still used, or used a node before it is computed. The message names the nodes.
     """
+
+
+class MissingAttributeError(GraphError, AttributeError):
+    """A graph refers to an attribute or submodule that the module does not have."""
 
 
 class FrozenArgumentError(GraphError, TypeError):
@@ -53,6 +57,10 @@ class TraceError(FxError, ValueError, RuntimeError):
 
     It also is of the built-in types that ``torch.fx`` raises in these places, for handlers written for them.
     """
+
+
+class ForeignModuleError(TraceError, NameError):
+    """A module or parameter is used that is not in the hierarchy of the traced root."""
 
 
 class TracedValueError(TraceError, TypeError):

@@ -287,8 +287,7 @@ class Graph:
         to_erase._remove_from_list()
         to_erase._erased = True
         self._len -= 1
-        to_erase.args = map_arg(to_erase.args, lambda used: None)
-        to_erase.kwargs = map_arg(to_erase.kwargs, lambda used: None)
+        to_erase._update(map_arg(to_erase._args, _nothing), map_arg(to_erase._kwargs, _nothing))
 
     def node_copy(self, node: Node, arg_transform: Callable[[Node], Argument] = lambda used: used) -> Node:
         """Copy ``node``, of this or another graph, to the insertion point.
@@ -324,15 +323,30 @@ class Graph:
         Returns:
             What ``g`` returns, in terms of the copies; None where ``g`` has no output.
         """
+        renamed = self._take_constants(g)
         for node in g.nodes:
             if node in val_map:
                 continue
             if node._op == "output":
                 value = map_arg(node.args[0], val_map.__getitem__)
                 return (value, node) if return_output_node else value
-            val_map[node] = self.node_copy(node, val_map.__getitem__)
-        self.constants = {**g.constants, **self.constants}
+            copied = val_map[node] = self.node_copy(node, val_map.__getitem__)
+            if node._op == "get_attr" and node._target in renamed:
+                copied.target = renamed[node._target]
         return None
+
+    def _take_constants(self, g: Graph) -> dict[Target, str]:
+        """Add the constants of ``g``, and return the new names of those whose name stands for another value here."""
+        renamed: dict[Target, str] = {}
+        for name, value in g.constants.items():
+            free, number = name, 0
+            while self.constants.get(free, value) is not value:
+                number += 1
+                free = f"{name}_{number}"
+            self.constants[free] = value
+            if free != name:
+                renamed[name] = free
+        return renamed
 
     def eliminate_dead_code(self, is_impure_node: Callable[[Node], bool] | None = None) -> bool:
         """Remove nodes whose value nothing uses and that have no effect, last to first.
@@ -493,6 +507,10 @@ class Graph:
     def __setstate__(self, state: dict[str, Any]) -> None:
         Graph.__init__(self)
         pickling.decode(self, state)
+
+
+def _nothing(node: Node) -> None:
+    """What an erased node holds in the place of a node."""
 
 
 def _copy_notes(node: Node, copied: Node) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from fx.codegen import PythonCode
 from fx.containers import Container, quicken
-from fx.errors import GraphError, add_note
+from fx.errors import GraphError, MissingAttributeError, add_note
 from fx.folder import write_folder
 from fx.graph import Graph
 from fx.printing import describe
@@ -21,7 +21,7 @@ from fx.wrapping import wrap_generated
 
 __all__ = ["GraphModule"]
 
-_OWN_STATE = frozenset({"_graph", "_python_code"})
+_OWN_STATE = frozenset({"_graph", "_python_code", "_code_revision"})
 """Entries of ``__dict__`` that are made from the graph, hence neither copied nor pickled."""
 
 
@@ -48,6 +48,7 @@ class GraphModule(torch.nn.Module):
         meta: dict[str, Any]
         _graph: Graph
         _python_code: PythonCode
+        _code_revision: int
         _tracer_cls: type[Any] | None
         _tracer_extras: dict[str, Any] | None
 
@@ -137,6 +138,7 @@ class GraphModule(torch.nn.Module):
 
         own.forward = LazyForward(code, compiled)  # type: ignore[assignment]
         self.__dict__["_python_code"] = code
+        self.__dict__["_code_revision"] = self._graph.revision
         codegen = self._graph._codegen
         if isinstance(codegen, PyTreeCodeGen):
             self._in_spec, self._out_spec = codegen.pytree_info.in_spec, codegen.pytree_info.out_spec
@@ -162,7 +164,8 @@ class GraphModule(torch.nn.Module):
         code = self._python_code
         lines = code.src.splitlines()
         note = f"in generated code of {self._get_name()}, line {line}:  {lines[line - 1].strip()}"
-        number = code.node_number(line)
+        # once the graph is edited, numbers of the nodes mean others
+        number = code.node_number(line) if self._graph.revision == self._code_revision else None
         node = next(itertools.islice(self._graph.nodes, number, None), None) if number is not None else None
         if node is not None:
             note += f"\n  node   {describe(node)}"
@@ -377,7 +380,7 @@ class _Copier:
 
     def _copy_attribute(self, target: str, source: Any, owner: torch.nn.Module, name: str) -> None:
         if not hasattr(source, name):
-            raise GraphError(
+            raise MissingAttributeError(
                 f"the graph refers to {target!r}, which the root module does not have",
                 why=f"{type(source).__name__} has no attribute {name!r}",
                 remedy="add it to the root before making the GraphModule, or give the root as a dict",
@@ -396,7 +399,7 @@ class _Copier:
             else:
                 child = getattr(source, name, None)
                 if not isinstance(child, torch.nn.Module):
-                    raise GraphError(
+                    raise MissingAttributeError(
                         f"the graph refers to {prefix!r}, which the root module does not have",
                         why=f"{type(source).__name__} has no submodule {name!r}",
                     )

@@ -99,6 +99,18 @@ def _freeze(a: Argument, inputs: dict[Node, None]) -> Argument:
     return map_aggregate(a, visit)
 
 
+def _substitute(a: Argument, old: Node, new: Node) -> Argument:
+    """``a`` with ``new`` in the place of ``old``."""
+    kind = type(a)
+    if kind is Node:
+        return new if a is old else a
+    if kind in _ATOMS:
+        return a
+    if kind is tuple:
+        return tuple([_substitute(element, old, new) for element in a])
+    return map_arg(a, lambda node: new if node is old else node)
+
+
 class Node:
     """One operation, identified by its opcode:
 
@@ -218,11 +230,11 @@ class Node:
         """Replace both, and bring the use lists of the old and new inputs in step."""
         inputs: dict[Node, None] = {}
         new_args = _freeze(args, inputs)
-        new_kwargs = _freeze(kwargs, inputs)
+        new_kwargs = _freeze(kwargs, inputs) if kwargs else _NO_KWARGS
         for node in self._inputs():
             node.users.pop(self, None)
         self._args = new_args
-        self._kwargs = new_kwargs if new_kwargs else _NO_KWARGS
+        self._kwargs = new_kwargs
         for node in inputs:
             node.users[self] = None
         self.graph.revision += 1
@@ -334,11 +346,8 @@ class Node:
 
     def replace_input_with(self, old_input: Node, new_input: Node) -> None:
         """Use ``new_input`` wherever this node's arguments hold ``old_input``."""
-
-        def substitute(node: Node) -> Node:
-            return new_input if node is old_input else node
-
-        self._update(map_arg(self._args, substitute), map_arg(self._kwargs, substitute))
+        args = _substitute(self._args, old_input, new_input)
+        self._update(args, _substitute(self._kwargs, old_input, new_input) if self._kwargs else self._kwargs)
 
     def replace_all_uses_with(
         self,

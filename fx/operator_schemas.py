@@ -83,10 +83,8 @@ _overloads: dict[int, tuple[Callable[..., Any], tuple[Overload, ...]]] = {}
 """By identity, as some functions of torch compare equal without being the same; the function is kept alive with it."""
 
 
-def _make_parameter(argument: SchemaArgument, positional_only: bool) -> Parameter:
+def _make_parameter(argument: SchemaArgument, name: str, positional_only: bool) -> Parameter:
     """Return ``argument`` of a schema as a parameter of a Python signature."""
-    # Python calls the first tensor `input` where the schema says `self`.
-    name = "input" if argument.name == "self" else argument.name
     kind = Parameter.KEYWORD_ONLY if argument.kwarg_only else Parameter.POSITIONAL_OR_KEYWORD
     if positional_only and not argument.kwarg_only:
         kind = Parameter.POSITIONAL_ONLY
@@ -99,8 +97,11 @@ def _make_overload(schema: FunctionSchema) -> Overload:
     names = [argument.name for argument in schema.arguments]
     # A parameter called `from` cannot be passed by keyword, hence none before it can.
     last_positional_only = names.index("from") if "from" in names else -1
+    # Python calls the first tensor `input` where the schema says `self`.
+    receiver = "self" if "input" in names else "input"
     parameters = [
-        _make_parameter(argument, index <= last_positional_only) for index, argument in enumerate(schema.arguments)
+        _make_parameter(argument, receiver if argument.name == "self" else argument.name, index <= last_positional_only)
+        for index, argument in enumerate(schema.arguments)
     ]
     returns = tuple(python_type(returned.type) for returned in schema.returns)
     answer = None if not returns else returns[0] if len(returns) == 1 else returns
@@ -136,9 +137,14 @@ def get_overloads(target: Callable[..., Any]) -> tuple[Overload, ...]:
         schemas = _torch._C._jit_get_schemas_for_operator(name)
     else:
         return ()  # not kept: the user's functions would be kept alive
-    overloads = tuple(_make_overload(schema) for schema in schemas)
+    overloads = tuple(_make_overload(schema) for schema in schemas if _is_nameable(schema))
     _overloads[id(target)] = (target, overloads)
     return overloads
+
+
+def _is_nameable(schema: FunctionSchema) -> bool:
+    """Whether its arguments have different names, as all but one of torch's internal operators have."""
+    return len({argument.name for argument in schema.arguments}) == len(schema.arguments)
 
 
 def _builtin_name(target: Callable[..., Any]) -> str | None:
@@ -189,11 +195,11 @@ def get_signature_for_torch_op(
 def check_for_mutable_operation(target: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Raise :class:`~fx.errors.GraphError` if this call of ``target`` certainly writes to one of its arguments.
 
-    It does so if a single overload fits the call and that overload writes. Where several fit, nothing is raised: which
-    of them is meant depends on types that are not known yet.
+    It does so if every overload that fits the call writes. Where some write and some don't, nothing is raised: which of
+    them is meant depends on types that are not known yet.
     """
     fitting = [candidate for candidate in get_overloads(target) if candidate.accepts(len(args), kwargs)]
-    if len(fitting) == 1 and fitting[0].schema.is_mutable:
+    if fitting and all(candidate.written for candidate in fitting):
         raise GraphError(
             f"Tried to trace mutable operation {fitting[0].schema}",
             why="the tracer was told to capture operations without side effects only, and this one writes to "

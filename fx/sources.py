@@ -18,16 +18,16 @@ _numbers = itertools.count()
 def load_forward(code: PythonCode) -> tuple[FunctionType, list[str]]:
     """Compile ``code`` and return its ``forward``, and the globals that it asks to be wrapped while tracing.
 
-    The source lies in ``linecache`` under ``<eval_with_key>.N`` for as long as the function lives.
+    The source lies in ``linecache`` under ``<eval_with_key>.<N>`` for as long as the function lives.
 
     Raises:
         CodegenError: the source is no Python, which a code transformer or a custom ``CodeGen`` can cause.
     """
-    file = f"<eval_with_key>.{next(_numbers)}"
+    file = f"<eval_with_key>.<{next(_numbers)}>"  # debuggers look for a file unless the name stands in angle brackets
     lines = code.src.splitlines(keepends=True)
     linecache.cache[file] = (len(code.src), None, lines, file)
     wrapped: list[str] = []
-    namespace: dict[str, Any] = {**code.globals, "__name__": file}
+    namespace: dict[str, Any] = {**code.globals}  # no __name__: torch.compile would import it
     if "wrap" in namespace:
         namespace["wrap"] = wrapped.append
     try:

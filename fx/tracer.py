@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fx import patching
-from fx.errors import TraceError
+from fx.errors import ForeignModuleError, TraceError
 from fx.frames import boundary, user_location
 from fx.graph import Graph
 from fx.graph_module import GraphModule
@@ -507,7 +507,7 @@ def _lost_update(value: Proxy) -> TraceError:
 
 
 def _foreign_module(module: torch.nn.Module, tracer: Tracer) -> TraceError:
-    return TraceError(
+    return ForeignModuleError(
         f"module is not installed as a submodule: {type(module).__name__} is not in the hierarchy of the traced root",
         where=_here(tracer),
         why=f"a call_module node names a path below {type(tracer.root).__name__}, and this module has none",
@@ -516,7 +516,7 @@ def _foreign_module(module: torch.nn.Module, tracer: Tracer) -> TraceError:
 
 
 def _foreign_parameter(parameter: torch.nn.Parameter, tracer: Tracer) -> TraceError:
-    return TraceError(
+    return ForeignModuleError(
         f"parameter is not a member of this module: one of shape {tuple(parameter.shape)}",
         where=_here(tracer),
         why=f"a get_attr node names a path below {type(tracer.root).__name__}, and this parameter has none",

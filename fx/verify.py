@@ -21,7 +21,6 @@ def check_graph(graph: Graph) -> None:
     Raises:
         GraphError: a rule is broken; the message names the node, and its user's line where known.
     """
-    _one_output_at_the_end(graph)
     _arguments_are_defined(graph)
     _names_are_unique(graph)
     if graph.owning_module is not None:
@@ -32,28 +31,20 @@ def _broken(what: str, node: Node, why: str | None = None, remedy: str | None = 
     return GraphError(what, where=node.source, value=describe(node), why=why, remedy=remedy)
 
 
-def _one_output_at_the_end(graph: Graph) -> None:
-    for node in graph.nodes:
-        if node.op == "output" and node.next.op != "root":
-            raise _broken(
-                f"node {node.next.name} stands behind the output", node.next, why="it would never be computed"
-            )
-
-
 def _arguments_are_defined(graph: Graph) -> None:
     """Each argument stands before its user, in this graph, and lists it; and each user listed is in this graph."""
     seen: set[Node] = set()
     for node in graph.nodes:
         if node.graph is not graph:
             raise _broken(f"Node {node.name} does not belong to this Graph", node, why="its graph is another one")
-        for used in node.all_input_nodes:
+        for used in node._inputs():
             if used not in seen:
                 raise _undefined(graph, used, node)
             if node not in used.users:
                 raise _broken(f"node {used.name} does not list its user {node.name}", node)
         seen.add(node)
     for node in seen:
-        if not node.users.keys() <= seen:
+        if node.users and not seen.issuperset(node.users):
             stray = next(user for user in node.users if user not in seen)
             raise _broken(f"node {node.name} lists {stray.name} as a user, which is not in the graph", node)
 

@@ -67,14 +67,27 @@ def default_dtype(dtype: torch.dtype) -> Generator[None]:
         torch.set_default_dtype(before)
 
 
-def evaluate(program: Callable[..., Any], arguments: Arguments, dtype: torch.dtype) -> Any:
+@contextmanager
+def threads(count: int | None) -> Generator[None]:
+    """Let PyTorch compute with ``count`` threads inside the block, or with as many as it does if that is None."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(before if count is None else count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def evaluate(
+    program: Callable[..., Any], arguments: Arguments, dtype: torch.dtype, thread_count: int | None = None
+) -> Any:
     """Return what ``program`` answers in ``dtype``: without gradients, on copies of arguments, from one random seed.
 
-    The global random state is left alone.
+    The global random state and the number of threads are left alone.
     """
     copies = arguments.copies(dtype)
     devices = sorted({tensor.device.index for tensor in copies.tensors if tensor.device.type == "cuda"})
     random_state: Any = torch.random.fork_rng(devices=devices)  # pyright: ignore[reportUnknownMemberType]
-    with torch.no_grad(), default_dtype(dtype), random_state:
+    with torch.no_grad(), default_dtype(dtype), random_state, threads(thread_count):
         torch.manual_seed(0)  # pyright: ignore[reportUnknownMemberType]
         return program(*copies.args, **copies.kwargs)

@@ -29,7 +29,8 @@ def _module(name: str) -> Any:
 @pytest.fixture(scope="session")
 def fx_model(request: pytest.FixtureRequest) -> Subject:
     """The model under test, once for each ``--fx-model``: a :class:`~pytest_fx.subject.Subject`."""
-    return _module("loading").load_subject(request.param, request.config.stash[OPTIONS].batch)
+    options = request.config.stash[OPTIONS]
+    return _module("loading").load_subject(request.param, options.batch, options.threads)
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def check_names(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from None
 
 
-def load_subject(name: str, batch: int = 1) -> Subject:
+def load_subject(name: str, batch: int = 1, threads: int | None = None) -> Subject:
     """Return the model called ``name``: of the zoo, or what the factory ``package.module:factory`` returns.
 
     A factory takes no arguments and returns a :class:`~model_zoo.ZooModel`, a module, or a pair of a module and its
@@ -49,11 +49,11 @@ def load_subject(name: str, batch: int = 1) -> Subject:
     """
     made: Any = _import_attribute(name, "factory")() if ":" in name else model_zoo.get_model(name)
     if isinstance(made, model_zoo.ZooModel):
-        return Subject(name, made.build(), partial(_zoo_arguments, made, batch), batch)
+        return Subject(name, made.build(), partial(_zoo_arguments, made, batch), batch, threads)
     if isinstance(made, nn.Module):
-        return Subject(name, made, None)
+        return Subject(name, made, None, threads=threads)
     if isinstance(made, tuple) and len(cast("tuple[Any, ...]", made)) == 2 and isinstance(made[0], nn.Module):
-        return Subject(name, made[0], partial(_fixed_arguments, _as_arguments(made[1])))
+        return Subject(name, made[0], partial(_fixed_arguments, _as_arguments(made[1])), threads=threads)
     raise LoadError(
         f"the factory {name!r} returned no model",
         value=repr(cast("object", made))[:80],

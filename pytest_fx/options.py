@@ -22,7 +22,7 @@ class Options:
     batch: int
     """Samples in the example inputs of a model that can make any number of them."""
     threads: int
-    """Threads that PyTorch computes with while times are taken."""
+    """Threads that PyTorch computes with while answers are compared and times are taken."""
     rounds: int
     """Pairs of eager and transformed calls that a timing takes."""
 
@@ -68,7 +68,7 @@ def add_options(parser: pytest.Parser) -> None:
         type=_positive,
         default=1,
         metavar="N",
-        help="Threads that PyTorch computes with while times are taken (default: 1).",
+        help="Threads that PyTorch computes with while answers are compared and times are taken (default: 1).",
     )
     group.addoption(
         "--fx-rounds",

@@ -39,7 +39,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     if not options.models:
         return None
     passes = ", ".join(options.passes) or "all that apply"
-    return f"fx: models: {', '.join(options.models)}; passes: {passes}; timed on {options.threads} thread(s)"
+    return f"fx: models: {', '.join(options.models)}; passes: {passes}; {options.threads} thread(s)"
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
+from torch import nn
 
 from fx.passes import Pass, pass_name
 
@@ -40,9 +41,9 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
         original = subject.fresh(dtype)
         program = subject.capture(original, leaves=leaves)
         # One copy of each tensor serves both comparisons below: the program shares the original's.
-        both = {**original.state_dict(), **program.state_dict()}
+        both = {**_tensors_of(original), **_tensors_of(program)}
         state = {name: tensor.detach().clone() for name, tensor in both.items()}
-        of_original, of_program = ({name: state[name] for name in it.state_dict()} for it in (original, program))
+        of_original, of_program = ({name: state[name] for name in _tensors_of(it)} for it in (original, program))
         text, nodes = _text_of(program), len(program.graph.nodes)
         result = cast("object", pass_(program))  # a user's pass may return anything
     if result is not None:
@@ -53,7 +54,7 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
                 why="a pass returns a GraphModule, or None if it edited the one that it was given",
             )
         program = result
-    written = _changed_tensors(of_original, original.state_dict())
+    written = _changed_tensors(of_original, _tensors_of(original))
     if written:
         raise ContractViolation(
             f"{pass_name(pass_)} wrote to tensors of the original {subject.name}",
@@ -63,13 +64,18 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
         )
     program.graph.lint()
     program.recompile()
-    changed = _text_of(program) != text or bool(_changed_tensors(of_program, program.state_dict()))
+    changed = _text_of(program) != text or bool(_changed_tensors(of_program, _tensors_of(program)))
     return Rewriting(program, nodes, len(program.graph.nodes), changed)
 
 
 def _text_of(program: GraphModule) -> str:
     """Return the graph and the modules with their settings, as printed."""
     return f"{program.graph}\n{program}"
+
+
+def _tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the parameters and buffers by name, those that are not saved with the state as well."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
 def _changed_tensors(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> list[str]:

@@ -29,11 +29,20 @@ class Subject:
     """
 
     def __init__(
-        self, name: str, module: nn.Module, inputs: Callable[[int], Arguments] | None, batch: int | None = None
+        self,
+        name: str,
+        module: nn.Module,
+        inputs: Callable[[int], Arguments] | None,
+        batch: int | None = None,
+        threads: int | None = None,
     ) -> None:
-        """``inputs`` makes the arguments of the n-th draw, the same ones whenever it is asked for the same n."""
+        """``inputs`` makes the arguments of the n-th draw, the same ones whenever it is asked for the same n.
+
+        ``threads`` is how many PyTorch answers with; None for as many as it has.
+        """
         self.name = name
         self.batch = batch
+        self.threads = threads
         self._module = copy.deepcopy(module).eval()
         self._inputs = inputs
         self._answers: dict[torch.dtype, list[Any]] = {}
@@ -76,15 +85,16 @@ class Subject:
         if dtype not in self._answers:
             with default_dtype(dtype):
                 module = self.fresh(dtype)
-            answers = [evaluate(module, self.arguments(), dtype)]
+            answers = [evaluate(module, self.arguments(), dtype, self.threads)]
             for draw in range(1, _draws_for(answers[0])):
-                answers.append(evaluate(module, self.arguments(draw), dtype))
+                answers.append(evaluate(module, self.arguments(draw), dtype, self.threads))
             self._answers[dtype] = answers
         return self._answers[dtype]
 
     def answers_of(self, program: Callable[..., Any], dtype: torch.dtype) -> list[Any]:
         """Return what ``program`` answers where the model itself is asked in :meth:`eager_answers`."""
-        return [evaluate(program, self.arguments(draw), dtype) for draw in range(len(self.eager_answers(dtype)))]
+        draws = range(len(self.eager_answers(dtype)))
+        return [evaluate(program, self.arguments(draw), dtype, self.threads) for draw in draws]
 
 
 def _draws_for(answer: Any) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from . import evaluation
 from .options import WARMUP_ROUNDS
 
 SHORTEST_SAMPLE = 2e-3
@@ -86,15 +87,13 @@ def time_pairs(
 @contextmanager
 def steady_conditions(threads: int) -> Generator[None]:
     """Set the threads, switch off gradients and garbage collection, and put everything back."""
-    threads_before, collecting = torch.get_num_threads(), gc.isenabled()
+    collecting = gc.isenabled()
     gc.collect()
     gc.disable()
-    torch.set_num_threads(threads)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), evaluation.threads(threads):
             yield
     finally:
-        torch.set_num_threads(threads_before)
         if collecting:
             gc.enable()
 

@@ -133,7 +133,7 @@ class Layers:
         if any(self._uses[id(one)] > 1 for one in held) or any(len(node.users) > 1 for node in layer.fetched.values()):
             return f"`%{layer.node}` shares its module or its tensors with another operation"
         if not all(self._is_own(path) for path in layer.paths):
-            return f"`%{layer.node}` keeps its tensors in a module that is also called as a whole"
+            return f"`%{layer.node}` is inside a module that may be the user's, not a container of the program"
         return None
 
     def _is_own(self, path: str) -> bool:

@@ -64,7 +64,11 @@ def test_what_a_changed_order_frees_follows_the_new_order() -> None:
     late = graph.call_function(torch.cos, (x,))
     late.append(early)
     graph.output((early, late))
-    assert body(fx.GraphModule({}, graph)) == ["cos = torch.cos(x)", "sin = torch.sin(x);  x = None", "return (sin, cos)"]
+    assert body(fx.GraphModule({}, graph)) == [
+        "cos = torch.cos(x)",
+        "sin = torch.sin(x);  x = None",
+        "return (sin, cos)",
+    ]
 
 
 @pytest.mark.parametrize("sign", ["+", "-", "*", "/", "//", "%", "**", "@", "&", "|", "^", "<<", ">>"])
@@ -77,7 +81,11 @@ def test_in_place_operators_write_to_the_callers_tensor(sign: str) -> None:
     module = fx.GraphModule({}, graph)
     assert body(module)[0] == f"x {sign}= y;  {names[sign]} = x;  x = y = None"
     kind = torch.int64 if sign in "& | ^ << >>" else torch.float32
-    ours, theirs, other = (torch.full((2, 2), 5, dtype=kind), torch.full((2, 2), 5, dtype=kind), torch.full((2, 2), 2, dtype=kind))
+    ours, theirs, other = (
+        torch.full((2, 2), 5, dtype=kind),
+        torch.full((2, 2), 5, dtype=kind),
+        torch.full((2, 2), 2, dtype=kind),
+    )
     result = module(ours, other)
     expected = {"left": theirs, "right": other}
     exec(f"left {sign}= right", expected)
@@ -107,7 +115,12 @@ def test_operators_keep_their_meaning_beside_negative_constants() -> None:
 
 def test_starred_parameters_keep_their_stars() -> None:
     graph = fx.Graph()
-    inputs = [graph.placeholder("x"), graph.placeholder("y", default_value=3), graph.placeholder("*args"), graph.placeholder("**kwargs")]
+    inputs = [
+        graph.placeholder("x"),
+        graph.placeholder("y", default_value=3),
+        graph.placeholder("*args"),
+        graph.placeholder("**kwargs"),
+    ]
     graph.output(inputs)
     module = fx.GraphModule({}, graph)
     assert "def forward(self, x, y = 3, *args, **kwargs):" in module.code
@@ -148,7 +161,9 @@ def test_verbose_code_shows_the_users_lines_and_still_runs() -> None:
     first = next(node for node in graph.nodes if node.name == "add")
     first.meta["tensor_meta"] = torch.empty(2, 3, device="meta")
     code = graph.python_code("self", verbose=True, include_stride=True, include_device=True)
-    assert re.search(r"# File: .*test_codegen.py:\d+ in .*program, code: y = x \+ 1  # first\n    add = x \+ 1", code.src)
+    assert re.search(
+        r"# File: .*test_codegen.py:\d+ in .*program, code: y = x \+ 1  # first\n    add = x \+ 1", code.src
+    )
     assert "# torch.float32[2, 3], stride [3, 1], device meta" in code.src
     namespace = dict(code.globals)
     exec(code.src, namespace)

@@ -220,11 +220,19 @@ def test_a_call_that_writes_for_sure_is_refused() -> None:
     assert isinstance(caught.value, FxError) and isinstance(caught.value, RuntimeError)
     with pytest.raises(GraphError, match="writes to `input`"):
         check_for_mutable_operation(torch.relu_, ("x",), {})
+    with pytest.raises(GraphError, match="writes to `input`"):  # several overloads fit, and all of them write
+        check_for_mutable_operation(torch.clamp_, ("x", 0, 1), {})
 
 
 @pytest.mark.parametrize(
     "target, args, kwargs",
-    [(torch.sigmoid, ("x",), {}), (torch.add, ("x", "y"), {}), (torch.sort, ("x",), {}), (len, ("x",), {})],
+    [
+        (torch.sigmoid, ("x",), {}),
+        (torch.add, ("x", "y"), {}),
+        (torch.sort, ("x",), {}),
+        (torch.relu_, ("x", "y", "z"), {}),
+        (len, ("x",), {}),
+    ],
 )
 def test_calls_that_may_be_pure_are_let_through(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     check_for_mutable_operation(target, args, kwargs)

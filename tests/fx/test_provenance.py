@@ -18,7 +18,7 @@ class Gate(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = torch.relu(
-            x + 1
+            x + 1,
         )
         return self.inner(y)  # calls
 
@@ -34,7 +34,7 @@ def sources() -> dict[str, SourceLocation]:
 
 def test_each_operation_knows_the_line_that_made_it() -> None:
     found = sources()
-    assert found["add"].text == "x + 1"
+    assert found["add"].text == "x + 1,"
     assert found["relu"].text == "y = torch.relu("
     assert found["neg"].text == "return x.neg()  # negates"
     assert found["relu"].line == found["add"].line - 1

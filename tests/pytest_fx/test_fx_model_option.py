@@ -8,7 +8,7 @@ def test_the_suite_runs_on_a_zoo_model_from_an_empty_folder(pytester):
     assert result.ret == 0
     result.stdout.fnmatch_lines(
         [
-            "fx: models: mlp; passes: all that apply; timed on 1 thread(s)",
+            "fx: models: mlp; passes: all that apply; 1 thread(s)",
             "fx::test_capture_is_well_formed?mlp?*PASSED*",
             "fx::test_capture_equals_eager?mlp?*PASSED*",
         ]

@@ -1,6 +1,7 @@
-"""--fx-threads: threads while times are taken."""
+"""--fx-threads: threads while answers are compared and times are taken."""
 
 import pytest
+import torch
 
 SEE_THREADS = """
 import torch
@@ -13,16 +14,29 @@ class Watching(nn.Module):
         seen.append(torch.get_num_threads())
         return x
 
-def test_threads(fx_model, fx_timing):
-    before = torch.get_num_threads()
+def test_timing(fx_model, fx_timing):
+    seen.clear()
+    torch.set_num_threads(3)
     timing = fx_timing(Watching(), label="watching")
     assert set(seen) == {{{threads}}}
     assert timing.threads == {threads}
-    assert torch.get_num_threads() == before
+    assert torch.get_num_threads() == 3
+
+def test_comparison(fx_model, fx_equal):
+    seen.clear()
+    torch.set_num_threads(3)
+    fx_model.answers_of(Watching(), torch.float32)
+    assert set(seen) == {{{threads}}}
+    assert torch.get_num_threads() == 3
 """
 
 
 @pytest.mark.parametrize("options, threads", [((), 1), (("--fx-threads", "2"), 2)])
-def test_times_are_taken_with_that_many_threads_and_the_old_number_is_restored(pytester, options, threads):
+def test_answers_and_times_have_that_many_threads_and_the_old_number_is_restored(pytester, options, threads):
     path = pytester.makepyfile(SEE_THREADS.format(threads=threads))
-    pytester.runpytest("--fx-model", "mlp", "--fx-rounds", "2", *options, path).assert_outcomes(passed=1)
+    before = torch.get_num_threads()
+    try:
+        result = pytester.runpytest("--fx-model", "mlp", "--fx-rounds", "2", *options, path)
+    finally:
+        torch.set_num_threads(before)
+    result.assert_outcomes(passed=2)

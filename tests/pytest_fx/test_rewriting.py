@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from fx.errors import FxError
+from pytest_fx.errors import ContractViolation
 from pytest_fx.evaluation import Arguments
 from pytest_fx.rewriting import rewrite
 from pytest_fx.subject import Subject
@@ -66,6 +67,22 @@ def test_an_edit_of_the_graph_a_parameter_or_a_setting_is_a_change(pass_):
         return program
 
     assert rewrite(subject(), on_a_copy).changed
+
+
+def test_a_buffer_that_is_not_saved_is_the_originals_too():
+    class Shifted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("shift", torch.ones(2), persistent=False)
+
+        def forward(self, x):
+            return x + self.shift
+
+    def write(program):
+        next(program.buffers()).zero_()
+
+    with pytest.raises(ContractViolation, match="write wrote to tensors of the original own\n  value  shift"):
+        rewrite(Subject("own", Shifted(), lambda draw: Arguments((torch.ones(2),))), write)
 
 
 def test_nodes_are_counted_before_and_after_and_the_code_is_current():

@@ -11,6 +11,21 @@ def test_the_whole_suite_passes_on_the_small_models_of_the_zoo(pytester, model):
     assert result.parseoutcomes()["passed"] >= 5
 
 
+def test_resnet50_is_captured_fused_and_rid_of_its_checks(pytester):
+    result = pytester.runpytest("--fx-model", "resnet50", "-k", "not timing")
+    assert result.ret == 0
+    small = r"\d\.\de-1\d"
+    rounding = r"\d\.\de-0[56] \(\d\.\de-0[56]\) float32"
+    result.stdout.re_match_lines(
+        [
+            rf"resnet50 +capture +177 +- +{rounding} .*",
+            rf"resnet50 +capture, no leaf modules +656 +- +{rounding} .*",
+            rf"resnet50 +fuse-conv-bn +177 -> 124 +{small} +{rounding} .*",
+            rf"resnet50 +remove-checks, no leaf modules +656 -> 444 +0 +{rounding} .*",
+        ]
+    )
+
+
 def test_a_model_whose_leaf_modules_branch_skips_the_capture_without_leaves(pytester):
     pytester.makepyfile(
         mine="""

@@ -1,0 +1,254 @@
+"""Batch norms that are not folded: nothing changes, and the reason says why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from batch_norm_models import (
+    Own,
+    assert_close,
+    assert_left_alone,
+    pair,
+    reasons,
+    settle,
+    traced,
+)
+from torch import Tensor, nn
+
+import fx
+
+
+def test_training_mode_is_left_alone() -> None:
+    program = traced(pair().train())
+    assert_left_alone(program, "it is in training mode, where it normalizes with the statistics of each batch")
+
+
+def test_batch_norm_that_alone_is_in_training_mode_is_left_alone() -> None:
+    model = pair()
+    model[1].train()
+    program = traced(model)
+    assert_left_alone(program, "it is in training mode, where it normalizes with the statistics of each batch")
+
+
+@pytest.mark.parametrize("training", [True, "x"])
+def test_functional_training_mode_is_left_alone(training: Any) -> None:
+    def call(m: Any, x: Any) -> Any:
+        flag = x if training == "x" else training
+        return F.batch_norm(m.conv(x), m.bn.running_mean, m.bn.running_var, training=flag)
+
+    program = traced(Own(call))
+    assert_left_alone(program, "it is in training mode, where it normalizes with the statistics of each batch")
+
+
+def test_batch_norm_without_running_statistics_is_left_alone() -> None:
+    assert_left_alone(traced(pair(track_running_stats=False)), "it keeps no running statistics")
+    program = traced(Own(lambda m, x: F.batch_norm(m.conv(x), None, None)))
+    assert_left_alone(program, "it keeps no running statistics")
+
+
+def test_batch_norm_behind_something_else_is_left_alone() -> None:
+    reason = "its input `{}` is not the result of one of torch's own convolution or linear layers"
+    assert_left_alone(traced(Own(lambda m, x: m.bn(torch.relu(m.conv(x))))), reason.format("relu"))
+    assert_left_alone(traced(Own(lambda m, x: m.bn(x))), reason.format("x"))
+
+
+def test_a_result_with_other_users_is_left_alone() -> None:
+    def call(m: Any, x: Any) -> Any:
+        y = m.conv(x)
+        return m.bn(y) + y
+
+    program = traced(Own(call))
+    assert_left_alone(program, "the result of `%conv` is also used by `%add`")
+
+
+def test_a_result_that_is_returned_too_is_left_alone() -> None:
+    def call(m: Any, x: Any) -> Any:
+        y = m.conv(x)
+        return m.bn(y), y
+
+    assert_left_alone(traced(Own(call)), "the result of `%conv` is also used by `%output`")
+
+
+def test_a_result_that_is_changed_in_place_is_left_alone() -> None:
+    def call(m: Any, x: Any) -> Any:
+        y = m.conv(x)
+        y.add_(1)
+        return m.bn(y)
+
+    assert_left_alone(traced(Own(call)), "the result of `%conv` is also used by `%add_`")
+
+
+SHARED = "`%{}` shares its module or its tensors with another operation"
+
+
+def test_a_convolution_that_is_called_twice_is_left_alone(untouched: Any) -> None:
+    model = untouched(Own(lambda m, x: m.bn(m.conv(m.conv(x)))))
+    program = traced(model)
+    assert_left_alone(program, SHARED.format("conv_1"))
+    assert_close(program, model, torch.randn(1, 2, 2, 2), rtol=0)
+
+
+def test_a_batch_norm_that_is_called_twice_is_left_alone() -> None:
+    program = traced(Own(lambda m, x: m.bn(m.conv(x)) + m.bn(m.other(x)), other=nn.Conv2d(2, 2, 1)))
+    assert_left_alone(program, SHARED.format("bn"))
+    assert reasons(program)[1] == SHARED.format("bn_1")
+
+
+def test_one_module_under_two_names_is_left_alone() -> None:
+    model = Own(lambda m, x: m.bn(m.conv(m.alias(x))))
+    model.alias = model.conv
+    assert_left_alone(traced(model), SHARED.format("conv_1"))
+
+
+def test_tied_weights_are_left_alone() -> None:
+    model = Own(lambda m, x: m.bn(m.conv(m.other(x))), other=nn.Conv2d(2, 2, 1))
+    model.other.weight = model.conv.weight
+    assert_left_alone(traced(model), SHARED.format("conv"))
+
+
+def test_parameters_that_are_fetched_elsewhere_are_left_alone() -> None:
+    assert_left_alone(traced(Own(lambda m, x: m.bn(m.conv(x)) * m.conv.bias.sum())), SHARED.format("conv"))
+    assert_left_alone(traced(Own(lambda m, x: m.bn(m.conv(x)) * m.bn.running_mean)), SHARED.format("bn"))
+
+
+def test_functional_weights_that_are_used_twice_are_left_alone() -> None:
+    def call(m: Any, x: Any) -> Any:
+        weight, bn = m.conv.weight, m.bn
+        return F.batch_norm(F.conv2d(F.conv2d(x, weight), weight), bn.running_mean, bn.running_var)
+
+    assert_left_alone(traced(Own(call)), SHARED.format("conv2d_1"))
+
+
+def test_functional_statistics_that_are_fetched_twice_are_left_alone() -> None:
+    graph = fx.Graph()
+    x, weight = graph.placeholder("x"), graph.get_attr("weight")
+    mean, again, variance = graph.get_attr("mean"), graph.get_attr("mean"), graph.get_attr("variance")
+    result = graph.call_function(F.batch_norm, (graph.call_function(F.conv2d, (x, weight)), mean, variance))
+    graph.output((result, again))
+    tensors = {"weight": nn.Parameter(torch.ones(1, 1, 1, 1)), "mean": torch.zeros(1), "variance": torch.ones(1)}
+    assert_left_alone(fx.GraphModule(tensors, graph), SHARED.format("batch_norm"))
+
+
+def test_hooks_are_left_alone() -> None:
+    for index, name in ((0, "_0"), (1, "_1")):
+        for register in ("register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"):
+            model = pair()
+            getattr(model[index], register)(lambda *_: None)
+            assert_left_alone(traced(model), f"`%{name}` has hooks or a forward of its own")
+
+
+def test_a_forward_of_its_own_is_left_alone() -> None:
+    model = pair()
+    model[0].forward = lambda x: x[:, :1].repeat(1, 3, 1, 1)
+    program = fx.symbolic_trace(model)
+    assert_left_alone(program, "`%_0` has hooks or a forward of its own")
+
+
+def test_subclasses_are_left_alone() -> None:
+    class Halved(nn.Conv2d):
+        def forward(self, input: Tensor) -> Tensor:
+            return super().forward(input) / 2
+
+    class Doubled(nn.BatchNorm2d):
+        def forward(self, input: Tensor) -> Tensor:
+            return super().forward(input) * 2
+
+    class Tracer(fx.Tracer):
+        def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+            return not isinstance(m, nn.Sequential)
+
+    halved = settle(nn.Sequential(Halved(2, 3, 1), nn.BatchNorm2d(3)))
+    reason = "its input `_0` is not the result of one of torch's own convolution or linear layers"
+    assert_left_alone(fx.GraphModule(halved, Tracer().trace(halved)), reason)
+    doubled = settle(nn.Sequential(nn.Conv2d(2, 3, 1), Doubled(3)))
+    assert_left_alone(fx.GraphModule(doubled, Tracer().trace(doubled)), "its class `Doubled` is not one of torch's own")
+
+
+@pytest.mark.parametrize("parametrize", [nn.utils.parametrizations.weight_norm, nn.utils.parametrizations.orthogonal])
+def test_parametrized_layers_are_left_alone(parametrize: Any) -> None:
+    model = settle(nn.Sequential(parametrize(nn.Conv2d(2, 3, 1)), nn.BatchNorm2d(3)))
+    program = traced(model)
+    reason = "its input `_0` is not the result of one of torch's own convolution or linear layers"
+    assert_left_alone(program, reason)
+
+
+def test_weights_that_the_program_computes_are_left_alone() -> None:
+    def call(m: Any, x: Any) -> Any:
+        return F.batch_norm(F.conv2d(x, m.conv.weight * 2), m.bn.running_mean, m.bn.running_var)
+
+    reason = "the weight of `%conv2d` is computed by the program, or is no plain tensor"
+    assert_left_alone(traced(Own(call)), reason)
+
+
+def test_settings_that_the_program_computes_are_left_alone() -> None:
+    def call(m: Any, x: Any) -> Any:
+        return F.batch_norm(m.conv(x), m.bn.running_mean, m.bn.running_var, eps=x.sum())
+
+    assert_left_alone(traced(Own(call)), "a setting of `%batch_norm` is computed by the program")
+
+
+def test_tensors_of_other_classes_are_left_alone() -> None:
+    class Marked(Tensor):
+        pass
+
+    model = pair()
+    model[0].weight = nn.Parameter(torch.randn(3, 2, 3, 3).as_subclass(Marked))
+    reason = "the weight of `%_0` is computed by the program, or is no plain tensor"
+    assert_left_alone(traced(model), reason)
+
+
+def test_layers_inside_a_module_that_is_called_whole_are_left_alone(untouched: Any) -> None:
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.bn = nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2)
+
+        def forward(self, x: Any) -> Any:
+            return x
+
+    model = untouched(settle(Whole()))
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    whole = graph.call_module("whole", (x,))
+    graph.output(graph.call_module("whole.bn", (graph.call_module("whole.conv", (whole,)),)))
+    root = nn.Module()
+    root.whole = model
+    program = fx.GraphModule(root, graph)
+    # The call of the whole uses the parameters too, which is why they are shared as well.
+    assert_left_alone(program, SHARED.format("whole_conv"))
+
+
+def test_layers_inside_a_module_of_the_users_are_left_alone(untouched: Any) -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.bn = nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2)
+
+    block = untouched(settle(Block()))
+    program = fx.symbolic_trace(lambda x: x)
+    program.add_submodule("block", block)
+    graph = program.graph
+    x, output = graph.nodes
+    with graph.inserting_before(output):
+        output.args = (graph.call_module("block.bn", (graph.call_module("block.conv", (x,)),)),)
+    program.recompile()
+    reason = "`%block_conv` is inside a module that may be the user's, not a container of the program"
+    assert_left_alone(program, reason)
+
+
+def test_batch_norm_of_another_dtype_or_width_is_left_alone() -> None:
+    reason = "`%_0` and batch norm differ in channels, dtype or device"
+    mixed = settle(nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3).double()))
+    assert_left_alone(traced(mixed), reason)
+    assert_left_alone(traced(settle(nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(4)))), reason)
+
+
+@pytest.mark.parametrize("variance", [1e-16, 1e12])
+def test_folds_that_half_precision_cannot_hold_are_left_alone(variance: float) -> None:
+    model = pair(eps=0.0)
+    nn.init.constant_(model[1].running_var, variance)
+    program = traced(nn.Sequential(model[0].half(), model[1]).eval())
+    assert_left_alone(program, "the folded weight of `%_0` would be too large or too small for torch.float16")

@@ -1,0 +1,392 @@
+"""Graph modules wherever modules go: state, training, devices, hooks, scripting, compiling, parallel training, files."""
+
+from __future__ import annotations
+
+import copy
+import io
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fx
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 3)
+        self.norm = torch.nn.BatchNorm2d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.norm(self.conv(x)))
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = torch.nn.Sequential(Block(), torch.nn.Dropout(0.5), torch.nn.AdaptiveAvgPool2d(1))
+        self.scale = torch.nn.Parameter(torch.randn(4))
+        self.register_buffer("shift", torch.randn(4))
+        self.register_buffer("mask", torch.ones(4), persistent=False)
+        self.head = torch.nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        flat = self.features(x).flatten(1)
+        return self.head(flat * self.scale * self.mask + self.shift)
+
+
+@pytest.fixture
+def net() -> Net:
+    torch.manual_seed(0)
+    return Net()
+
+
+@pytest.fixture
+def traced(net: Net) -> fx.GraphModule:
+    return fx.symbolic_trace(net)
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def no_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("traced again")
+
+    monkeypatch.setattr(fx.Tracer, "trace", refuse)
+
+
+def test_state_dict_has_the_originals_names_and_tensors(net: Net, traced: fx.GraphModule) -> None:
+    ours, theirs = traced.state_dict(), net.state_dict()
+    assert sorted(ours) == sorted(theirs)
+    assert all(ours[name].data_ptr() == theirs[name].data_ptr() for name in theirs)
+    assert "mask" not in ours
+    assert "mask" in dict(traced.named_buffers())
+    assert traced.scale is net.scale
+
+
+def test_state_dicts_load_either_way(net: Net, traced: fx.GraphModule, x: torch.Tensor) -> None:
+    other = fx.symbolic_trace(Net())
+    other.load_state_dict(net.state_dict())
+    assert torch.equal(other.eval()(x), net.eval()(x))
+    fresh = Net()
+    fresh.load_state_dict(traced.state_dict())
+    assert torch.equal(fresh.eval()(x), net(x))
+
+
+def test_training_mode_reaches_every_module(traced: fx.GraphModule, x: torch.Tensor) -> None:
+    traced.train()
+    assert all(module.training for module in traced.modules())
+    assert not torch.equal(traced(x), traced(x))
+    traced.eval()
+    assert not any(module.training for module in traced.modules())
+    assert torch.equal(traced(x), traced(x))
+
+
+def test_training_steps_match_the_original(net: Net, x: torch.Tensor) -> None:
+    net.features[1].p = 0.0
+    traced = fx.symbolic_trace(copy.deepcopy(net))
+    results = []
+    for module in (net, traced):
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+        for _ in range(3):
+            optimizer.zero_grad()
+            module(x).square().sum().backward()
+            optimizer.step()
+        results.append(module.state_dict())
+    ours, theirs = results[1], results[0]
+    assert sorted(ours) == sorted(theirs)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_to_converts_parameters_and_buffers(traced: fx.GraphModule, x: torch.Tensor) -> None:
+    traced.eval()
+    expected = traced(x)
+    doubled = traced.to(torch.float64)
+    assert doubled is traced
+    assert {tensor.dtype for tensor in (*traced.parameters(), traced.mask, traced.shift)} == {torch.float64}
+    assert torch.allclose(traced(x.double()), expected.double(), atol=1e-5)
+    assert next(traced.to("meta").parameters()).device.type == "meta"
+
+
+def test_hooks_run_once_a_call(traced: fx.GraphModule, x: torch.Tensor) -> None:
+    calls: list[str] = []
+    traced.register_forward_pre_hook(lambda module, args: calls.append("before"))
+    traced.register_forward_hook(lambda module, args, result: calls.append("after"))
+    traced.register_full_backward_hook(lambda module, grads, results: calls.append("backward"))
+    traced.get_submodule("features.0.conv").register_forward_hook(lambda module, args, result: calls.append("conv"))
+    traced(x.requires_grad_()).sum().backward()
+    assert calls == ["before", "conv", "after", "backward"]
+
+
+def test_functional_call_takes_other_parameters(traced: fx.GraphModule, x: torch.Tensor) -> None:
+    zeros = {name: torch.zeros_like(value) for name, value in traced.named_parameters()}
+    assert torch.equal(torch.func.functional_call(traced.eval(), zeros, (x,)), torch.zeros(2, 2))
+    grads = torch.func.grad(lambda values: torch.func.functional_call(traced, values, (x,)).sum())(
+        dict(traced.named_parameters())
+    )
+    assert sorted(grads) == sorted(name for name, _ in traced.named_parameters())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torchscript_compiles_and_traces_it(traced: fx.GraphModule, x: torch.Tensor) -> None:
+    traced.eval()
+    expected = traced(x)
+    scripted = torch.jit.script(traced)
+    assert torch.equal(scripted(x), expected)
+    stored = io.BytesIO()
+    torch.jit.save(scripted, stored)
+    stored.seek(0)
+    assert torch.equal(torch.jit.load(stored)(x), expected)
+    assert torch.equal(torch.jit.trace(traced, x)(x), expected)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torchscript_reads_the_annotations_of_generated_code() -> None:
+    def program(
+        xs: list[torch.Tensor], named: dict[str, torch.Tensor], k: int | None = None
+    ) -> dict[str, torch.Tensor]:
+        return {"sum": xs[0] + named["a"]}
+
+    program.__annotations__ = {
+        "xs": list[torch.Tensor], "named": dict[str, torch.Tensor], "k": int | None, "return": dict[str, torch.Tensor],
+    }  # fmt: skip
+    scripted = torch.jit.script(fx.symbolic_trace(program))
+    assert torch.equal(scripted([torch.ones(1)], {"a": torch.ones(1)})["sum"], torch.full((1,), 2.0))
+
+
+def test_torch_compile_takes_it_whole(traced: fx.GraphModule, x: torch.Tensor) -> None:
+    traced.eval()
+    compiled = torch.compile(traced, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(x), traced(x))
+
+
+def test_torch_export_takes_it(traced: fx.GraphModule, x: torch.Tensor) -> None:
+    exported = torch.export.export(traced.eval(), (x,))
+    assert torch.allclose(exported.module()(x), traced(x))
+
+
+PARALLEL = """
+import sys, warnings
+warnings.simplefilter("ignore")
+import torch, fx
+from torch.nn.parallel import DistributedDataParallel
+
+def train(rank, file):
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1))
+    parallel = DistributedDataParallel(fx.symbolic_trace(net))
+    batch = torch.arange(8.0).reshape(2, 4)
+    parallel(batch[rank : rank + 1]).sum().backward()
+    ours = [parameter.grad for parameter in parallel.module.parameters()]
+    torch.manual_seed(0)
+    alone = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1))
+    (alone(batch).sum() / 2).backward()
+    assert isinstance(parallel.module, fx.GraphModule)
+    assert all(torch.allclose(a, b.grad) for a, b in zip(ours, alone.parameters(), strict=True))
+    torch.distributed.destroy_process_group()
+
+train(int(sys.argv[1]), sys.argv[2])
+"""
+
+
+def test_distributed_data_parallel_averages_its_gradients(tmp_path: Path) -> None:
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", PARALLEL, str(rank), str(tmp_path / "meeting")],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    try:
+        outputs = [process.communicate(timeout=60)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0], "\n".join(outputs)
+
+
+def test_torch_save_keeps_the_program(traced: fx.GraphModule, x: torch.Tensor, no_tracing: None) -> None:
+    traced.eval()
+    stored = io.BytesIO()
+    torch.save(traced, stored)
+    stored.seek(0)
+    loaded = torch.load(stored, weights_only=False)
+    assert torch.equal(loaded(x), traced(x))
+    assert loaded.code == traced.code
+    assert type(loaded).__name__ == "Net"
+    assert not loaded.training
+
+
+def test_copies_do_not_trace_and_share_what_they_should(
+    traced: fx.GraphModule, x: torch.Tensor, no_tracing: None
+) -> None:
+    traced.eval()
+    deep, shallow = copy.deepcopy(traced), copy.copy(traced)
+    assert torch.equal(deep(x), traced(x))
+    assert deep.scale is not traced.scale
+    assert deep.graph is not traced.graph
+    assert deep.graph.owning_module is deep
+    assert shallow.scale is traced.scale
+    assert shallow.graph is traced.graph
+    assert torch.equal(shallow(x), traced(x))
+
+
+def test_an_edit_of_a_copy_leaves_the_original(traced: fx.GraphModule, x: torch.Tensor) -> None:
+    traced.eval()
+    expected, code = traced(x), traced.code
+    copied = copy.deepcopy(traced)
+    for node in copied.graph.nodes:
+        if node.target is torch.relu:
+            node.target = torch.neg
+    copied.recompile()
+    with torch.no_grad():
+        copied.scale.zero_()
+    assert traced.code == code
+    assert torch.equal(traced(x), expected)
+    assert not torch.equal(copied(x), expected)
+
+
+def test_deepcopy_keeps_tensors_that_are_shared_shared() -> None:
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+            self.b.weight = self.a.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.b(self.a(x)) + self.a.weight
+
+    copied = copy.deepcopy(fx.symbolic_trace(Tied()))
+    assert copied.a.weight is copied.b.weight
+    assert len(list(copied.parameters())) == 3
+
+
+def test_it_is_traced_through_as_a_submodule_and_kept_whole_as_a_leaf(traced: fx.GraphModule, x: torch.Tensor) -> None:
+    class Outer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = traced.eval()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x) + 1
+
+    class Whole(fx.Tracer):
+        def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
+            return isinstance(m, fx.GraphModule)
+
+    outer = Outer()
+    through = fx.symbolic_trace(outer)
+    assert through.graph.find_nodes(op="call_module", target="inner.head")
+    assert sorted(through.state_dict()) == sorted(outer.state_dict())
+    whole = fx.GraphModule(outer, Whole().trace(outer))
+    assert [node.target for node in whole.graph.find_nodes(op="call_module")] == ["inner"]
+    assert torch.equal(through(x), outer(x))
+    assert torch.equal(whole(x), outer(x))
+    assert torch.equal(copy.deepcopy(whole)(x), outer(x))
+
+
+def test_class_name_is_for_printing(traced: fx.GraphModule) -> None:
+    named = fx.GraphModule(traced, traced.graph, class_name="Fused")
+    assert type(named).__name__ == "Fused"
+    assert str(named).startswith("Fused(")
+    assert type(traced).__name__ == "Net"
+    assert type(copy.deepcopy(named)).__name__ == "Fused"
+
+
+class Counting(fx.GraphModule):
+    """A subclass with state and behaviour of its own."""
+
+    def __init__(self, root: Any, graph: fx.Graph, class_name: str = "Counting") -> None:
+        super().__init__(root, graph, class_name)
+        self.calls = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.calls += 1
+        return super().__call__(*args, **kwargs)
+
+
+def test_subclasses_keep_state_and_methods_through_copies(net: Net, x: torch.Tensor, no_tracing: None) -> None:
+    graph = fx.Graph()
+    graph.output(graph.call_module("head", (graph.placeholder("x"),)))
+    counting = Counting(net, graph)
+    counting(torch.ones(1, 4))
+    copied = copy.deepcopy(counting)
+    copied(torch.ones(1, 4))
+    assert (counting.calls, copied.calls) == (1, 2)
+    assert isinstance(copied, Counting)
+    import pickle
+
+    loaded = pickle.loads(pickle.dumps(copied))
+    assert isinstance(loaded, Counting)
+    assert loaded.calls == 2
+    assert torch.equal(loaded(torch.ones(1, 4)), net.head(torch.ones(1, 4)))
+
+
+def test_the_first_error_of_a_call_is_the_one_raised(traced: fx.GraphModule) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
+        traced(torch.ones(2, 3, 8, 8), nonsense=1)
+
+
+def test_graph_must_be_a_graph(traced: fx.GraphModule) -> None:
+    with pytest.raises(fx.GraphError, match="graph must be a Graph, not str"):
+        traced.graph = "graph"  # type: ignore[assignment]
+
+
+def test_root_of_another_kind_is_refused() -> None:
+    with pytest.raises(fx.GraphError, match="the root of a GraphModule is a module or a dict, not list"):
+        fx.GraphModule([], fx.Graph())  # type: ignore[arg-type]
+
+
+def test_what_the_root_lacks_is_named() -> None:
+    graph = fx.Graph()
+    graph.output(graph.get_attr("layer.weight"))
+    with pytest.raises(fx.GraphError, match="refers to 'layer', which the root module does not have"):
+        fx.GraphModule(torch.nn.Module(), graph)
+    root = torch.nn.Module()
+    root.layer = torch.nn.Module()
+    with pytest.raises(fx.GraphError, match=r"refers to 'layer.weight', which the root module does not have") as caught:
+        fx.GraphModule(root, graph)
+    assert "try    add it to the root" in str(caught.value)
+
+
+def test_constants_of_the_program_become_buffers_and_the_traced_module_stays_as_it_was() -> None:
+    class Adds(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.tensor([1.0, 2.0])
+
+    root = Adds()
+    traced = fx.symbolic_trace(root)
+    assert [name for name, _ in traced.named_buffers()] == ["_tensor_constant0"]
+    assert list(root.named_buffers()) == []
+    assert torch.equal(traced(torch.zeros(2)), torch.tensor([1.0, 2.0]))
+    assert torch.equal(copy.deepcopy(traced)(torch.zeros(2)), torch.tensor([1.0, 2.0]))
+
+
+def test_non_persistent_buffers_stay_so_through_copies(traced: fx.GraphModule) -> None:
+    assert "mask" not in copy.deepcopy(traced).state_dict()
+    assert "mask" in dict(copy.deepcopy(traced).named_buffers())
+    again = fx.symbolic_trace(traced)
+    assert "mask" not in again.state_dict()
+
+
+def test_readable_text_shows_the_users_lines(traced: fx.GraphModule, capsys: pytest.CaptureFixture[str]) -> None:
+    text = traced.print_readable()
+    assert capsys.readouterr().out == text + "\n"
+    assert text.startswith("class Net(torch.nn.Module):\n    def forward(self, x : torch.Tensor)")
+    assert "code: flat = self.features(x).flatten(1)" in text
+    assert traced.print_readable(print_output=False) == text
+    assert capsys.readouterr().out == ""
+    compile(textwrap.dedent(text), "readable", "exec")

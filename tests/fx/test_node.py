@@ -1,0 +1,219 @@
+"""Nodes: arguments, use lists, edits, and the errors of misuse."""
+
+from __future__ import annotations
+
+import copy
+import operator
+import pickle
+import random
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+import fx
+from fx.node import map_aggregate, map_arg
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+@pytest.fixture
+def graph() -> fx.Graph:
+    return fx.Graph()
+
+
+def check_uses(graph: fx.Graph) -> None:
+    """Use lists say what arguments say."""
+    for node in graph.nodes:
+        assert node.all_input_nodes == [used for used in node.all_input_nodes if node in used.users]
+        for user in node.users:
+            assert node in user.all_input_nodes
+
+
+def test_uses_are_found_at_every_depth(graph: fx.Graph) -> None:
+    a, b, c, d, e = (graph.placeholder(name) for name in "abcde")
+    node = graph.call_function(print, ([a, (b, {"k": slice(c, None, [d])})],), {"pair": Pair(e, a)})
+    assert node.all_input_nodes == [a, b, c, d, e]
+    assert all(list(used.users) == [node] for used in (a, b, c, d, e))
+    node.args = ()
+    assert node.all_input_nodes == [e, a]
+    assert not b.users
+
+
+def test_use_lists_stay_right_through_random_edits(graph: fx.Graph) -> None:
+    chooser = random.Random(0)
+    nodes = [graph.placeholder(f"x{i}") for i in range(5)]
+    for step in range(400):
+        node = graph.call_function(print, (), {})
+        node.args = tuple(
+            chooser.choices([*nodes, [chooser.choice(nodes)], {"k": (chooser.choice(nodes), 1)}, slice(nodes[0])], k=3)
+        )
+        nodes.append(node)
+        changed, old, new = chooser.choice(nodes), chooser.choice(nodes[:5]), chooser.choice(nodes[:5])
+        changed.replace_input_with(old, new)
+        assert old is new or old not in changed.all_input_nodes
+        if step % 7 == 0:
+            chooser.choice(nodes[5:]).replace_all_uses_with(nodes[0])
+        if step % 5 == 0 and not nodes[-1].users:
+            graph.erase_node(nodes.pop())
+    check_uses(graph)
+    check_uses(copy.deepcopy(graph))
+
+
+def test_arguments_keep_their_kinds_and_are_frozen(graph: fx.Graph) -> None:
+    x = graph.placeholder("x")
+    given = ([1, {"k": [x]}], Pair([2], x), slice([3], x), range(3), torch.Size([4]))
+    node = graph.call_function(print, given)
+    assert node.args == given
+    assert [type(value) for value in node.args] == [fx.immutable_list, Pair, slice, range, torch.Size]
+    assert type(node.args[0][1]) is fx.immutable_dict
+    assert type(node.args[1].first) is fx.immutable_list
+    given[0].append("late")
+    assert len(node.args[0]) == 2
+
+
+def test_changing_an_argument_in_place_shows_what_to_write(graph: fx.Graph) -> None:
+    node = graph.call_function(print, ([1],), {"k": 2})
+    with pytest.raises(fx.GraphError, match="'immutable_list' object does not support mutation: append") as caught:
+        node.args[0].append(2)
+    assert "node.args = new_args" in str(caught.value)
+    with pytest.raises(fx.GraphError, match="'immutable_dict' object does not support mutation: __setitem__"):
+        node.kwargs["k"] = 3
+    assert isinstance(caught.value, TypeError)
+    with pytest.raises(TypeError):
+        node.args[0] = 1  # type: ignore[index]
+
+
+def test_arguments_of_the_wrong_kind_are_refused(graph: fx.Graph) -> None:
+    node = graph.call_function(print)
+    with pytest.raises(fx.GraphError, match="args of a node is a tuple, not list"):
+        node.args = [1]  # type: ignore[assignment]
+    with pytest.raises(fx.GraphError, match="kwargs of a node is a dict, not list"):
+        node.kwargs = [1]  # type: ignore[assignment]
+    assert node.args == ()
+
+
+def test_replacing_a_node_by_a_use_of_itself_leaves_that_use_to_the_caller(graph: fx.Graph) -> None:
+    x = graph.placeholder("x")
+    user = graph.call_function(torch.neg, (x,))
+    wrapped = graph.call_function(torch.relu, (x,))
+    assert x.replace_all_uses_with(wrapped, lambda node: node is not wrapped) == [user]
+    assert user.args == (wrapped,)
+    assert wrapped.args == (x,)
+
+
+def test_meta_moves_only_where_there_is_none(graph: fx.Graph) -> None:
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    x.meta["k"] = 1
+    x.replace_all_uses_with(y, propagate_meta=True)
+    assert y.meta == {"k": 1}
+    with pytest.raises(fx.GraphError, match=r"would overwrite meta[\s\S]*already has meta: k"):
+        x.replace_all_uses_with(y, propagate_meta=True)
+
+
+def test_insert_arg_takes_places_that_exist(graph: fx.Graph) -> None:
+    x = graph.placeholder("x")
+    node = graph.call_function(print, (1,))
+    node.insert_arg(0, x)
+    node.insert_arg(2, "end")
+    assert node.args == (x, 1, "end")
+    for index in (-1, 4):
+        with pytest.raises(fx.GraphError, match=r"insert_arg index must be between 0 and len\(self.args\) = 3"):
+            node.insert_arg(index, 0)
+
+
+def test_moving_to_another_graph_is_refused(graph: fx.Graph) -> None:
+    x = graph.placeholder("x")
+    other = fx.Graph().placeholder("y")
+    with pytest.raises(fx.GraphError, match="cannot move a node between graphs") as caught:
+        x.append(other)
+    assert "graph.node_copy" in str(caught.value)
+
+
+def test_moving_next_to_itself_changes_nothing(graph: fx.Graph) -> None:
+    a, b = graph.placeholder("a"), graph.placeholder("b")
+    revision = graph.revision
+    a.append(a)
+    b.prepend(b)
+    assert graph.revision == revision
+    a.append(b)
+    b.prepend(a)
+    assert list(graph.nodes) == [a, b]
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_node_is_not_copied_on_its_own(graph: fx.Graph, way: Any) -> None:
+    x = graph.placeholder("x")
+    with pytest.raises(fx.GraphError, match="a node cannot be copied or pickled on its own") as caught:
+        way(x)
+    assert "graph.node_copy" not in str(caught.value) or "other_graph.node_copy(node)" in str(caught.value)
+
+
+def test_nodes_in_meta_are_copied_with_the_graph_by_reference(graph: fx.Graph) -> None:
+    x = graph.placeholder("x")
+    x.meta["shape"] = (2, 3)
+    graph.output(x)
+    assert next(iter(copy.deepcopy(graph).nodes)).meta == {"shape": (2, 3)}
+
+
+def test_targets_and_names_are_plain_strings(graph: fx.Graph) -> None:
+    class Text(str):
+        __slots__ = ()
+
+    node = graph.call_method(Text("relu"), (graph.placeholder("x"),))
+    assert type(node.target) is str
+    node.target = Text("neg")
+    node.name = Text("other")
+    assert (type(node.target), type(node.name)) == (str, str)
+    assert (node.target, node.name) == ("neg", "other")
+
+
+def test_map_arg_meets_nodes_only_and_keeps_what_did_not_change(graph: fx.Graph) -> None:
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    met: list[Any] = []
+    argument = (x, [1, {"k": Pair(x, slice(y, 2))}], torch.Size([3]), None)
+    mapped = map_arg(argument, lambda node: met.append(node) or y)
+    assert met == [x, x, y]
+    assert mapped == (y, [1, {"k": Pair(y, slice(y, 2))}], torch.Size([3]), None)
+    assert type(mapped[1][1]["k"]) is Pair
+    unchanged = (1, Pair(2, (3,)))
+    assert map_arg(unchanged, lambda node: node) is unchanged
+    with pytest.raises(fx.GraphError, match="map_arg needs a function, not 3"):
+        map_arg(x, 3)  # type: ignore[arg-type]
+
+
+def test_map_aggregate_meets_every_leaf() -> None:
+    met: list[Any] = []
+    map_aggregate((1, [2, {"k": 3}], slice(4, 5), Pair(6, "7")), lambda leaf: met.append(leaf) or leaf)
+    assert met == [1, 2, 3, 4, 5, None, 6, "7"]
+
+
+def test_nodes_are_told_apart_by_identity(graph: fx.Graph) -> None:
+    a = graph.placeholder("a")
+    twin = fx.Graph().placeholder("a")
+    assert a != twin
+    assert len({a, twin}) == 2
+    assert repr(a) == "a"
+
+
+def test_normalized_arguments_fill_in_defaults(graph: fx.Graph) -> None:
+    x = graph.placeholder("x")
+    node = graph.call_function(torch.nn.functional.softmax, (x, 1))
+    pair = node.normalized_arguments(torch.nn.Module(), normalize_to_only_use_kwargs=True)
+    assert pair is not None
+    assert pair.kwargs["input"] is x
+    assert pair.kwargs["dim"] == 1
+    assert x.normalized_arguments(torch.nn.Module()) is None
+
+
+def test_setitem_and_random_numbers_are_impure(graph: fx.Graph) -> None:
+    x = graph.placeholder("x")
+    assert graph.call_function(operator.setitem, (x, 0, 1)).is_impure()
+    drawn = graph.call_function(torch.rand, (1,))
+    assert drawn.is_impure()
+    assert not drawn.is_impure(impure_random=False)
+    assert not graph.call_function(torch.relu, (x,)).is_impure()
+    assert x.is_impure()

@@ -1,0 +1,241 @@
+"""Graphs and graph modules through pickle: no tracing, nothing lost, and errors that name the node."""
+
+from __future__ import annotations
+
+import copy
+import io
+import operator
+import pickle
+import sys
+import types
+from typing import Any
+
+import pytest
+import torch
+
+import fx
+
+
+class Inner(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x)
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Inner()
+        self.linear = torch.nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor, scale: float = 2.0) -> torch.Tensor:
+        y = self.inner(self.linear(x))
+        return fold(y[:, 0], mode=[torch.float32, {"k": slice(None)}]) * scale
+
+
+@fx.wrap
+def fold(x: Any, mode: Any = None) -> Any:
+    return x.sum()
+
+
+class Tracing(fx.Tracer):
+    """A tracer that pickles remember."""
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> fx.GraphModule:
+    net = Net()
+    tracer = Tracing()
+    module = fx.GraphModule(net, tracer.trace(net), "Net")
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("traced again")
+
+    monkeypatch.setattr(fx.Tracer, "trace", refuse)
+    return module
+
+
+def through_torch_save(value: Any) -> Any:
+    stored = io.BytesIO()
+    torch.save(value, stored)
+    stored.seek(0)
+    return torch.load(stored, weights_only=False)
+
+
+@pytest.mark.parametrize(
+    "way",
+    [copy.deepcopy, *(lambda value, protocol=protocol: pickle.loads(pickle.dumps(value, protocol)) for protocol in (2, 4, 5)),
+     through_torch_save],
+    ids=["deepcopy", "pickle2", "pickle4", "pickle5", "torch.save"],
+)  # fmt: skip
+def test_everything_of_a_node_is_kept(module: fx.GraphModule, way: Any) -> None:
+    relu = next(node for node in module.graph.nodes if node.target is torch.relu)
+    relu.meta["note"] = {"shape": torch.Size([2]), "dtype": torch.float32, "list": [1, ("a", 2.0)]}
+    relu.type = torch.Tensor
+    module.recompile()
+    copied = way(module)
+    assert copied is not module
+    for ours, theirs in zip(copied.graph.nodes, module.graph.nodes, strict=True):
+        assert (ours.op, ours.name, ours.type) == (theirs.op, theirs.name, theirs.type)
+        assert ours.target == theirs.target
+        assert str(ours.args) == str(theirs.args)
+        assert str(ours.kwargs) == str(theirs.kwargs)
+        assert ours.source == theirs.source
+        assert ours.meta == theirs.meta
+        assert [user.name for user in ours.users] == [user.name for user in theirs.users]
+        assert ours.graph is copied.graph
+    assert copied.graph.owning_module is copied
+    assert copied.graph._tracer_cls is Tracing
+    assert copied.code == module.code
+    copied.graph.lint()
+
+
+def test_arguments_are_frozen_again(module: fx.GraphModule) -> None:
+    graph = pickle.loads(pickle.dumps(module.graph))
+    node = next(node for node in graph.nodes if node.target is fold)
+    assert type(node.kwargs["mode"]) is fx.immutable_list
+    assert type(node.kwargs["mode"][1]) is fx.immutable_dict
+    with pytest.raises(fx.GraphError):
+        node.kwargs["mode"].append(1)
+
+
+def test_a_graph_pickles_on_its_own_and_can_be_edited(module: fx.GraphModule) -> None:
+    graph = pickle.loads(pickle.dumps(module.graph))
+    assert graph.owning_module is None
+    last = graph.output_node()
+    with graph.inserting_before(last):
+        last.args = (graph.call_function(torch.neg, last.args),)
+    x = torch.randn(3, 2)
+    assert torch.equal(fx.GraphModule(module, graph)(x), -module(x))
+
+
+def test_names_given_after_unpickling_do_not_clash(module: fx.GraphModule) -> None:
+    graph = pickle.loads(pickle.dumps(module.graph))
+    with graph.inserting_before(graph.output_node()):
+        assert graph.call_function(torch.relu, (next(iter(graph.nodes)),)).name == "relu_1"
+
+
+def test_unpickled_programs_run_train_and_pickle_again(module: fx.GraphModule) -> None:
+    loaded = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(module))))
+    x = torch.randn(3, 2)
+    assert torch.equal(loaded(x), module(x))
+    loaded(x).backward()
+    assert loaded.linear.weight.grad is not None
+    assert module.linear.weight.grad is None
+
+
+def test_meta_that_is_no_data_is_left_out() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    x.meta.update(handler=lambda: 0, kept=1, nested={"handler": lambda: 0, "kept": (1, [2])})
+    graph.output(x)
+    loaded = next(iter(pickle.loads(pickle.dumps(graph)).nodes))
+    assert loaded.meta == {"kept": 1, "nested": {"kept": (1, [2])}}
+    assert "handler" in x.meta
+
+
+def local_program() -> fx.GraphModule:
+    def local(value: Any) -> Any:
+        return value + 1
+
+    graph = fx.Graph()
+    graph.output(graph.call_function(local, (graph.placeholder("x"),), name="mine"))
+    return fx.GraphModule({}, graph)
+
+
+def test_a_local_function_is_refused_and_its_node_named() -> None:
+    module = local_program()
+    with pytest.raises(fx.errors.PickleError, match="node mine uses <function local_program.<locals>.local") as caught:
+        pickle.dumps(module)
+    text = str(caught.value)
+    assert "value  %mine = call_function[test_pickling.local_program.<locals>.local](%x)" in text
+    assert "why    a local function, a lambda" in text
+    assert "try    define it at the top level of a module" in text
+    assert isinstance(caught.value, pickle.PicklingError)
+
+
+def test_a_local_function_in_an_argument_is_refused_and_its_node_named() -> None:
+    graph = fx.Graph()
+    graph.output(graph.call_function(map, (lambda value: value, [graph.placeholder("x")]), name="applied"))
+    with pytest.raises(fx.errors.PickleError, match="node applied uses <function"):
+        pickle.dumps(graph)
+
+
+def test_a_program_with_a_local_function_still_copies() -> None:
+    module = local_program()
+    assert copy.deepcopy(module)(1) == 2
+
+
+def test_a_function_that_was_replaced_in_its_module_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = fx.Graph()
+    graph.output(graph.call_function(fold, (graph.placeholder("x"),)))
+    monkeypatch.setattr(sys.modules[__name__], "fold", len)
+    with pytest.raises(fx.errors.PickleError, match="node fold uses"):
+        pickle.dumps(graph)
+
+
+def test_unpickling_without_the_function_names_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = types.ModuleType("library_that_goes")
+    exec("def scale(x):\n    return x * 2", library.__dict__)
+    monkeypatch.setitem(sys.modules, "library_that_goes", library)
+    graph = fx.symbolic_trace(lambda x: x + 1).graph
+    add = next(node for node in graph.nodes if node.name == "add")
+    with graph.inserting_after(add):
+        scaled = graph.call_function(library.scale, (add,))
+    graph.output_node().args = (scaled,)
+    stored = pickle.dumps(graph)
+    assert fx.GraphModule({}, pickle.loads(stored))(1) == 4
+    del library.scale
+    with pytest.raises(
+        fx.errors.PickleError, match=r"node scale calls library_that_goes\.scale, which is not found"
+    ) as caught:
+        pickle.loads(stored)
+    assert "%scale = call_function[library_that_goes.scale](%add)" in str(caught.value)
+    monkeypatch.delitem(sys.modules, "library_that_goes")
+    with pytest.raises(fx.errors.PickleError, match="ModuleNotFoundError") as caught:
+        pickle.loads(stored)
+    assert "try    import or define it under that name" in str(caught.value)
+    assert isinstance(caught.value, pickle.UnpicklingError)
+
+
+def test_operators_torch_functions_and_methods_of_classes_are_found_again() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    targets = [operator.add, operator.getitem, torch.relu, torch.nn.functional.relu, torch.ops.aten.add.Tensor, torch.Tensor.add,
+               len, getattr, torch._C._nn.gelu, dict.fromkeys, torch.nn.functional.max_pool2d, fx.Graph.lint]  # fmt: skip
+    for target in targets:
+        graph.call_function(target, (x,))
+    loaded = pickle.loads(pickle.dumps(graph))
+    assert [node.target for node in loaded.nodes if node.op == "call_function"] == targets
+
+
+def test_callable_objects_pickle_by_themselves() -> None:
+    graph = fx.Graph()
+    graph.output(graph.call_function(operator.itemgetter(1), (graph.placeholder("x"),)))
+    assert fx.GraphModule({}, pickle.loads(pickle.dumps(graph)))([1, 2]) == 2
+
+
+def test_code_transformers_stay_with_copies_but_not_with_pickles_unless_importable() -> None:
+    module = fx.symbolic_trace(lambda x: x + 1)
+    module.graph.on_generate_code(lambda current: lambda lines: ["x = x * 10\n", *lines])
+    module.recompile()
+    assert copy.deepcopy(module)(1) == 11
+    assert pickle.loads(pickle.dumps(module))(1) == 2
+    module.graph.on_generate_code(lambda current: tenfold)
+    assert pickle.loads(pickle.dumps(module))(1) == 11
+    assert module.graph._codegen.body_transformer is tenfold
+
+
+def tenfold(lines: list[str]) -> list[str]:
+    return ["x = x * 10\n", *lines]
+
+
+@pytest.mark.parametrize("count", [20_000])
+def test_long_programs_have_no_limit(count: int) -> None:
+    graph = fx.Graph()
+    node = graph.placeholder("x")
+    for _ in range(count):
+        node = graph.call_function(torch.neg, (node,))
+    graph.output(node)
+    for copied in (copy.deepcopy(graph), pickle.loads(pickle.dumps(graph))):
+        assert len(copied.nodes) == count + 2
+        assert copied.output_node().args[0].name == node.name

@@ -8,8 +8,10 @@ from __future__ import annotations
 import ast
 import dis
 import inspect
+import itertools
 import linecache
 import textwrap
+from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType, FrameType
 from typing import NamedTuple
@@ -42,6 +44,65 @@ def pending_check(frame: FrameType) -> Check | None:
     if flow.raises(if_false):
         return Check(False, _message(frame.f_code, flow.raise_line(if_false), frame.f_lasti))
     return None
+
+
+class CompoundCheck(NamedTuple):
+    """A check of several conditions, the first of which is asked for: ``if a and b: raise``, ``assert a or b``."""
+
+    raises_if: bool
+    """The truth value that all conditions must have for the ``raise``."""
+    rest: tuple[CodeType, ...]
+    """The conditions behind the one asked for, as expressions to evaluate in the frame."""
+    message: str
+    """As in ``Check``."""
+
+
+def compound_check(frame: FrameType) -> CompoundCheck | None:
+    """The compound check that ``frame`` is deciding on, or None. Needs the source, and Python 3.11 for its columns."""
+    code = frame.f_code
+    if not hasattr(code, "co_positions"):
+        return None
+    line, _, column, _ = next(itertools.islice(code.co_positions(), frame.f_lasti // 2, None))
+    if line is None or column is None:
+        return None
+    for statement in _plain_statements(_tree(code).body):
+        found = _conditions(statement)
+        if found is None:
+            continue
+        conditions, raises_if, raising = found
+        for index, condition in enumerate(conditions[:-1]):
+            # columns are those of the dedented source, which a method's body starts further right in
+            if condition.lineno == line and condition.col_offset == column - _indentation(code):
+                rest = [ast.Expression(expression) for expression in conditions[index + 1 :]]
+                if any(isinstance(node, _WITH_EFFECTS) for tree in rest for node in ast.walk(tree)):
+                    return None
+                compiled = tuple(compile(tree, code.co_filename, "eval") for tree in rest)
+                return CompoundCheck(raises_if, compiled, _message_of(raising))
+    return None
+
+
+_WITH_EFFECTS = (ast.NamedExpr, ast.Lambda, ast.Await, ast.Yield, ast.YieldFrom, ast.ListComp, ast.GeneratorExp)
+
+
+def _plain_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements at any depth that no ``try`` with handlers surrounds."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, ast.Try) and statement.handlers:
+            continue
+        for field in ("body", "orelse", "finalbody"):
+            yield from _plain_statements(getattr(statement, field, []))
+
+
+def _conditions(statement: ast.stmt) -> tuple[list[ast.expr], bool, ast.stmt] | None:
+    """The conditions of a compound check, the truth value of all that raises, and the statement that does."""
+    if not isinstance(statement, (ast.If, ast.Assert)) or not isinstance(statement.test, ast.BoolOp):
+        return None
+    test = statement.test
+    if isinstance(statement, ast.Assert):
+        return (test.values, False, statement) if isinstance(test.op, ast.Or) else None
+    only_raises = len(statement.body) == 1 and isinstance(statement.body[0], ast.Raise)
+    return (test.values, True, statement.body[0]) if only_raises and isinstance(test.op, ast.And) else None
 
 
 _ENDS = {"RETURN_VALUE", "RETURN_CONST", "RETURN_GENERATOR", "YIELD_VALUE"}
@@ -145,19 +206,20 @@ def _flow(code: CodeType) -> _Flow:
 def _message(code: CodeType, raise_line: int, offset: int) -> str:
     """The message that the ``raise`` or ``assert`` at ``raise_line`` of ``code`` gives."""
     for statement in ast.walk(_tree(code)):
-        if isinstance(statement, ast.Assert) and _spans(statement, raise_line):
-            return (
-                _text(statement.msg)
-                if statement.msg is not None
-                else f"assertion failed: {ast.unparse(statement.test)}"
-            )
-        if isinstance(statement, ast.Raise) and _spans(statement, raise_line) and statement.exc is not None:
-            raised = statement.exc
-            if isinstance(raised, ast.Call) and raised.args:
-                return _text(raised.args[0])
-            return ast.unparse(raised)
+        if isinstance(statement, (ast.Assert, ast.Raise)) and _spans(statement, raise_line):
+            return _message_of(statement)
     line = line_of(code, offset)
     return linecache.getline(code.co_filename, line).strip() or f"check in {code.co_name}, line {line}"
+
+
+def _message_of(statement: ast.stmt) -> str:
+    """The message of an ``assert`` or ``raise``."""
+    if isinstance(statement, ast.Assert):
+        return f"assertion failed: {ast.unparse(statement.test)}" if statement.msg is None else _text(statement.msg)
+    raised = statement.exc if isinstance(statement, ast.Raise) else None
+    if raised is None:
+        return "raised again"
+    return _text(raised.args[0]) if isinstance(raised, ast.Call) and raised.args else ast.unparse(raised)
 
 
 def _spans(statement: ast.stmt, line: int) -> bool:
@@ -173,6 +235,13 @@ def _tree(code: CodeType) -> ast.Module:
     except (OSError, SyntaxError, TypeError):
         return ast.Module(body=[], type_ignores=[])
     return ast.increment_lineno(tree, max(first, 1) - 1)
+
+
+@lru_cache(maxsize=256)
+def _indentation(code: CodeType) -> int:
+    """How many columns the source of the function is indented by, which ``_tree`` leaves out."""
+    lines, _ = inspect.getsourcelines(code)
+    return len(lines[0]) - len(lines[0].lstrip())
 
 
 def _text(message: ast.expr) -> str:

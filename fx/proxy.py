@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import dis
 import enum
+import functools
 import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +16,7 @@ from typing import Any, NoReturn
 import torch
 from torch.overrides import is_tensor_method_or_property
 
-from fx.checks import pending_check
+from fx.checks import compound_check, pending_check
 from fx.errors import TraceError, UnsupportedTraceError
 from fx.frames import user_location, user_stack
 from fx.graph import Graph
@@ -240,6 +241,8 @@ class TracerBase:
         """
         frame = _outside_fx(sys._getframe(1))
         check = pending_check(frame) if self.trace_asserts else None
+        if check is None and self.trace_asserts and (answer := self._record_compound_check(obj, frame)) is not None:
+            return answer
         if check is None:
             raise TraceError(
                 "symbolically traced variables cannot be used as inputs to control flow",
@@ -257,9 +260,36 @@ class TracerBase:
         condition = value
         if raises_if:
             # "== False" is exact for what a comparison gives, and reads better than a call
-            exact = value.node.op == "call_function" and value.node.target in COMPARISONS
+            exact = value.node.op == "call_function" and value.node.target in (*COMPARISONS, operator.and_)
             condition = operator.eq(value, False) if exact else is_false(value)
         self.create_proxy("call_function", torch._assert, (condition, message), {})
+
+    def _record_compound_check(self, first: Proxy, frame: FrameType) -> bool | None:
+        """Record ``if first and …: raise`` or ``assert first or …`` and return what lets the program go on.
+
+        The program evaluates all conditions, where eager code may stop at the first; so only comparisons of what every
+        tensor has (number of dimensions, dtype, …) are combined. None where there are others.
+        """
+        check = compound_check(frame)
+        if check is None:
+            return None
+        last = next(reversed(self.graph.nodes))
+        conditions: list[Any] = [first, *(eval(rest, frame.f_globals, frame.f_locals) for rest in check.rest)]
+        made: list[Node] = []
+        while (node := last.next).op != "root":
+            made.append(node)
+            last = node
+        traced = [value for value in conditions if isinstance(value, Proxy)]
+        real = [value for value in conditions if not isinstance(value, Proxy)]
+        harmless = all(value.node.target in COMPARISONS for value in traced) and all(map(_cannot_fail, made))
+        settled = any(bool(value) is not check.raises_if for value in real)
+        if settled or not harmless:
+            for node in reversed(made):
+                self.graph.erase_node(node)
+            return (not check.raises_if) if settled else None
+        combine = operator.and_ if check.raises_if else operator.or_
+        self._record_check(functools.reduce(combine, traced), check.raises_if, check.message)
+        return not check.raises_if
 
     def iter(self, obj: Proxy) -> Iterator[Any]:
         """The elements of a proxy, whose number is not known.
@@ -473,6 +503,19 @@ def _add_operators() -> None:
 
 
 _add_operators()
+
+
+_OF_EVERY_TENSOR = frozenset({"dim", "ndim", "ndimension", "shape", "size", "numel", "nelement", "dtype", "device",
+                              "is_floating_point", "is_complex", "is_cuda", "layout", "requires_grad"})  # fmt: skip
+
+
+def _cannot_fail(node: Node) -> bool:
+    """Whether a node computes something that every tensor has, or compares."""
+    if node.op == "call_method":
+        return node.target in _OF_EVERY_TENSOR and len(node.args) == 1
+    if node.target is getattr:
+        return node.args[1] in _OF_EVERY_TENSOR
+    return node.op == "call_function" and node.target in COMPARISONS
 
 
 # Who is asking.

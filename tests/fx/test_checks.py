@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from programs_with_checks import Compound
 
 import fx
 from fx.checks import pending_check
@@ -113,7 +114,7 @@ def first_of_or(cond: Any) -> int:
 
 
 @pytest.mark.parametrize(
-    ("function", "answer", "message"),
+    "function, answer, message",
     [
         (if_raise, False, "wrong size"),
         (if_not_raise, True, "wrong size"),
@@ -276,3 +277,42 @@ def test_checks_are_errors_where_the_tracer_is_told_not_to_record_them() -> None
 
     with pytest.raises(fx.TraceError, match="control flow"):
         Strict().trace(checked)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="needs the columns that byte code has since Python 3.11")
+def test_compound_checks_are_recorded_whole() -> None:
+    traced = fx.symbolic_trace(fx.symbolic_trace(Compound()))
+    good = torch.ones(2, 2)
+    assert traced(good) is good
+    for bad, message in [
+        (torch.ones(1), "two or three dimensions"),
+        (torch.ones(2, 2, dtype=torch.float64), "wide only in 3-D"),
+        (torch.ones(2, 2, 2), "strict"),
+    ]:
+        with pytest.raises(AssertionError, match=message):
+            traced(bad)
+    assert "lax" not in traced.code
+
+
+def test_a_condition_that_only_holds_behind_the_first_is_not_evaluated_ahead() -> None:
+    def third_dimension(x: torch.Tensor) -> torch.Tensor:
+        if x.dim() == 3 and x.shape[2] != 5:
+            raise ValueError("five columns")
+        return x
+
+    with pytest.raises(fx.TraceError, match="control flow"):
+        fx.symbolic_trace(third_dimension)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="needs the columns that byte code has since Python 3.11")
+def test_batch_norm_of_one_dimension_is_traced_without_leaf_modules() -> None:
+    class Inlining(fx.Tracer):
+        def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
+            return False
+
+    module = torch.nn.Sequential(torch.nn.BatchNorm1d(3)).eval()
+    traced = fx.GraphModule(module, Inlining().trace(module))
+    x = torch.randn(4, 3)
+    assert torch.equal(traced(x), module(x))
+    with pytest.raises(AssertionError, match="expected 2D or 3D input"):
+        traced(torch.randn(1, 3, 2, 2))

@@ -147,7 +147,7 @@ def test_an_empty_graph_is_a_function_that_does_nothing() -> None:
 
 
 def test_generated_globals_are_collected_with_the_code() -> None:
-    code = fx.symbolic_trace(lambda x: keep(x)).graph.python_code("self")
+    code = fx.symbolic_trace(lambda x: keep(x, 1)).graph.python_code("self")
     assert code.globals[f"{__name__}_keep"] is keep
     assert code.globals["torch"] is torch
 

@@ -10,6 +10,7 @@ import math
 import operator
 import sys
 import types
+import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -299,8 +300,8 @@ def test_structured_inputs_are_kept(load: Load) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [math.inf, -math.inf, 1 + 2j, torch.float16, torch.device("cpu"), Point(1, 2), slice(1, None), ..., {1, 2}, dict, len,
-     operator.add, torch.nn.functional.relu, torch.channels_last, Net.forward],
+    [math.inf, -math.inf, 1 + 2j, torch.float16, torch.device("cpu"), Point(1, 2), slice(1, None), ..., {1, 2}, dict,
+     len, operator.add, torch.nn.functional.relu, torch.channels_last, Net.forward],
     ids=str,
 )  # fmt: skip
 def test_what_the_code_names_is_imported(load: Load, value: Any) -> None:
@@ -310,7 +311,17 @@ def test_what_the_code_names_is_imported(load: Load, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "hint", [torch.Tensor, list[int], list[int], int | None, Point, "text", type(None)], ids=str
+    "hint",
+    [
+        torch.Tensor,
+        list[int],
+        typing.List[int],  # noqa: UP006
+        int | None,
+        Point,
+        "text",
+        type(None),
+    ],
+    ids=str,
 )
 def test_annotations_are_kept(load: Load, hint: Any) -> None:
     graph = fx.Graph()
@@ -371,7 +382,7 @@ def test_functions_of_the_main_program_are_refused(tmp_path: Path, monkeypatch: 
 
     function.__module__, function.__qualname__ = "__main__", "function"
     monkeypatch.setattr(sys.modules["__main__"], "function", function, raising=False)
-    with pytest.raises(fx.CodegenError, match="the main program is none|the main\nprogram is none"):
+    with pytest.raises(fx.CodegenError, match="the main program is none"):
         module_calling(function).to_folder(tmp_path / "package")
 
 
@@ -466,7 +477,7 @@ def test_modules_are_made_by_calls_of_literals_that_were_tried() -> None:
     infinite = torch.nn.Hardtanh(-math.inf, 1.0)
     subclass = type("ReLU", (torch.nn.ReLU,), {})()
     same = torch.nn.Conv2d(3, 4, 3, padding="same")  # prints padding=same
-    for module in (same, changed, hooked, noted, lying, speaking, infinite, subclass, torch.nn.Sequential(torch.nn.ReLU()), Own(),
+    for module in (same, changed, hooked, noted, lying, speaking, infinite, subclass, torch.nn.Sequential(noted), Own(),
                    torch.nn.LazyLinear(3), torch.nn.MultiheadAttention(4, 2)):  # fmt: skip
         assert constructor_call(module) is None, module
 

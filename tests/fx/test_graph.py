@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +29,7 @@ def check_order(graph: fx.Graph) -> None:
     nodes = list(graph.nodes)
     assert len(nodes) == len(graph.nodes)
     assert nodes[::-1] == list(reversed(graph.nodes))
-    for before, after in zip(nodes, nodes[1:], strict=False):
+    for before, after in itertools.pairwise(nodes):
         assert before < after
         assert after > before
         assert before <= after

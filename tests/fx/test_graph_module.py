@@ -1,4 +1,4 @@
-"""Graph modules wherever modules go: state, training, devices, hooks, scripting, compiling, parallel training, files."""
+"""Graph modules wherever modules go: state, training, hooks, scripting, compiling, parallel training, files."""
 
 from __future__ import annotations
 

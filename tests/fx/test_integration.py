@@ -44,7 +44,8 @@ WAYS: dict[str, Callable[[fx.GraphModule], Any]] = {
     "interpreter": lambda module: fx.Interpreter(module).run,
     "rebuilt": lambda module: fx.GraphModule(module, copy.deepcopy(module.graph)),
     "from a dict": lambda module: fx.GraphModule(
-        {n.target: _fetch(module, n.target) for n in module.graph.nodes if n.op in ("get_attr", "call_module")}, copy.deepcopy(module.graph)
+        {n.target: _fetch(module, n.target) for n in module.graph.nodes if n.op in ("get_attr", "call_module")},
+        copy.deepcopy(module.graph),
     ),
     "copied node by node": lambda module: fx.GraphModule(module, _copied(module.graph)),
 }  # fmt: skip

@@ -63,7 +63,7 @@ def through_torch_save(value: Any) -> Any:
 
 @pytest.mark.parametrize(
     "way",
-    [copy.deepcopy, *(lambda value, protocol=protocol: pickle.loads(pickle.dumps(value, protocol)) for protocol in (2, 4, 5)),
+    [copy.deepcopy, *(lambda value, to=protocol: pickle.loads(pickle.dumps(value, to)) for protocol in (2, 4, 5)),
      through_torch_save],
     ids=["deepcopy", "pickle2", "pickle4", "pickle5", "torch.save"],
 )  # fmt: skip
@@ -144,7 +144,9 @@ def local_program() -> fx.GraphModule:
 
 def test_a_local_function_is_refused_and_its_node_named() -> None:
     module = local_program()
-    with pytest.raises(fx.errors.PickleError, match="node mine uses <function local_program.<locals>.local") as caught:
+    with pytest.raises(
+        fx.errors.PickleError, match=r"node mine uses <function local_program\.<locals>\.local"
+    ) as caught:
         pickle.dumps(module)
     text = str(caught.value)
     assert "value  %mine = call_function[test_pickling.local_program.<locals>.local](%x)" in text
@@ -200,8 +202,9 @@ def test_unpickling_without_the_function_names_the_node(monkeypatch: pytest.Monk
 def test_operators_torch_functions_and_methods_of_classes_are_found_again() -> None:
     graph = fx.Graph()
     x = graph.placeholder("x")
-    targets = [operator.add, operator.getitem, torch.relu, torch.nn.functional.relu, torch.ops.aten.add.Tensor, torch.Tensor.add,
-               len, getattr, torch._C._nn.gelu, dict.fromkeys, torch.nn.functional.max_pool2d, fx.Graph.lint]  # fmt: skip
+    targets = [operator.add, operator.getitem, len, getattr, dict.fromkeys, fx.Graph.lint, torch.relu, torch.Tensor.add,
+               torch.nn.functional.relu, torch.nn.functional.max_pool2d, torch.ops.aten.add.Tensor,
+               torch._C._nn.gelu]  # fmt: skip
     for target in targets:
         graph.call_function(target, (x,))
     loaded = pickle.loads(pickle.dumps(graph))

@@ -49,8 +49,10 @@ def test_types_of_tensors_are_shown_on_request(graph: fx.Graph) -> None:
 
 @pytest.mark.parametrize(
     "argument, text",
-    [((1,), "(1,)"), ([], "[]"), ({"a": (1, 2)}, "{a: (1, 2)}"), (slice(1, None), "slice(1, None, None)"), (Colour.RED, "Colour.RED"),
-     ("text", "text"), (torch.float16, "torch.float16"), (None, "None"), (1 << 20000, hex(1 << 20000))],
+    [((1,), "(1,)"), ([], "[]"), ({"a": (1, 2)}, "{a: (1, 2)}"),
+     (slice(1, None), "slice(1, None, None)"),
+     (Colour.RED, "Colour.RED"), ("text", "text"), (torch.float16, "torch.float16"), (None, "None"),
+     (1 << 20000, hex(1 << 20000))],
     ids=lambda value: str(value)[:20] if not isinstance(value, int) else "int",
 )  # fmt: skip
 def test_arguments_print_short(argument: Any, text: str) -> None:
@@ -59,8 +61,8 @@ def test_arguments_print_short(argument: Any, text: str) -> None:
 
 @pytest.mark.parametrize(
     "annotation, text",
-    [(int, "int"), (torch.Tensor, "torch.Tensor"), ("text", "text"), (list[int], "list[int]"), (Colour, f"{__name__}.Colour"),
-     (None, "None"), (torch.nn.Linear, "torch.nn.modules.linear.Linear")],
+    [(int, "int"), (torch.Tensor, "torch.Tensor"), ("text", "text"), (list[int], "list[int]"),
+     (Colour, f"{__name__}.Colour"), (None, "None"), (torch.nn.Linear, "torch.nn.modules.linear.Linear")],
     ids=str,
 )  # fmt: skip
 def test_annotations_print_short(annotation: Any, text: str) -> None:

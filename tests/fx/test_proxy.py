@@ -50,7 +50,7 @@ def indexes_a_list(x: Any) -> Any:
 
 
 def ranges(x: Any) -> Any:
-    return [i for i in range(x.shape[0])]
+    return list(range(x.shape[0]))
 
 
 def looks_up(x: Any) -> Any:
@@ -80,7 +80,7 @@ def passes_a_set(x: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("program", "what", "value"),
+    "program, what, value",
     [
         (branches, "symbolically traced variables cannot be used as inputs to control flow", "%gt = call_function"),
         (iterates, "Proxy object cannot be iterated", "%x = placeholder"),
@@ -151,7 +151,7 @@ def test_errors_of_the_users_own_stay_as_they_are() -> None:
     def fails(x: Any) -> Any:
         raise TypeError("mine, about no traced value")
 
-    with pytest.raises(TypeError, match="^mine") as info:
+    with pytest.raises(TypeError, match=r"^mine") as info:
         fx.symbolic_trace(fails)
     assert not isinstance(info.value, fx.TraceError)
 

@@ -32,7 +32,7 @@ def generated_files() -> set[str]:
 def test_forward_is_compiled_on_first_use_only() -> None:
     before = generated_files()
     module = fx.symbolic_trace(Scale())
-    assert generated_files() == before
+    assert not generated_files() - before
     module(torch.ones(4))
     assert len(generated_files() - before) == 1
     module(torch.ones(4))
@@ -68,7 +68,7 @@ def test_a_forward_that_outlives_its_module_keeps_its_source() -> None:
 
 
 def test_code_stays_until_recompile() -> None:
-    module = fx.symbolic_trace(lambda x: torch.relu(x))
+    module = fx.symbolic_trace(lambda x: torch.relu(input=x))
     code = module.code
     relu = next(node for node in module.graph.nodes if node.name == "relu")
     relu.target = torch.neg
@@ -76,7 +76,7 @@ def test_code_stays_until_recompile() -> None:
     assert torch.equal(module(torch.ones(1)), torch.ones(1))
     module.recompile()
     assert torch.equal(module(torch.ones(1)), -torch.ones(1))
-    assert "torch.neg(x)" in module.code
+    assert "torch.neg(input = x)" in module.code
 
 
 def test_inspection_shows_the_generated_source() -> None:

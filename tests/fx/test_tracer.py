@@ -321,7 +321,7 @@ def test_mutating_operations_are_refused_where_the_tracer_asks_for_it() -> None:
     class Pure(fx.Tracer):
         check_mutable_operations = True
 
-    with pytest.raises(RuntimeError, match="mutable operation aten::sigmoid.out"):
+    with pytest.raises(RuntimeError, match=r"mutable operation aten::sigmoid.out"):
         Pure().trace(lambda x: torch.sigmoid(x, out=x))
 
 

@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType, FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fx.provenance import line_of
 
@@ -60,9 +60,10 @@ class CompoundCheck(NamedTuple):
 def compound_check(frame: FrameType) -> CompoundCheck | None:
     """The compound check that ``frame`` is deciding on, or None. Needs the source, and Python 3.11 for its columns."""
     code = frame.f_code
-    if not hasattr(code, "co_positions"):
+    positions: Any = getattr(code, "co_positions", None)
+    if positions is None:
         return None
-    line, _, column, _ = next(itertools.islice(code.co_positions(), frame.f_lasti // 2, None))
+    line, _, column, _ = next(itertools.islice(positions(), frame.f_lasti // 2, None))
     if line is None or column is None:
         return None
     for statement in _plain_statements(_tree(code).body):

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fx.errors import CodegenError
 from fx.names import GENERATED_GLOBALS, Namespace, is_identifier
+from fx.node import Node
 from fx.operators import BY_FUNCTION, Operator
 from fx.printing import describe
 from fx.spelling import Speller
 
 if TYPE_CHECKING:
     from fx.graph import Graph
-    from fx.node import Argument, Node
+    from fx.node import Argument
 
 TransformCodeFunc: TypeAlias = Callable[[list[str]], list[str]]
 """From the lines of a generated body to the lines to use instead; each ends in a newline."""
@@ -57,7 +58,7 @@ class CodeGen:
             maybe_return_annotation: ``" -> type"`` or an empty string.
             expanded_def: one parameter a line.
         """
-        parameters = free_vars if free_vars and free_vars[0] == "self" else ["self", *free_vars]
+        parameters = _ordered(free_vars if free_vars and free_vars[0] == "self" else ["self", *free_vars])
         if expanded_def:
             lines = "".join(f"    {parameter},\n" for parameter in parameters)
             return f"def forward(\n{lines}){maybe_return_annotation}:"
@@ -227,8 +228,14 @@ class FunctionWriter:
                     why="it is no Python identifier",
                     remedy='rename the input: node.target = "x"',
                 )
-            if parameter in reserved and parameter != self.root_module:
-                raise CodegenError(f"two inputs are called {parameter!r}", where=node.source, value=describe(node))
+            if parameter in reserved and (parameter != "self" or node.prev.op != "root"):
+                raise CodegenError(
+                    f"two inputs are called {parameter!r}",
+                    where=node.source,
+                    value=describe(node),
+                    why="the function's first input is 'self'" if parameter == "self" else None,
+                    remedy='rename the input: node.target = "x"',
+                )
             reserved.add(parameter)
             if node.name == parameter:
                 self.speller.names[node] = self.namespace.create_name(parameter)
@@ -258,6 +265,13 @@ class FunctionWriter:
         speller = self.speller
         annotation = f" : {speller.annotation(node.type)}" if node.type is not None else ""
         default = f" = {speller.argument(node.args[0])}" if node.args else ""
+        if speller.met:
+            raise CodegenError(
+                f"the default of {node.target!r} depends on a traced value",
+                where=node.source,
+                value=describe(node),
+                why="defaults are worked out before the program runs",
+            )
         self.free_vars.append(f"{node.target}{annotation}{default}")
         parameter = node.target.lstrip("*")
         name = speller.name(node)
@@ -299,7 +313,7 @@ class FunctionWriter:
         speller = self.speller
         operands = [speller.argument(operand) for operand in node.args]
         if row.in_place:
-            if node.args[0] not in speller.names:
+            if not isinstance(node.args[0], Node):
                 function = speller.callable(row.function)
                 return f"{self._assigned(node)} = {function}({speller.call(node.args, {})})"
             return f"{row.template.format(*operands)};  {self._assigned(node)} = {operands[0]}"
@@ -334,6 +348,19 @@ _WRITERS: dict[str, Callable[[FunctionWriter, Node], str]] = {
     "call_module": FunctionWriter._call_module,
     "output": FunctionWriter._output,
 }
+
+
+def _ordered(parameters: list[str]) -> list[str]:
+    """``parameters`` with those that lack a default behind one that has it, hence keyword-only, behind a star."""
+    optional = False
+    for number, parameter in enumerate(parameters):
+        if parameter.startswith("*"):
+            break
+        if optional and " = " not in parameter:
+            star = next((other for other in parameters if other.startswith("*") and not other.startswith("**")), "*")
+            return [*parameters[:number], star, *(other for other in parameters[number:] if other != star)]
+        optional = optional or " = " in parameter
+    return parameters
 
 
 def _call_with_supported(method: Callable[..., str], *args: Any, **extras: Any) -> str:

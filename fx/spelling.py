@@ -208,11 +208,23 @@ class Speller:
         return f"[{', '.join([self.argument(element) for element in value])}]"
 
     def _dict(self, value: dict[Any, Any]) -> str:
-        return f"{{{', '.join(f'{self.argument(key)}: {self.argument(item)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{self._untraced(key)}: {self.argument(item)}' for key, item in value.items())}}}"
 
     def _set(self, value: set[Any] | frozenset[Any]) -> str:
         kind = self._well_known(type(value).__name__, type(value))
-        return f"{kind}([{', '.join(sorted(map(self.argument, value)))}])"
+        return f"{kind}([{', '.join(sorted(map(self._untraced, value)))}])"
+
+    def _untraced(self, value: Any) -> str:
+        """An element of a set or a key of a dict, where use lists do not look for nodes."""
+        before = len(self.met)
+        text = self.argument(value)
+        if len(self.met) > before:
+            raise CodegenError(
+                f"{value!r}, a traced value, is an element of a set or a key of a dict",
+                why="nodes are found in tuples, lists, slices and the values of dicts only",
+                remedy="put it into a list, or make the set or dict by a call_function node",
+            )
+        return text
 
     def _slice(self, value: slice) -> str:
         parts = ", ".join(map(self.argument, (value.start, value.stop, value.step)))

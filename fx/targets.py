@@ -95,7 +95,9 @@ def is_builtin(target: object) -> bool:
 
 def candidate_name(target: Callable[..., Any] | str) -> str:
     """What to call a value made by ``target``, before it is made legal and unique."""
-    name = target if isinstance(target, str) else getattr(target, "__name__", None) or type(target).__name__
+    name = target if isinstance(target, str) else getattr(target, "__name__", None)
+    if not isinstance(name, str) or not name:
+        name = type(target).__name__
     if name.startswith("__") and name.endswith("__") and len(name) > 4:
         return name[2:-2]
     return name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import operator
 import os
 import re
@@ -97,10 +98,10 @@ def test_in_place_operators_write_to_the_callers_tensor(sign: str) -> None:
 def test_in_place_operators_on_constants_are_calls() -> None:
     graph = fx.Graph()
     x = graph.placeholder("x")
-    graph.output(graph.call_function(operator.iadd, (1, x)))
+    graph.output((graph.call_function(operator.iadd, (1, x)), graph.call_function(operator.ior, ({1}, {2}))))
     module = fx.GraphModule({}, graph)
-    assert body(module)[0] == "iadd = _operator_iadd(1, x);  x = None"
-    assert module(2) == 3
+    assert body(module)[:2] == ["iadd = _operator_iadd(1, x);  x = None", "ior = _operator_ior(set([1]), set([2]))"]
+    assert module(2) == (3, {1, 2})
 
 
 def test_operators_keep_their_meaning_beside_negative_constants() -> None:
@@ -126,6 +127,25 @@ def test_starred_parameters_keep_their_stars() -> None:
     assert "def forward(self, x, y = 3, *args, **kwargs):" in module.code
     assert module(1) == [1, 3, (), {}]
     assert module(1, 2, 3, 4, k=5) == [1, 2, (3, 4), {"k": 5}]
+
+
+def keyword_only(a: Any, b: Any = 1, *, c: Any, d: Any = 2) -> Any:
+    return a, b, c, d
+
+
+def keyword_only_behind_more(a: Any, b: Any = 1, *more: Any, c: Any, **named: Any) -> Any:
+    return a, b, c
+
+
+def test_required_inputs_behind_optional_ones_are_given_by_keyword() -> None:
+    module = fx.symbolic_trace(keyword_only)
+    assert list(inspect.signature(module.forward).parameters) == ["a", "b", "c", "d"]
+    assert module(5, c=3) == keyword_only(5, c=3)
+    assert module(5, 6, c=3, d=4) == keyword_only(5, 6, c=3, d=4)
+    assert fx.symbolic_trace(module)(5, c=3) == (5, 1, 3, 2)
+    more = fx.symbolic_trace(keyword_only_behind_more)
+    assert more(5, 6, 7, 8, c=3, e=4) == keyword_only_behind_more(5, 6, 7, 8, c=3, e=4)
+    assert more(5, c=3) == (5, 1, 3)
 
 
 @fx.wrap

@@ -51,7 +51,7 @@ class Net(torch.nn.Module):
         self.head = torch.nn.Linear(4, 2)
 
     def forward(self, x: torch.Tensor, k: float = math.inf) -> Point:
-        y = (self.seq(x) * self.scale + self.shift * self.mask).mean((2, 3)).clamp(max=k)
+        y = (self.seq(x) * self.scale * self.mask + self.shift).mean((2, 3)).clamp(max=k)
         return Point(self.head(self.own(y)), torch.sigmoid(y)[..., None])
 
 

@@ -176,7 +176,7 @@ def test_torch_export_takes_it(traced: fx.GraphModule, x: torch.Tensor) -> None:
 
 
 PARALLEL = """
-import sys, warnings
+import os, sys, warnings
 warnings.simplefilter("ignore")
 import torch, fx
 from torch.nn.parallel import DistributedDataParallel
@@ -195,9 +195,12 @@ def train(rank, file):
     (alone(batch).sum() / 2).backward()
     assert isinstance(parallel.module, fx.GraphModule)
     assert all(torch.allclose(a, b.grad) for a, b in zip(ours, alone.parameters(), strict=True))
+    torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 train(int(sys.argv[1]), sys.argv[2])
+sys.stdout.flush()
+os._exit(0)  # gloo's threads may outlive the interpreter, which then aborts
 """
 
 

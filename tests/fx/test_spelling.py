@@ -488,3 +488,27 @@ def test_complex_arguments_keep_their_signs() -> None:
         got = program_with(value)(1)[2]
         assert cmath.polar(got) == cmath.polar(value)
         assert same(got, value)
+
+
+@pytest.mark.parametrize("hold", [lambda node: {node}, lambda node: frozenset([(1, node)]), lambda node: [{node: 1}]])
+def test_traced_values_in_sets_and_keys_are_refused(hold: Callable[[fx.Node], Any]) -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.output((x, hold(graph.call_function(torch.neg, (x,)))))
+    with pytest.raises(fx.CodegenError, match="a traced value, is an element of a set or a key of a dict"):
+        graph.python_code("self")
+
+
+def test_a_default_cannot_be_a_traced_value() -> None:
+    graph = fx.Graph()
+    graph.output(graph.placeholder("y", default_value=[graph.placeholder("x")]))
+    with pytest.raises(fx.CodegenError, match="the default of 'y' depends on a traced value"):
+        graph.python_code("self")
+
+
+def test_an_input_called_self_is_refused_unless_it_is_the_first() -> None:
+    with pytest.raises(
+        fx.CodegenError, match=r"two inputs are called 'self'[\s\S]*the function's first input is 'self'"
+    ):
+        fx.symbolic_trace(lambda x, self: x + self)
+    assert "def forward(self, x):" in fx.symbolic_trace(lambda self, x: x + 1).code

@@ -78,3 +78,17 @@ def test_paths_are_followed_by_identifiers_only() -> None:
 )  # fmt: skip
 def test_values_are_called_after_their_target(target: Any, name: str) -> None:
     assert candidate_name(target) == name
+
+
+def test_an_object_that_has_every_attribute_is_called_after_its_class() -> None:
+    class Anything:
+        def __getattr__(self, name: str) -> Any:
+            return self
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            return self
+
+    assert candidate_name(Anything()) == "Anything"
+    assert qualified_name(Anything()).endswith("Anything")
+    assert torch_path(Anything()) is None
+    assert not is_builtin(Anything())

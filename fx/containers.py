@@ -18,14 +18,15 @@ import torch
 class Children(dict[str, Any]):
     """The ``_modules`` of a container, whose entries also stand in the container's ``__dict__``."""
 
-    def __init__(self, modules: dict[str, Any], attributes: dict[str, Any], names: Iterable[str]) -> None:
+    def __init__(self, modules: dict[str, Any], attributes: dict[str, Any]) -> None:
         super().__init__(modules)
         self._attributes = attributes
-        self.mirrored = set(names)
+        self.mirrored: set[str] = set()
         """The names that stand in both."""
-        self._mirror()
 
-    def _mirror(self) -> None:
+    def mirror(self, names: Iterable[str] = ()) -> None:
+        """Let these entries stand in both, and bring the attributes in step."""
+        self.mirrored.update(names)
         for name in tuple(self.mirrored):
             if self.get(name) is None:
                 self._attributes.pop(name, None)
@@ -47,7 +48,7 @@ def _then_mirror(name: str) -> Any:
         try:
             return change(self, *args, **kwargs)
         finally:
-            self._mirror()
+            self.mirror()
 
     changed.__name__ = name
     return changed
@@ -64,17 +65,13 @@ class Container(torch.nn.Module):
         return "Module"
 
     def quicken(self) -> None:
-        """Let children be found where Python looks first."""
-        own, modules = self.__dict__, dict(self._modules)
-        self._slow_down()
+        """Let children be found where Python looks first. Other threads may be using them meanwhile."""
+        own = self.__dict__
+        modules = own["_modules"]
         names = [name for name in modules if name not in own and not hasattr(type(self), name)]
-        own["_modules"] = Children(modules, own, names)
-
-    def _slow_down(self) -> None:
-        """Undo ``quicken``."""
-        state = self._plain()
-        self.__dict__.clear()
-        self.__dict__.update(state)
+        if not isinstance(modules, Children):
+            modules = own["_modules"] = Children(modules, own)
+        modules.mirror(names)
 
     def _plain(self) -> dict[str, Any]:
         """The state without what ``quicken`` added."""
@@ -87,7 +84,8 @@ class Container(torch.nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "_modules":  # somebody replaces the whole dict
-            self._slow_down()
+            for mirrored in getattr(self.__dict__.get("_modules"), "mirrored", ()):
+                self.__dict__.pop(mirrored, None)
         super().__setattr__(name, value)
 
     def __reduce__(self) -> Any:

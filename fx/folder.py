@@ -15,7 +15,7 @@ import math
 import os
 import shutil
 import sys
-import tempfile
+import uuid
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -69,7 +69,8 @@ def write_folder(module: GraphModule, folder: Any, module_name: str) -> None:
     compile(source, "module.py", "exec", dont_inherit=True)
     target = Path(os.path.abspath(folder))
     target.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    staging = target.with_name(f".{target.name}-{uuid.uuid4().hex}")
+    staging.mkdir()
     try:
         package = f'"""A captured program."""\n\nfrom .module import {module_name}\n\n__all__ = ["{module_name}"]\n'
         _write_tensors(staging, state.tensors, in_safetensors)
@@ -83,19 +84,12 @@ def write_folder(module: GraphModule, folder: Any, module_name: str) -> None:
 
 
 def _move_into_place(staging: Path, target: Path) -> None:
-    staging.chmod(0o777 & ~_umask())
     if not target.exists():
         staging.rename(target)
         return
     # weights come first, so that source never stands beside weights it does not know
     for name in sorted((entry.name for entry in staging.iterdir()), key=lambda name: name.endswith(".py")):
         (staging / name).replace(target / name)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _fits_safetensors(tensors: dict[str, torch.Tensor]) -> bool:

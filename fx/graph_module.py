@@ -14,6 +14,7 @@ from fx.containers import Container, quicken
 from fx.errors import GraphError, MissingAttributeError, add_note
 from fx.folder import write_folder
 from fx.graph import Graph
+from fx.pickling import imported_name
 from fx.printing import describe
 from fx.pytree_codegen import PyTreeCodeGen
 from fx.sources import LazyForward
@@ -292,7 +293,11 @@ class GraphModule(torch.nn.Module):
         return blank
 
     def _state(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in _OWN_STATE}
+        state = {key: value for key, value in self.__dict__.items() if key not in _OWN_STATE}
+        if isinstance(self._graph._codegen, PyTreeCodeGen):  # recompiling sets them
+            for name in ("_in_spec", "_out_spec"):
+                state.pop(name, None)
+        return state
 
     def __copy__(self) -> GraphModule:
         """A module that shares state and graph with this one; the graph is then owned by the copy."""
@@ -313,7 +318,10 @@ class GraphModule(torch.nn.Module):
         return copied
 
     def __reduce__(self) -> Any:
-        return _unpickle, (_plain_class(type(self)), type(self).__name__, self._state(), self._graph)
+        state = self._state()
+        if self._tracer_cls is not None and imported_name(self._tracer_cls) is None:
+            state["_tracer_cls"] = None
+        return _unpickle, (_plain_class(type(self)), type(self).__name__, state, self._graph)
 
     def _replicate_for_data_parallel(self) -> GraphModule:
         replica = self.__copy__()

@@ -278,7 +278,7 @@ class Node:
         """Move ``x`` to just before this node.
 
         Raises:
-            GraphError: ``x`` belongs to another graph.
+            GraphError: ``x`` belongs to another graph, or one of the two was erased.
         """
         if x is self:
             return
@@ -289,6 +289,8 @@ class Node:
                 value=x.format_node(),
                 remedy="copy it with graph.node_copy(node)",
             )
+        if x._erased or self._erased:
+            raise _erased_error(x if x._erased else self)
         self.graph.revision += 1
         x._prev._next, x._next._prev = x._next, x._prev
         before = self._prev
@@ -299,8 +301,10 @@ class Node:
         """Move ``x`` to just after this node.
 
         Raises:
-            GraphError: ``x`` belongs to another graph.
+            GraphError: ``x`` belongs to another graph, or one of the two was erased.
         """
+        if self._erased:
+            raise _erased_error(self)
         if x is not self:
             self._next.prepend(x)
 
@@ -446,6 +450,15 @@ def _copy_error(node: Node) -> GraphError:
         value=node.format_node(),
         why="it is part of its graph's use lists",
         remedy="copy or pickle the whole graph, or use other_graph.node_copy(node)",
+    )
+
+
+def _erased_error(node: Node) -> GraphError:
+    return GraphError(
+        f"node {node.name} was erased, so it has no place in the graph any more",
+        where=node.source,
+        value=node.format_node(),
+        remedy="erase a node after what is put beside it, or copy it with graph.node_copy(node)",
     )
 
 

@@ -24,6 +24,21 @@ class PyTreeInfo(NamedTuple):
     out_spec: pytree.TreeSpec | None
     """Structure of the result; None until the program has been captured."""
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> PyTreeInfo:
+        return self._replace(orig_args=list(self.orig_args))  # structures do not change
+
+    def __reduce__(self) -> Any:
+        try:
+            texts = [None if spec is None else pytree.treespec_dumps(spec) for spec in (self.in_spec, self.out_spec)]
+        except NotImplementedError:  # a container without a name for text
+            return PyTreeInfo, tuple(self)
+        return _info_from_text, (self.orig_args, *texts)
+
+
+def _info_from_text(orig_args: list[str], in_spec: str, out_spec: str | None) -> PyTreeInfo:
+    out = None if out_spec is None else pytree.treespec_loads(out_spec)
+    return PyTreeInfo(orig_args, pytree.treespec_loads(in_spec), out)
+
 
 class PyTreeCodeGen(CodeGen):
     """Generates a function that takes and returns structured values around a body of flat ones."""

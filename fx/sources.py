@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import threading
 import weakref
 from collections.abc import Callable
 from types import FunctionType
@@ -13,6 +14,7 @@ from fx.codegen import PythonCode
 from fx.errors import CodegenError
 
 _numbers = itertools.count()
+_compiling = threading.RLock()
 
 
 def load_forward(code: PythonCode) -> tuple[FunctionType, list[str]]:
@@ -48,13 +50,18 @@ def load_forward(code: PythonCode) -> tuple[FunctionType, list[str]]:
 class LazyForward:
     """Stands in a class for a ``forward`` that is compiled when it is first asked for, and then put in its place."""
 
-    __slots__ = ("_code", "_compiled")
+    __slots__ = ("_code", "_compiled", "_function")
 
     def __init__(self, code: PythonCode, compiled: Callable[[FunctionType, list[str]], None]) -> None:
         self._code = code
         self._compiled = compiled
+        self._function: FunctionType | None = None
 
     def __get__(self, instance: Any, owner: type) -> Any:
-        function, wrapped = load_forward(self._code)
-        self._compiled(function, wrapped)
+        with _compiling:  # threads that come at the same time get the same function
+            function = self._function
+            if function is None:
+                function, wrapped = load_forward(self._code)
+                self._function = function
+                self._compiled(function, wrapped)
         return function if instance is None else function.__get__(instance, owner)

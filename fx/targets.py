@@ -96,7 +96,7 @@ def is_builtin(target: object) -> bool:
 def candidate_name(target: Callable[..., Any] | str) -> str:
     """What to call a value made by ``target``, before it is made legal and unique."""
     name = target if isinstance(target, str) else getattr(target, "__name__", None)
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str):
         name = type(target).__name__
     if name.startswith("__") and name.endswith("__") and len(name) > 4:
         return name[2:-2]

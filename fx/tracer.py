@@ -99,7 +99,7 @@ class Tracer(TracerBase):
         if path is None:
             path = next((name for name, module in self.root.named_modules() if module is mod), None)
         if path is None:
-            raise _foreign_module(mod, self)
+            raise _foreign("module is not installed as a submodule of the traced root", type(mod).__name__, self)
         return path
 
     def call_module(
@@ -202,7 +202,7 @@ class Tracer(TracerBase):
         if isinstance(a, torch.nn.Parameter):
             path = self._parameters().get(id(a))
             if path is None:
-                raise _foreign_parameter(a, self)
+                raise _foreign("parameter is not a member of this module", f"shape {tuple(a.shape)}", self)
             return self._fetch(path)
         known = self._attributes().get(id(a))
         if known is not None:
@@ -506,23 +506,11 @@ def _lost_update(value: Proxy) -> TraceError:
     )
 
 
-def _foreign_module(module: torch.nn.Module, tracer: Tracer) -> TraceError:
+def _foreign(what: str, value: str, tracer: Tracer) -> TraceError:
     return ForeignModuleError(
-        f"module is not installed as a submodule: {type(module).__name__} is not in the hierarchy of the traced root",
-        where=_here(tracer),
-        why=f"a call_module node names a path below {type(tracer.root).__name__}, and this module has none",
+        what,
+        where=user_location(sys._getframe(2), tracer._locations),
+        value=value,
+        why=f"a node names a path below {type(tracer.root).__name__}, and this has none",
         remedy="make it an attribute of the root or of one of its submodules (in __init__)",
     )
-
-
-def _foreign_parameter(parameter: torch.nn.Parameter, tracer: Tracer) -> TraceError:
-    return ForeignModuleError(
-        f"parameter is not a member of this module: one of shape {tuple(parameter.shape)}",
-        where=_here(tracer),
-        why=f"a get_attr node names a path below {type(tracer.root).__name__}, and this parameter has none",
-        remedy="make it an attribute of the root or of one of its submodules (in __init__), or use .detach()",
-    )
-
-
-def _here(tracer: Tracer) -> Any:
-    return user_location(sys._getframe(2), tracer._locations)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-import inspect
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from fx.errors import PassError
+from fx.registry import Registry
 
 if TYPE_CHECKING:
     from fx.graph_module import GraphModule
@@ -18,7 +17,8 @@ Pass: TypeAlias = "Callable[[GraphModule], GraphModule | None]"
 
 Definition = TypeVar("Definition", bound=Callable[..., Any])
 
-_definitions: dict[str, Callable[..., Any]] = {}  # classes, which make a pass, and functions, which are one
+# classes, which make a pass, and functions, which are one
+_definitions: Registry[Callable[..., Any]] = Registry("pass", "passes", PassError)
 
 
 def register_pass(definition: Definition) -> Definition:
@@ -34,16 +34,7 @@ def register_pass(definition: Definition) -> Definition:
     >>> get_pass("leave-as-it-is") is leave_as_it_is
     True
     """
-    name = pass_name(definition)
-    other = _definitions.get(name)
-    if other is not None and other is not definition:
-        raise PassError(
-            f"two passes are named {name!r}",
-            value=f"{_describe_definition(other)} and {_describe_definition(definition)}",
-            why="a name stands for one pass",
-            remedy="rename one of them, through its attribute `name`",
-        )
-    _definitions[name] = definition
+    _definitions.register(pass_name(definition), definition)
     return definition
 
 
@@ -53,19 +44,12 @@ def get_pass(name: str) -> Pass:
     Raises :class:`~fx.errors.PassError`, which lists the nearest names, if there is none.
     """
     definition = _definitions.get(name)
-    if definition is None:
-        nearest = difflib.get_close_matches(name.replace("_", "-").lower(), _definitions, n=3, cutoff=0.4)
-        raise PassError(
-            f"there is no pass named {name!r}",
-            value=None if nearest else "known passes: " + ", ".join(list_passes()),
-            remedy="did you mean " + " or ".join(repr(candidate) for candidate in nearest) + "?" if nearest else None,
-        )
     return cast("Pass", definition() if isinstance(definition, type) else definition)
 
 
 def list_passes() -> list[str]:
     """Return the names of all registered passes in alphabetical order."""
-    return sorted(_definitions)
+    return _definitions.names()
 
 
 def pass_name(pass_: object) -> str:
@@ -84,13 +68,3 @@ def pass_name(pass_: object) -> str:
     pass_class = pass_ if isinstance(pass_, type) else type(pass_)
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", pass_class.__name__)
     return words.replace("_", "-").lower()
-
-
-def _describe_definition(definition: Callable[..., Any]) -> str:
-    """Return the qualified name of a definition and, where it can be found out, its line."""
-    described: Any = definition if hasattr(definition, "__qualname__") else type(definition)
-    text = f"{described.__module__}.{described.__qualname__}"
-    try:
-        return f"{text} (line {inspect.getsourcelines(described)[1]})"
-    except (OSError, TypeError):  # no source: typed in an interpreter, or built-in
-        return text

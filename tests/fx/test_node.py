@@ -133,6 +133,23 @@ def test_moving_to_another_graph_is_refused(graph: fx.Graph) -> None:
     assert "graph.node_copy" in str(caught.value)
 
 
+def test_an_erased_node_has_no_place(graph: fx.Graph) -> None:
+    a, b, c = (graph.placeholder(name) for name in "abc")
+    graph.erase_node(b)
+    for misplace in (
+        lambda: a.append(b),
+        lambda: c.prepend(b),
+        lambda: b.append(a),
+        lambda: b.prepend(c),
+        lambda: graph.inserting_after(b).__enter__() or graph.placeholder("d"),
+        lambda: graph.inserting_before(b).__enter__() or graph.placeholder("d"),
+    ):
+        with pytest.raises(fx.GraphError, match="node b was erased, so it has no place in the graph any more"):
+            misplace()
+    assert list(graph.nodes) == [a, c]
+    assert list(reversed(graph.nodes)) == [c, a]
+
+
 def test_moving_next_to_itself_changes_nothing(graph: fx.Graph) -> None:
     a, b = graph.placeholder("a"), graph.placeholder("b")
     revision = graph.revision

@@ -232,6 +232,30 @@ def tenfold(lines: list[str]) -> list[str]:
     return ["x = x * 10\n", *lines]
 
 
+def test_a_tracer_class_that_cannot_be_imported_is_forgotten() -> None:
+    class Local(fx.Tracer):
+        pass
+
+    root = torch.nn.Sequential(torch.nn.ReLU())
+    module = fx.GraphModule(root, Local().trace(root))
+    assert copy.deepcopy(module)._tracer_cls is Local
+    loaded = pickle.loads(pickle.dumps(module))
+    assert loaded._tracer_cls is None
+    assert torch.equal(loaded(-torch.ones(1)), torch.zeros(1))
+
+
+@pytest.mark.parametrize("way", [copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value)), through_torch_save])
+def test_structured_inputs_are_kept(way: Any) -> None:
+    def program(named: Any) -> Any:
+        return {"sum": named["a"] + named["b"][0]}
+
+    module = fx.symbolic_trace(program, concrete_args={"named": {"a": fx.PH, "b": [fx.PH]}})
+    copied = way(module)
+    assert copied({"a": 1, "b": [2]}) == {"sum": 3} == fx.Interpreter(copied).run({"a": 1, "b": [2]})
+    assert copied.graph._codegen.pytree_info == module.graph._codegen.pytree_info
+    assert way(copied)({"a": 1, "b": [2]}) == {"sum": 3}
+
+
 @pytest.mark.parametrize("count", [20_000])
 def test_long_programs_have_no_limit(count: int) -> None:
     graph = fx.Graph()

@@ -13,7 +13,7 @@ def zoo_model(name: str) -> ZooModel:
 
 @pytest.fixture(autouse=True)
 def restored_registry(monkeypatch):
-    monkeypatch.setattr(registry_module, "_models", dict(registry_module._models))
+    monkeypatch.setattr(registry_module, "_models", registry_module._models.copy())
 
 
 def test_the_names_are_listed_in_order():
@@ -37,7 +37,7 @@ def test_a_second_model_of_one_name_is_refused_and_both_are_described():
         register_model(ZooModel("mine", nn.Identity, lambda batch=1, seed=0: (), source="there"))
     assert str(error.value) == (
         "two models are named 'mine'\n"
-        "  value  one from here, one from there\n"
+        "  value  one from here and one from there\n"
         "  why    a name stands for one model\n"
         "  try    rename one of them"
     )
@@ -47,7 +47,7 @@ def test_a_misspelled_name_is_answered_with_the_nearest_ones():
     with pytest.raises(ModelError) as error:
         get_model("ResNet-5O")
     assert str(error.value) == (
-        "there is no model named 'ResNet-5O' in the zoo\n  try    did you mean 'resnet50' or 'resnet_tiny'?"
+        "there is no model named 'ResNet-5O'\n  try    did you mean 'resnet50' or 'resnet_tiny'?"
     )
 
 

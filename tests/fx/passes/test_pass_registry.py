@@ -13,7 +13,7 @@ from fx.passes import FuseConvBN, contract_of, exact, get_pass, list_passes, pas
 
 @pytest.fixture(autouse=True)
 def _leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_definitions", dict(registry._definitions))
+    monkeypatch.setattr(registry, "_definitions", registry._definitions.copy())
 
 
 def test_built_in_passes_are_registered_under_their_names() -> None:

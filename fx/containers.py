@@ -2,8 +2,7 @@
 
 ``nn.Module`` finds a child by a failed look-up and then ``__getattr__``, which costs generated code more than the
 container itself cost eager code. So once the code is compiled, children also stand where Python looks first: in the
-container's ``__dict__``, kept in step with ``_modules`` whatever writes to it; and as properties of the class that a
-``GraphModule`` has to itself.
+module's ``__dict__``, kept in step with ``_modules`` whatever writes to it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import torch
 
 
 class Children(dict[str, Any]):
-    """The ``_modules`` of a container, whose entries also stand in the container's ``__dict__``."""
+    """The ``_modules`` of a module, whose entries also stand in the module's ``__dict__``."""
 
     def __init__(self, modules: dict[str, Any], attributes: dict[str, Any]) -> None:
         super().__init__(modules)
@@ -58,28 +57,28 @@ for _name in "__setitem__ __delitem__ __ior__ clear pop popitem setdefault updat
     setattr(Children, _name, _then_mirror(_name))
 
 
-class Container(torch.nn.Module):
-    """Holds submodules and attributes under names; prints as ``Module``."""
-
-    def _get_name(self) -> str:
-        return "Module"
+class QuickModule(torch.nn.Module):
+    """A module whose children can be found where Python looks first."""
 
     def quicken(self) -> None:
-        """Let children be found where Python looks first. Other threads may be using them meanwhile."""
+        """Do so, here and in the containers below. Other threads may be using them meanwhile."""
         own = self.__dict__
         modules = own["_modules"]
         names = [name for name in modules if name not in own and not hasattr(type(self), name)]
         if not isinstance(modules, Children):
             modules = own["_modules"] = Children(modules, own)
         modules.mirror(names)
+        for child in list(modules.values()):
+            if isinstance(child, Container):
+                child.quicken()
 
-    def _plain(self) -> dict[str, Any]:
-        """The state without what ``quicken`` added."""
+    def plain_state(self) -> dict[str, Any]:
+        """``__dict__`` without what ``quicken`` added."""
         state = self.__dict__.copy()
-        if isinstance(self._modules, Children):
-            for name in self._modules.mirrored:
-                state.pop(name, None)
-            state["_modules"] = dict(self._modules)
+        if isinstance(modules := state["_modules"], Children):
+            for name in modules.mirrored:
+                del state[name]
+            state["_modules"] = dict(modules)
         return state
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -88,18 +87,25 @@ class Container(torch.nn.Module):
                 self.__dict__.pop(mirrored, None)
         super().__setattr__(name, value)
 
+
+class Container(QuickModule):
+    """Holds submodules and attributes under names; prints as ``Module``."""
+
+    def _get_name(self) -> str:
+        return "Module"
+
     def __reduce__(self) -> Any:
-        return Container, (), self._plain()
+        return Container, (), self.plain_state()
 
     def __copy__(self) -> Container:
         copied = Container()
-        copied.__dict__.update(self._plain())
+        copied.__dict__.update(self.plain_state())
         return copied
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Container:
         copied = Container()
         memo[id(self)] = copied
-        copied.__dict__.update(copy.deepcopy(self._plain(), memo))
+        copied.__dict__.update(copy.deepcopy(self.plain_state(), memo))
         return copied
 
     def _replicate_for_data_parallel(self) -> Container:
@@ -107,35 +113,3 @@ class Container(torch.nn.Module):
         replica._parameters, replica._buffers = {}, self._buffers.copy()
         replica._is_replica = True  # type: ignore[assignment]
         return replica
-
-
-def quicken(module: torch.nn.Module) -> None:
-    """Make look-ups of children quick in ``module``, whose class is its own, and in the containers below it."""
-    _add_child_properties(type(module), module._modules)
-    pending = [module]
-    while pending:
-        for child in list(pending.pop()._modules.values()):
-            if isinstance(child, Container):
-                child.quicken()
-                pending.append(child)
-
-
-def _add_child_properties(cls: Any, names: Iterable[str]) -> None:
-    """Give ``cls`` a property for each name that it does not use for something else."""
-    added = [name for name in names if not hasattr(cls, name)]
-    for name in added:
-        setattr(cls, name, _child_property(name))
-    # TorchScript would compile properties; it knows children without them
-    cls.__jit_unused_properties__ = [*getattr(cls, "__jit_unused_properties__", []), *added]
-
-
-def _child_property(name: str) -> property:
-    """A property that reads the child ``name``; where it is gone, look-up goes on as for any module."""
-
-    def child(self: torch.nn.Module) -> Any:
-        try:
-            return self._modules[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-    return property(child)

@@ -108,6 +108,8 @@ class Graph:
 
     revision: int
     """Grows with every edit, so that anyone can see whether a pass changed something."""
+    before_edit: Callable[[], object] | None
+    """Called once, before the next edit: generates the code of a module that has not done so yet."""
     constants: dict[str, Any]
     """Tensors and other values that capture lifted out of the program, by the name that ``get_attr`` nodes use.
 
@@ -128,6 +130,7 @@ class Graph:
             tracer_extras: whatever that tracer wants kept.
         """
         self.revision = 0
+        self.before_edit: Callable[[], object] | None = None
         self.owning_module = owning_module
         self.constants = {}
         self._tracer_cls = tracer_cls
@@ -143,6 +146,13 @@ class Graph:
     def nodes(self) -> NodeList:
         """The nodes in order: iterable both ways, also while the graph is edited, and countable with ``len``."""
         return NodeList(self)
+
+    def about_to_change(self) -> None:
+        """Note an edit that is about to be made."""
+        self.revision += 1
+        if self.before_edit is not None:
+            before_edit, self.before_edit = self.before_edit, None
+            before_edit()
 
     # Making nodes.
 
@@ -172,6 +182,8 @@ class Graph:
             raise GraphError(f"args must be a tuple, got {type(args).__name__}: {args!r}")
         if kwargs is not None and not isinstance(kwargs, dict):
             raise GraphError(f"kwargs must be a dict, got {type(kwargs).__name__}: {kwargs!r}")
+        if self.before_edit is not None:
+            self.about_to_change()
         unique = self._namespace.create_name(name if name is not None else self._target_to_str(target))
         node = Node(self, unique, op, target, args or (), kwargs or {}, type_expr)
         self._insert(node)
@@ -284,6 +296,7 @@ class Graph:
         if to_erase._erased:
             warnings.warn(f"erase_node({to_erase}) on an already erased node", stacklevel=2)
             return
+        self.about_to_change()
         to_erase._remove_from_list()
         to_erase._erased = True
         self._len -= 1
@@ -464,8 +477,8 @@ class Graph:
 
     def set_codegen(self, codegen: CodeGen) -> None:
         """Use ``codegen`` for the signature, the return statement and the wrapping of inputs and outputs."""
+        self.about_to_change()
         self._codegen = codegen
-        self.revision += 1
 
     def on_generate_code(
         self, make_transformer: Callable[[TransformCodeFunc | None], TransformCodeFunc]
@@ -475,6 +488,7 @@ class Graph:
         Args:
             make_transformer: takes the current function (or None) and returns the new one, from lines to lines.
         """
+        self.about_to_change()
         previous = self._codegen.body_transformer
         self._codegen.body_transformer = make_transformer(previous)
         return _CodeTransformation(self, previous)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from fx.codegen import PythonCode
-from fx.containers import Container, quicken
+from fx.containers import Container, QuickModule
 from fx.errors import GraphError, MissingAttributeError, add_note
 from fx.folder import write_folder
 from fx.graph import Graph
@@ -22,11 +22,11 @@ from fx.wrapping import wrap_generated
 
 __all__ = ["GraphModule"]
 
-_OWN_STATE = frozenset({"_graph", "_python_code", "_code_revision"})
+_OWN_STATE = frozenset({"_graph", "_written", "_code_revision"})
 """Entries of ``__dict__`` that are made from the graph, hence neither copied nor pickled."""
 
 
-class GraphModule(torch.nn.Module):
+class GraphModule(QuickModule):
     """A module whose ``forward`` is generated from a ``Graph``.
 
     It works wherever a module does: parameters and buffers keep the original's names, it trains, copies, pickles,
@@ -43,12 +43,11 @@ class GraphModule(torch.nn.Module):
         return add
     """
 
-    __jit_unused_properties__: ClassVar[list[str]] = ["graph", "code"]
+    __jit_unused_properties__: ClassVar[list[str]] = ["graph", "code", "_python_code"]
 
     if TYPE_CHECKING:  # TorchScript would try to compile annotated attributes
         meta: dict[str, Any]
         _graph: Graph
-        _python_code: PythonCode
         _code_revision: int
         _tracer_cls: type[Any] | None
         _tracer_extras: dict[str, Any] | None
@@ -72,6 +71,25 @@ class GraphModule(torch.nn.Module):
             GraphError: ``graph`` refers to something that ``root`` does not have.
         """
         super().__init__()
+        self._take(root, graph, class_name)
+        self.graph = graph
+
+    @classmethod
+    def of_capture(cls, root: torch.nn.Module, graph: Graph, class_name: str) -> GraphModule:
+        """The module of a graph that was just captured from ``root``, which generates its code when it is needed.
+
+        That is when it is asked for or run, or before the first edit of the graph: what it says is the same.
+        """
+        module = cls.__new__(cls)
+        torch.nn.Module.__init__(module)
+        module._take(root, graph, class_name)
+        module.__dict__["_graph"] = graph
+        graph.owning_module = module
+        graph.before_edit = module._write
+        module._install()
+        return module
+
+    def _take(self, root: torch.nn.Module | dict[str, Any], graph: Graph, class_name: str) -> None:
         type(self).__name__ = class_name
         targets = dict.fromkeys(n._target for n in graph.nodes if n._op in ("call_module", "get_attr"))
         if isinstance(root, torch.nn.Module):
@@ -84,7 +102,6 @@ class GraphModule(torch.nn.Module):
         self._tracer_cls = graph._tracer_cls
         self._tracer_extras = graph._tracer_extras
         self.meta = dict(getattr(root, "meta", {})) if isinstance(root, GraphModule) else {}
-        self.graph = graph
 
     def _take_from_dict(self, root: dict[str, Any], graph: Graph, targets: list[str]) -> None:
         known = {**graph.constants, **root}
@@ -129,21 +146,36 @@ class GraphModule(torch.nn.Module):
         for child in self.children():
             if isinstance(child, GraphModule):
                 child.recompile()
-        code = self._graph.python_code("self")
+        code = self._write()
+        self._install()
+        return code
+
+    def _write(self) -> PythonCode:
+        """Generate the source."""
+        graph = self._graph
+        code = graph.python_code("self")
+        graph.before_edit = None
+        self.__dict__.update(_written=code, _code_revision=graph.revision)
+        codegen = graph._codegen
+        if isinstance(codegen, PyTreeCodeGen):
+            self._in_spec, self._out_spec = codegen.pytree_info.in_spec, codegen.pytree_info.out_spec
+        return code
+
+    @property
+    def _python_code(self) -> PythonCode:
+        written = self.__dict__.get("_written")
+        return self._write() if written is None else written
+
+    def _install(self) -> None:
+        """Let ``forward`` be what the source says, compiled when it is first used."""
         own = type(self)
 
         def compiled(function: FunctionType, wrapped: list[str]) -> None:
             own.forward = function
             wrap_generated(function, wrapped)
-            quicken(self)
+            self.quicken()
 
-        own.forward = LazyForward(code, compiled)  # type: ignore[assignment]
-        self.__dict__["_python_code"] = code
-        self.__dict__["_code_revision"] = self._graph.revision
-        codegen = self._graph._codegen
-        if isinstance(codegen, PyTreeCodeGen):
-            self._in_spec, self._out_spec = codegen.pytree_info.in_spec, codegen.pytree_info.out_spec
-        return code
+        own.forward = LazyForward(lambda: self._python_code, compiled)  # type: ignore[assignment]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program; an error that passes through the generated code gets a note with the node and its line."""
@@ -293,7 +325,7 @@ class GraphModule(torch.nn.Module):
         return blank
 
     def _state(self) -> dict[str, Any]:
-        state = {key: value for key, value in self.__dict__.items() if key not in _OWN_STATE}
+        state = {key: value for key, value in self.plain_state().items() if key not in _OWN_STATE}
         if isinstance(self._graph._codegen, PyTreeCodeGen):  # recompiling sets them
             for name in ("_in_spec", "_out_spec"):
                 state.pop(name, None)

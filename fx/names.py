@@ -38,9 +38,13 @@ def is_identifier(text: str) -> bool:
 
     Keywords cannot; nor can a string of a subclass, whose methods may lie, or one that Python would normalize.
     """
+    return type(text) is str and _is_identifier(text)
+
+
+@lru_cache(maxsize=65536)
+def _is_identifier(text: str) -> bool:
     return (
-        type(text) is str
-        and text.isidentifier()
+        text.isidentifier()
         and not keyword.iskeyword(text)
         and (text.isascii() or unicodedata.normalize("NFKC", text) == text)
         and text != "__debug__"

@@ -188,7 +188,7 @@ class Node:
 
     def _set(slot: str) -> Callable[[Node, Any], None]:  # type: ignore[misc]
         def setter(self: Node, value: Any) -> None:
-            self.graph.revision += 1
+            self.graph.about_to_change()
             # a string of a subclass would be printed as its methods please
             object.__setattr__(self, slot, str.__str__(value) if isinstance(value, str) else value)
 
@@ -228,6 +228,7 @@ class Node:
 
     def _update(self, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> None:
         """Replace both, and bring the use lists of the old and new inputs in step."""
+        self.graph.about_to_change()
         inputs: dict[Node, None] = {}
         new_args = _freeze(args, inputs)
         new_kwargs = _freeze(kwargs, inputs) if kwargs else _NO_KWARGS
@@ -237,7 +238,6 @@ class Node:
         self._kwargs = new_kwargs
         for node in inputs:
             node.users[self] = None
-        self.graph.revision += 1
 
     def _inputs(self) -> dict[Node, None]:
         inputs: dict[Node, None] = {}
@@ -291,11 +291,14 @@ class Node:
             )
         if x._erased or self._erased:
             raise _erased_error(x if x._erased else self)
-        self.graph.revision += 1
+        self.graph.about_to_change()
         x._prev._next, x._next._prev = x._next, x._prev
         before = self._prev
         before._next, x._prev, x._next, self._prev = x, before, self, x
-        _place(x)
+        if self._op == "root" and before is not self:
+            x._order = before._order + _SPACING
+        else:
+            _place(x)
 
     def append(self, x: Node) -> None:
         """Move ``x`` to just after this node.

@@ -52,7 +52,7 @@ class LazyForward:
 
     __slots__ = ("_code", "_compiled", "_function")
 
-    def __init__(self, code: PythonCode, compiled: Callable[[FunctionType, list[str]], None]) -> None:
+    def __init__(self, code: Callable[[], PythonCode], compiled: Callable[[FunctionType, list[str]], None]) -> None:
         self._code = code
         self._compiled = compiled
         self._function: FunctionType | None = None
@@ -61,7 +61,7 @@ class LazyForward:
         with _compiling:  # threads that come at the same time get the same function
             function = self._function
             if function is None:
-                function, wrapped = load_forward(self._code)
+                function, wrapped = load_forward(self._code())
                 self._function = function
                 self._compiled(function, wrapped)
         return function if instance is None else function.__get__(instance, owner)

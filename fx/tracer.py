@@ -490,7 +490,7 @@ def symbolic_trace(root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] |
     tracer = Tracer()
     graph = tracer.trace(root, concrete_args)
     name = type(root).__name__ if isinstance(root, torch.nn.Module) else root.__name__
-    return GraphModule(tracer.root, graph, name)
+    return GraphModule.of_capture(tracer.root, graph, name)
 
 
 boundary(Tracer.trace)

@@ -510,5 +510,5 @@ def test_an_input_called_self_is_refused_unless_it_is_the_first() -> None:
     with pytest.raises(
         fx.CodegenError, match=r"two inputs are called 'self'[\s\S]*the function's first input is 'self'"
     ):
-        fx.symbolic_trace(lambda x, self: x + self)
+        _ = fx.symbolic_trace(lambda x, self: x + self).code
     assert "def forward(self, x):" in fx.symbolic_trace(lambda self, x: x + 1).code

@@ -11,11 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from fx.comments import Comments
 from fx.errors import CodegenError
 from fx.names import GENERATED_GLOBALS, Namespace, is_identifier
 from fx.node import Node
 from fx.operators import BY_FUNCTION, Operator
 from fx.printing import describe
+from fx.provenance import SourceLocation
 from fx.spelling import Speller
 
 if TYPE_CHECKING:
@@ -38,6 +40,13 @@ class PythonCode:
     """Line of the body, counted from 1 behind ``_prologue_start``, to the number of the node it computes."""
     _prologue_start: int = 0
     """Number of the line with ``def``, from 1."""
+    _origins: list[SourceLocation | None] = field(default_factory=list["SourceLocation | None"])
+    """The user's line that made each node."""
+
+    def origin(self, line: int) -> SourceLocation | None:
+        """The user's line that made the node which line ``line`` of ``src`` computes."""
+        number = self.node_number(line)
+        return None if number is None else self._origins[number]
 
     def node_number(self, line: int) -> int | None:
         """Which node, counted from 0, line ``line`` of ``src`` computes."""
@@ -156,7 +165,8 @@ class FunctionWriter:
             for _ in range(line.rstrip("\n").count("\n") + 1):
                 line_numbers[offset] = number
                 offset += 1
-        return PythonCode(source, self.globals, line_numbers, start)
+        origins = [node.source for node in self.graph.nodes]
+        return PythonCode(source, self.globals, line_numbers, start, origins)
 
     def _body(self) -> tuple[list[str], list[int | None]]:
         nodes = list(self.graph.nodes)
@@ -369,52 +379,6 @@ def _call_with_supported(method: Callable[..., str], *args: Any, **extras: Any) 
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         extras = {key: value for key, value in extras.items() if key in parameters}
     return method(*args, **extras)
-
-
-@dataclass
-class Comments:
-    """Comments of verbose code: the user's line above the nodes that it made, shapes behind them."""
-
-    include_stride: bool
-    include_device: bool
-    colored: bool
-    additional_meta: tuple[str, ...]
-    _previous: str | None = None
-
-    def above(self, node: Node) -> str:
-        """A comment line where this node's origin differs from the one before it."""
-        if node.op in ("placeholder", "output") or node.source is None:
-            return ""
-        source = node.source
-        origin = f"# File: {source.file}:{source.line} in {source.function}, code: {source.text}"
-        if origin == self._previous:
-            return ""
-        self._previous = origin
-        return f"\n{self._paint(_one_line(origin), '2')}\n"
-
-    def behind(self, node: Node) -> str:
-        """A comment with what is known of the node's value."""
-        notes: list[str] = []
-        value: Any = node.meta.get("val", node.meta.get("tensor_meta"))
-        shape: Any = getattr(value, "shape", None)
-        if shape is not None:
-            notes.append(f"{getattr(value, 'dtype', '')}{list(shape)}")
-            if self.include_stride:
-                stride: Any = getattr(value, "stride", ())
-                steps: Any = stride() if callable(stride) else stride
-                notes.append(f"stride {list(steps)}")
-            if self.include_device and hasattr(value, "device"):
-                notes.append(f"device {value.device}")
-        notes += [f"{key}: {node.meta[key]}" for key in self.additional_meta if key in node.meta]
-        return f"  {self._paint(_one_line('# ' + ', '.join(notes)), '34')}" if notes else ""
-
-    def _paint(self, text: str, code: str) -> str:
-        return f"\033[{code}m{text}\033[0m" if self.colored else text
-
-
-def _one_line(comment: str) -> str:
-    """A comment that stays one: whatever ends a line in Python source becomes a blank."""
-    return " ".join(comment.split("\0", maxsplit=1)[0].splitlines())
 
 
 __all__ = ["CodeGen", "PythonCode", "TransformCodeFunc", "generate"]

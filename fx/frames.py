@@ -8,7 +8,7 @@ from types import CodeType, FrameType
 
 import torch
 
-from fx.provenance import SourceLocation
+from fx.provenance import GENERATED_FILES, SourceLocation
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -56,6 +56,10 @@ def user_location(frame: FrameType | None, known: dict[tuple[int, int], SourceLo
     frame = frame or fallback
     if frame is None:
         return None
+    if (origin_of := GENERATED_FILES.get(frame.f_code.co_filename)) is not None:
+        origin = origin_of(frame.f_lineno)
+        if origin is not None:
+            return origin  # a program that is traced again: what its code was made from says more
     key = (id(frame.f_code), frame.f_lasti)
     location = known.get(key)
     if location is None:

@@ -200,9 +200,9 @@ class GraphModule(QuickModule):
         # once the graph is edited, numbers of the nodes mean others
         number = code.node_number(line) if self._graph.revision == self._code_revision else None
         node = next(itertools.islice(self._graph.nodes, number, None), None) if number is not None else None
-        if node is not None:
-            note += f"\n  node   {describe(node)}"
-            note += f"\n  where  {node.source}" if node.source is not None else ""
+        note += f"\n  node   {describe(node)}" if node is not None else ""
+        origin = code.origin(line)
+        note += f"\n  where  {origin}" if origin is not None else ""
         add_note(error, note)
 
     # Its submodules.

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import linecache
+from collections.abc import Callable
 from types import CodeType
 from typing import Any
+
+GENERATED_FILES: dict[str, Callable[[int], SourceLocation | None]] = {}
+"""For the file name of each piece of generated code alive: from its lines to those of the program it was made from."""
 
 
 def line_of(code: CodeType, offset: int) -> int:

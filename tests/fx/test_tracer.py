@@ -369,3 +369,11 @@ def test_a_parameter_outside_the_root_is_named_with_the_line() -> None:
 
     with pytest.raises(fx.TraceError, match=r"(?s)parameter is not a member of this module.*return x \+ outside"):
         fx.symbolic_trace(uses)
+
+
+def test_tracing_a_program_again_keeps_the_lines_it_was_made_from() -> None:
+    first = fx.symbolic_trace(Net())
+    again = fx.symbolic_trace(first)
+    lines = [[node.source and node.source.line for node in module.graph.nodes] for module in (first, again)]
+    assert lines[1][1:-1] == lines[0][1:-1]
+    assert all(node.source.file == __file__ for node in again.graph.nodes if node.source and node.op == "call_module")

@@ -10,7 +10,7 @@ from model_zoo import get_model
 
 from .libraries import LIBRARIES
 from .paired import Table, each, measure, parse
-from .programs import small_functions, small_modules
+from .programs import small_blocks, small_functions, small_modules
 
 
 def compare_with_eager(table: Table, name: str, module: Any, inputs: tuple[Any, ...], rounds: int, goal: str) -> None:
@@ -26,6 +26,7 @@ def main() -> None:
     one = torch.ones(1)
     with torch.no_grad():
         compare_with_eager(table, "200 functions", small_functions(200), (one,), options.rounds, "at most 0.93")
+        compare_with_eager(table, "200 modules in blocks", small_blocks(200), (one,), options.rounds, "at most 1.0")
         compare_with_eager(table, "200 nested modules", small_modules(200), (one,), options.rounds, "at most 1.0")
         model = get_model("resnet50")
         inputs = tuple(model.example_inputs(1))

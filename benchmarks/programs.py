@@ -43,6 +43,24 @@ def chain_graph(library: ModuleType, operations: int, *, dead: bool = False) -> 
     return graph
 
 
+class Block(nn.Module):
+    """Four leaf modules, as models have them: attributes of a module with a ``forward``, and a nested container."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.ReLU()
+        self.rest = nn.Sequential(nn.Identity(), nn.Sequential(nn.ReLU(), nn.Identity()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.rest(self.first(x))
+
+
+def small_blocks(count: int) -> nn.Module:
+    """``count`` leaf modules in blocks, five blocks to a container."""
+    stages = range(0, count, 20)
+    return nn.Sequential(*[nn.Sequential(*[Block() for _ in range(5)]) for _ in stages])
+
+
 def small_modules(count: int) -> nn.Module:
     """``count`` leaf modules, ten to a container, containers nested in containers."""
     layers: list[nn.Module] = [nn.Identity() if index % 2 else nn.ReLU() for index in range(count)]

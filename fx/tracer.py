@@ -387,8 +387,12 @@ class ModuleState:
                 for name, value in entries.items():
                     if isinstance(value, Proxy) and isinstance(saved.get(name), torch.Tensor):
                         lost = value
-                entries.clear()
-                entries.update(saved)
+                # entry by entry: other threads may be using the module
+                for name in entries.keys() - saved.keys():
+                    del entries[name]
+                for name, value in saved.items():
+                    if entries.get(name, self) is not value:
+                        entries[name] = value
         return lost
 
 

@@ -10,10 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fx.graph_module import GraphModule
-from fx.node import Node
 from fx.passes.contract import Contract, close
 from fx.passes.layers import Layer, Layers
-from fx.passes.ranks import find_ranks
+from fx.passes.ranks import Ranks, insert_rank_check
 from fx.passes.registry import register_pass
 from fx.provenance import SourceLocation
 
@@ -47,14 +46,11 @@ class FuseConvBN:
     shares tensors, has hooks or is a subclass; ``explain`` says which and why. New tensors take the place of the
     program's; the traced module's are never written to. Batch norm normalizes dimension 1: that is a convolution's
     channels, whose input is taken to be batched unless recorded shapes deny it, but a linear layer's features only
-    if its result is a matrix. Recorded shapes show that, or what comes before, such as ``flatten(1)``.
+    if its result is a matrix. Where neither recorded shapes nor what comes before show that, the program gets a check.
     """
 
     name: ClassVar[str] = "fuse-conv-bn"
     contract: ClassVar[Contract] = close
-
-    assume_matrices: bool = False
-    """Take results of linear layers to be matrices where nothing in the program shows how many dimensions they have."""
 
     def __call__(self, graph_module: GraphModule) -> GraphModule:
         """Edit ``graph_module`` and return it."""
@@ -62,6 +58,8 @@ class FuseConvBN:
         folds = [(norm, fold) for norm, fold in self._plan(graph_module, layers) if isinstance(fold, _Fold)]
         for norm, fold in folds:
             layers.replace_tensors(fold.layer, fold.tensors)
+            if fold.checked:
+                insert_rank_check(norm.node, fold.layer.node, 2, self.name)
             norm.node.replace_all_uses_with(fold.layer.node)
             layers.remove(norm)
         if folds:
@@ -75,44 +73,52 @@ class FuseConvBN:
 
     def _plan(self, graph_module: GraphModule, layers: Layers) -> list[tuple[Layer, _Fold | str]]:
         """Each batch norm with what folds it, or why it is left alone."""
-        ranks = find_ranks(graph_module)
-        return [(norm, self._examine(norm, layers, ranks)) for norm in layers if norm.is_batch_norm]
+        ranks = Ranks(graph_module)
+        plan: list[tuple[Layer, _Fold | str]] = []
+        for node in graph_module.graph.nodes:
+            ranks.visit(node)
+            norm = layers.get(node)
+            if norm is not None and norm.is_batch_norm:
+                plan.append((norm, fold := _examine(norm, layers, ranks)))
+                if isinstance(fold, _Fold) and fold.checked:
+                    ranks.known[node] = 2  # from here on
+        return plan
 
-    def _examine(self, norm: Layer, layers: Layers, ranks: dict[Node, int]) -> _Fold | str:
-        if norm.kind not in _NORMS:
-            return f"its class `{norm.kind.__name__}` is not one of torch's own"
-        if norm.settings["training"] is not False:
-            return "it is in training mode, where it normalizes with the statistics of each batch"
-        if not norm.tensors.keys() >= {"running_mean", "running_var"}:
-            return "it keeps no running statistics"
-        layer = layers.get(norm.source)
-        if layer is None or layer.kind not in (*_CONVOLUTIONS, *_TRANSPOSED, *_LINEAR):
-            return f"its input `{norm.source}` is not the result of one of torch's own convolution or linear layers"
-        if others := [f"`%{user}`" for user in layer.node.users if user is not norm.node]:
-            return f"the result of `%{layer.node}` is also used by {', '.join(others)}"
-        if (obstacle := layers.obstacle(layer) or layers.obstacle(norm)) is not None:
-            return obstacle
-        rank, expected = ranks.get(layer.node, ranks.get(norm.node)), layer.tensors["weight"].dim()
-        if rank is None and layer.kind in _LINEAR and not self.assume_matrices:
-            return f"`%{layer.node}` may have three dimensions, and then batch norm is not along the layer's features"
-        if rank not in (None, expected):
-            return f"`%{layer.node}` has {rank} dimensions, where batch norm is not along the layer's features"
-        return _fold(layer, norm)
+
+def _examine(norm: Layer, layers: Layers, ranks: Ranks) -> _Fold | str:
+    if norm.kind not in _NORMS:
+        return f"its class `{norm.kind.__name__}` is not one of torch's own"
+    if norm.settings["training"] is not False:
+        return "it is in training mode, where it normalizes with the statistics of each batch"
+    if not norm.tensors.keys() >= {"running_mean", "running_var"}:
+        return "it keeps no running statistics"
+    layer = layers.get(norm.source)
+    if layer is None or layer.kind not in (*_CONVOLUTIONS, *_TRANSPOSED, *_LINEAR):
+        return f"its input `{norm.source}` is not the result of one of torch's own convolution or linear layers"
+    if others := [f"`%{user}`" for user in layer.node.users if user is not norm.node]:
+        return f"the result of `%{layer.node}` is also used by {', '.join(others)}"
+    if (obstacle := layers.obstacle(layer) or layers.obstacle(norm)) is not None:
+        return obstacle
+    rank, expected = ranks.known.get(layer.node, ranks.known.get(norm.node)), layer.tensors["weight"].dim()
+    if rank not in (None, expected):
+        return f"`%{layer.node}` has {rank} dimensions, where batch norm is not along the layer's features"
+    return _fold(layer, norm, checked=rank is None and layer.kind in _LINEAR)
 
 
 @dataclass(frozen=True, slots=True)
 class _Fold:
-    """A layer, and the tensors that let it do the work of the batch norm behind it too."""
+    """A layer, the tensors with which it does the work of the batch norm too, and whether its rank is to be checked."""
 
     layer: Layer
     tensors: dict[str, Tensor]
+    checked: bool
 
     def __str__(self) -> str:
-        return f"folded into `%{self.layer.node}`"
+        return f"folded into `%{self.layer.node}`" + (", with a check that it is a matrix" if self.checked else "")
 
 
 @torch.no_grad()
-def _fold(layer: Layer, norm: Layer) -> _Fold | str:
+def _fold(layer: Layer, norm: Layer, checked: bool) -> _Fold | str:
     """Scale the weight and shift the bias of ``layer`` so that it computes what ``norm`` makes of its result."""
     weight, bias = layer.tensors["weight"], layer.tensors.get("bias")
     transposed = layer.kind in _TRANSPOSED
@@ -140,4 +146,4 @@ def _fold(layer: Layer, norm: Layer) -> _Fold | str:
     if layer.module is not None or isinstance(weight, nn.Parameter):
         tensors["weight"] = nn.Parameter(tensors["weight"], weight.requires_grad)
         tensors["bias"] = nn.Parameter(tensors["bias"], trained is not None and trained.requires_grad)
-    return _Fold(layer, tensors)
+    return _Fold(layer, tensors, checked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -21,23 +22,47 @@ _KEEPING: tuple[Any, ...] = (
 """Functions and methods whose result has as many dimensions as their first argument."""
 
 
-def find_ranks(graph_module: GraphModule) -> dict[Node, int]:
-    """Return the number of dimensions of each value where it is known.
+class Ranks:
+    """The number of dimensions of each value where it is known.
 
     It is known from recorded shapes, after ``flatten(1)``, ``view`` and ``reshape`` to sizes that are counted, and
     behind linear layers, batch norms, activations and dropout of such values.
     """
-    ranks: dict[Node, int] = {}
-    for node in graph_module.graph.nodes:
+
+    def __init__(self, graph_module: GraphModule) -> None:
+        self.known: dict[Node, int] = {}
+        self._graph_module = graph_module
+
+    def visit(self, node: Node) -> None:
+        """Find out about ``node``; call in the order of the graph."""
         rank = _recorded_rank(node)
         if rank is None:
-            rank = _reshaped_rank(graph_module, node)
-        if rank is None and _keeps_rank(graph_module, node):
+            rank = _reshaped_rank(self._graph_module, node)
+        if rank is None and _keeps_rank(self._graph_module, node):
             source = node.args[0] if node.args else node.kwargs.get("input")
-            rank = ranks.get(source) if isinstance(source, Node) else None
+            rank = self.known.get(source) if isinstance(source, Node) else None
         if rank is not None:
-            ranks[node] = rank
-    return ranks
+            self.known[node] = rank
+
+
+def find_ranks(graph_module: GraphModule) -> dict[Node, int]:
+    """What ``Ranks`` knows of a whole program."""
+    ranks = Ranks(graph_module)
+    for node in graph_module.graph.nodes:
+        ranks.visit(node)
+    return ranks.known
+
+
+def insert_rank_check(folded: Node, into: Node, rank: int, pass_name: str) -> None:
+    """Let the program fail unless the result of ``into`` has ``rank`` dimensions, on which the folding relies."""
+    graph = into.graph
+    with graph.inserting_before(folded):
+        dim = graph.call_method("dim", (into,))
+        equal = graph.call_function(operator.eq, (dim, rank))
+        message = f"{pass_name} folded {folded} into {into}, which holds only where {into} has {rank} dimensions"
+        check = graph.call_function(torch._assert, (equal, message))
+    for node in (dim, equal, check):
+        node.source = folded.source
 
 
 def _recorded_rank(node: Node) -> int | None:

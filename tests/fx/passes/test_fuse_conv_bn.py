@@ -294,15 +294,29 @@ def linear_model(*before: nn.Module) -> nn.Module:
     return settle(nn.Sequential(*before, nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3)).double())
 
 
-RANK_UNKNOWN = "`%{}` may have three dimensions, and then batch norm is not along the layer's features"
-
-
 @SPELLINGS
-def test_linear_layers_are_left_alone_where_their_rank_is_not_known(capture: Any) -> None:
-    model = linear_model()
+def test_linear_layers_are_folded_with_a_check_where_their_rank_is_not_known(capture: Any, untouched: Any) -> None:
+    model = untouched(linear_model())
     program = capture(model)
-    assert_left_alone(program, RANK_UNKNOWN.format("_0" if capture is traced else "linear"))
-    assert_close(program, model, torch.randn(2, 4, 4, dtype=torch.float64), rtol=0)
+    name = "_0" if capture is traced else "linear"
+    assert reasons(program) == [f"folded into `%{name}`, with a check that it is a matrix"]
+    program = FuseConvBN()(program)
+    program.graph.lint()
+    assert not reasons(program)
+    assert_close(program, model, torch.randn(3, 4, dtype=torch.float64))
+    # eager accepts this too, and normalizes the other dimension
+    with pytest.raises(
+        AssertionError, match=f"fuse-conv-bn folded .* into {name}, which holds only where {name} has 2 dim"
+    ):
+        program(torch.randn(2, 4, 4, dtype=torch.float64))
+
+
+def test_one_check_is_enough_for_the_layers_behind_it() -> None:
+    pair = [nn.Linear(4, 4), nn.BatchNorm1d(4)]
+    model = settle(nn.Sequential(*pair, nn.ReLU(), nn.Linear(4, 4), nn.BatchNorm1d(4)).double())
+    program = FuseConvBN()(traced(model))
+    assert names(program) == "input_1 _0 dim eq _assert _2 _3 output"
+    assert_close(program, model, torch.randn(3, 4, dtype=torch.float64))
 
 
 @SPELLINGS
@@ -311,13 +325,6 @@ def test_linear_layers_are_folded_behind_flatten(capture: Any, untouched: Any) -
     program = FuseConvBN()(capture(model))
     assert "norm" not in program.code
     assert_close(program, model, torch.randn(3, 2, 2, dtype=torch.float64))
-
-
-def test_linear_layers_are_folded_if_the_user_says_that_they_see_matrices(untouched: Any) -> None:
-    model = untouched(linear_model())
-    program = FuseConvBN(assume_matrices=True)(traced(model))
-    assert names(program) == "input_1 _0 _2 _3 output"
-    assert_close(program, model, torch.randn(3, 4, dtype=torch.float64))
 
 
 def record_shapes(program: fx.GraphModule, x: Tensor) -> None:
@@ -338,7 +345,6 @@ def test_recorded_shapes_decide_about_linear_layers(rank: int) -> None:
     else:
         wrong = "`%_0` has 3 dimensions, where batch norm is not along the layer's features"
         assert_left_alone(program, wrong)
-        assert_left_alone(program, wrong, FuseConvBN(assume_matrices=True))
 
 
 def test_recorded_shapes_that_deny_a_batch_dimension_are_believed() -> None:

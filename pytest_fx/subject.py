@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -79,6 +80,15 @@ class Subject:
         """
         how = capture if leaves else capture_without_leaves
         return how(self.fresh() if module is None else module, self.arguments() if self.has_inputs else None)
+
+    @cached_property
+    def capture_error(self) -> Exception | None:
+        """Why the model cannot be captured, if it cannot."""
+        try:
+            self.capture()
+        except Exception as error:  # whatever the model's code raises when it is given traced values
+            return error
+        return None
 
     def eager_answers(self, dtype: torch.dtype) -> list[Any]:
         """Return what the model answers in ``dtype``, one answer for each draw."""

@@ -83,3 +83,25 @@ def test_a_capture_that_loses_something_is_caught_by_its_numbers(pytester):
     result = pytester.runpytest("--fx-model", "mine:factory", "-k", "capture_equals_eager")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*ContractViolation: capture changes what mine:factory computes", "*equal bits*"])
+
+
+def test_a_model_that_cannot_be_captured_fails_once_with_the_users_line(pytester):
+    pytester.makepyfile(
+        branching="""
+        import torch
+
+        class Branching(torch.nn.Module):
+            def forward(self, x):
+                return x if x.sum() > 0 else -x
+
+        def model():
+            return Branching(), torch.ones(2)
+        """
+    )
+    result = pytester.runpytest("--fx-model", "branching:model", "-rs")
+    outcomes = result.parseoutcomes()
+    assert outcomes.pop("skipped") > 3
+    assert set(outcomes) in ({"failed"}, {"errors"}, {"error"})
+    assert sum(outcomes.values()) == 1
+    result.stdout.fnmatch_lines(["E*where*branching.py:5, in Branching.forward*x if x.sum() > 0*"])
+    result.stdout.fnmatch_lines(["SKIPPED*branching:model cannot be captured"])

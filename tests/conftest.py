@@ -6,4 +6,13 @@ import os
 # Set before torch is imported, and inherited by the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import pytest
+import torch
+
 pytest_plugins = ["pytester"]
+
+
+@pytest.fixture(autouse=True)
+def same_random_numbers() -> None:
+    """Draw the same numbers in a test whichever tests ran before it."""
+    torch.manual_seed(0)

@@ -57,7 +57,7 @@ def test_a_module_without_inputs_is_captured_but_its_numbers_are_not_compared(us
 
 
 def test_a_model_that_cannot_be_captured_fails_with_the_users_line(user):
-    result = user.runpytest("--fx-model", "mine:branching", "-k", "test_capture_equals_eager")
+    result = user.runpytest("--fx-model", "mine:branching", "-k", "test_capture_is_well_formed")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["E*TraceError*", "E*mine.py*if x.sum() > 0*"])
 

@@ -34,8 +34,8 @@ def test_a_wrong_pass_fails_with_output_place_values_and_eagers_own_error(user):
     result.stdout.fnmatch_lines(
         [
             "E*ContractViolation: scaled changes what mine:pair computes",
-            "E  *where  output[[]*, 3], the worst of 8 wrong in 8 element(s), float64",
-            "E  *value  eager 3.*, transformed 3.*",
+            "E  *where  output[[]*], the worst of 8 wrong in 8 element(s), float64",
+            "E  *value  eager *, transformed *",
             "E  *why * close(rtol=1e-05, atol=1e-08) allows * in float64; eager's own error in the working dtype*",
             "E  *try  *approximate(sqnr_db=*",
         ]

@@ -254,6 +254,25 @@ class Graph:
             )
         return self.create_node("call_module", module_name, args, kwargs, type_expr=type_expr)
 
+    def create_size_node(self, tensor_node: Node, dim: int) -> Node:
+        """The size of a tensor along ``dim``, as a number; ``meta["val"]`` where the tensor's is known."""
+        return self._measured(torch.ops.aten.sym_size.int, "size", tensor_node, dim)
+
+    def create_stride_node(self, tensor_node: Node, dim: int) -> Node:
+        """The stride of a tensor along ``dim``, as a number; ``meta["val"]`` where the tensor's is known."""
+        return self._measured(torch.ops.aten.sym_stride.int, "stride", tensor_node, dim)
+
+    def create_storage_offset_node(self, tensor_node: Node) -> Node:
+        """Where a tensor begins in its storage, as a number; ``meta["val"]`` where the tensor's is known."""
+        return self._measured(torch.ops.aten.sym_storage_offset.default, "storage_offset", tensor_node)
+
+    def _measured(self, function: Callable[..., Any], method: str, tensor_node: Node, *dim: int) -> Node:
+        node = self.call_function(function, (tensor_node, *dim))
+        value = tensor_node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            node.meta["val"] = getattr(value, method)(*dim)
+        return node
+
     def output(self, result: Argument, type_expr: Any | None = None) -> Node:
         """The end of the program, which returns ``result``."""
         return self.create_node("output", "output", (result,), type_expr=type_expr)

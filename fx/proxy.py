@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch.overrides import is_tensor_method_or_property
+from torch.utils import _pytree as pytree
 
 from fx.checks import compound_check, pending_check
 from fx.errors import TraceError, UnsupportedTraceError
@@ -31,6 +32,7 @@ from fx.traceback import current_meta
 __all__ = [
     "Attribute",
     "GraphAppendingTracer",
+    "MetaProxy",
     "ParameterProxy",
     "Proxy",
     "Scope",
@@ -465,6 +467,32 @@ class ParameterProxy(Proxy):
         return self.param.nelement()
 
 
+class MetaProxy(Proxy):
+    """A proxy that also computes: torch functions of it leave their fake result in ``node.meta["val"]``."""
+
+    __slots__ = ("fake_mode",)
+
+    def __init__(self, node: Node, tracer: TracerBase | None = None, fake_mode: Any = None) -> None:
+        super().__init__(node, tracer)
+        self.fake_mode = fake_mode
+
+    def __repr__(self) -> str:
+        return f"MetaProxy({self.node.name})"
+
+    @classmethod
+    def __torch_function__(
+        cls, orig_method: Any, types: Any, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Record the call, and make it on the fake values too."""
+        given = (args or (), kwargs or {})
+        recorded = super().__torch_function__(orig_method, types, *given)
+        mode = next(leaf.fake_mode for leaf in pytree.tree_leaves(given) if isinstance(leaf, MetaProxy))
+        values, keywords = pytree.tree_map_only(Proxy, lambda proxy: proxy.node.meta["val"], given)
+        with mode:
+            recorded.node.meta["val"] = orig_method(*values, **keywords)
+        return MetaProxy(recorded.node, recorded.tracer, mode)
+
+
 def is_false(value: Any) -> bool:
     """``not value``, as a function that is recorded when ``value`` is traced; part of recorded checks."""
     if isinstance(value, Proxy):
@@ -548,7 +576,8 @@ def _only_tracer(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     pending: list[Any] = [*args, *kwargs.values()]
     for value in pending:
         if isinstance(value, Proxy):
-            tracers[id(value.tracer)] = value.tracer
+            # those that append to one graph are as one
+            tracers.setdefault(id(getattr(value.tracer, "graph", value.tracer)), value.tracer)
         elif isinstance(value, (tuple, list)):
             pending.extend(value)
         elif isinstance(value, dict):

@@ -315,3 +315,13 @@ def test_a_graph_prints_as_in_the_paper() -> None:
         "    %neg : [num_users=1] = call_function[target=torch.neg](args = (%x,), kwargs = {})\n"
         "    return neg"
     )
+
+
+def test_nodes_for_sizes_strides_and_offsets_compute_them_and_know_their_value() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = tensor = torch.empty(4, 6)[1:, ::2]
+    nodes = [graph.create_size_node(x, 0), graph.create_stride_node(x, 1), graph.create_storage_offset_node(x)]
+    graph.output(tuple(nodes))
+    assert [node.meta["val"] for node in nodes] == [3, 2, 6]
+    assert fx.GraphModule({}, graph)(tensor) == (3, 2, 6)

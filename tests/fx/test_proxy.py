@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import fx
-from fx.proxy import Attribute
+from fx.proxy import Attribute, MetaProxy
 
 
 def branches(x: Any) -> Any:
@@ -205,3 +206,15 @@ def test_numpy_functions_do_not_iterate_over_a_traced_value() -> None:
     numpy = pytest.importorskip("numpy")
     with pytest.raises((fx.TraceError, TypeError)):
         fx.symbolic_trace(lambda x: numpy.add(x, 1) if x is None else numpy.zeros(x))
+
+
+def test_a_meta_proxy_computes_on_fake_values_as_it_records() -> None:
+    with FakeTensorMode() as mode:
+        value = torch.empty(2, 3)
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = value
+    result = torch.cat([MetaProxy(x, fake_mode=mode), MetaProxy(x, fake_mode=mode)], dim=1)
+    assert type(result) is MetaProxy
+    assert result.node.meta["val"].shape == (2, 6)
+    assert [node.name for node in graph.nodes] == ["x", "cat"]

@@ -38,12 +38,18 @@ def pending_check(frame: FrameType) -> Check | None:
     sides = flow.branch(frame.f_lasti)
     if sides is None:
         return None
-    if_true, if_false = sides
-    if flow.raises(if_true):
-        return Check(True, _message(frame.f_code, flow.raise_line(if_true), frame.f_lasti))
-    if flow.raises(if_false):
-        return Check(False, _message(frame.f_code, flow.raise_line(if_false), frame.f_lasti))
+    for side, raises_if in zip(sides, (True, False), strict=True):
+        if flow.raises(side):
+            line = flow.raise_line(side)
+            if _is_control_flow(frame.f_code, line):
+                return None
+            return Check(raises_if, _message(frame.f_code, line, frame.f_lasti))
     return None
+
+
+def leaves(frame: FrameType) -> bool:
+    """Whether an exception that comes out of what ``frame`` is calling leaves ``frame`` too."""
+    return _flow(frame.f_code).lets_through(frame.f_lasti)
 
 
 class CompoundCheck(NamedTuple):
@@ -174,9 +180,17 @@ class _Flow:
             return []
         handler = self.at[min(inside)[1]]
         opening = self.instructions[handler : handler + 3]
-        if any(instruction.opname == "WITH_EXCEPT_START" for instruction in opening):
-            return []  # the end of a with block, which is taken to let exceptions through
-        return [handler]
+        if not any(instruction.opname == "WITH_EXCEPT_START" for instruction in opening):
+            return [handler]
+        if not _lets_exceptions_through(self.code, line_of(self.code, offset)):
+            return None
+        following = enumerate(self.instructions[handler:], handler)
+        return [next(index for index, instruction in following if instruction.opname == "RERAISE")]
+
+    def lets_through(self, offset: int) -> bool:
+        """Whether an exception that the instruction at ``offset`` raises leaves the function."""
+        following = self._after_raise(offset)
+        return following is not None and all(map(self.raises, following))
 
     def raise_line(self, index: int) -> int:
         """The line of the first ``raise`` from instruction ``index`` on."""
@@ -184,6 +198,29 @@ class _Flow:
             if instruction.opname == "RAISE_VARARGS":
                 return line_of(self.code, instruction.offset)
         return line_of(self.code, self.instructions[index].offset)
+
+
+_TRANSPARENT = frozenset(
+    {"no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "autocast", "record_function", "nullcontext",
+     "device", "stream", "profile", "set_multithreading_enabled", "sdpa_kernel"}
+)  # fmt: skip
+"""Context managers that let exceptions through; any other may swallow them, as ``contextlib.suppress`` does."""
+
+
+def _lets_exceptions_through(code: CodeType, line: int) -> bool:
+    """Whether all ``with`` blocks around ``line`` are of known, transparent context managers."""
+    around = [s for s in ast.walk(_tree(code)) if isinstance(s, ast.With) and _spans(s, line)]
+    managers = [item.context_expr for statement in around for item in statement.items]
+    called = [manager.func if isinstance(manager, ast.Call) else manager for manager in managers]
+    names = [getattr(function, "attr", getattr(function, "id", "")) for function in called]
+    return bool(names) and all(name in _TRANSPARENT for name in names)
+
+
+def _is_control_flow(code: CodeType, raise_line: int) -> bool:
+    """Whether the ``raise`` ends an iteration, which is no error."""
+    raised = [s.exc for s in ast.walk(_tree(code)) if isinstance(s, ast.Raise) and _spans(s, raise_line)]
+    named = [exception.func if isinstance(exception, ast.Call) else exception for exception in raised]
+    return any(getattr(name, "id", "") in ("StopIteration", "StopAsyncIteration") for name in named)
 
 
 def _handlers(code: CodeType, instructions: list[dis.Instruction]) -> list[tuple[int, int, int]]:

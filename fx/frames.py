@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
+from collections.abc import Iterator
 from types import CodeType, FrameType
 
 import torch
@@ -65,6 +66,15 @@ def user_location(frame: FrameType | None, known: dict[tuple[int, int], SourceLo
     if location is None:
         location = known[key] = SourceLocation(frame.f_code, frame.f_lasti)
     return location
+
+
+def callers(frame: FrameType) -> Iterator[FrameType]:
+    """The frames of the traced program outside ``frame``, innermost first."""
+    outer = frame.f_back
+    while outer is not None and outer.f_code not in _boundaries:
+        if _kind(outer.f_code.co_filename) != _SELF:
+            yield outer
+        outer = outer.f_back
 
 
 def user_stack(frame: FrameType | None) -> str:

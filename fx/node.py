@@ -135,8 +135,8 @@ class Node:
     """
 
     __slots__ = (
-        "__weakref__", "_args", "_erased", "_kwargs", "_meta", "_name", "_next", "_op", "_order", "_prev", "_target",
-        "_type", "graph", "source", "users",
+        "__dict__", "__weakref__", "_args", "_erased", "_kwargs", "_meta", "_name", "_next", "_op", "_order", "_prev",
+        "_target", "_type", "graph", "source", "users",
     )  # fmt: skip
 
     _opcodes: ClassVar[frozenset[str]] = frozenset((*OPCODES, "root"))

@@ -17,9 +17,9 @@ import torch
 from torch.overrides import is_tensor_method_or_property
 from torch.utils import _pytree as pytree
 
-from fx.checks import compound_check, pending_check
+from fx.checks import compound_check, leaves, pending_check
 from fx.errors import TraceError, UnsupportedTraceError
-from fx.frames import user_location, user_stack
+from fx.frames import callers, user_location, user_stack
 from fx.graph import Graph
 from fx.immutable_collections import immutable_dict
 from fx.node import Argument, Node, Target, base_types
@@ -91,6 +91,7 @@ class TracerBase:
     scope: Scope
     module_stack: dict[str, tuple[str, Any]]
     _finished: bool = False
+    _refused: TraceError | None = None
 
     def __init__(self) -> None:
         self.scope = Scope("", None)
@@ -118,6 +119,8 @@ class TracerBase:
             node.meta.update(meta)
         if self.module_stack:
             node.meta["nn_module_stack"] = self.module_stack
+        if args and type(args[0]) is Node and args[0]._op == "get_attr":
+            self.attribute_used(node, str(args[0]._target))
         if self.record_stack_traces and kind != "placeholder":
             node.stack_trace = user_stack(sys._getframe(1))
         return node
@@ -171,6 +174,9 @@ class TracerBase:
         if kind is slice:
             return slice(self.create_arg(a.start), self.create_arg(a.stop), self.create_arg(a.step))
         return self._other_arg(a)
+
+    def attribute_used(self, node: Node, path: str) -> None:
+        """Called with each node whose first argument is the attribute at ``path``."""
 
     def attribute_arg(self, a: Any) -> Argument:
         """A node that fetches ``a`` from the root, if ``a`` is something a root can hold; ``NotImplemented`` if not."""
@@ -242,11 +248,12 @@ class TracerBase:
             TraceError: the program branches on a traced value.
         """
         frame = _outside_fx(sys._getframe(1))
-        check = pending_check(frame) if self.trace_asserts else None
-        if check is None and self.trace_asserts and (answer := self._record_compound_check(obj, frame)) is not None:
+        records = self.trace_asserts and all(map(leaves, callers(frame)))
+        check = pending_check(frame) if records else None
+        if check is None and records and (answer := self._record_compound_check(obj, frame)) is not None:
             return answer
         if check is None:
-            raise TraceError(
+            raise self._refusal(
                 "symbolically traced variables cannot be used as inputs to control flow",
                 where=user_location(frame, {}),
                 value=describe(obj.node),
@@ -266,6 +273,11 @@ class TracerBase:
             condition = operator.eq(value, False) if exact else is_false(value)
         self.create_proxy("call_function", torch._assert, (condition, message), {})
 
+    def _refusal(self, what: str, **lines: Any) -> TraceError:
+        """An error that ends the trace even if the traced program catches it."""
+        self._refused = TraceError(what, **lines)
+        return self._refused
+
     def _record_compound_check(self, first: Proxy, frame: FrameType) -> bool | None:
         """Record ``if first and …: raise`` or ``assert first or …`` and return what lets the program go on.
 
@@ -276,7 +288,10 @@ class TracerBase:
         if check is None:
             return None
         last = next(reversed(self.graph.nodes))
-        conditions: list[Any] = [first, *(eval(rest, frame.f_globals, frame.f_locals) for rest in check.rest)]
+        try:
+            conditions: list[Any] = [first, *(eval(rest, frame.f_globals, frame.f_locals) for rest in check.rest)]
+        except Exception:  # it may only hold behind the first condition, or need its place in the source
+            return None
         made: list[Node] = []
         while (node := last.next).op != "root":
             made.append(node)
@@ -299,7 +314,7 @@ class TracerBase:
         Raises:
             TraceError: always, unless overridden.
         """
-        raise TraceError(
+        raise self._refusal(
             "Proxy object cannot be iterated",
             where=_caller_location(self),
             value=describe(obj.node),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import sys
 from collections.abc import Callable, Iterable
@@ -19,6 +20,7 @@ from fx.graph_module import GraphModule
 from fx.inputs import PH, PHBase, PHWithMeta, Signature
 from fx.misuse import explain_misuse
 from fx.node import Argument, Node
+from fx.operators import IN_PLACE
 from fx.patching import Patcher
 from fx.printing import describe
 from fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
@@ -65,18 +67,19 @@ class Tracer(TracerBase):
             param_shapes_constant: let the shapes of parameters be real numbers while tracing, instead of traced values.
         """
         super().__init__()
-        functions = {
-            id(value): value
-            for module in autowrap_modules
-            for name, value in module.__dict__.items()
-            if not name.startswith("_") and callable(value)
-        }
+        functions: dict[int, Any] = {}
+        for module in autowrap_modules:
+            for name, value in list(module.__dict__.items()):
+                if not name.startswith("_") and callable(value):
+                    function = _behind_recording(value)
+                    functions[id(function)] = function
         functions.update((id(function), function) for function in autowrap_functions)
         self._autowrap_functions: dict[int, Any] = functions
         self._autowrap_search: list[ModuleType] = list(autowrap_modules)
         self.param_shapes_constant = param_shapes_constant
         self.submodule_paths: dict[torch.nn.Module, str] | None = None
         self.num_calls: dict[str, int] = {}
+        self._written: dict[int, Any] = {}
         self._attribute_paths: dict[int, tuple[Any, str]] | None = None
         self._parameter_paths: dict[int, str] | None = None
 
@@ -139,7 +142,7 @@ class Tracer(TracerBase):
         if isinstance(attr_val, torch.nn.Parameter):
             path = self._parameters().get(id(attr_val))
             return attr_val if path is None else self._cached_proxy(path, attr_val, parameter_proxy_cache)
-        if self.proxy_buffer_attributes and isinstance(attr_val, torch.Tensor):
+        if isinstance(attr_val, torch.Tensor) and (self.proxy_buffer_attributes or id(attr_val) in self._written):
             known = self._attributes().get(id(attr_val))
             return attr_val if known is None else self._cached_proxy(known[1], None, parameter_proxy_cache)
         return attr_val
@@ -175,6 +178,18 @@ class Tracer(TracerBase):
         if isinstance(type(a), ProxyableClassMeta):
             return self._constant(f"_{type(a).__name__}_constant_", a)
         return NotImplemented
+
+    def attribute_used(self, node: Node, path: str) -> None:
+        """Note that ``node`` uses an attribute first of all: one that it writes to is read by a node from then on."""
+        target = node.target
+        if isinstance(target, str):
+            writes = target == "__setitem__" or (target.endswith("_") and not target.endswith("__"))
+        else:
+            writes = any(target is function for function in IN_PLACE)
+        if writes:
+            constant = self.graph.constants.get(path)
+            tensor = functools.reduce(getattr, path.split("."), self.root) if constant is None else constant
+            self._written[id(tensor)] = tensor
 
     def get_fresh_qualname(self, prefix: str) -> str:
         """A name that starts with ``prefix``, ends in a number and is no attribute of the root yet."""
@@ -277,6 +292,8 @@ class Tracer(TracerBase):
                 returned = self.create_arg(result)
                 annotation = Signature.return_annotation(function)
                 self.create_node("output", "output", (returned,), {}, type_expr=annotation)
+            if self._refused is not None:  # the traced program caught it, and went on as it would not have
+                raise self._refused
         except Exception as error:
             explain_misuse(error)
             raise
@@ -287,12 +304,21 @@ class Tracer(TracerBase):
             self._locations = {}
         if lost is not None:
             raise _lost_update(lost)
+        if (name := state.written()) is not None:
+            raise TraceError(
+                f"the traced code wrote to the parameter or buffer {name!r} of a module while it was captured",
+                where=self.root_module_name or "the traced function",
+                why="the write used no traced value, so it was carried out once, now, and is not in the program",
+                remedy="set proxy_buffer_attributes of the Tracer, capture in eval mode, or make the module a leaf",
+            )
         return self.graph
 
     def _start(self, root: Root) -> Callable[..., Any]:
         self.graph = Graph(tracer_cls=type(self))
         self._finished = False
+        self._refused = None
         self.num_calls = {}
+        self._written = {}
         self.module_stack = {}
         self.scope = Scope("", None)
         if isinstance(root, torch.nn.Module):
@@ -365,7 +391,7 @@ class _Session:
             return
         self.searched.add(id(namespace))
         functions = self.tracer._autowrap_functions
-        names = [name for name, value in list(namespace.items()) if id(value) in functions]
+        names = [name for name, value in list(namespace.items()) if id(_behind_recording(value)) in functions]
         self.patcher.replace(namespace, names, _recording)
 
 
@@ -374,19 +400,31 @@ class ModuleState:
 
     def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
         held: list[dict[str, Any]] = []
+        state: list[dict[str, Any]] = []
         for module in modules:
             own = module.__dict__
-            held += (own, own["_parameters"], own["_buffers"], own["_modules"])
+            held += (own, own["_modules"])
+            state += (own["_parameters"], own["_buffers"])
         self._held = [(entries, entries.copy()) for entries in held]
+        self._state = [(entries, entries.copy()) for entries in state]
+        self._versions = [
+            (name, tensor, tensor._version)
+            for entries in state
+            for name, tensor in entries.items()
+            if type(tensor) in (torch.Tensor, torch.nn.Parameter) and not tensor.is_inference()
+        ]
+
+    def written(self) -> str | None:
+        """The name of a parameter or buffer that the traced code wrote to without a trace in the graph."""
+        return next((name for name, tensor, version in self._versions if tensor._version != version), None)
 
     def restore(self) -> Proxy | None:
         """Put everything back. Return the traced value that was assigned to a buffer or parameter, if there is one."""
         lost: Proxy | None = None
-        for entries, saved in self._held:
+        for entries, saved in (*self._held, *self._state):
             if _differs(entries, saved):
-                for name, value in entries.items():
-                    if isinstance(value, Proxy) and isinstance(saved.get(name), torch.Tensor):
-                        lost = value
+                if any(entries is state for state, _ in self._state):
+                    lost = next((value for value in entries.values() if isinstance(value, Proxy)), lost)
                 # entry by entry: other threads may be using the module
                 for name in entries.keys() - saved.keys():
                     del entries[name]
@@ -433,6 +471,14 @@ def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
     recorded.__name__ = getattr(function, "__name__", "recorded")
     recorded.__wrapped__ = function  # type: ignore[attr-defined]
     return recorded
+
+
+_RECORDED = _recording(len).__code__
+
+
+def _behind_recording(value: Any) -> Any:
+    """What ``_recording`` was given, if ``value`` is its result: another thread may be tracing."""
+    return value.__wrapped__ if getattr(value, "__code__", None) is _RECORDED else value
 
 
 def _find_proxy(value: Any) -> Proxy | None:

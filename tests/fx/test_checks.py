@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -316,3 +317,96 @@ def test_batch_norm_of_one_dimension_is_traced_without_leaf_modules() -> None:
     assert torch.equal(traced(x), module(x))
     with pytest.raises(AssertionError, match="expected 2D or 3D input"):
         traced(torch.randn(1, 3, 2, 2))
+
+
+def fails_when_odd(x: torch.Tensor) -> torch.Tensor:
+    if x.shape[0] % 2 != 0:
+        raise ValueError("odd")
+    return x * 2
+
+
+def caught_by_the_caller(x: torch.Tensor) -> torch.Tensor:
+    try:
+        return fails_when_odd(x)
+    except ValueError:
+        return x * 0
+
+
+def caught_around_a_with_block(x: torch.Tensor) -> torch.Tensor:
+    try:
+        with torch.no_grad():
+            if x.sum() > 0:
+                raise ValueError("positive")
+            y = x * 2
+    except ValueError:
+        y = x * 3
+    return y
+
+
+def suppressed(x: torch.Tensor) -> torch.Tensor:
+    with contextlib.suppress(ValueError):
+        if x.sum() > 0:
+            raise ValueError
+        x = x + 1
+    return x
+
+
+class WhilePositive:
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x = x
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> int:
+        if self.x.sum() <= 0:
+            raise StopIteration
+        return 1
+
+
+def ends_an_iteration(x: torch.Tensor) -> torch.Tensor:
+    for one in WhilePositive(x):
+        x = x + one
+    return x
+
+
+def hides_the_refusal(x: torch.Tensor) -> torch.Tensor:
+    try:
+        return x * 2 if x.sum() > 0 else x * 4
+    except ValueError:
+        return x * 3
+
+
+@pytest.mark.parametrize(
+    "program",
+    [caught_by_the_caller, caught_around_a_with_block, suppressed, ends_an_iteration, hides_the_refusal],
+    ids=lambda program: program.__name__,
+)
+def test_a_raise_that_something_catches_is_a_branch_and_refused(program: Callable[..., Any]) -> None:
+    with pytest.raises(fx.TraceError, match="control flow"):
+        fx.symbolic_trace(program)
+
+
+def test_a_check_below_a_transparent_with_block_is_recorded() -> None:
+    def below(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return fails_when_odd(x)
+
+    with pytest.raises(AssertionError, match="odd"):
+        fx.symbolic_trace(below)(torch.ones(1))
+
+
+class Private(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.__strict = True
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.dim() == 2 and self.__strict:
+            raise ValueError("no")
+        return x
+
+
+def test_a_condition_that_cannot_be_evaluated_ahead_is_refused() -> None:
+    with pytest.raises(fx.TraceError, match="control flow"):
+        fx.symbolic_trace(Private())

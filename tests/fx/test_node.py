@@ -234,3 +234,9 @@ def test_setitem_and_random_numbers_are_impure(graph: fx.Graph) -> None:
     assert not drawn.is_impure(impure_random=False)
     assert not graph.call_function(torch.relu, (x,)).is_impure()
     assert x.is_impure()
+
+
+def test_a_node_takes_attributes_of_the_users_own() -> None:
+    node = fx.Graph().placeholder("x")
+    node.shape = (2, 3)
+    assert node.shape == (2, 3)

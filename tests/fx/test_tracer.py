@@ -377,3 +377,82 @@ def test_tracing_a_program_again_keeps_the_lines_it_was_made_from() -> None:
     lines = [[node.source and node.source.line for node in module.graph.nodes] for module in (first, again)]
     assert lines[1][1:-1] == lines[0][1:-1]
     assert all(node.source.file == __file__ for node in again.graph.nodes if node.source and node.op == "call_module")
+
+
+def roots(x: torch.Tensor) -> Any:
+    return math.sqrt(x.size(0))
+
+
+def test_threads_that_trace_at_the_same_time_all_record_functions_of_math() -> None:
+    real = [math.sqrt]
+    failures: list[Any] = []
+
+    def work() -> None:
+        for _ in range(100):
+            try:
+                targets = [node.target for node in fx.symbolic_trace(roots).graph.find_nodes(op="call_function")]
+                assert targets == real
+            except BaseException as error:
+                failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failures, failures[:3]
+    assert math.sqrt is real[0]
+
+
+class Averaging(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.ones(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.mean.mul_(0.5).add_(x, alpha=0.5)
+        return x - self.mean
+
+
+def test_a_write_that_only_the_trace_would_make_is_refused_and_proxied_buffers_record_it() -> None:
+    with pytest.raises(fx.TraceError, match=r"(?s)wrote to the parameter or buffer 'mean'.*proxy_buffer_attributes"):
+        fx.symbolic_trace(Averaging())
+
+    class Buffers(fx.Tracer):
+        proxy_buffer_attributes = True
+
+    eager, root = Averaging(), Averaging()
+    traced = fx.GraphModule(root, Buffers().trace(root))
+    for _ in range(3):
+        assert torch.equal(traced(torch.zeros(2)), eager(torch.zeros(2)))
+
+
+def test_a_buffer_that_the_program_writes_is_read_after_the_write() -> None:
+    class Writes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("state", torch.zeros(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.state.copy_(x)
+            return self.state * 1
+
+    traced = fx.symbolic_trace(Writes())
+    assert torch.equal(traced(torch.ones(2)), torch.ones(2))
+
+
+def test_a_module_that_ran_before_is_traced_like_one_that_did_not() -> None:
+    class Keeps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last: Any = None
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.last = x * 2
+            return x + 1
+
+    module = Keeps()
+    before = fx.symbolic_trace(module).code
+    module(torch.ones(2))
+    assert fx.symbolic_trace(module).code == before
+    assert torch.equal(module.last, torch.full((2,), 2.0))

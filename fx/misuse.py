@@ -37,7 +37,7 @@ def explain_misuse(error: Exception) -> None:
     raise TracedValueError(
         what,
         where=user_location(frame, {}),
-        value=_traced_values(frame, error),
+        value=_traced_values(frame),
         why=f"its value is known only when the module runs ({type(error).__name__}: {error})",
         remedy="compute it from a module attribute, fix the argument with concrete_args, or put the line in a function "
         "marked fx.wrap",
@@ -45,9 +45,6 @@ def explain_misuse(error: Exception) -> None:
 
 
 def _what(error: Exception) -> str | None:
-    if isinstance(error, KeyError):
-        keyed = error.args and isinstance(error.args[0], Proxy)
-        return "cannot use a traced value as the key of a dict" if keyed else None
     text = str(error)
     if not isinstance(error, (TypeError, AttributeError, ValueError, IndexError)) or not any(n in text for n in _NAMES):
         return None
@@ -61,10 +58,8 @@ def _innermost(traceback: TracebackType | None) -> FrameType | None:
     return frame
 
 
-def _traced_values(frame: FrameType | None, error: Exception) -> str | None:
+def _traced_values(frame: FrameType | None) -> str | None:
     """The traced values that the failing line names."""
-    if isinstance(error, KeyError):
-        return describe(error.args[0].node)
     location = user_location(frame, {})
     if frame is None or location is None or location.line != frame.f_lineno:
         return None

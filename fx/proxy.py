@@ -90,6 +90,7 @@ class TracerBase:
 
     scope: Scope
     module_stack: dict[str, tuple[str, Any]]
+    _tracing: bool = False
     _finished: bool = False
     _refused: TraceError | None = None
 
@@ -389,6 +390,19 @@ class Proxy:
     def __bool__(self) -> bool:
         return self.tracer.to_bool(self)
 
+    def __hash__(self) -> int:
+        tracer = self.tracer
+        if tracer._tracing and sys._getframe(1).f_locals.get("self") is not tracer:
+            raise TraceError(
+                "cannot use a traced value as the key of a dict or an element of a set. "
+                "Keys for dictionaries used as an argument cannot contain a Node",
+                where=_caller_location(tracer),
+                value=describe(self.node),
+                why="which entry it would be is known only when the module runs",
+                remedy="compare it instead, use a list of pairs, or put the look-up in a function marked fx.wrap",
+            )
+        return id(self)
+
     def keys(self) -> Any:
         """See ``TracerBase.keys``."""
         return self.tracer.keys(self)
@@ -540,7 +554,7 @@ def _add_operators() -> None:
     for row in OPERATORS:
         if row.in_place:
             continue
-        setattr(Proxy, f"__{row.method}__", method(row, reflected=False))
+        setattr(Proxy, f"__{row.method}__", method(row, reflected=False))  # also __eq__, beside the __hash__ above
         if row.reflected:
             setattr(Proxy, f"__r{row.method}__", method(row, reflected=True))
 

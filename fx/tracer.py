@@ -284,6 +284,7 @@ class Tracer(TracerBase):
         session = _Session(self)
         state = ModuleState(self.submodule_paths or {})
         lost: Proxy | None = None
+        self._tracing = True
         try:
             with patching.tracing(session) as patcher:
                 self._wrap_functions(session, patcher, function)
@@ -298,6 +299,7 @@ class Tracer(TracerBase):
             explain_misuse(error)
             raise
         finally:
+            self._tracing = False
             self._finished = True
             lost = state.restore()
             self.submodule_paths = self._attribute_paths = self._parameter_paths = None

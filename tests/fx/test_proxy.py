@@ -58,6 +58,22 @@ def looks_up(x: Any) -> Any:
     return {1: "a"}[x]
 
 
+def is_in_a_set(x: Any) -> Any:
+    return x * 2 if x.shape[0] in {1, 3} else x
+
+
+def fills_a_dict(x: Any) -> Any:
+    table = {}
+    table[x] = 1
+    return x * table.get(x, 7)
+
+
+DICT_KEY = (
+    "cannot use a traced value as the key of a dict or an element of a set. "
+    "Keys for dictionaries used as an argument cannot contain a Node"
+)
+
+
 def keys_a_dict(x: Any) -> Any:
     return torch.stack({x: x})
 
@@ -93,7 +109,9 @@ def passes_a_set(x: Any) -> Any:
         (contains, "Proxy object cannot be iterated", "%x = placeholder"),
         (indexes_a_list, "cannot use a traced value as an index of a real list or tuple", "%x = placeholder"),
         (ranges, "cannot use a traced value as an integer", "%x = placeholder"),
-        (looks_up, "cannot use a traced value as the key of a dict", "%x = placeholder"),
+        (looks_up, DICT_KEY, "%x = placeholder"),
+        (is_in_a_set, DICT_KEY, "%getitem = call_function"),
+        (fills_a_dict, DICT_KEY, "%x = placeholder"),
         (double_stars, "Proxy object cannot be iterated", "%keys = call_method[keys](%x)"),
         (sets_an_attribute, "cannot set an attribute of a traced value", "%x = placeholder"),
         (deletes_an_element, "cannot delete an element of a traced value", "%x = placeholder"),

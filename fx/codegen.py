@@ -7,6 +7,7 @@ or the name of a collected global; everything else is bound as a global object o
 from __future__ import annotations
 
 import inspect
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -157,8 +158,9 @@ class FunctionWriter:
             self.codegen.gen_fn_def, self.free_vars, self.return_annotation, expanded_def=expanded_def
         )
         body = "".join("    " + part + "\n" for line in lines for part in line.rstrip("\n").split("\n")) + "    "
-        source = f"\n{wraps}\n\n{definition}\n{body}"
-        start = source[: source.index("def forward")].count("\n") + 1 + definition.count("\n")
+        prologue = f"\n{wraps}\n\n{_header(self.graph.history)}"
+        source = f"{prologue}{definition}\n{body}"
+        start = prologue.count("\n") + 1 + definition.count("\n")
         line_numbers: dict[int, int | None] = {}
         offset = 1
         for line, number in zip(lines, numbers, strict=False):
@@ -358,6 +360,16 @@ _WRITERS: dict[str, Callable[[FunctionWriter, Node], str]] = {
     "call_module": FunctionWriter._call_module,
     "output": FunctionWriter._output,
 }
+
+
+def _header(history: tuple[str, ...]) -> str:
+    """A comment that lists the passes which the program went through."""
+    if not history:
+        return ""
+    names = ", ".join(history)
+    # a name is anything that a pass gives itself, and must not end the comment
+    plain = "".join(character if character.isprintable() else "?" for character in names)
+    return "".join(f"# {line}\n" for line in textwrap.wrap(f"after the passes {plain}", 110))
 
 
 def _ordered(parameters: list[str]) -> list[str]:

@@ -115,6 +115,8 @@ class Graph:
 
     A ``GraphModule`` takes them from here where its root has no such attribute; the traced module stays as it was.
     """
+    history: tuple[str, ...]
+    """Names of the passes of pipelines that changed the graph, in order; generated code lists them above ``def``."""
 
     def __init__(
         self,
@@ -133,6 +135,7 @@ class Graph:
         self.before_edit: Callable[[], object] | None = None
         self.owning_module = owning_module
         self.constants = {}
+        self.history = ()
         self._tracer_cls = tracer_cls
         self._tracer_extras = tracer_extras
         self._codegen = CodeGen()
@@ -528,6 +531,7 @@ class Graph:
         memo[id(self)] = copied
         copied._codegen = copy.deepcopy(self._codegen, memo)
         copied.constants = copy.deepcopy(self.constants, memo)
+        copied.history = self.history
         copies: dict[Node, Node] = {}
         for node in self.nodes:
             copies[node] = copied.node_copy(node, copies.__getitem__)
@@ -550,6 +554,7 @@ def _copy_notes(node: Node, copied: Node) -> None:
     if node._meta:
         copied._meta = dict(node._meta)
     copied.source = node.source
+    copied.origins = node.origins
 
 
 def _has_path(module: torch.nn.Module, path: str) -> bool:

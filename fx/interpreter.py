@@ -13,6 +13,7 @@ from fx.graph_module import GraphModule
 from fx.immutable_collections import immutable_dict, immutable_list
 from fx.node import Argument, Node, Target, map_aggregate
 from fx.printing import describe
+from fx.provenance import inherit
 from fx.proxy import Proxy
 from fx.traceback import has_preserved_node_meta, preserve_node_meta, set_current_meta
 from fx.tracer import Tracer
@@ -257,7 +258,8 @@ class Transformer(Interpreter):
             old = self.graph.output_node()
             new = self.new_graph.output(map_aggregate(result, _node_of), old.type)
             new.meta.update(old.meta)
-            new.source = old.source
+            inherit(new, (old,))
+        self.new_graph.history = self.graph.history
         return GraphModule(self.module, self.new_graph, type(self.module).__name__)
 
     def run_node(self, n: Node) -> Any:
@@ -306,7 +308,7 @@ class _TransformerTracer(Tracer):
     def create_node(self, *args: Any, **kwargs: Any) -> Node:
         node = super().create_node(*args, **kwargs)
         if self.current is not None:
-            node.source = self.current.source
+            node.source, node.origins = self.current.source, self.current.origins
             if "nn_module_stack" in self.current.meta:
                 node.meta["nn_module_stack"] = self.current.meta["nn_module_stack"]
         return node

@@ -13,7 +13,7 @@ from fx.effects import has_side_effect
 from fx.errors import GraphError
 from fx.immutable_collections import immutable_dict, immutable_list
 from fx.printing import format_node
-from fx.provenance import SourceLocation
+from fx.provenance import SourceLocation, inherit
 
 if TYPE_CHECKING:
     from fx.graph import Graph
@@ -136,7 +136,7 @@ class Node:
 
     __slots__ = (
         "__dict__", "__weakref__", "_args", "_erased", "_kwargs", "_meta", "_name", "_next", "_op", "_order", "_prev",
-        "_target", "_type", "graph", "source", "users",
+        "_target", "_type", "graph", "origins", "source", "users",
     )  # fmt: skip
 
     _opcodes: ClassVar[frozenset[str]] = frozenset((*OPCODES, "root"))
@@ -147,6 +147,8 @@ class Node:
     """The nodes that use this one's value, in order of first use."""
     source: SourceLocation | None
     """The user's line that made this node, or None."""
+    origins: tuple[str, ...]
+    """Names of the nodes of the captured program whose work this node does; empty until the first pass runs."""
 
     def __init__(
         self,
@@ -174,6 +176,7 @@ class Node:
         self._type = return_type
         self._meta: dict[str, Any] | None = None
         self.source = None
+        self.origins = ()
         self.users = {}
         self._erased = False
         self._order = 0
@@ -365,6 +368,9 @@ class Node:
     ) -> list[Node]:
         """Make the users of this node use ``replace_with`` instead, and return those that changed.
 
+        From then on ``replace_with`` also stands for what this node came from: its ``origins``, and its line if
+        ``replace_with`` has none.
+
         Args:
             replace_with: the node to use.
             delete_user_cb: called with each user; where it returns False that user is left as it is.
@@ -382,6 +388,7 @@ class Node:
         changed = [user for user in self.users if delete_user_cb is None or delete_user_cb(user)]
         for user in changed:
             user.replace_input_with(self, replace_with)
+        inherit(replace_with, (self,))
         return changed
 
     # Questions.

@@ -52,6 +52,7 @@ class PickledNode(NamedTuple):
     type: Any
     meta: dict[str, Any] | None
     source: SourceLocation | None
+    origins: tuple[str, ...]
     text: str
 
 
@@ -78,6 +79,7 @@ def encode(graph: Graph) -> dict[str, Any]:
                 _annotation(node),
                 _plain(node.meta, metas) if node._meta else None,
                 node.source,
+                node.origins,
                 describe(node) if own else "",
             )
         )
@@ -86,6 +88,7 @@ def encode(graph: Graph) -> dict[str, Any]:
     return {
         "nodes": nodes,
         "constants": graph.constants,
+        "history": graph.history,
         "codegen": _codegen(graph),
         "tracer_cls": imported_name(tracer) if tracer is not None else None,
     }
@@ -120,8 +123,10 @@ def decode(graph: Graph, state: dict[str, Any]) -> None:
         if pickled.meta is not None:
             node.meta = _restored(pickled.meta)
         node.source = pickled.source
+        node.origins = pickled.origins
         nodes.append(node)
     graph.constants = state["constants"]
+    graph.history = state["history"]
     graph.set_codegen(state["codegen"])
     tracer = state["tracer_cls"]
     graph._tracer_cls = tracer.resolve() if tracer is not None else None

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fx.graph import Graph
+    from fx.node import Node
 
 GENERATED_FILES: dict[str, Callable[[int], SourceLocation | None]] = {}
 """For the file name of each piece of generated code alive: from its lines to those of the program it was made from."""
@@ -95,3 +99,40 @@ class SourceLocation:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SourceLocation.of, self._parts()
+
+
+def inherit(node: Node, sources: Iterable[Node]) -> None:
+    """Let ``node`` stand for what ``sources`` came from as well: their origins, and a line where it has none."""
+    for source in sources:
+        if source.origins and source.origins != node.origins:
+            node.origins = tuple(dict.fromkeys((*node.origins, *source.origins)))
+        if node.source is None:
+            node.source = source.source
+
+
+def record_origins(graph: Graph) -> None:
+    """Before a pass: let every node that has no origins yet be its own."""
+    for node in graph.nodes:
+        if not node.origins:
+            node.origins = (node.name,)
+
+
+def complete_origins(graph: Graph) -> None:
+    """After a pass: let what it made for others share their origins, first those of its users, then of its inputs."""
+    for node in reversed(graph.nodes):
+        if not node.origins or node.source is None:
+            _take_missing(node, node.users)
+    for node in graph.nodes:
+        if not node.origins or node.source is None:
+            _take_missing(node, node.all_input_nodes)
+
+
+def _take_missing(node: Node, neighbours: Iterable[Node]) -> None:
+    """From the first neighbour that has origins; a line too, unless ``node`` knows its own."""
+    for neighbour in neighbours:
+        if not node.origins:
+            node.origins = neighbour.origins
+        if node.source is None:
+            node.source = neighbour.source
+        if node.origins and node.source is not None:
+            return

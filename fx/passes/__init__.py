@@ -10,17 +10,20 @@ from fx.passes.dead_code import RemoveDeadCode
 from fx.passes.fuse_conv_bn import FuseConvBN, Fusion
 from fx.passes.registry import Pass, get_pass, list_passes, pass_name, register_pass
 from fx.passes.remove_checks import RemoveChecks
+from fx.passes.rewriting import Edit, RewritingPass
 
 __all__ = [
     "Approximate",
     "Close",
     "Contract",
+    "Edit",
     "Exact",
     "FuseConvBN",
     "Fusion",
     "Pass",
     "RemoveChecks",
     "RemoveDeadCode",
+    "RewritingPass",
     "approximate",
     "close",
     "contract_of",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,6 +15,7 @@ from fx.passes.contract import Contract, close
 from fx.passes.layers import Layer, Layers
 from fx.passes.ranks import Ranks, insert_rank_check
 from fx.passes.registry import register_pass
+from fx.passes.rewriting import Edit, RewritingPass
 from fx.provenance import SourceLocation
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, F.conv1d, F.conv2d, F.conv3d)
@@ -39,7 +41,7 @@ class Fusion:
 
 @register_pass
 @dataclass(frozen=True, slots=True)
-class FuseConvBN:
+class FuseConvBN(RewritingPass):
     """Fold batch norms in evaluation mode into the convolution or linear layer before them.
 
     Left alone are batch norms in training mode or without running statistics, and those whose layer has other users,
@@ -52,19 +54,17 @@ class FuseConvBN:
     name: ClassVar[str] = "fuse-conv-bn"
     contract: ClassVar[Contract] = close
 
-    def __call__(self, graph_module: GraphModule) -> GraphModule:
-        """Edit ``graph_module`` and return it."""
+    def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
+        """Fold one batch norm after the other."""
         layers = Layers(graph_module)
         folds = [(norm, fold) for norm, fold in self._plan(graph_module, layers) if isinstance(fold, _Fold)]
         for norm, fold in folds:
+            yield Edit(f"{norm.label} into {fold.layer.label}", norm.node.source)
             layers.replace_tensors(fold.layer, fold.tensors)
             if fold.checked:
                 insert_rank_check(norm.node, fold.layer.node, 2, self.name)
             norm.node.replace_all_uses_with(fold.layer.node)
             layers.remove(norm)
-        if folds:
-            graph_module.recompile()
-        return graph_module
 
     def explain(self, graph_module: GraphModule) -> list[Fusion]:
         """Return what this pass would do to each batch norm of ``graph_module``, and why. Nothing is changed."""

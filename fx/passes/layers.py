@@ -58,6 +58,11 @@ class Layer:
         return [str(node.target) for node in ([self.node] if self.module is not None else self.fetched.values())]
 
     @property
+    def label(self) -> str:
+        """What to call it: the path of its module, or the name of its node."""
+        return self.node.name if self.module is None else str(self.node.target)
+
+    @property
     def is_batch_norm(self) -> bool:
         """Whether it is a batch norm, be it a subclass."""
         return self.kind in (F.batch_norm, torch.batch_norm) or isinstance(self.module, _BatchNorm)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,11 +13,12 @@ from fx.graph_module import GraphModule
 from fx.node import Node
 from fx.passes.contract import Contract, exact
 from fx.passes.registry import register_pass
+from fx.passes.rewriting import Edit, RewritingPass
 
 
 @register_pass
 @dataclass(frozen=True, slots=True)
-class RemoveChecks:
+class RemoveChecks(RewritingPass):
     """Drop recorded checks (``torch._assert``) and the operations whose values only they used.
 
     For inputs that pass the checks the program stays the same; others are no longer refused. Dead code that was there
@@ -27,20 +29,17 @@ class RemoveChecks:
     name: ClassVar[str] = "remove-checks"
     contract: ClassVar[Contract] = exact
 
-    def __call__(self, graph_module: GraphModule) -> GraphModule:
-        """Edit ``graph_module`` and return it."""
+    def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
+        """Drop them, last to first."""
         graph = graph_module.graph
-        revision = graph.revision
         loosened: set[Node] = set()  # nodes that lost a user here
         for node in reversed(graph.nodes):
             if node.users:
                 continue
             if _is_check(node) or (node in loosened and not is_impure(node)):
+                yield Edit(f"{node} dropped", node.source)
                 loosened.update(node.all_input_nodes)
                 graph.erase_node(node)
-        if graph.revision != revision:
-            graph_module.recompile()
-        return graph_module
 
 
 def _is_check(node: Node) -> bool:

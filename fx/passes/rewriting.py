@@ -1,0 +1,87 @@
+"""Passes as a sequence of edits, which can be counted, limited and named one by one (paper, section 5.5)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fx.provenance import complete_origins, record_origins
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from fx.graph_module import GraphModule
+    from fx.provenance import SourceLocation
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One rewrite that a pass is about to make."""
+
+    description: str
+    """What it does, in words that follow the pass's name: ``"bn1 into conv1"``."""
+    where: SourceLocation | None = None
+    """The user's line of what is rewritten, if known."""
+
+    def __str__(self) -> str:
+        return self.description if self.where is None else f"{self.description} ({self.where.file}:{self.where.line})"
+
+
+class RewritingPass:
+    """Base of passes that edit a program step by step.
+
+    A subclass writes ``rewrites``, a generator that yields an :class:`Edit` *before* it makes it. So whoever drives
+    it can count the edits, name them, and stop after any of them with a program that is whole: that is how a
+    pipeline finds the one that breaks something.
+
+    >>> import operator, torch, fx
+    >>> class Negate(RewritingPass):
+    ...     def rewrites(self, graph_module):
+    ...         for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+    ...             yield Edit(f"{node} becomes a negation", node.source)
+    ...             node.target = operator.neg
+    >>> program = Negate()(fx.symbolic_trace(lambda x: torch.relu(x)))
+    >>> program(torch.ones(1))
+    tensor([-1.])
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
+        """Edit ``graph_module``, and before each edit say which one comes."""
+        raise NotImplementedError(f"{type(self).__name__} must define rewrites")
+
+    def __call__(self, graph_module: GraphModule) -> GraphModule:
+        """Edit ``graph_module`` and return it."""
+        make_edits(self, graph_module)
+        return graph_module
+
+
+def make_edits(pass_: RewritingPass, graph_module: GraphModule, fuel: int | None = None) -> list[Edit]:
+    """Let ``pass_`` edit ``graph_module``, at most ``fuel`` times, and return the edits that it made.
+
+    Every new node gets the origins and the user's line of what it replaces or serves, and the program is recompiled
+    if its graph changed.
+    """
+    graph = graph_module.graph
+    record_origins(graph)
+    revision = graph.revision
+    made: list[Edit] = []
+    with closing(_generator(pass_.rewrites(graph_module))) as edits:
+        for edit in edits:
+            if len(made) == fuel:
+                break
+            made.append(edit)
+    if graph.revision != revision:
+        complete_origins(graph)
+        graph_module.recompile()
+    return made
+
+
+def _generator(edits: Iterator[Edit]) -> Generator[Edit, None, None]:
+    """``edits`` as something that can be closed, whatever kind of iterator a pass returns."""
+    yield from edits

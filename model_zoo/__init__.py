@@ -11,7 +11,7 @@ True
 A model is added by a call of :func:`register_model` in its file and an import of that file here.
 """
 
-from . import resnet, small_models
+from . import deep_recommender, dlrm, learning_to_paint, resnet, sequence_models, small_models, unet
 from .errors import ModelError
 from .registry import get_model, list_models, register_model
 from .zoo_model import ExampleInputs, ZooModel, seeded
@@ -20,10 +20,15 @@ __all__ = [
     "ExampleInputs",
     "ModelError",
     "ZooModel",
+    "deep_recommender",
+    "dlrm",
     "get_model",
+    "learning_to_paint",
     "list_models",
     "register_model",
     "resnet",
     "seeded",
+    "sequence_models",
     "small_models",
+    "unet",
 ]

@@ -1,0 +1,153 @@
+"""Models of sequences: a transformer encoder, and a classifier on a recurrent network called as one (section 2.3)."""
+
+# No postponed annotations here: a program that is captured from a model carries the types of its forward.
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .registry import register_model
+from .zoo_model import ExampleInputs, ZooModel, seeded
+
+
+class SelfAttention(nn.Module):
+    """Scaled dot-product attention of several heads, written out: three projections of one input, two products."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, padding: Tensor) -> Tensor:
+        """Map (batch, length, width) to the same; ``padding``, (batch, 1, 1, length), is true where to look away."""
+        batch, length, width = x.size(0), x.size(1), x.size(2)
+        query = self.query(x).view(batch, length, self.heads, -1).transpose(1, 2)
+        key = self.key(x).view(batch, length, self.heads, -1).transpose(1, 2)
+        value = self.value(x).view(batch, length, self.heads, -1).transpose(1, 2)
+        scores = torch.matmul(query, key.transpose(-2, -1)) / math.sqrt(self.query.out_features / self.heads)
+        weights = torch.softmax(scores.masked_fill(padding, float("-inf")), dim=-1)
+        mixed = torch.matmul(weights, value).transpose(1, 2).reshape(batch, length, width)
+        return self.out(mixed)
+
+
+class EncoderLayer(nn.Module):
+    """Attention and a feed-forward network, each after a layer norm and beside a shortcut."""
+
+    def __init__(self, width: int, heads: int, hidden: int, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width)
+        self.attention = SelfAttention(width, heads)
+        self.norm2 = nn.LayerNorm(width)
+        self.linear1 = nn.Linear(width, hidden)
+        self.linear2 = nn.Linear(hidden, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, padding: Tensor) -> Tensor:
+        """Map (batch, length, width) to the same."""
+        x = x + self.dropout(self.attention(self.norm1(x), padding))
+        return x + self.dropout(self.linear2(functional.gelu(self.linear1(self.norm2(x)))))
+
+
+class TransformerEncoder(nn.Module):
+    """Vaswani et al. 2017, norms first: embedded tokens and positions, encoder layers, a mean over tokens."""
+
+    def __init__(self, vocabulary: int, width: int, heads: int, hidden: int, layers: int, length: int) -> None:
+        """``length`` is the longest sequence; token 0 is padding."""
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.positions = nn.Parameter(torch.randn(length, width) * 0.02)
+        self.layers = nn.ModuleList([EncoderLayer(width, heads, hidden) for _ in range(layers)])
+        self.norm = nn.LayerNorm(width)
+        self.classify = nn.Linear(width, 10)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map tokens, (batch, length) of int64, to class scores, (batch, 10)."""
+        padding = (tokens == 0).unsqueeze(1).unsqueeze(2)
+        x = self.tokens(tokens) + self.positions[: tokens.size(1)]
+        for layer in self.layers:
+            x = layer(x, padding)
+        kept = (tokens != 0).unsqueeze(-1).to(x.dtype)
+        return self.classify((self.norm(x) * kept).sum(1) / kept.sum(1))
+
+
+class LSTMClassifier(nn.Module):
+    """Embedded tokens through a bidirectional LSTM, which capture keeps as one call, and the two last states."""
+
+    def __init__(self, vocabulary: int, width: int, layers: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.lstm = nn.LSTM(width, width, num_layers=layers, batch_first=True, bidirectional=True)
+        self.classify = nn.Linear(2 * width, 10)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map tokens, (batch, length) of int64, to class scores, (batch, 10)."""
+        _, (hidden, _) = self.lstm(self.embedding(tokens))
+        return self.classify(torch.cat([hidden[-2], hidden[-1]], dim=1))
+
+
+def token_sequences(vocabulary: int, length: int) -> ExampleInputs:
+    """Return a maker of one batch of token sequences, (batch, length) of int64, each padded with zeros at its end."""
+
+    def example_inputs(batch: int = 1, seed: int = 0) -> tuple[Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+        tokens = torch.randint(1, vocabulary, (batch, length), generator=generator)
+        lengths = torch.randint(length // 2, length + 1, (batch, 1), generator=generator)
+        return (tokens * (torch.arange(length) < lengths),)
+
+    return example_inputs
+
+
+def _built(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    def build() -> nn.Module:
+        with seeded(0):
+            return make().eval()
+
+    return build
+
+
+_ATTENTION = "Vaswani et al. 2017, with norms first; random weights"
+_RECURRENT = "Hochreiter and Schmidhuber 1997, through torch.nn.LSTM; random weights"
+_TEXT, _SMALL = frozenset({"text"}), frozenset({"text", "small"})
+
+register_model(
+    ZooModel(
+        "transformer_encoder",
+        _built(lambda: TransformerEncoder(10_000, width=256, heads=8, hidden=1024, layers=6, length=128)),
+        token_sequences(10_000, 128),
+        _ATTENTION,
+        _TEXT,
+    )
+)
+register_model(
+    ZooModel(
+        "transformer_encoder_small",
+        _built(lambda: TransformerEncoder(50, width=16, heads=2, hidden=32, layers=2, length=12)),
+        token_sequences(50, 12),
+        _ATTENTION,
+        _SMALL,
+    )
+)
+register_model(
+    ZooModel(
+        "lstm_classifier",
+        _built(lambda: LSTMClassifier(10_000, width=256, layers=2)),
+        token_sequences(10_000, 64),
+        _RECURRENT,
+        _TEXT,
+    )
+)
+register_model(
+    ZooModel(
+        "lstm_classifier_small",
+        _built(lambda: LSTMClassifier(50, width=16, layers=1)),
+        token_sequences(50, 12),
+        _RECURRENT,
+        _SMALL,
+    )
+)

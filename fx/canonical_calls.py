@@ -1,0 +1,235 @@
+"""Calls in their one spelling: which function a call is of, and its arguments by keyword."""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import torch
+from torch import nn
+
+from fx.call_binding import Shape, shape_of_function, shapes_of, shapes_of_method
+from fx.canonical_targets import rows_by_method, rows_by_target
+from fx.node import Argument, Node
+from fx.operator_schemas import get_overloads, get_python_signature
+
+__all__ = ["Call", "CallSpeller"]
+
+_OTHER_TYPES = (str, bytes, tuple, list, dict, int, float, complex, range, slice, torch.Size)
+SHARED_METHODS = frozenset(dir(torch.Tensor)).intersection(name for kind in _OTHER_TYPES for name in dir(kind))
+"""Methods that tensors have in common with values of Python."""
+
+_ARITHMETIC = frozenset(
+    getattr(operator, name)
+    for name in (
+        "add sub mul truediv floordiv mod pow matmul and_ or_ xor lshift rshift eq ne lt le gt ge neg pos abs invert "
+        "iadd isub imul itruediv ifloordiv imod ipow imatmul iand ior ixor"
+    ).split()
+)
+_Builtin = (types.BuiltinFunctionType, types.BuiltinMethodType)
+_Arguments: TypeAlias = Mapping[str, Argument]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A call of a function."""
+
+    target: Callable[..., Any]
+    """The function."""
+    args: tuple[Argument, ...]
+    """Its positional arguments."""
+    kwargs: dict[str, Argument]
+    """Its keyword arguments."""
+
+
+_Spelling: TypeAlias = Callable[[tuple[Argument, ...], dict[str, Argument]], Call | None]
+
+
+class CallSpeller:
+    """Spells the calls of one program, and knows which of its values are tensors."""
+
+    def __init__(self, root: nn.Module) -> None:
+        self._root = root
+        self._functions: dict[int, tuple[Any, _Spelling | None]] = {}
+        self._methods: dict[str, _Spelling | None] = {}
+        self._tensors: dict[Node, bool] = {}
+
+    def spell(self, node: Node) -> Call | None:
+        """The canonical spelling of a call, or None where it has it already, or has no other."""
+        args, kwargs, target = node._args, node._kwargs, node._target
+        if node._op == "call_method":
+            if not self._is_tensor_method(node):
+                return None
+            name = str(target)
+            if name not in self._methods:
+                self._methods[name] = _method_spelling(name)
+            spelling = self._methods[name]
+        else:
+            known = self._functions.get(id(target))
+            if known is None:
+                known = self._functions[id(target)] = (target, _function_spelling(target))
+            spelling = known[1]
+        if spelling is None or "out" in kwargs:
+            return None
+        call = spelling(args, kwargs)
+        if call is None or (call.target is target and _is_same(call, args, kwargs)):
+            return None
+        return call
+
+    def is_tensor(self, node: Node) -> bool:
+        """Whether ``node`` is known to be a tensor. Answers for calls need those for the nodes before."""
+        known = self._tensors.get(node)
+        return self.note(node) if known is None else known
+
+    def note(self, node: Node) -> bool:
+        """Find out whether ``node`` is a tensor; call in the order of the graph."""
+        known = self._tensors[node] = self._is_tensor(node)
+        return known
+
+    def _is_tensor_method(self, node: Node) -> bool:
+        receiver = node._args[0] if node._args else None
+        if not isinstance(receiver, Node):
+            return False
+        return node._target not in SHARED_METHODS or self.is_tensor(receiver)
+
+    def _is_tensor(self, node: Node) -> bool:
+        value = node._meta.get("val", node._meta.get("tensor_meta")) if node._meta else None
+        if isinstance(value, torch.Tensor) or hasattr(value, "memory_format"):
+            return True
+        if node._op == "placeholder":
+            return isinstance(node._type, type) and issubclass(node._type, torch.Tensor)
+        if node._op == "get_attr":
+            held: Any = self._root
+            for name in str(node._target).split("."):
+                held = getattr(held, name, None)
+            return isinstance(held, torch.Tensor)
+        if node._op != "call_function":
+            return False
+        if node._target in _ARITHMETIC:
+            return any(isinstance(one, Node) and self._tensors.get(one, False) for one in node._args)
+        return _returns_tensor(node._target)
+
+
+def _is_same(call: Call, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> bool:
+    return call.args == args and call.kwargs == kwargs and list(call.kwargs) == list(kwargs)
+
+
+@lru_cache(maxsize=4096)
+def _returns_tensor(target: Any) -> bool:
+    """Whether a function always returns one tensor."""
+    if isinstance(target, types.MethodDescriptorType):
+        overloads = get_overloads(getattr(torch.ops.aten, target.__name__, target))
+    else:
+        overloads = get_overloads(target)
+    if overloads:
+        with_tensor = [one for one in overloads if "Tensor" in str(one.schema)]
+        return all([str(returned.type) for returned in one.schema.returns] == ["Tensor"] for one in with_tensor)
+    if not _is_torch_function(target):
+        return False
+    signature = get_python_signature(target)
+    return signature is not None and signature.return_annotation in (torch.Tensor, "Tensor")
+
+
+def _is_torch_function(target: Any) -> bool:
+    return isinstance(target, types.FunctionType) and target.__module__ in (
+        "torch.nn.functional",
+        "torch.functional",
+        "torch._jit_internal",
+    )
+
+
+# What a function or method is, found out once for each.
+
+
+def _function_spelling(target: Any) -> _Spelling | None:
+    if (rows := rows_by_target().get(id(target))) is not None:
+        return _first(*(_by_row(row) for row in rows), _general_spelling(target))
+    return _general_spelling(target)
+
+
+def _general_spelling(target: Any) -> _Spelling | None:
+    if isinstance(target, types.MethodDescriptorType):
+        is_method = getattr(torch.Tensor, target.__name__, None) is target
+        return _method_spelling(target.__name__, rows=False) if is_method else None
+    if isinstance(target, _Builtin):
+        is_python = getattr(target, "__module__", None) in ("builtins", "_operator", "math")
+        shapes = [] if is_python else shapes_of(target)
+        return _by_shapes(target, shapes) if shapes else None
+    if not isinstance(target, types.FunctionType):
+        return None
+    is_torch = target.__module__.partition(".")[0] == "torch"
+    shape = shape_of_function(target, follow=is_torch)
+    return None if shape is None else _by_shapes(target, [shape])
+
+
+def _method_spelling(name: str, *, rows: bool = True) -> _Spelling | None:
+    method = getattr(torch.Tensor, name, None)
+    if method is None or (name.startswith("__") and name not in rows_by_method()):
+        return None
+    found = [_by_row(row) for row in rows_by_method().get(name, ())] if rows else []
+    if isinstance(method, types.MethodDescriptorType):
+        found += _by_method(name, method)
+    return _first(*found)
+
+
+def _first(*spellings: _Spelling | None) -> _Spelling | None:
+    """Try one after the other."""
+    given = [spelling for spelling in spellings if spelling is not None]
+    if len(given) <= 1:
+        return given[0] if given else None
+
+    def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> Call | None:
+        return next(filter(None, (spelling(args, kwargs) for spelling in given)), None)
+
+    return spell
+
+
+def _by_row(row: Any) -> _Spelling:
+    def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> Call | None:
+        applied = row.apply(args, kwargs)
+        return None if applied is None else Call(*applied)
+
+    return spell
+
+
+def _by_shapes(target: Callable[..., Any], shapes: list[Shape]) -> _Spelling:
+    def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> Call | None:
+        bound = _agreed([one for shape in shapes if (one := shape.bind(args, kwargs)) is not None])
+        return None if bound is None else Call(target, (), bound)
+
+    return spell
+
+
+def _by_method(name: str, method: Any) -> list[_Spelling]:
+    """As the function of the same name, as the unbound method with keywords, as that with the arguments as they are."""
+    shapes = shapes_of_method(name)
+    function = getattr(torch, name, None)
+    has_function = isinstance(function, _Builtin) and bool(get_overloads(function)) and not name.endswith("_")
+
+    def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> Call | None:
+        fitting: list[dict[str, Argument]] = []
+        for shape, receiver in shapes:
+            bound = shape.bind(args[1:], kwargs)
+            if bound is not None:
+                fitting.append({receiver: args[0], **bound})
+        bound = _agreed(fitting)
+        if bound is None:
+            return Call(method, args, kwargs)
+        if has_function:
+            return Call(function, (), bound)
+        receiver = next(iter(bound))
+        return Call(method, (bound.pop(receiver),), bound)
+
+    return [spell]
+
+
+def _agreed(found: list[dict[str, Argument]]) -> dict[str, Argument] | None:
+    """What all overloads that fit say alike, or None."""
+    if not found:
+        return None
+    first = found[0]
+    return first if all(one == first and list(one) == list(first) for one in found[1:]) else None

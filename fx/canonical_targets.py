@@ -1,0 +1,333 @@
+"""The table of equal spellings: which calls are the same operation, and what the one spelling of it is.
+
+A row reads ``spelling -> canonical call``. The left side names a function, or a method as ``Tensor.name``, with its
+parameters; a parameter annotated with a literal must have that value (``alpha: 1 = 1``), and one with a star takes
+either several numbers or one sequence of them. On the right, functions of ``operator`` take their operands by
+position, methods of ``Tensor`` the tensor itself; all other arguments go by keyword under the names that stand there.
+``pair(n)`` means that one number stands for ``(n, n)``.
+
+What has no row follows from the operator schemas and signatures; see :mod:`fx.canonical`.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fx.call_binding import Shape
+from fx.node import Argument
+
+__all__ = ["ROWS", "Row", "rows_by_method", "rows_by_target"]
+
+
+def _binary(function: str, names: str, operands: str = "input other") -> list[str]:
+    """Rows for an operator and the names that torch's functions and methods have for it."""
+    left, right = operands.split()
+    return [
+        row
+        for name in names.split()
+        for row in (
+            f"torch.{name}({left}, {right}) -> operator.{function}({left}, {right})",
+            f"Tensor.{name}(self, {right}) -> operator.{function}(self, {right})",
+        )
+    ]
+
+
+def _scaled(function: str, names: str) -> list[str]:
+    return [
+        row
+        for name in names.split()
+        for row in (
+            f"torch.{name}(input, other, *, alpha: 1 = 1) -> operator.{function}(input, other)",
+            f"Tensor.{name}(self, other, *, alpha: 1 = 1) -> operator.{function}(self, other)",
+        )
+    ]
+
+
+def _unary(target: str, names: str) -> list[str]:
+    return [
+        row
+        for name in names.split()
+        for row in (f"torch.{name}(input) -> {target}", f"Tensor.{name}(input) -> {target}")
+    ]
+
+
+def _activation(name: str, namespaces: str, options: str = "", passed: str = "") -> list[str]:
+    """Rows for the spellings of an activation in ``torch``: in place or not."""
+    return [
+        f"{namespace}.{name}{suffix}(input{options}) -> F.{name}(input{passed}, inplace={suffix == '_'})"
+        for namespace in namespaces.split()
+        for suffix in ("", "_")
+    ]
+
+
+ROWS: tuple[str, ...] = (
+    # Arithmetic, comparisons and logic: the operators of Python.
+    *_scaled("add", "add"),
+    *_scaled("sub", "sub subtract"),
+    "torch.rsub(input, other, *, alpha: 1 = 1) -> operator.sub(other, input)",
+    *_binary("mul", "mul multiply"),
+    *_binary("truediv", "true_divide"),
+    *(
+        f"{name}({first}, other, *, rounding_mode: None = None) -> operator.truediv({first}, other)"
+        for name, first in (
+            ("torch.div", "input"),
+            ("torch.divide", "input"),
+            ("Tensor.div", "self"),
+            ("Tensor.divide", "self"),
+        )
+    ),
+    *_binary("floordiv", "floor_divide"),
+    *_binary("mod", "remainder"),
+    *_binary("pow", "pow", "input exponent"),
+    *_binary("matmul", "matmul"),
+    *_binary("and_", "bitwise_and"),
+    *_binary("or_", "bitwise_or"),
+    *_binary("xor", "bitwise_xor"),
+    *_binary("eq", "eq"),
+    *_binary("ne", "ne not_equal"),
+    *_binary("lt", "lt less"),
+    *_binary("le", "le less_equal"),
+    *_binary("gt", "gt greater"),
+    *_binary("ge", "ge greater_equal"),
+    *_unary("operator.neg(input)", "neg negative"),
+    *_unary("operator.abs(input)", "abs absolute"),
+    *_unary("operator.invert(input)", "bitwise_not"),
+    *_unary("operator.pos(input)", "positive"),
+    "builtins.abs(input) -> operator.abs(input)",
+    # Activations: torch.nn.functional, which has a flag for in place.
+    *_activation("relu", "torch Tensor"),
+    *_activation("selu", "torch"),
+    *_activation("celu", "torch", ", alpha=1.0", ", alpha"),
+    "torch.rrelu(input, lower=0.125, upper=0.3333333333333333, training=False, generator: None = None)"
+    " -> F.rrelu(input, lower, upper, training, inplace=False)",
+    "torch.threshold(input, threshold, value) -> F.threshold(input, threshold, value, inplace=False)",
+    "torch.threshold_(input, threshold, value) -> F.threshold(input, threshold, value, inplace=True)",
+    "F.relu_(input) -> F.relu(input, inplace=True)",
+    "F.selu_(input) -> F.selu(input, inplace=True)",
+    "F.celu_(input, alpha=1.0) -> F.celu(input, alpha, inplace=True)",
+    "F.elu_(input, alpha=1.0, scale: 1 = 1, input_scale: 1 = 1) -> F.elu(input, alpha, inplace=True)",
+    "F.leaky_relu_(input, negative_slope=0.01) -> F.leaky_relu(input, negative_slope, inplace=True)",
+    "F.hardtanh_(input, min_val=-1.0, max_val=1.0) -> F.hardtanh(input, min_val, max_val, inplace=True)",
+    "F.threshold_(input, threshold, value) -> F.threshold(input, threshold, value, inplace=True)",
+    "F.relu6(input, inplace=False) -> F.hardtanh(input, min_val=0.0, max_val=6.0, inplace=inplace)",
+    "F.sigmoid(input) -> torch.sigmoid(input)",
+    "F.tanh(input) -> torch.tanh(input)",
+    *(
+        f"{path}.{name}({first}, dim, {star}dtype=None) -> F.{name}(input={first}, dim=dim, dtype=dtype)"
+        for name in ("softmax", "log_softmax")
+        for path, first, star in (("torch", "input", ""), ("Tensor", "self", ""))
+    ),
+    *(
+        f"F.{name}(input, dim=None, _stacklevel=3, dtype=None) -> F.{name}(input, dim, dtype)"
+        for name in ("softmax", "log_softmax", "softmin")
+    ),
+    "torch.dropout(input, p, train) -> F.dropout(input, p, training=train, inplace=False)",
+    "torch.dropout_(input, p, train) -> F.dropout(input, p, training=train, inplace=True)",
+    "torch.alpha_dropout(input, p, train) -> F.alpha_dropout(input, p, training=train, inplace=False)",
+    "torch.alpha_dropout_(input, p, train) -> F.alpha_dropout(input, p, training=train, inplace=True)",
+    # Normalization.
+    "torch.batch_norm(input, weight, bias, running_mean, running_var, training: False, momentum, eps,"
+    " cudnn_enabled: True) -> F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)",
+    "torch.layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable: True = True)"
+    " -> F.layer_norm(input, sequence(normalized_shape), weight, bias, eps)",
+    "F.layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05)"
+    " -> F.layer_norm(input, sequence(normalized_shape), weight, bias, eps)",
+    # Pooling: sizes are tuples, and a stride that is left out is the size of the window.
+    *(
+        row
+        for dims, tuple_of in ((1, "single"), (2, "pair"), (3, "triple"))
+        for row in (
+            *(
+                f"{path}(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False{more})"
+                f" -> F.max_pool{dims}d(input, {tuple_of}(kernel_size), {tuple_of}(stride or kernel_size),"
+                f" {tuple_of}(padding), {tuple_of}(dilation), ceil_mode, return_indices={indices})"
+                for path, more, indices in (
+                    (f"torch.max_pool{dims}d", "", False),
+                    (f"F.max_pool{dims}d", ", return_indices=False", "return_indices"),
+                    (f"F.max_pool{dims}d_with_indices", ", return_indices=False", True),
+                )
+            ),
+            f"F.adaptive_avg_pool{dims}d(input, output_size)"
+            f" -> F.adaptive_avg_pool{dims}d(input, {tuple_of}(output_size))",
+            f"F.adaptive_max_pool{dims}d(input, output_size, return_indices=False)"
+            f" -> F.adaptive_max_pool{dims}d(input, {tuple_of}(output_size), return_indices)",
+        )
+    ),
+    "F.avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True)"
+    " -> F.avg_pool1d(input, single(kernel_size), single(stride or kernel_size), single(padding), ceil_mode,"
+    " count_include_pad)",
+    *(
+        f"F.avg_pool{dims}d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True,"
+        f" divisor_override=None) -> F.avg_pool{dims}d(input, {tuple_of}(kernel_size), {tuple_of}(stride or"
+        f" kernel_size), {tuple_of}(padding), ceil_mode, count_include_pad, divisor_override)"
+        for dims, tuple_of in ((2, "pair"), (3, "triple"))
+    ),
+    # The rest.
+    "torch.embedding(weight, indices, padding_idx: -1 = -1, scale_grad_by_freq=False, sparse=False)"
+    " -> F.embedding(input=indices, weight=weight, padding_idx=None, max_norm=None, norm_type=2.0,"
+    " scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)",
+    "F.pad(input, pad, mode='constant', value=None) -> F.pad(input, sequence(pad), mode, value)",
+    "torch.concat(tensors, dim=0) -> torch.cat(tensors=sequence(tensors), dim=dim)",
+    "torch.concatenate(tensors, dim=0) -> torch.cat(tensors=sequence(tensors), dim=dim)",
+    "Tensor.permute(input, *dims) -> torch.permute(input, dims)",
+    *(
+        f"{path}.swapaxes(input, axis0, axis1) -> torch.transpose(input, dim0=axis0, dim1=axis1)"
+        for path in ("torch", "Tensor")
+    ),
+    *(f"{path}.swapdims(input, dim0, dim1) -> torch.transpose(input, dim0, dim1)" for path in ("torch", "Tensor")),
+    *(
+        f"{path}(input, min=None, max=None) -> torch.clamp(input, min, max)"
+        for path in ("torch.clip", "Tensor.clip", "Tensor.clamp", "torch.clamp")
+    ),
+    *(
+        f"{path}.{name}(input, dim=None, keepdim=False, *, dtype=None)"
+        f" -> torch.{name}(input, dims(dim), keepdim, dtype=dtype)"
+        for path in ("torch", "Tensor")
+        for name in ("sum", "mean")
+    ),
+    "torch.split(tensor, split_size_or_sections, dim=0) -> torch.split(tensor, sequence(split_size_or_sections), dim)",
+    "Tensor.split(self, split_size, dim=0)"
+    " -> torch.split(tensor=self, split_size_or_sections=sequence(split_size), dim=dim)",
+    "Tensor.unflatten(input, dim, sizes) -> torch.unflatten(input, dim, sequence(sizes))",
+    "Tensor.__getitem__(self, index) -> operator.getitem(self, index)",
+)
+"""The rows, as text."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """One row, ready for use."""
+
+    text: str
+    """The row as it is written."""
+    source: Callable[..., Any] | str
+    """The function that it is about, or the name of the method."""
+    shape: Shape
+    """The parameters of the spelling."""
+    required: dict[str, Any]
+    """Values that arguments must have."""
+    target: Callable[..., Any]
+    """The function of the canonical call."""
+    positional: tuple[Callable[[dict[str, Argument]], Argument], ...]
+    """The positional arguments of the canonical call, from those of the spelling by name."""
+    keywords: dict[str, Callable[[dict[str, Argument]], Argument]]
+    """Its keyword arguments."""
+
+    def apply(
+        self, args: tuple[Argument, ...], kwargs: dict[str, Argument]
+    ) -> tuple[Callable[..., Any], tuple[Argument, ...], dict[str, Argument]] | None:
+        """The canonical call for one that is spelled as the row says, or None where it does not fit."""
+        bound = self.shape.bind(args, kwargs)
+        if bound is None:
+            return None
+        for name, value in self.required.items():
+            if type(bound[name]) not in (type(value), int) or bound[name] != value:
+                return None
+        keywords = {name: make(bound) for name, make in self.keywords.items()}
+        return self.target, tuple([make(bound) for make in self.positional]), keywords
+
+
+def _count(number: int, value: Argument) -> Argument:
+    return (value,) * number if type(value) is int else _sequence(value)
+
+
+def _sequence(value: Argument) -> Argument:
+    return tuple(value) if isinstance(value, (tuple, list)) else value
+
+
+_ADAPTORS: dict[str, Callable[[Argument], Argument]] = {
+    "single": functools.partial(_count, 1),
+    "pair": functools.partial(_count, 2),
+    "triple": functools.partial(_count, 3),
+    "dims": functools.partial(_count, 1),
+    "sequence": _sequence,
+}
+_NAMESPACES: dict[str, Any] = {
+    "torch": torch,
+    "F": torch.nn.functional,
+    "Tensor": torch.Tensor,
+    "operator": operator,
+    "builtins": builtins,
+}
+
+
+def _parse(text: str) -> Row:
+    """A row from its text."""
+    spelling, _, canonical = text.partition(" -> ")
+    path, _, parameters = spelling.partition("(")
+    namespace, _, name = path.partition(".")
+    source = name if namespace == "Tensor" else getattr(_NAMESPACES[namespace], name)
+    statement = ast.parse(f"def spelling({parameters}: return {canonical}").body[0]
+    assert isinstance(statement, ast.FunctionDef)
+    returned = statement.body[0]
+    assert isinstance(returned, ast.Return)
+    call: Any = returned.value
+    function = getattr(_NAMESPACES[call.func.value.id], call.func.attr)
+    shape, required = _parse_parameters(statement.args)
+    values = [(getattr(one, "id", None) or _name_in(one), _parse_value(one)) for one in call.args]
+    keywords = {keyword.arg: _parse_value(keyword.value) for keyword in call.keywords}
+    if call.func.value.id == "operator":
+        return Row(text, source, shape, required, function, tuple(make for _, make in values), keywords)
+    return Row(text, source, shape, required, function, (), {**dict(values), **keywords})
+
+
+def _parse_parameters(parameters: ast.arguments) -> tuple[Shape, dict[str, Any]]:
+    every = [*parameters.args, *([parameters.vararg] if parameters.vararg else ()), *parameters.kwonlyargs]
+    values = [*parameters.defaults, *(default for default in parameters.kw_defaults if default is not None)]
+    with_default = [*parameters.args[len(parameters.args) - len(parameters.defaults) :], *parameters.kwonlyargs]
+    defaults = {one.arg: ast.literal_eval(value) for one, value in zip(with_default, values, strict=True)}
+    required = {one.arg: ast.literal_eval(one.annotation) for one in every if one.annotation is not None}
+    packed = parameters.vararg.arg if parameters.vararg else None
+    positional = tuple(one.arg for one in parameters.args) + ((packed,) if packed else ())
+    return Shape(positional, tuple(one.arg for one in every), defaults, {}, {}, packed, tuples=False), required
+
+
+def _name_in(expression: Any) -> str:
+    """The parameter that an argument without a name of its own is about: that of ``pair(stride or kernel_size)``."""
+    return next(one.id for one in ast.walk(expression) if isinstance(one, ast.Name) and one.id not in _ADAPTORS)
+
+
+def _parse_value(expression: Any) -> Callable[[dict[str, Argument]], Argument]:
+    if isinstance(expression, ast.Name):
+        return operator.itemgetter(expression.id)
+    if isinstance(expression, ast.Call):
+        adapt, inner = _ADAPTORS[expression.func.id], _parse_value(expression.args[0])  # type: ignore[attr-defined]
+        return lambda bound: adapt(inner(bound))
+    if isinstance(expression, ast.BoolOp):
+        first, second = map(_parse_value, expression.values)
+        return lambda bound: second(bound) if first(bound) is None else first(bound)
+    constant = ast.literal_eval(expression)
+    return lambda bound: constant
+
+
+@functools.cache
+def _rows() -> tuple[Row, ...]:
+    return tuple(map(_parse, ROWS))
+
+
+@functools.cache
+def rows_by_target() -> dict[int, list[Row]]:
+    """The rows about functions, by the identity of the function; methods of ``Tensor`` are functions too."""
+    found: dict[int, list[Row]] = {}
+    for row in _rows():
+        function = getattr(torch.Tensor, row.source) if isinstance(row.source, str) else row.source
+        found.setdefault(id(function), []).append(row)
+    return found
+
+
+@functools.cache
+def rows_by_method() -> dict[str, list[Row]]:
+    """The rows about methods, by name."""
+    found: dict[str, list[Row]] = {}
+    for row in _rows():
+        if isinstance(row.source, str):
+            found.setdefault(row.source, []).append(row)
+    return found

@@ -15,6 +15,8 @@ from fx.passes import Approximate, Close, Contract, Exact, Pass, close, contract
 from .benchmark_records import BenchmarkRecord, add_benchmark, reason_not_to_time
 from .capture import GraphModule
 from .contracts import Comparison
+from .errors import ContractViolation
+from .explanation import explain
 from .options import OPTIONS
 from .rewriting import rewrite
 from .subject import Subject
@@ -51,7 +53,12 @@ class EqualityCheck:
         if isinstance(transform, nn.Module):
             return self._check_program(transform, contract or close, label or self._item.name)
         label = label or pass_name(transform) + ("" if leaves else WITHOUT_LEAVES)
-        return self._check_pass(transform, contract or contract_of(transform), label, leaves)
+        contract = contract or contract_of(transform)
+        try:
+            return self._check_pass(transform, contract, label, leaves)
+        except ContractViolation as violation:
+            explained = violation.with_details(explain(self._subject, transform, contract, leaves=leaves))
+        raise explained
 
     def _check_pass(self, pass_: Pass, contract: Contract, label: str, leaves: bool) -> Comparison:
         __tracebackhide__ = True

@@ -112,8 +112,7 @@ class Comparison:
             eager_error[leaf.path] = max(eager_error.get(leaf.path, 0.0), _largest(leaf))
             scale[leaf.path] = max(scale.get(leaf.path, 0.0), leaf.scale)
         for eager, leaf in zip(eager_leaves, self._against_float64(self.actual), strict=True):
-            ulp = torch.finfo(leaf.actual.dtype).eps if leaf.actual.is_floating_point() else 0.0
-            limit = ERROR_FACTOR * eager_error[leaf.path] + ERROR_FLOOR_ULPS * ulp * scale[leaf.path]
+            limit = _rounding_limit(leaf.actual.dtype, eager_error[leaf.path], scale[leaf.path])
             errors = leaf.errors
             difference = worst_difference(leaf, errors > limit, errors, torch.full_like(errors, limit))
             if difference is not None:
@@ -159,6 +158,16 @@ class Comparison:
                 raise ContractViolation(f"{self.program} changes what {self.model} returns", why=found)
             pairs.extend(found)
         return pairs
+
+
+def rounding_limit(leaf: Leaf, eager_error: float) -> torch.Tensor:
+    """Return the error that rounding may make in each element where eager's own largest error is ``eager_error``."""
+    return torch.full_like(leaf.errors, _rounding_limit(leaf.actual.dtype, eager_error, leaf.scale))
+
+
+def _rounding_limit(dtype: torch.dtype, eager_error: float, scale: float) -> float:
+    ulp = torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+    return ERROR_FACTOR * eager_error + ERROR_FLOOR_ULPS * ulp * scale
 
 
 def _largest(leaf: Leaf) -> float:

@@ -8,6 +8,12 @@ from fx.errors import FxError
 class ContractViolation(FxError, AssertionError):
     """A transformed program breaks the contract of its pass. The message has the place and both values."""
 
+    def with_details(self, text: str) -> ContractViolation:
+        """Return the same violation with ``text`` below its message."""
+        detailed = ContractViolation("")
+        detailed.args = (f"{self}\n{text}",)
+        return detailed
+
 
 class LoadError(FxError, LookupError):
     """A name on the command line leads to no model and no pass. The message lists the nearest names."""

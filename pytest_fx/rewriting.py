@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from fx.passes import Pass, pass_name
+from fx.provenance import complete_origins, record_origins
 
 from .capture import GraphModule
 from .errors import ContractViolation
@@ -45,6 +46,7 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
         state = {name: tensor.detach().clone() for name, tensor in both.items()}
         of_original, of_program = ({name: state[name] for name in _tensors_of(it)} for it in (original, program))
         text, nodes = _text_of(program), len(program.graph.nodes)
+        record_origins(program.graph)
         result = cast("object", pass_(program))  # a user's pass may return anything
     if result is not None:
         if not isinstance(result, GraphModule):
@@ -63,6 +65,7 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
             remedy="give the program new parameters instead of changing the old ones in place",
         )
     program.graph.lint()
+    complete_origins(program.graph)
     program.recompile()
     changed = _text_of(program) != text or bool(_changed_tensors(of_program, _tensors_of(program)))
     return Rewriting(program, nodes, len(program.graph.nodes), changed)

@@ -38,6 +38,11 @@ def test_a_wrong_pass_fails_with_output_place_values_and_eagers_own_error(user):
             "E  *value  eager *, transformed *",
             "E  *why * close(rtol=1e-05, atol=1e-08) allows * in float64; eager's own error in the working dtype*",
             "E  *try  *approximate(sqnr_db=*",
+            "E  *the first node that goes wrong:",
+            "E  *%linear = call_module[[]linear[]](%x)",
+            "E  *where *mine.py:*x = self.linear(x)",
+            "E  *value  linear[[]*] is * in the original and * here, the worst of 8 wrong in 8 element(s)",
+            "E  *error  made here *, inherited 0, eager's own *",
         ]
     )
 

@@ -1,0 +1,185 @@
+"""pytest_fx.localization: the node that a faulty pass gets wrong is named, and what follows from it is not blamed."""
+
+import operator
+
+import pytest
+import torch
+from torch import nn
+
+import fx
+from fx.passes import FuseConvBN
+from model_zoo import get_model
+from pytest_fx.evaluation import Arguments
+from pytest_fx.localization import localize
+from pytest_fx.rewriting import rewrite
+from pytest_fx.subject import Subject
+
+
+def subject_of(module, *inputs):
+    return Subject("own", module, lambda draw: Arguments(inputs))
+
+
+def zoo_subject(name):
+    model = get_model(name)
+    return Subject(name, model.build(), lambda draw: Arguments(model.example_inputs(batch=2, seed=draw)))
+
+
+def tolerance(leaf, eager):
+    return leaf.limits(1e-5, 1e-8)
+
+
+def located(subject, pass_):
+    original = subject.capture(subject.fresh(torch.float64))
+    transformed = rewrite(subject, pass_, torch.float64).program
+    return localize(original, transformed, subject.arguments(), tolerance, subject.capture())
+
+
+def called(program, target):
+    return program.graph.find_nodes(op="call_module", target=target)[0]
+
+
+def test_a_correct_pass_has_no_wrong_node():
+    found = located(zoo_subject("resnet_tiny"), FuseConvBN())
+    assert found.first_wrong is None
+    assert len(found.errors) == 46  # all nodes of the fused program but its output
+    assert max(error.made for error in found.errors) < 1e-12
+
+
+def test_a_fusion_with_a_wrong_epsilon_is_found_at_its_convolution():
+    def fuse(program):
+        program.get_submodule("layer3.0.bn2").eps = 1e-3
+        return FuseConvBN()(program)
+
+    wrong = located(zoo_subject("resnet_tiny"), fuse).first_wrong
+    assert wrong.node == "%layer3_0_conv2 = call_module[layer3.0.conv2](%layer3_0_relu)"
+    assert wrong.original == "layer3_0_bn2"  # the last of the two nodes whose work it does
+    assert wrong.where.text == "out = self.relu(self.bn2(self.conv2(out)))"
+    assert wrong.made > 1e-4 and wrong.inherited < 1e-12 and 0 < wrong.eager < 1e-4
+
+
+def test_swapped_operands_are_found_at_the_operator():
+    class Steps(nn.Module):
+        def forward(self, x, y):
+            a = torch.relu(x) - torch.sigmoid(y)
+            return a.exp() / 2
+
+    def swap(program):
+        (node,) = program.graph.find_nodes(op="call_function", target=operator.sub)
+        node.args = node.args[::-1]
+        program.recompile()
+
+    found = located(subject_of(Steps(), torch.rand(3), torch.rand(3)), swap)
+    assert found.first_wrong.node == "%sub = call_function[operator.sub](%sigmoid, %relu)"
+    behind = [error for error in found.errors if error.original in ("exp", "truediv")]
+    assert [error.wrong for error in behind] == [False, False]
+    assert all(error.inherited > 0.01 and error.made == 0 for error in behind)
+
+
+def test_a_lost_bias_is_found_at_its_layer():
+    def lose(program):
+        without = nn.Linear(32, 32, bias=False)
+        without.weight = program.get_submodule("layers.2").weight
+        program.add_submodule("layers.2", without)
+
+    wrong = located(zoo_subject("mlp"), lose).first_wrong
+    assert wrong.node == "%layers_2 = call_module[layers.2](%layers_1)"
+    assert str(wrong).splitlines()[1].startswith("  where  ")
+    assert str(wrong).splitlines()[2].startswith("  value  layers_2[")
+
+
+def test_a_new_node_in_the_place_of_another_is_blamed_and_not_its_user():
+    class Steps(nn.Module):
+        def forward(self, x):
+            return torch.relu(torch.tanh(x)).sum()
+
+    def square(program):
+        (node,) = program.graph.find_nodes(op="call_function", target=torch.tanh)
+        with program.graph.inserting_before(node):
+            twice = program.graph.call_function(operator.add, (node.args[0], node.args[0]))
+            new = program.graph.call_function(torch.tanh, (twice,))
+        node.replace_all_uses_with(new)
+        program.graph.erase_node(node)
+        program.recompile()
+
+    wrong = located(subject_of(Steps(), torch.rand(4)), square).first_wrong
+    assert wrong.original == "tanh"
+    assert wrong.node.endswith("call_function[torch.tanh](%add)")
+
+
+def test_values_written_in_place_are_compared_as_they_were():
+    class Steps(nn.Module):
+        def forward(self, x):
+            y = x + 1
+            z = y * 3
+            y.mul_(2)
+            y.add_(z)
+            return y.exp(), z
+
+    def nothing(program):
+        return program
+
+    def wrong_factor(program):
+        (node,) = program.graph.find_nodes(op="call_method", target="mul_")
+        node.args = (node.args[0], 2.5)
+        program.recompile()
+
+    subject = subject_of(Steps(), torch.rand(4))
+    assert located(subject, nothing).first_wrong is None
+    assert located(subject, wrong_factor).first_wrong.original == "mul_"
+
+
+def test_the_programs_are_left_as_they_were():
+    subject = zoo_subject("two_heads")
+    original, eager = subject.capture(subject.fresh(torch.float64)), subject.capture()
+    transformed = rewrite(subject, FuseConvBN(), torch.float64).program
+    before = [
+        (program.code, {name: tensor.clone() for name, tensor in program.state_dict().items()})
+        for program in (original, transformed, eager)
+    ]
+    localize(original, transformed, subject.arguments(), tolerance, eager)
+    for program, (code, state) in zip((original, transformed, eager), before, strict=True):
+        assert program.code == code
+        assert all(torch.equal(tensor, state[name]) for name, tensor in program.state_dict().items())
+
+
+def test_another_shape_is_a_mismatch_with_the_shapes():
+    class Steps(nn.Module):
+        def forward(self, x):
+            return torch.flatten(x, 1).sum()
+
+    def flatten_all(program):
+        (node,) = program.graph.find_nodes(op="call_function", target=torch.flatten)
+        node.args = (node.args[0], 0)
+        program.recompile()
+
+    wrong = located(subject_of(Steps(), torch.rand(2, 3, 4)), flatten_all).first_wrong
+    assert wrong.mismatch == "output has the shape [2, 12] in eager and [24] in the program"
+    assert "why    flatten has the shape [2, 12]" in str(wrong)
+
+
+def test_only_values_that_are_still_needed_are_kept(monkeypatch):
+    alive = []
+
+    class Steps(nn.Module):
+        def forward(self, x):
+            for _ in range(50):
+                x = torch.relu(x)
+            return x
+
+    original_step = fx.Interpreter.run_node
+
+    def counting(self, node):
+        alive.append(len(self.env))
+        return original_step(self, node)
+
+    monkeypatch.setattr(fx.Interpreter, "run_node", counting)
+    located(subject_of(Steps(), torch.rand(4)), lambda program: None)
+    assert max(alive) <= 2
+
+
+@pytest.mark.parametrize(
+    "name", ["two_heads", "shared_convnet", "transformer_encoder_small", "unet_small", "dlrm_small"]
+)
+def test_programs_that_nothing_changed_have_no_errors(name):
+    found = located(zoo_subject(name), lambda program: program)
+    assert found.errors and not any(error.made or error.inherited for error in found.errors)

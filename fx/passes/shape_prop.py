@@ -1,0 +1,183 @@
+"""``ShapeProp`` records shape, type and layout of every value of a program (paper, section 6.3).
+
+It runs the program on example inputs, or, with ``fake=True``, on tensors that have all but their elements, which
+computes nothing and leaves the module's state as it is.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch._guards import detect_fake_mode
+from torch._subclasses import FakeTensor, FakeTensorMode
+from torch.utils import _pytree as pytree
+
+from fx.errors import PassError
+from fx.graph_module import GraphModule
+from fx.interpreter import Interpreter
+from fx.node import Argument, Node, Target, map_aggregate
+from fx.passes.tensor_metadata import TensorMetadata, extract_tensor_metadata
+from fx.pytree_codegen import PyTreeCodeGen
+
+__all__ = ["ShapeProp", "TensorMetadata", "extract_tensor_metadata"]
+
+_extract_tensor_metadata = extract_tensor_metadata  # the name that programs written for torch.fx import
+
+_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
+
+
+class ShapeProp(Interpreter):
+    """Runs a program and writes two notes into the ``meta`` of each node:
+
+    ``tensor_meta``
+        a :class:`TensorMetadata` for a tensor; for a tuple, list or dict with tensors in it the same container, with
+        one in the place of each tensor. Other values get none.
+    ``type``
+        the class of the value; ``torch.Tensor`` for a fake tensor.
+
+    Running for real does what the program does: batch norms in training mode update their statistics, and random
+    operators move the generator. On fake tensors neither happens, nothing is computed and no weight is copied, but
+    a program whose course depends on the elements (``x.item()``, ``x[mask]``) cannot be followed.
+
+    >>> import fx
+    >>> program = fx.symbolic_trace(torch.nn.Linear(3, 5))
+    >>> _ = ShapeProp(program).propagate(torch.ones(2, 3))
+    >>> program.graph.output_node().meta["tensor_meta"].shape
+    torch.Size([2, 5])
+    """
+
+    def __init__(self, gm: GraphModule, fake_mode: FakeTensorMode | None = None, *, fake: bool = False) -> None:
+        """An analysis of one program.
+
+        Args:
+            gm: the program; only the notes of its nodes change.
+            fake_mode: run on fake tensors of this mode. Sizes that it keeps symbolic stay so in the notes. By
+                default the mode of the inputs if they are fake, or the mode that is in force.
+            fake: run on fake tensors of a mode of its own, in which all sizes are numbers.
+        """
+        super().__init__(gm)
+        self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True) if fake and fake_mode is None else fake_mode
+        self._fake_values: dict[str, Any] = {}
+        self._copied: dict[int, Any] = {}
+
+    def propagate(self, *args: Any) -> Any:
+        """Run the program on ``args``, record, and return its result (fake tensors where it ran on such).
+
+        Raises:
+            PassError: the program takes another number of inputs; the message shows its signature.
+            Exception: whatever an operation raises, with a note that names the node and the user's line.
+        """
+        self._check_count(args)
+        given = self.fake_mode
+        mode: Any = given if given is not None else detect_fake_mode(args)
+        if mode is None:
+            return self.run(*args)
+        self.fake_mode = mode
+        self._fake_values, self._copied = {}, {}
+        try:
+            inputs = pytree.tree_map_only(torch.Tensor, mode.from_tensor, args)
+            with mode:
+                return self.run(*inputs)
+        finally:
+            self.fake_mode = given
+            self._fake_values, self._copied = {}, {}
+
+    def run_node(self, n: Node) -> Any:
+        """Run one node and write its notes."""
+        result = super().run_node(n)
+        meta = n.meta
+        kind = type(result)
+        if kind in _TENSORS:
+            meta["tensor_meta"] = extract_tensor_metadata(result)
+        elif issubclass(kind, torch.Tensor):
+            meta["tensor_meta"] = extract_tensor_metadata(result)
+            kind = _public_class(result)
+        else:
+            _note_container(meta, result)
+        meta["type"] = kind
+        return result
+
+    def placeholder(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+        """The next input or its default, as a fake tensor where the program runs on such."""
+        value = super().placeholder(target, args, kwargs)
+        if self.fake_mode is not None and isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
+            return self.fake_mode.from_tensor(value)
+        return value
+
+    def fetch_attr(self, target: str) -> Any:
+        """The attribute at the dotted path ``target``; with fake tensors for its own where the program runs on such."""
+        if self.fake_mode is None:
+            return super().fetch_attr(target)
+        if target not in self._fake_values:
+            self._fake_values[target] = self._faked(super().fetch_attr(target), self.fake_mode)
+        return self._fake_values[target]
+
+    def _faked(self, value: Any, mode: FakeTensorMode) -> Any:
+        """A copy of a tensor or module without elements; what is shared between modules stays shared."""
+        modules = value.modules() if isinstance(value, torch.nn.Module) else ()
+        tensors = [held for module in modules for held in _tensors_of(module)]
+        if isinstance(value, torch.Tensor):
+            tensors.append(value)
+        for tensor in tensors:
+            if id(tensor) not in self._copied:
+                self._copied[id(tensor)] = mode.from_tensor(tensor, static_shapes=True)
+        return copy.deepcopy(value, self._copied)
+
+    def _check_count(self, args: tuple[Any, ...]) -> None:
+        """Refuse a wrong number of inputs, which the run would meet half-way or not at all."""
+        if isinstance(self.graph._codegen, PyTreeCodeGen):
+            return  # it compares their structure
+        inputs = self.graph.find_nodes(op="placeholder")
+        single = [node for node in inputs if not str(node.target).startswith("*")]
+        required = sum(not node.args for node in single)
+        starred = any(str(node.target).startswith("*") and not str(node.target).startswith("**") for node in inputs)
+        if len(args) < required or (len(args) > len(single) and not starred):
+            raise PassError(
+                f"ShapeProp was given {len(args)} input{'s' if len(args) != 1 else ''}, "
+                f"but the program takes {_counted(required, None if starred else len(single))}",
+                value=_signature(inputs),
+                remedy="call propagate with one value for each parameter, in their order",
+            )
+
+
+def _tensors_of(module: torch.nn.Module) -> list[torch.Tensor]:
+    """Parameters, buffers and other tensors that are attributes of ``module`` itself."""
+    held = (*module._parameters.values(), *module._buffers.values(), *vars(module).values())
+    return [value for value in held if isinstance(value, torch.Tensor)]
+
+
+def _public_class(tensor: torch.Tensor) -> type:
+    if not isinstance(tensor, FakeTensor):
+        return type(tensor)
+    return torch.nn.Parameter if isinstance(tensor, torch.nn.Parameter) else torch.Tensor
+
+
+def _note_container(meta: dict[str, Any], result: Any) -> None:
+    """Write ``tensor_meta`` for a value with tensors in it; drop an older one of a value without."""
+    found = False
+
+    def note(leaf: Any) -> Any:
+        nonlocal found
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        found = True
+        return extract_tensor_metadata(leaf)
+
+    noted = map_aggregate(result, note)
+    if found:
+        meta["tensor_meta"] = noted
+    else:
+        meta.pop("tensor_meta", None)
+
+
+def _counted(required: int, most: int | None) -> str:
+    if most is None:
+        return f"at least {required}"
+    return str(most) if required == most else f"{required} to {most}"
+
+
+def _signature(inputs: list[Node]) -> str:
+    shown = [f"{node.target}={node.args[0]!r}" if node.args else str(node.target) for node in inputs]
+    return f"forward({', '.join(shown)})"

@@ -1,0 +1,73 @@
+"""``TensorMetadata``: what an analysis remembers of a tensor once the tensor is gone (paper, section 6.3)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+_FORMATS = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
+_PER_TENSOR = (torch.per_tensor_affine, torch.per_tensor_symmetric)
+
+
+class TensorMetadata(NamedTuple):
+    """Shape, type and layout of a tensor, in ``torch.fx``'s fields.
+
+    It holds no tensor, so it can be kept, compared and pickled with its node.
+    """
+
+    shape: torch.Size
+    """Size of each dimension."""
+    dtype: torch.dtype
+    """Type of the elements."""
+    requires_grad: bool
+    """Whether autograd records operations on it."""
+    stride: tuple[int, ...]
+    """Elements to skip in memory for one step in each dimension; empty where a tensor has none, as sparse ones."""
+    memory_format: torch.memory_format | None
+    """The first of contiguous, channels last (2d), channels last (3d) that holds; ``None`` where none does."""
+    is_quantized: bool
+    """Whether its dtype is one of torch's quantized ones."""
+    qparams: dict[str, Any]
+    """Of a quantized tensor ``qscheme``, ``scale``, ``zero_point`` and, if it has one for each channel, ``axis``."""
+
+
+def extract_tensor_metadata(result: torch.Tensor, include_contiguity: bool = True) -> TensorMetadata:
+    """Return what there is to remember of ``result``.
+
+    Args:
+        result: any tensor; of a fake one the same is known as of a real one.
+        include_contiguity: also find out the memory format.
+
+    >>> extract_tensor_metadata(torch.ones(2, 3)).stride
+    (3, 1)
+    """
+    quantized = result.is_quantized
+    qparams = _quantization(result) if quantized else {}
+    stride: tuple[int, ...] = ()
+    memory_format = None
+    if result.layout is torch.strided:
+        stride = result.stride()
+        if include_contiguity:
+            memory_format = torch.contiguous_format if result.is_contiguous() else _other_format(result)
+    # tuple.__new__ takes a third of the time, and one is made for every value of a program
+    fields = (result.shape, result.dtype, result.requires_grad, stride, memory_format, quantized, qparams)
+    return tuple.__new__(TensorMetadata, fields)
+
+
+def _other_format(tensor: torch.Tensor) -> torch.memory_format | None:
+    return next((format_ for format_ in _FORMATS[1:] if tensor.is_contiguous(memory_format=format_)), None)
+
+
+def _quantization(tensor: torch.Tensor) -> dict[str, Any]:
+    scheme: Any = tensor.qscheme()
+    if scheme in _PER_TENSOR:
+        return {"qscheme": scheme, "scale": tensor.q_scale(), "zero_point": tensor.q_zero_point()}
+    scales: Any = tensor.q_per_channel_scales()
+    zero_points: Any = tensor.q_per_channel_zero_points()
+    return {
+        "qscheme": scheme,
+        "scale": scales.tolist(),
+        "zero_point": zero_points.tolist(),
+        "axis": tensor.q_per_channel_axis(),
+    }

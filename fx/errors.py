@@ -79,6 +79,21 @@ class PickleError(FxError, pickle.PicklingError, pickle.UnpicklingError):
     """A program cannot be pickled or unpickled. The message names the node whose target has no importable name."""
 
 
+class SaveError(FxError, ValueError):
+    """A program cannot be written to a data-only file. The message names the node or module and what to do about it."""
+
+
+class LoadError(FxError, ValueError):
+    """A file is no saved program, is damaged, or names something that a file may not name."""
+
+
+class InteropError(FxError, RuntimeError):
+    """A program of ``torch.fx`` or ``torch.export`` cannot become one of ours, or the other way round.
+
+    The message names the node, input or code generator that has no counterpart.
+    """
+
+
 def add_note(error: BaseException, note: str) -> None:
     """Attach ``note`` to a foreign exception, whose type and arguments stay (Python 3.10 has no method for it)."""
     notes: list[str] = getattr(error, "__notes__", [])

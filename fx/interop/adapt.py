@@ -1,0 +1,114 @@
+"""``adapt``: passes written for ``torch.fx`` run on our programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch.fx
+
+from fx.errors import PassError, add_note
+from fx.graph_module import GraphModule
+from fx.interop.torch_fx import FromTorch, ToTorch, check_program, check_torch_program
+from fx.node import Node
+from fx.passes.contract import Contract, contract_of
+from fx.passes.registry import pass_name
+from fx.provenance import complete_origins, inherit, record_origins
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptedPass:
+    """A pass of ``torch.fx`` as one of ours; ``adapt`` makes it."""
+
+    pass_: Callable[[torch.fx.GraphModule], Any]
+    """The pass itself."""
+    name: str
+    """What it is called in messages and tables."""
+    contract: Contract
+    """What it promises about the numbers."""
+
+    def __call__(self, graph_module: GraphModule) -> GraphModule:
+        """Run the pass; see ``adapt`` for what it edits and returns.
+
+        Raises:
+            PassError: the pass returned something that is no program.
+            InteropError: the program, or what the pass left, cannot be converted.
+        """
+        check_program(graph_module)
+        graph = graph_module.graph
+        record_origins(graph)
+        there = ToTorch()
+        try:
+            result = self._program_in(self.pass_(there.program(graph_module)), graph_module, there)
+            check_torch_program(result)
+        except Exception as error:
+            add_note(error, f"in the pass {self.name!r}, adapted from torch.fx")
+            raise
+        program = FromTorch(there).program(result)
+        if program is not graph_module:
+            _keep_origins({node.name: node for node in graph.nodes}, program)
+            program.graph.history = graph.history
+        complete_origins(program.graph)
+        return program
+
+    def _program_in(self, result: Any, graph_module: GraphModule, there: ToTorch) -> torch.fx.GraphModule:
+        """The program that the pass means by what it returned."""
+        if result is None:
+            return there.program(graph_module)
+        if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], bool):  # also a PassResult
+            result = result[0]
+        if not isinstance(result, torch.fx.GraphModule):
+            raise PassError(
+                f"the pass {self.name!r} returned no program",
+                value=f"an object of class {type(result).__name__}",
+                why="a pass of torch.fx returns a torch.fx.GraphModule, that and whether it changed, or None",
+                remedy="wrap it in a function that returns the program, and adapt that",
+            )
+        return result
+
+
+def adapt(pass_: Callable[[torch.fx.GraphModule], Any]) -> AdaptedPass:
+    """A pass written for ``torch.fx`` as one of ours, which runs on a converted copy of the graph.
+
+    Whatever takes a ``torch.fx.GraphModule`` will do: functions, ``PassBase`` instances, and functions on modules such
+    as ``torch.fx.experimental.optimization.fuse``. It may return a program, ``(program, changed)``, a ``PassResult``,
+    or None where it edits in place.
+
+    A pass that edits in place edits our program: nodes that it kept stay the same objects, those that it made take
+    their place, and a program that it leaves alone keeps its revision. If it raises, our program is as it was. A pass
+    that returns another program gives another one of ours. Lines and origins of nodes stay with what was kept, by
+    identity or by name, and go to what was made from their ``meta`` or from its neighbours. Parameters and modules are
+    shared with the copy, so what the pass writes to them is written.
+
+    Args:
+        pass_: the pass; its attributes ``name`` and ``contract`` are kept if it has them.
+
+    Raises:
+        PassError: it cannot be called, or its ``contract`` is none.
+
+    >>> import operator, torch, fx
+    >>> def subtract(graph_module: torch.fx.GraphModule) -> None:
+    ...     for node in graph_module.graph.find_nodes(op="call_function", target=operator.add):
+    ...         node.target = operator.sub
+    >>> program = fx.symbolic_trace(lambda x: x + 1)
+    >>> adapt(subtract)(program) is program, program(1)
+    (True, 0)
+    """
+    if not callable(pass_):
+        raise PassError(
+            f"adapt takes a pass, not an object of class {type(pass_).__name__}",
+            remedy="pass a function from torch.fx.GraphModule to torch.fx.GraphModule",
+        )
+    return AdaptedPass(pass_, pass_name(pass_), contract_of(pass_))
+
+
+def _keep_origins(originals: dict[str, Node], program: GraphModule) -> None:
+    """Let nodes without provenance that are called like one of ``originals``, and are of its kind, stand for it."""
+    for node in program.graph.nodes:
+        original = originals.get(node.name)
+        if original is not None and original.op == node.op and not node.origins:
+            inherit(node, (original,))
+
+
+__all__ = ["AdaptedPass", "adapt"]

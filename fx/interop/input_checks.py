@@ -1,0 +1,111 @@
+"""What a program of ``torch.export`` demands of its inputs, as checks in the program."""
+
+from __future__ import annotations
+
+import operator
+from functools import reduce
+from typing import Any
+
+import torch
+
+from fx.graph import Graph
+from fx.inputs import assert_is_none
+from fx.node import Node
+
+_SMALLEST_CHECKED = 2
+"""Smaller lower bounds are not checked: exporting assumes sizes of 2 or more whatever a program is good for."""
+
+
+class InputChecks:
+    """Adds checks of inputs to a graph, at its insertion point: shapes, ranges of sizes, values that are built in.
+
+    They are ``torch._assert`` nodes, as capture records them, and ``fx.passes.RemoveChecks`` drops them.
+    """
+
+    def __init__(self, graph: Graph, ranges: dict[Any, Any]) -> None:
+        """Checks for ``graph``.
+
+        Args:
+            graph: the program.
+            ranges: the bounds of each symbolic size.
+        """
+        self._graph = graph
+        self._ranges = ranges
+        self._sizes: dict[Any, Node] = {}
+
+    def add(self, inputs: list[tuple[Node, Any]]) -> None:
+        """Check each input against the value that stands for it: a tensor with symbolic sizes, a number, …"""
+        for node, value in inputs:
+            if isinstance(value, torch.Tensor):
+                for dim, size in enumerate(value.shape):
+                    if (symbol := _symbol(size)) is not None and symbol not in self._sizes:
+                        what = f"size {dim} of {node.target} must be"
+                        self._bind(symbol, self._graph.create_size_node(node, dim), what)
+            elif (symbol := _symbol(value)) is not None and symbol not in self._sizes:
+                self._bind(symbol, node, f"{node.target} must be")
+        for node, value in inputs:
+            if isinstance(value, torch.Tensor):
+                self._check_shape(node, value)
+            elif not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+                self._check_value(node, value)
+
+    def _bind(self, symbol: Any, size: Node, what: str) -> None:
+        """Let ``size`` be the value of ``symbol``, and check that it is in range; ``what`` begins the message."""
+        self._sizes[symbol] = size
+        if (bounds := self._ranges.get(symbol)) is None:
+            return
+        for bound, compare, word in ((bounds.lower, operator.ge, "least"), (bounds.upper, operator.le, "most")):
+            if not bound.is_Integer or (compare is operator.ge and bound <= _SMALLEST_CHECKED):
+                continue
+            self._assert(compare, size, int(bound), f"{what} at {word} {int(bound)}: the program was exported for that")
+
+    def _check_shape(self, node: Node, value: torch.Tensor) -> None:
+        sizes: list[Any] = []
+        for dim, size in enumerate(value.shape):
+            known = size if isinstance(size, int) else self._value_of(size.node.expr)
+            sizes.append(self._graph.create_size_node(node, dim) if known is None else known)
+        shape = self._graph.call_method("size", (node,))
+        message = f"{node.target} must have the shape {_text(value.shape)}: the program was exported for that"
+        self._assert(operator.eq, shape, tuple(sizes), message)
+
+    def _check_value(self, node: Node, value: Any) -> None:
+        message = f"{node.target} has been specialized to have value {value} but got another value"
+        if value is None:
+            self._graph.call_function(assert_is_none, (node, message))
+        else:
+            self._assert(operator.eq, node, value, message)
+
+    def _assert(self, compare: Any, left: Node, right: Any, message: str) -> None:
+        condition = self._graph.call_function(compare, (left, right))
+        self._graph.call_function(torch._assert, (condition, message))
+
+    def _value_of(self, expression: Any) -> Any:
+        """``expression`` in nodes, or None where it is more than sums and products of known sizes."""
+        if expression in self._sizes:
+            return self._sizes[expression]
+        if expression.is_Integer:
+            return int(expression)
+        if not (expression.is_Add or expression.is_Mul):
+            return None
+        combine = operator.add if expression.is_Add else operator.mul
+        parts = list(map(self._value_of, expression.args))
+        if None in parts:
+            return None
+        value = reduce(lambda left, right: self._graph.call_function(combine, (left, right)), parts)
+        self._sizes[expression] = value
+        return value
+
+
+def _symbol(size: Any) -> Any:
+    """The symbol that ``size`` is, if it is one and no number or expression."""
+    if not isinstance(size, torch.SymInt):
+        return None
+    expression: Any = size.node.expr
+    return expression if expression.is_Symbol else None
+
+
+def _text(shape: torch.Size) -> str:
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+__all__ = ["InputChecks"]

@@ -1,0 +1,89 @@
+"""What nodes know about where they came from, in the form of either library.
+
+``torch.fx`` keeps the stack of a node as text in ``node.meta``; ours has ``node.source`` and ``node.origins``. Ours
+travel through ``torch.fx`` in ``meta`` too, so that passes which copy a node's ``meta`` carry them along.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from fx.frames import _USER, _kind
+from fx.node import Node
+from fx.provenance import SourceLocation
+
+_KEY = "fx_provenance"
+_FRAME = re.compile(r'^[ \t]*File "(?P<file>[^"\n]+)", line (?P<line>\d{1,9}), in (?P<function>[^\n]+)\n?'
+                    r'(?![ \t]*File ")(?P<text>[^\n]*)', re.MULTILINE)  # fmt: skip
+
+
+class Carried(NamedTuple):
+    """What of a node has no place of its own in ``torch.fx``."""
+
+    source: SourceLocation | None
+    """``node.source`` where the stack trace does not tell it."""
+    origins: tuple[str, ...]
+    """``node.origins``."""
+
+
+class Notes(NamedTuple):
+    """What a node of ours gets from one of ``torch.fx``."""
+
+    meta: dict[str, Any]
+    """Its ``meta``."""
+    source: SourceLocation | None
+    """The user's line, if known."""
+    origins: tuple[str, ...]
+    """Names of the captured nodes that it stands for."""
+
+
+def location_of(stack_trace: str) -> SourceLocation | None:
+    """The innermost line of a stack trace that belongs to the user, or the innermost one; None where there is none.
+
+    >>> location_of('File "gate.py", line 12, in forward\\n    return x + 1\\n')
+    SourceLocation('gate.py:12, in forward:  return x + 1')
+    """
+    innermost: SourceLocation | None = None
+    for frame in reversed(list(_FRAME.finditer(stack_trace))):
+        file, line, function, text = frame["file"], int(frame["line"]), frame["function"], frame["text"]
+        location = SourceLocation.of(file, line, function, text.strip())
+        if _kind(file) == _USER:
+            return location
+        innermost = innermost or location
+    return innermost
+
+
+class NoteReader:
+    """Reads notes of many nodes; nodes with one stack trace share one location."""
+
+    def __init__(self) -> None:
+        self._locations: dict[str, SourceLocation | None] = {}
+
+    def locate(self, stack_trace: object) -> SourceLocation | None:
+        """``location_of`` for what ``meta`` holds, which may be anything."""
+        if not isinstance(stack_trace, str):
+            return None
+        if stack_trace not in self._locations:
+            self._locations[stack_trace] = location_of(stack_trace)
+        return self._locations[stack_trace]
+
+    def of_torch(self, meta: dict[str, Any]) -> Notes:
+        """The notes of a node of ``torch.fx`` with this ``meta``."""
+        meta = dict(meta)
+        carried = meta.pop(_KEY, None) or Carried(None, ())
+        trace = meta.get("stack_trace")
+        source = carried.source or self.locate(trace)
+        if source is not None and trace == source.traceback():
+            del meta["stack_trace"]  # node.stack_trace says the same
+        return Notes(meta, source, carried.origins)
+
+    def for_torch(self, node: Node, meta: dict[str, Any]) -> dict[str, Any]:
+        """The ``meta`` of ``node``, together with what has no place of its own in ``torch.fx``."""
+        meta = dict(meta)
+        if (trace := node.stack_trace) is not None:
+            meta["stack_trace"] = trace
+        carried = Carried(None if node.source == self.locate(trace) else node.source, node.origins)
+        if carried != (None, ()):
+            meta[_KEY] = carried
+        return meta

@@ -1,0 +1,222 @@
+"""Programs of ``torch.export`` become ours, with their state where the original module had it: ``from_export``."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import torch
+import torch.fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, CustomObjArgument, InputSpec
+from torch.utils import _pytree as pytree
+
+from fx.errors import InteropError
+from fx.graph import Graph
+from fx.graph_module import GraphModule, _attach, _containers
+from fx.interop.input_checks import InputChecks
+from fx.interop.notes import NoteReader
+from fx.interop.signatures import positional_spec
+from fx.node import Argument, Node, map_aggregate
+from fx.printing import describe
+from fx.pytree_codegen import PyTreeCodeGen, PyTreeInfo
+
+
+def from_export(exported_program: ExportedProgram) -> GraphModule:
+    """An exported program as one of ours: operators of ATen, called on state that is where the original had it.
+
+    Parameters, buffers and constants are read by ``get_attr`` nodes under their original names (``state_dict`` has the
+    original's keys) and shared with the exported program; tied ones stay tied. Arguments and results have the structure
+    that the original's have, arguments by their original names. What the program was exported for (shapes, ranges of
+    sizes, values built in) is checked by ``torch._assert`` nodes, which ``fx.passes.RemoveChecks`` drops. Writes to
+    buffers and inputs happen as in the original. ``meta`` is kept, and ``node.source`` read from the stack traces.
+
+    Args:
+        exported_program: what ``torch.export.export`` returned, decomposed or not; it stays as it is.
+
+    Raises:
+        InteropError: it is no exported program, calls a higher-order operator (``torch.cond``, a region under
+            ``no_grad``), computes gradients, or orders effects by tokens. The message names the node.
+
+    >>> import torch, fx
+    >>> exported = torch.export.export(torch.nn.Linear(2, 3), (torch.ones(1, 2),))
+    >>> program = from_export(exported)
+    >>> list(program.state_dict()), tuple(program(torch.ones(1, 2)).shape)
+    (['weight', 'bias'], (1, 3))
+    """
+    if not isinstance(exported_program, ExportedProgram):
+        raise InteropError(
+            f"from_export takes a torch.export.ExportedProgram, not {type(exported_program).__name__}",
+            remedy="pass what torch.export.export(module, args) returns",
+        )
+    return _Importer(exported_program).program()
+
+
+class _Importer:
+    """Makes one program of ours from an exported one."""
+
+    def __init__(self, exported: ExportedProgram) -> None:
+        self.exported = exported
+        self.theirs: torch.fx.Graph = exported.graph_module.graph
+        self.in_spec: Any = exported.call_spec.in_spec
+        self.out_spec: Any = exported.call_spec.out_spec
+        self.module = GraphModule(torch.nn.Module(), Graph(), _class_name(self.theirs))
+        self.graph = self.module.graph
+        self.values: dict[torch.fx.Node, Node] = {}
+        self.reader = NoteReader()
+
+    def program(self) -> GraphModule:
+        """The program."""
+        for node in self.theirs.nodes:
+            if isinstance(node.target, torch._ops.HigherOrderOperator):
+                raise self._refused(node)
+        self._attach_state()
+        names, codegen = self._signature()
+        self._write_inputs(names, codegen is not None)
+        for node in self.theirs.nodes:
+            if node.op not in ("placeholder", "output"):
+                self.values[node] = self._copied(node, node.op, node.target, node.name)
+        self._write_outputs(codegen is not None)
+        if codegen is not None:
+            self.graph.set_codegen(codegen)
+        self.graph.lint()
+        self.module.recompile()
+        return self.module
+
+    def _refused(self, node: torch.fx.Node) -> InteropError:
+        target: Any = node.target
+        return InteropError(
+            f"the higher-order operator {target.name()} has no counterpart",
+            where=self.reader.locate(node.meta.get("stack_trace")),
+            value=describe(node),  # type: ignore[arg-type]  it reads what both libraries' nodes have
+            why="it calls parts of the program under control of a value or a mode, and our graphs have no control flow",
+            remedy="write it without control flow (torch.where), or export the parts around it one by one",
+        )
+
+    # State.
+
+    def _attach_state(self) -> None:
+        state: dict[str, Any] = self.exported.state_dict
+        for path, value in state.items():
+            self._attach(path, value)
+        for spec in self.exported.graph_signature.input_specs:
+            if spec.target is not None and spec.target not in state:
+                self._attach(spec.target, self.exported.constants[spec.target], persistent=False)
+        for node in self.theirs.find_nodes(op="get_attr"):
+            self._attach(str(node.target), getattr(self.exported.graph_module, str(node.target)), persistent=False)
+
+    def _attach(self, path: str, value: Any, persistent: bool = True) -> None:
+        *parents, name = path.split(".")
+        _attach(_containers(self.module, parents), name, value, persistent)
+
+    # Inputs.
+
+    def _signature(self) -> tuple[list[str], PyTreeCodeGen | None]:
+        """The names of the parameters, and a code generator for the structure of inputs and output if it takes one."""
+        args, kwargs = self.in_spec.children()
+        signature = self.exported.module_call_graph[0].signature
+        recorded: list[str] = list((signature and signature.forward_arg_names) or ())
+        numbered = [f"arg_{number}" for number in range(args.num_children)]
+        names = [*(recorded or numbered)[: args.num_children], *kwargs.context]
+        in_spec = positional_spec(self.in_spec)
+        if _is_plain(self.out_spec) and all(child.is_leaf() for child in in_spec.children()):
+            return names, None
+        return names, PyTreeCodeGen(PyTreeInfo(names, in_spec, self.out_spec))
+
+    def _write_inputs(self, names: list[str], structured: bool) -> None:
+        """The user's inputs, checks of them, and the state that the program reads."""
+        pairs = list(zip(self.theirs.find_nodes(op="placeholder"), self._input_specs(), strict=True))
+        inputs = [(node, spec) for node, spec in pairs if spec.target is None]
+        targets = [node.name for node, _ in inputs] if structured else names
+        for (node, _), target in zip(inputs, targets, strict=True):
+            self.values[node] = self._copied(node, "placeholder", target, node.name)
+        checked = [(self.values[node], _demanded(node, spec)) for node, spec in inputs if _is_checked(spec)]
+        InputChecks(self.graph, dict(self.exported.range_constraints)).add(checked)
+        for node, spec in pairs:
+            if spec.target is not None and node.users:
+                self.values[node] = self._copied(node, "get_attr", spec.target, None)
+
+    def _input_specs(self) -> list[InputSpec]:
+        specs = self.exported.graph_signature.input_specs
+        for spec in specs:
+            if spec.kind.name == "TOKEN":
+                raise InteropError(
+                    f"the exported program orders effects by the token {spec.arg.name!r}",
+                    why="our programs run in order, and have no tokens",
+                    remedy="convert the program as torch.export.export returned it, before it is decomposed",
+                )
+        return specs
+
+    # Outputs.
+
+    def _write_outputs(self, structured: bool) -> None:
+        """Write to buffers and inputs what the program computed for them, and return the rest."""
+        returned: Any = self.theirs.output_node().args[0]
+        results: list[Argument] = [self._argument(value) for value in returned]
+        written: dict[Argument, Node] = {}
+        user: list[Argument] = []
+        inputs = {node.name: node for node in self.theirs.find_nodes(op="placeholder")}
+        for value, spec in zip(results, self.exported.graph_signature.output_specs, strict=True):
+            kind = spec.kind.name
+            if kind in ("USER_OUTPUT", "LOSS_OUTPUT"):
+                user.append(value)
+            elif kind in ("BUFFER_MUTATION", "PARAMETER_MUTATION"):
+                held = self.graph.find_nodes(op="get_attr", target=spec.target) or [
+                    self.graph.get_attr(str(spec.target))
+                ]
+                written[value] = self._write(held[0], value)
+            elif kind == "USER_INPUT_MUTATION":
+                written[value] = self._write(self.values[inputs[str(spec.target)]], value)
+            else:
+                raise InteropError(
+                    f"an output of the exported program is of the kind {kind}",
+                    value=spec.arg,
+                    why="only results and writes to buffers, parameters and inputs have a counterpart",
+                    remedy="convert the program as torch.export.export returned it",
+                )
+        leaves = [written.get(value, value) if isinstance(value, Node) else value for value in user]
+        self.graph.output(leaves if structured else pytree.tree_unflatten(leaves, self.out_spec))
+
+    def _write(self, held: Node, value: Node) -> Node:
+        copy = self.graph.call_function(torch.ops.aten.copy_.default, (held, value))
+        copy.source = value.source
+        return copy
+
+    # Nodes.
+
+    def _copied(self, node: torch.fx.Node, op: str, target: Any, name: str | None) -> Node:
+        """A node that is ``node`` under another opcode and target, with its notes."""
+        args, kwargs = self._argument(node.args), self._argument(node.kwargs)
+        copied = self.graph.create_node(op, target, args, kwargs, name, node.type)
+        notes = self.reader.of_torch(node.meta)
+        copied.meta, copied.source, copied.origins = notes.meta, notes.source, notes.origins
+        return copied
+
+    def _argument(self, argument: Any) -> Argument:
+        return map_aggregate(argument, lambda leaf: self.values[leaf] if isinstance(leaf, torch.fx.Node) else leaf)
+
+
+def _class_name(graph: torch.fx.Graph) -> str:
+    """The class of the exported module, as far as the nodes remember it."""
+    for node in graph.nodes:
+        for path, kind in node.meta.get("nn_module_stack", {}).values():
+            if path == "":
+                return str(getattr(kind, "__qualname__", kind)).rpartition(".")[2]
+    return "GraphModule"
+
+
+def _is_plain(spec: pytree.TreeSpec) -> bool:
+    """Whether a value of this structure can be written as such: made of tuples, lists, dicts and named tuples."""
+    return spec.is_leaf() or (spec.type in (tuple, list, dict, namedtuple) and all(map(_is_plain, spec.children())))
+
+
+def _is_checked(spec: InputSpec) -> bool:
+    return not isinstance(spec.arg, CustomObjArgument)
+
+
+def _demanded(node: torch.fx.Node, spec: InputSpec) -> Any:
+    """What stands for an input: the value that it must have, a tensor of its shape, or a symbolic number."""
+    return spec.arg.value if isinstance(spec.arg, ConstantArgument) else node.meta.get("val")
+
+
+__all__ = ["from_export"]

@@ -1,0 +1,206 @@
+"""Programs of ``torch.fx`` become ours, and ours become theirs: ``from_torch`` and ``to_torch``."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import torch
+import torch.fx
+from torch.fx import _pytree as torch_fx_pytree
+from torch.fx import graph as torch_graph
+from torch.fx import immutable_collections as torch_immutables
+from torch.fx._symbolic_trace import _assert_is_none
+
+from fx import pytree as fx_pytree
+from fx.codegen import CodeGen
+from fx.containers import Container
+from fx.errors import InteropError
+from fx.graph import Graph
+from fx.graph_module import GraphModule
+from fx.immutable_collections import immutable_dict, immutable_list
+from fx.inputs import assert_is_none
+from fx.interop.notes import NoteReader
+from fx.interop.signatures import positional_spec
+from fx.interop.translation import Translation
+from fx.node import Node
+from fx.pytree_codegen import PyTreeCodeGen, PyTreeInfo
+from fx.tracer import Tracer
+
+_THEIRS_TO_OURS: dict[Any, Any] = {
+    _assert_is_none: assert_is_none,
+    torch_immutables.immutable_list: immutable_list,
+    torch_immutables.immutable_dict: immutable_dict,
+    torch_fx_pytree.tree_flatten_spec: fx_pytree.tree_flatten_spec,
+}
+
+
+class FromTorch(Translation[torch.fx.GraphModule, GraphModule]):
+    """The conversion of programs of ``torch.fx`` to ours."""
+
+    program_type = torch.fx.GraphModule
+    node_type = torch.fx.Node
+    container_type = Container
+    functions = _THEIRS_TO_OURS
+
+    def __init__(self, back_from: ToTorch | None = None) -> None:
+        super().__init__(back_from)
+        self._reader = NoteReader()
+
+    def make_program(self, source: torch.fx.GraphModule) -> GraphModule:
+        """A program without nodes or state, named like ``source``."""
+        is_default = source.graph._tracer_cls is torch.fx.Tracer
+        return GraphModule(torch.nn.Module(), Graph(tracer_cls=Tracer if is_default else None), type(source).__name__)
+
+    def is_structured(self, graph: Any) -> bool:
+        """Whether the graph takes structured inputs."""
+        return isinstance(graph._codegen, torch_graph._PyTreeCodeGen)
+
+    def write_codegen(self, source: Any, target: Graph) -> None:
+        """Let ``target`` write its code as ``source`` does."""
+        theirs, codegen = source._codegen, CodeGen()
+        if type(theirs) is torch_graph._PyTreeCodeGen:
+            info = theirs.pytree_info
+            codegen = PyTreeCodeGen(PyTreeInfo(info.orig_args, positional_spec(info.in_spec), info.out_spec))
+        elif type(theirs) is not torch_graph.CodeGen:
+            _refuse_codegen(theirs)
+        codegen.body_transformer = theirs._body_transformer
+        if type(target._codegen) is not type(codegen) or vars(target._codegen) != vars(codegen):
+            target.set_codegen(codegen)
+
+    def write_notes(self, source: torch.fx.Node, target: Node, meta: dict[str, Any]) -> None:
+        """Give ``target`` the notes of ``source``; a node that was written back knows where it came from already."""
+        notes = self._reader.of_torch(meta)
+        target._meta = notes.meta or None
+        if source not in self._known_nodes:
+            target.source, target.origins = notes.source, notes.origins
+
+
+class ToTorch(Translation[GraphModule, torch.fx.GraphModule]):
+    """The conversion of our programs to those of ``torch.fx``."""
+
+    program_type = GraphModule
+    node_type = Node
+    container_type = torch.nn.Module
+    functions = {ours: theirs for theirs, ours in _THEIRS_TO_OURS.items()}  # noqa: RUF012  declared in the base
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reader = NoteReader()
+
+    def make_program(self, source: GraphModule) -> torch.fx.GraphModule:
+        """A program without nodes or state, named like ``source``."""
+        is_default = source.graph._tracer_cls is Tracer
+        graph = torch.fx.Graph(tracer_cls=torch.fx.Tracer if is_default else None)
+        return torch.fx.GraphModule(torch.nn.Module(), graph, type(source).__name__)
+
+    def is_structured(self, graph: Any) -> bool:
+        """Whether the graph takes structured inputs."""
+        return isinstance(graph._codegen, PyTreeCodeGen)
+
+    def write_codegen(self, source: Graph, target: Any) -> None:
+        """Let ``target`` write its code as ``source`` does."""
+        ours, codegen = source._codegen, torch_graph.CodeGen()
+        if type(ours) is PyTreeCodeGen:
+            codegen = torch_graph._PyTreeCodeGen(torch_graph._PyTreeInfo(*ours.pytree_info))
+        elif type(ours) is not CodeGen:
+            _refuse_codegen(ours)
+        codegen._body_transformer = ours.body_transformer
+        target.set_codegen(codegen)
+
+    def write_notes(self, source: Node, target: torch.fx.Node, meta: dict[str, Any]) -> None:
+        """Give ``target`` the notes of ``source``, and in its ``meta`` also what has no place of its own there."""
+        target.meta = self._reader.for_torch(source, meta)
+
+
+def from_torch(graph_module: torch.fx.GraphModule) -> GraphModule:
+    """The program of ``torch.fx`` as one of ours: equal names, code and results.
+
+    Nodes are converted one by one, with types, defaults, ``meta`` and stack traces (``node.source`` is read from them).
+    Programs among the submodules are converted too; parameters, buffers and other modules are shared with the
+    original, under the same names, with hooks and training flags. What ``docs/differences.md`` lists under "Generated
+    code" and "Annotations" is written as ours is. Methods of a subclass of ``GraphModule`` stay behind.
+
+    Args:
+        graph_module: a program of ``torch.fx``; it stays as it is.
+
+    Raises:
+        InteropError: it is none, its graph is not well formed, or it has a code generator of the user's own.
+
+    >>> import torch, fx
+    >>> theirs = torch.fx.symbolic_trace(lambda x: torch.relu(x) + 1)
+    >>> from_torch(theirs).code == theirs.code
+    True
+    """
+    if not isinstance(graph_module, torch.fx.GraphModule):
+        raise InteropError(
+            f"from_torch takes a torch.fx.GraphModule, not {type(graph_module).__name__}",
+            remedy="it is one of ours already" if isinstance(graph_module, GraphModule) else "use fx.symbolic_trace",
+        )
+    check_torch_program(graph_module)
+    return FromTorch().program(graph_module)
+
+
+def to_torch(graph_module: GraphModule) -> torch.fx.GraphModule:
+    """Our program as one of ``torch.fx``: equal names, code and results; the way back from ``from_torch``.
+
+    What our nodes know beyond theirs (``source``, ``origins``) goes into ``node.meta``, where ``from_torch`` finds it
+    again. ``torch.fx`` turns ``torch.Size`` in arguments into tuples.
+
+    Args:
+        graph_module: one of our programs; it stays as it is, and its tensors and modules are shared.
+
+    Raises:
+        InteropError: it is none, or it has a code generator of the user's own.
+        GraphError: its graph is not well formed.
+
+    >>> import torch, fx
+    >>> theirs = to_torch(fx.symbolic_trace(lambda x: torch.relu(x) + 1))
+    >>> isinstance(theirs, torch.fx.GraphModule), [node.name for node in theirs.graph.nodes]
+    (True, ['x', 'relu', 'add', 'output'])
+    """
+    check_program(graph_module)
+    return ToTorch().program(graph_module)
+
+
+def check_program(graph_module: object) -> None:
+    """Refuse what cannot be converted by ``ToTorch``, before anything is made."""
+    if not isinstance(graph_module, GraphModule):
+        raise InteropError(
+            f"to_torch takes an fx.GraphModule, not {type(graph_module).__name__}",
+            remedy="it is one of torch.fx already"
+            if isinstance(graph_module, torch.fx.GraphModule)
+            else "use torch.fx.symbolic_trace",
+        )
+    for module in graph_module.modules():
+        if isinstance(module, GraphModule):
+            module.graph.lint()
+
+
+def check_torch_program(graph_module: torch.fx.GraphModule) -> None:
+    """Refuse what cannot be converted by ``FromTorch``, before anything is made or written."""
+    for path, module in graph_module.named_modules():
+        if not isinstance(module, torch.fx.GraphModule):
+            continue
+        if type(codegen := module.graph._codegen) not in (torch_graph.CodeGen, torch_graph._PyTreeCodeGen):
+            _refuse_codegen(codegen)
+        try:
+            module.graph.lint()
+        except Exception as error:
+            raise InteropError(
+                "the graph of a torch.fx.GraphModule is not well formed",
+                where=f"the submodule {path!r}" if path else None,
+                why=str(error).partition("\n")[0],
+                remedy="graph_module.graph.lint() says more",
+            ) from error
+
+
+def _refuse_codegen(codegen: object) -> NoReturn:
+    kind = type(codegen)
+    raise InteropError(
+        f"a graph writes its code with {kind.__module__}.{kind.__qualname__}, which has no counterpart",
+        why="a code generator of one library cannot write the code of the other",
+        remedy="set the library's own, graph.set_codegen(CodeGen()), convert, and set one of the other library",
+    )
+
+
+__all__ = ["FromTorch", "ToTorch", "from_torch", "to_torch"]

@@ -13,7 +13,7 @@ import operator
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import Parameter, Signature
 from typing import Any, Literal, TypeAlias
 
@@ -35,6 +35,10 @@ class Effect:
     """What it does, in words that follow the node's name."""
     written: int | str | None = None
     """The argument that is written to, by position or keyword; ``None`` if it is no argument."""
+    draws: bool = False
+    """Whether it also draws random numbers, as in-place dropout does, which counts as a write."""
+    sets_modes: bool = False
+    """Whether it may change what other operations compute, as setting the gradient mode does."""
 
 
 Rule: TypeAlias = "Effect | Callable[[Sequence[Any], Mapping[str, Any]], Effect | None] | None"
@@ -44,10 +48,12 @@ CHECKS = Effect("check", "checks a condition")
 COMMUNICATES = Effect("state", "communicates with other processes")
 DRAWS = Effect("random", "draws random numbers")
 RENORMALIZES = Effect("write", "renormalizes its weight")
-SETS_STATE = Effect("state", "changes state outside of the program")
+SETS_STATE = Effect("state", "changes state outside of the program", sets_modes=True)
 UNKNOWN = Effect("unknown", "has no operator schema and is not declared pure")
+UNKNOWN_OF_TORCH = replace(UNKNOWN, sets_modes=True)
 UPDATES_STATISTICS = Effect("write", "updates running statistics")
 WRITES_FIRST = Effect("write", "writes to", 0)
+DRAWS_INTO_FIRST = replace(WRITES_FIRST, draws=True)
 
 _torch: Any = torch  # for the functions that torch leaves without types
 
@@ -81,6 +87,8 @@ _PURE_TORCH_FUNCTIONS = _words(
 )
 _PURE_MODULES = ("torch.nn.functional", "torch.functional", "torch._linalg_utils")
 """Modules of torch whose functions only compute, unless their arguments say otherwise."""
+
+_DRAWING_FUNCTIONALS = _words("alpha_dropout_ dropout_ feature_alpha_dropout_ feature_dropout_ rrelu_")
 
 _VALUE_TYPES = (str, bytes, bool, int, float, complex, tuple, list, dict, set, frozenset, slice, range, torch.Size)
 _PURE_CLASSES = frozenset({*_VALUE_TYPES, torch.device, torch.Tensor, enumerate, zip, reversed, type})
@@ -142,8 +150,11 @@ def _function_rule(target: Any) -> Rule:
     if overloads := get_overloads(operation):
         return _schema_rule(operation, overloads)
     if module is torch:
-        return None if name in _PURE_TORCH_FUNCTIONS else UNKNOWN
-    return _functional_rule(target) if getattr(module, "__name__", None) in _PURE_MODULES else UNKNOWN
+        return None if name in _PURE_TORCH_FUNCTIONS else UNKNOWN_OF_TORCH
+    path = getattr(module, "__name__", "")
+    if path in _PURE_MODULES:
+        return _functional_rule(target)
+    return UNKNOWN_OF_TORCH if path.startswith("torch.") else UNKNOWN
 
 
 def _class_rule(target: type[Any]) -> Rule:
@@ -152,7 +163,9 @@ def _class_rule(target: type[Any]) -> Rule:
     if target in _PURE_CLASSES or is_named_tuple:
         return None
     is_dataclass = "__dataclass_params__" in target.__dict__
-    return None if is_dataclass and not hasattr(target, "__post_init__") else UNKNOWN
+    if is_dataclass and not hasattr(target, "__post_init__"):
+        return None
+    return UNKNOWN_OF_TORCH if target.__module__.startswith("torch.") else UNKNOWN
 
 
 def _python_rule(module: types.ModuleType | None, name: str) -> Rule:
@@ -179,7 +192,7 @@ def _schema_rule(operation: Any, overloads: Sequence[Overload]) -> Rule:
     writing = [candidate for candidate in overloads if candidate.written]
     reading = [candidate for candidate in overloads if not candidate.written]
     if not reading:
-        return _written_argument(writing[0])
+        return replace(_written_argument(writing[0]), draws=any(map(_is_seeded, writing)))
     if not writing and short.endswith("_") and not short.endswith("__"):
         return WRITES_FIRST  # by its name, though its schema does not say so
     if all(not candidate.schema.returns for candidate in reading) or _is_registered(operation):
@@ -233,6 +246,12 @@ def _is_seeded(overload: Overload) -> bool:
     return operation is not None and torch.Tag.nondeterministic_seeded in operation.tags
 
 
+def _is_seeded_operator(name: str) -> bool:
+    """Whether an operator of this name draws from a random generator."""
+    packet = getattr(torch.ops.aten, name, None)
+    return packet is not None and any(map(_is_seeded, get_overloads(packet)))
+
+
 def _is_registered(operation: Any) -> bool:
     """Whether an operator was registered as effectful with ``torch.library``."""
     ask = getattr(registered_effects, "_get_effect", None)
@@ -274,7 +293,7 @@ class ArgumentReader:
 def _functional_rule(target: Callable[..., Any]) -> Rule:
     """The rule of a Python function of ``torch.nn.functional``, which its own arguments tell."""
     if target.__name__.endswith("_"):
-        return WRITES_FIRST
+        return DRAWS_INTO_FIRST if target.__name__ in _DRAWING_FUNCTIONALS else WRITES_FIRST
     signature = get_python_signature(target)
     reader = ArgumentReader(signature or Signature())
     names = reader.names
@@ -292,7 +311,7 @@ def _functional_rule(target: Callable[..., Any]) -> Rule:
             return _statistics_effect(arguments)
         drawn = _random_effect(arguments) if always_draws or "training" in names else None
         if arguments.get("inplace", False) is not False and ("p" not in names or drawn):
-            return WRITES_FIRST
+            return DRAWS_INTO_FIRST if drawn else WRITES_FIRST
         return drawn
 
     return answer
@@ -323,15 +342,16 @@ def _statistics_effect(arguments: Mapping[str, Any]) -> Effect | None:
 
 
 def _method_rule(name: str) -> Rule:
-    if name in _WRITING_DUNDERS or (name.endswith("_") and not name.endswith("__")):
+    if name in _WRITING_DUNDERS:
         return WRITES_FIRST
+    if name.endswith("_") and not name.endswith("__"):
+        return DRAWS_INTO_FIRST if _is_seeded_operator(name) else WRITES_FIRST
     if name in ("add", "sort"):
         return _tensor_or_container
     if name in _TENSOR_STATE:
         return SETS_STATE
     if name in _TENSOR_METHODS:
-        packet = None if name.startswith("__") else getattr(torch.ops.aten, name, None)
-        return DRAWS if packet is not None and any(_is_seeded(one) for one in get_overloads(packet)) else None
+        return DRAWS if not name.startswith("__") and _is_seeded_operator(name) else None
     if name in _CONTAINER_WRITES:
         return WRITES_FIRST
     return None if name in _VALUE_METHODS else UNKNOWN

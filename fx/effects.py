@@ -23,6 +23,7 @@ from torch.nn.utils.parametrizations import _SpectralNorm
 from fx.effect_rules import (
     COMMUNICATES,
     DRAWS,
+    DRAWS_INTO_FIRST,
     RENORMALIZES,
     SETS_STATE,
     UNKNOWN,
@@ -43,8 +44,9 @@ Declared = TypeVar("Declared", bound=Callable[..., Any] | str)
 
 _INPUT = Effect("interface", "is an input of the program")
 _OUTPUT = Effect("interface", "is what the program returns")
-_DECLARED = dataclasses.replace(SETS_STATE, does="is declared to have a side effect")
-_MARKED = dataclasses.replace(SETS_STATE, does="calls a module that is marked as impure")
+_DECLARED = Effect("state", "is declared to have a side effect")
+_MARKED = Effect("state", "calls a module that is marked as impure")
+_GRAVITY = ("unknown", "state", "write", "check", "random")
 _HOOKS = Effect("unknown", "calls a module with hooks or a forward of its own")
 
 
@@ -109,7 +111,7 @@ def why_impure(node: Node, impure_random: bool = True) -> str | None:
     does = effect.does
     if effect.written is not None:
         does = f"{does} {_describe_argument(node, effect.written)}"
-    elif effect is UNKNOWN:
+    elif effect.does == UNKNOWN.does:
         called = f"the method `{node.target}`" if isinstance(node.target, str) else f"`{qualified_name(node.target)}`"
         does = f"calls {called}, which {does}"
     return f"`%{node.name}` {does}"
@@ -163,17 +165,21 @@ def _effect_of_module(module: torch.nn.Module) -> Effect | None:
 def _inner_effect(node: Node) -> Effect | None:
     """The effect of a node of a called program, in words that stand outside of it."""
     effect = effect_of(node)
-    return effect and Effect(effect.kind, f"calls a program in which {why_impure(node)}")
+    does = f"calls a program in which {why_impure(node)}"
+    return effect and dataclasses.replace(effect, does=does, written=None)
 
 
 def _strongest(effects: Iterable[Effect | None]) -> Effect | None:
-    """The first effect that is no mere drawing of random numbers, which callers may choose to ignore."""
-    drawn = None
-    for effect in effects:
-        if effect is not None and effect.kind != "random":
-            return effect
-        drawn = drawn or effect
-    return drawn
+    """The first effect of the gravest kind; drawing random numbers, which callers may ignore, only where it is all."""
+    present = [effect for effect in effects if effect is not None]
+    if not present:
+        return None
+    first = min(present, key=lambda effect: _GRAVITY.index(effect.kind))
+    return dataclasses.replace(
+        first,
+        draws=first.draws or any(effect.draws or effect.kind == "random" for effect in present),
+        sets_modes=any(effect.sets_modes for effect in present),
+    )
 
 
 def _own_effect(module: torch.nn.Module) -> Effect | None:
@@ -197,6 +203,6 @@ def _own_effect(module: torch.nn.Module) -> Effect | None:
         or (isinstance(module, (torch.nn.RNNBase, torch.nn.MultiheadAttention)) and module.dropout > 0)
     )
     if getattr(module, "inplace", False) and (draws or not is_dropout):
-        return WRITES_FIRST
+        return DRAWS_INTO_FIRST if draws else WRITES_FIRST
     is_fractional = isinstance(module, (torch.nn.FractionalMaxPool2d, torch.nn.FractionalMaxPool3d))
     return DRAWS if draws or (is_fractional and getattr(module, "_random_samples", None) is None) else None

@@ -1,0 +1,94 @@
+"""The tensors that a module hierarchy holds, told apart by the memory they occupy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+NUMBERS = (int, float, complex, str, bool, type(None), torch.dtype, torch.device, torch.Size, torch.layout)
+"""Types of values that hold no memory."""
+
+
+class Storages:
+    """Numbers for the memory that attributes and submodules of one module hold, each looked up once.
+
+    Tensors that share a storage, as tied parameters and views do, have one number; so do tensors whose storages overlap,
+    and all tensors that have no storage to look at.
+    """
+
+    def __init__(self, owner: torch.nn.Module | None, new_cell: Callable[[], int]) -> None:
+        self._owner = owner
+        self._new_cell = new_cell
+        self._cells: dict[int, int] = {}
+        self._ranges: list[tuple[int, int, int]] = []
+        self._fetched: dict[str, tuple[Any, tuple[int, ...]]] = {}
+        self.paths: dict[int, str] = {}
+        """For each number, the path through which its memory was met first."""
+
+    def fetch(self, path: str) -> tuple[Any, tuple[int, ...]]:
+        """Return the attribute at ``path`` and the numbers of the memory that it holds; ``None`` if there is none."""
+        known = self._fetched.get(path)
+        if known is None:
+            value: Any = self._owner
+            for name in path.split("."):
+                value = getattr(value, name, None)
+            known = self._fetched[path] = (value, self._cells_in(path, value))
+        return known
+
+    def cells_of(self, path: str) -> tuple[int, ...]:
+        """The numbers of the memory that the attribute at ``path`` holds."""
+        return self.fetch(path)[1]
+
+    def all_cells(self) -> tuple[int, ...]:
+        """The numbers of all memory that the module holds."""
+        if self._owner is not None:
+            for name, value in (*self._owner.named_parameters(), *self._owner.named_buffers()):
+                self._cell(name, value)
+        return tuple(self.paths)
+
+    def is_composite(self, path: str) -> bool:
+        """Whether the module at ``path`` calls others, or is a program."""
+        module = self.fetch(path)[0]
+        return bool(getattr(module, "_modules", None)) or hasattr(module, "graph")
+
+    def overlapping(self) -> Iterator[tuple[int, int]]:
+        """Pairs of numbers whose storages overlap, though they are different ones; enough of them to join them all."""
+        reached, last = 0, -1
+        for start, end, cell in sorted(self._ranges):
+            if start < reached:
+                yield last, cell
+            if end > reached:
+                reached, last = end, cell
+
+    def _cells_in(self, path: str, value: Any) -> tuple[int, ...]:
+        if isinstance(value, torch.nn.Module):
+            held = (*value.named_parameters(), *value.named_buffers())
+            return tuple(dict.fromkeys(self._cell(f"{path}.{name}", tensor) for name, tensor in held))
+        if self._owner is not None and isinstance(value, NUMBERS):
+            return ()
+        return (self._cell(path, value),)
+
+    def _cell(self, path: str, value: Any) -> int:
+        start, end = _extent(value) if isinstance(value, torch.Tensor) else (0, 0)
+        cell = self._cells.get(start)
+        if cell is None:
+            cell = self._cells[start] = self._new_cell()
+            self.paths[cell] = path
+            if end > start:
+                self._ranges.append((start, end, cell))
+        return cell
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where the memory of ``tensor`` begins and ends; zeros where it does not say, one number for what has none."""
+    try:
+        storage = tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):  # sparse tensors, some subclasses
+        return 0, 0
+    try:
+        start = storage.data_ptr()
+    except RuntimeError:  # tensors that only pretend to have memory
+        start = 0
+    return (start, start + storage.nbytes()) if start else (-storage._cdata, 0)

@@ -1,12 +1,24 @@
-"""Passes by name, so that a command line or a configuration file can ask for ``"fuse-conv-bn"``."""
+"""Passes by name, so that a command line or a configuration file can ask for ``"fuse-conv-bn"``.
+
+A package makes its passes known by importing this module and :func:`register_pass`, or without being imported, by
+entry points of the group ``fx.passes``, whose names are the passes' names::
+
+    [project.entry-points."fx.passes"]
+    fuse-gelu = "my_package.passes:FuseGelu"
+"""
 
 from __future__ import annotations
 
+import importlib.metadata
+import inspect
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from fx.errors import PassError
+from fx.errors import PassError, add_note
+from fx.passes.contract import contract_of
+from fx.passes.option_text import PassText, parse_text, refuse
+from fx.passes.options import make_pass, options_of, write_options
 from fx.registry import Registry
 
 if TYPE_CHECKING:
@@ -17,6 +29,9 @@ Pass: TypeAlias = "Callable[[GraphModule], GraphModule | None]"
 
 Definition = TypeVar("Definition", bound=Callable[..., Any])
 
+ENTRY_POINTS = "fx.passes"
+"""The group of entry points under which installed packages offer passes."""
+
 # classes, which make a pass, and functions, which are one
 _definitions: Registry[Callable[..., Any]] = Registry("pass", "passes", PassError)
 
@@ -24,9 +39,9 @@ _definitions: Registry[Callable[..., Any]] = Registry("pass", "passes", PassErro
 def register_pass(definition: Definition) -> Definition:
     """Make a pass known under its name; use it as a decorator of a pass class or of a plain function.
 
-    A class is registered under its attribute ``name`` and must be constructible without arguments. A function
-    ``fuse_gelu`` is registered as ``"fuse-gelu"``, unless it has an attribute ``name``. Raises
-    :class:`~fx.errors.PassError` if another definition has the name already.
+    A class is registered under its attribute ``name``; where it is a dataclass, its fields are the options that
+    :func:`get_pass` can set. A function ``fuse_gelu`` is registered as ``"fuse-gelu"``, unless it has an attribute
+    ``name``. Raises :class:`~fx.errors.PassError` if another definition has the name already.
 
     >>> @register_pass
     ... def leave_as_it_is(graph_module):
@@ -39,17 +54,57 @@ def register_pass(definition: Definition) -> Definition:
 
 
 def get_pass(name: str) -> Pass:
-    """Return the pass registered as ``name``, with its default options.
+    """Return the pass registered as ``name``, with the options that may stand in braces behind it.
 
-    Raises :class:`~fx.errors.PassError`, which lists the nearest names, if there is none.
+    A name that is not registered is looked for among the entry points of installed packages. Raises
+    :class:`~fx.errors.PassError`, which lists the nearest names or points at the option, if there is none or an
+    option does not fit.
+
+    >>> get_pass("fuse-conv-bn").name
+    'fuse-conv-bn'
     """
-    definition = _definitions.get(name)
-    return cast("Pass", definition() if isinstance(definition, type) else definition)
+    if not re.search(r"[{},]", name):
+        return _made(PassText(name, (), 0, name))
+    written = parse_text(name)
+    if len(written) != 1:
+        refuse(name, written[1].start, "get_pass makes one pass", remedy="use parse_pipeline for several")
+    return _made(written[0])
+
+
+def parse_pipeline(text: str) -> list[Pass]:
+    """Return the passes that ``text`` names, each with its options: ``"fuse-conv-bn,split{at=layer3}"``.
+
+    Options have the names of the fields, with dashes or underscores, and are read by the fields' types: ``true`` and
+    ``false`` (or the name alone), numbers, words, ``none``, one of the choices of a ``Literal``, and tuples joined by
+    ``+``. Raises :class:`~fx.errors.PassError` that points at the place in ``text``.
+
+    >>> [pass_name(pass_) for pass_ in parse_pipeline("fuse-conv-bn, remove-dead-code")]
+    ['fuse-conv-bn', 'remove-dead-code']
+    """
+    return [_made(written) for written in parse_text(text)]
 
 
 def list_passes() -> list[str]:
-    """Return the names of all registered passes in alphabetical order."""
-    return _definitions.names()
+    """Return the names of all registered passes and of those that installed packages offer, in alphabetical order."""
+    return sorted({*_definitions.names(), *_entry_points()})
+
+
+def describe_pass(name: str) -> str:
+    """Return the help for the pass registered as ``name``: what it does, its contract and its options.
+
+    >>> print(describe_pass("remove-dead-code").splitlines()[0].partition(":")[0])
+    remove-dead-code
+    """
+    definition = _find(name)
+    doc = (inspect.getdoc(definition) or "not documented").partition("\n\n")[0]
+    lines = [f"{name}: {' '.join(doc.split())}", f"  contract  {contract_of(definition)}"]
+    lines += [f"  option    {option}" for option in options_of(definition)]
+    return "\n".join(lines)
+
+
+def write_pass(pass_: object) -> str:
+    """Return ``pass_`` as :func:`parse_pipeline` reads it: its name, and the options that are not at their defaults."""
+    return pass_name(pass_) + write_options(pass_)
 
 
 def pass_name(pass_: object) -> str:
@@ -68,3 +123,74 @@ def pass_name(pass_: object) -> str:
     pass_class = pass_ if isinstance(pass_, type) else type(pass_)
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", pass_class.__name__)
     return words.replace("_", "-").lower()
+
+
+def _made(written: PassText) -> Pass:
+    """The pass that was asked for."""
+    try:
+        definition = _find(written.name)
+    except PassError as error:
+        if written.text != written.name:
+            add_note(error, f"at character {written.start + 1} of {written.text!r}")
+        raise
+    if isinstance(definition, type):
+        return cast("Pass", make_pass(definition, written))
+    if written.options:
+        what = f"pass {written.name!r} takes no options"
+        refuse(written.text, written.options[0].start, what, why="it is no class of passes but one pass")
+    return definition
+
+
+def _find(name: str) -> Callable[..., Any]:
+    """What is registered as ``name``, or offered under it by an installed package."""
+    if name in _definitions.names():
+        return _definitions.get(name)
+    offered = _entry_points()
+    if name in offered:
+        _load(name, offered[name])
+        return _definitions.get(name)
+    known = _definitions.copy()
+    for other in offered.keys() - {*_definitions.names()}:
+        known.register(other, offered.__getitem__)  # for the list of nearest names
+    return known.get(name)
+
+
+def _entry_points() -> dict[str, list[importlib.metadata.EntryPoint]]:
+    """The passes that installed packages offer, by name; nothing is imported."""
+    found: dict[str, list[importlib.metadata.EntryPoint]] = {}
+    for entry_point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        others = found.setdefault(entry_point.name, [])
+        if all(entry_point.value != other.value for other in others):  # a package may be found twice
+            others.append(entry_point)
+    return found
+
+
+def _load(name: str, offered: list[importlib.metadata.EntryPoint]) -> None:
+    """Import what is offered as ``name``, and register it."""
+    described = " and ".join(map(_describe, offered))
+    if len(offered) > 1:
+        raise PassError(f"two packages offer a pass named {name!r}", value=described, remedy="uninstall one of them")
+    try:
+        definition = offered[0].load()
+    except Exception as error:
+        raise PassError(
+            f"the pass {name!r} cannot be imported",
+            value=described,
+            why=f"{type(error).__name__}: {error}",
+            remedy="update or uninstall that package",
+        ) from error
+    if not callable(definition) or pass_name(definition) != name:
+        own = f"is called {pass_name(definition)!r}" if callable(definition) else "cannot be called"
+        raise PassError(
+            f"the entry point {name!r} is no pass of that name",
+            value=described,
+            why=f"what it leads to {own}",
+            remedy="give the entry point the name of the pass class or function that it leads to",
+        )
+    register_pass(definition)
+
+
+def _describe(entry_point: importlib.metadata.EntryPoint) -> str:
+    package = entry_point.dist
+    version = f" {package.version}" if package is not None else ""
+    return f"{package.name if package is not None else 'an unknown package'}{version} ({entry_point.value})"

@@ -1,0 +1,351 @@
+"""What a data-only file may name: the functions, methods, attributes and classes that ``fx.load`` resolves.
+
+A name in a file is looked up in tables of single entries and is never imported, and no path of attributes is followed.
+The tables are made from facts that can be checked, such as whether a function of ``torch`` calls an operator of its
+dispatcher, and leave out what reads or writes files, sets state of the process, makes classes or code, reaches into
+Python's internals, or trusts its arguments with memory. Users add to them with :func:`allow`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import math
+import operator
+import re
+import types
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import torch
+import torch.nn.functional
+
+from fx.errors import FxError
+from fx.operators import OPERATORS
+from fx.registry import Registry
+from fx.targets import qualified_name, torch_path
+
+T = TypeVar("T")
+
+_torch: Any = torch  # for the parts of it that have no types
+
+
+class Refused(Exception):
+    """Something cannot be stored, or a file holds what it may not; the caller knows the place and tells the user."""
+
+    def __init__(self, what: str, why: str | None = None, remedy: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.remedy = remedy
+
+
+_allowed: Registry[Any] = Registry("allowed name", "allowed functions or classes")
+_own_names: dict[int, str] = {}
+"""Names of what the user allowed, by identity; the registry keeps the objects alive."""
+_own_attributes: set[str] = set()
+"""Fields of the named tuples and dataclasses that the user allowed."""
+
+
+def allow(target: T, name: str | None = None) -> T:
+    """Let saved programs use ``target``: a function, or a class of modules, named tuples, enums or annotations.
+
+    Usable as a decorator. Whoever loads a program must have allowed the same names before. What is allowed is called
+    with whatever arguments a file holds, so a function that runs commands or a class that opens files is none to allow.
+
+    >>> import fx
+    >>> from fx.allow_list import allow
+    >>> @allow
+    ... def halve(x):
+    ...     return x / 2
+
+    Args:
+        target: a function or a class. A class of modules is stored as its name and the arguments of its constructor,
+            taken from attributes of the same names.
+        name: what files call it; by default its module and qualified name.
+
+    Returns:
+        ``target``.
+
+    Raises:
+        FxError: it is no function or class, has no name of its own, or the name stands for something else.
+    """
+    known: Any = target
+    if not callable(known):
+        raise FxError(f"a file may name functions and classes, not {type(target).__name__}: {target!r}")
+    if name is None:
+        name = torch_path(known)
+    if name is None:
+        module, path = getattr(known, "__module__", None), getattr(known, "__qualname__", None)
+        if not isinstance(module, str) or not isinstance(path, str) or "<lambda>" in path:
+            raise FxError(f"{target!r} has no name that a file could use", remedy='give one: allow(target, "my.name")')
+        name = f"{module}.{path}".replace(".<locals>", "")
+    if known_elsewhere := _listed(name):
+        if known_elsewhere[0] is target:
+            return target
+        raise FxError(f"{name!r} stands for {known_elsewhere[0]!r} in saved programs", remedy="pass another name")
+    _allowed.register(name, known)
+    _own_names[id(known)] = name
+    _own_attributes.update(getattr(known, "_fields", ()), getattr(known, "__dataclass_fields__", ()))
+    return target
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+# Python's own.
+
+_BUILTIN_FUNCTIONS = _words(
+    "abs all any bin chr divmod getattr hex isinstance issubclass len max min oct ord pow repr round sorted sum"
+)
+_BUILTIN_CLASSES = _words(
+    "bool bytes complex dict enumerate float frozenset int list range reversed set slice str tuple zip"
+)
+_OPERATOR_FUNCTIONS = _words("abs concat contains countOf delitem iconcat index indexOf is_ is_not not_ truth")
+
+# torch's.
+
+_REFUSED_OPERATORS = frozenset(
+    _words(
+        "backward data from_file pin_memory record_stream requires_grad_ resize_as_sparse_ retain_grad save set_ "
+        "set_data sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor "
+        "sparse_csr_tensor sparse_resize_ sparse_resize_and_clear_ unsafe_chunk unsafe_split unsafe_split_with_sizes"
+    )
+)
+"""Operators that open files, change what a tensor is made of, or leave it to the caller that indices are in bounds."""
+
+_PYTHON_FUNCTIONS = _words(
+    "_assert as_tensor cdist is_tensor lobpcg norm pca_lowrank stft svd_lowrank sym_float sym_int sym_ite sym_max "
+    "sym_min sym_not sym_sqrt sym_sum tensor tensordot unique unique_consecutive unravel_index"
+)
+"""Functions of torch that call no operator of the same name but only compute."""
+
+_REFUSED_FUNCTIONALS = frozenset(_words("assert_int_or_pair triplet_margin_with_distance_loss"))
+_INTERNAL_OPERATORS = frozenset(
+    _words(
+        "_adaptive_avg_pool2d _adaptive_avg_pool3d _assert_async _assert_scalar _assert_tensor_metadata _cdist_forward "
+        "_conj _fft_c2c _fft_c2r _fft_r2c _linalg_det _linalg_eigh _linalg_slogdet _linalg_solve_ex _linalg_svd "
+        "_local_scalar_dense _log_softmax _native_batch_norm_legit _native_batch_norm_legit_functional "
+        "_native_batch_norm_legit_no_training _neg_view _pdist_forward _reshape_alias "
+        "_scaled_dot_product_attention_math _scaled_dot_product_flash_attention_for_cpu _softmax _to_copy _trilinear "
+        "_unsafe_view _weight_norm_interface"
+    )
+)
+"""Operators with a leading underscore that programs of ``torch.export`` contain."""
+
+_PYTHON_METHODS = _words(
+    "bfloat16 bool byte cdouble cfloat char cpu cuda dim_order double element_size float half int is_shared long lu "
+    "ndimension nelement new_tensor short tolist type unique"
+)
+"""Methods of tensors that call no operator of the same name but only compute."""
+
+_VALUE_TYPES = (str, bytes, bool, int, float, complex, tuple, list, dict, set, frozenset, slice, range, torch.Size)
+_REFUSED_METHODS = frozenset(_words("format format_map"))
+"""``str.format`` follows paths of attributes."""
+
+_FIXED_METHODS = _words(
+    "_asdict _replace __abs__ __bool__ __contains__ __float__ __getitem__ __int__ __len__ __setitem__"
+)
+_FIXED_ATTRIBUTES = _words(
+    "index start step stop type bits eps max min resolution smallest_normal tiny numerator denominator"
+)
+_REFUSED_ATTRIBUTES = frozenset({"grad_fn"})
+
+_CLASSES = _words("device dtype finfo iinfo layout memory_format Size Tensor Generator")
+MODULES = _words(
+    "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveLogSoftmaxWithLoss AdaptiveMaxPool1d "
+    "AdaptiveMaxPool2d AdaptiveMaxPool3d AlphaDropout AvgPool1d AvgPool2d AvgPool3d BCELoss BCEWithLogitsLoss "
+    "BatchNorm1d BatchNorm2d BatchNorm3d Bilinear CELU CTCLoss ChannelShuffle CircularPad1d CircularPad2d "
+    "CircularPad3d ConstantPad1d ConstantPad2d ConstantPad3d Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d "
+    "ConvTranspose3d CosineEmbeddingLoss CosineSimilarity CrossEntropyLoss CrossMapLRN2d Dropout Dropout1d Dropout2d "
+    "Dropout3d ELU Embedding EmbeddingBag FeatureAlphaDropout Flatten Fold FractionalMaxPool2d FractionalMaxPool3d "
+    "GELU GLU GRU GRUCell GaussianNLLLoss GroupNorm Hardshrink Hardsigmoid Hardswish Hardtanh HingeEmbeddingLoss "
+    "HuberLoss Identity InstanceNorm1d InstanceNorm2d InstanceNorm3d KLDivLoss L1Loss LPPool1d LPPool2d LPPool3d LSTM "
+    "LSTMCell LayerNorm LeakyReLU Linear LocalResponseNorm LogSigmoid LogSoftmax MSELoss MarginRankingLoss MaxPool1d "
+    "MaxPool2d MaxPool3d MaxUnpool1d MaxUnpool2d MaxUnpool3d Mish MultiLabelMarginLoss MultiLabelSoftMarginLoss "
+    "MultiMarginLoss MultiheadAttention NLLLoss PReLU PairwiseDistance PixelShuffle PixelUnshuffle "
+    "PoissonNLLLoss RMSNorm RNN RNNCell RReLU ReLU ReLU6 ReflectionPad1d ReflectionPad2d ReflectionPad3d "
+    "ReplicationPad1d ReplicationPad2d ReplicationPad3d SELU SiLU Sigmoid SmoothL1Loss SoftMarginLoss Softmax "
+    "Softmax2d Softmin Softplus Softshrink Softsign SyncBatchNorm Tanh Tanhshrink Threshold TransformerDecoderLayer "
+    "TransformerEncoderLayer TripletMarginLoss Unflatten Unfold Upsample UpsamplingBilinear2d UpsamplingNearest2d "
+    "ZeroPad1d ZeroPad2d ZeroPad3d"
+)
+"""Classes of ``torch.nn`` whose constructors take plain values."""
+
+HOLDERS = _words("Module ModuleDict ModuleList Sequential")
+"""Classes of ``torch.nn`` that are made empty and given their children one by one."""
+
+
+@lru_cache(maxsize=1)
+def operators() -> frozenset[str]:
+    """Names of the operators of torch's dispatcher that a file may name, without ``aten::``.
+
+    Operators of TorchScript alone, as ``aten::save`` is one, are not of the dispatcher.
+    """
+    names = {name.partition(".")[0] for name in _torch._C._dispatch_get_all_op_names() if name.startswith("aten::")}
+    short = {name.removeprefix("aten::") for name in names}
+    return frozenset(
+        name
+        for name in short
+        if name not in _REFUSED_OPERATORS and (not name.startswith("_") or name in _INTERNAL_OPERATORS)
+    )
+
+
+@lru_cache(maxsize=1)
+def functions() -> dict[str, Any]:
+    """All that may be called, by name, but the overloads in ``torch.ops.aten``, which are looked up one by one."""
+    listed: dict[str, Any] = {}
+    for row in OPERATORS:
+        listed[f"operator.{row.name}"] = row.function
+    listed.update((f"operator.{name}", getattr(operator, name)) for name in _OPERATOR_FUNCTIONS)
+    listed.update((f"math.{name}", f) for name, f in vars(math).items() if callable(f) and not name.startswith("_"))
+    listed.update((f"builtins.{name}", getattr(builtins, name)) for name in _BUILTIN_FUNCTIONS + _BUILTIN_CLASSES)
+    listed.update((f"torch.{name}", getattr(torch, name)) for name in ("Size", "device", "finfo", "iinfo"))
+    listed.update((f"torch.{name}", getattr(torch, name)) for name in _PYTHON_FUNCTIONS if hasattr(torch, name))
+    for name, value in vars(torch).items():
+        if not name.startswith("_") and _calls_operator(value):
+            listed[f"torch.{name}"] = value
+    for home in (torch.linalg, torch.fft, torch.special, torch.nn.functional):
+        own = f"{home.__name__}."
+        for name, value in vars(home).items():
+            written = isinstance(value, types.FunctionType) and value.__module__ == "torch.nn.functional"
+            if not name.startswith("_") and name not in _REFUSED_FUNCTIONALS and (written or _calls_operator(value)):
+                listed[own + name] = value
+    for name in methods():
+        if not name.startswith("_") and callable(method := getattr(torch.Tensor, name, None)):
+            listed[f"torch.Tensor.{name}"] = method
+    return listed
+
+
+def _calls_operator(function: Any) -> bool:
+    """Whether ``function`` of torch calls an operator that a file may name."""
+    if not isinstance(function, (types.BuiltinFunctionType, types.FunctionType)):
+        return False
+    name = _torch.jit._builtins._find_builtin(function)
+    return name is not None and name.partition("::")[2] in operators()
+
+
+@lru_cache(maxsize=1)
+def methods() -> frozenset[str]:
+    """Names of the methods that may be called, on whatever the program has."""
+    known = operators()
+    of_tensors = {name for name in dir(torch.Tensor) if name in known and not name.startswith("_")}
+    of_values = {name for kind in _VALUE_TYPES for name in dir(kind) if not name.startswith("_")}
+    special = {f"__{row.method}__" for row in OPERATORS} | {f"__r{row.method}__" for row in OPERATORS if row.reflected}
+    return frozenset(of_tensors | of_values | special | {*_PYTHON_METHODS, *_FIXED_METHODS}) - _REFUSED_METHODS
+
+
+@lru_cache(maxsize=1)
+def _attributes() -> frozenset[str]:
+    of_tensors = {
+        name
+        for name in dir(torch.Tensor)
+        if not name.startswith("_") and inspect.isdatadescriptor(getattr(torch.Tensor, name, None))
+    }
+    results = [kind for kind in vars(torch.return_types).values() if isinstance(kind, type)]
+    of_results = {name for kind in results for name in getattr(kind, "__match_args__", ())}
+    of_numbers = {"real", "imag"}
+    return (frozenset(of_tensors | of_results | of_numbers) | frozenset(_FIXED_ATTRIBUTES)) - _REFUSED_ATTRIBUTES
+
+
+def is_attribute(name: object) -> bool:
+    """Whether a program may read the attribute ``name`` of its values with ``getattr``."""
+    return type(name) is str and (name in _attributes() or name in _own_attributes)
+
+
+@lru_cache(maxsize=1)
+def classes() -> dict[str, Any]:
+    """All classes that may stand as values, annotations or modules, by name."""
+    listed: dict[str, Any] = {f"builtins.{name}": getattr(builtins, name) for name in (*_BUILTIN_CLASSES, "object")}
+    listed["types.NoneType"] = type(None)
+    listed.update((f"torch.{name}", getattr(torch, name)) for name in _CLASSES)
+    nn: Any = torch.nn
+    names = (*MODULES, *HOLDERS, "Parameter")
+    listed.update((f"torch.nn.{name}", getattr(nn, name)) for name in names if hasattr(nn, name))
+    return listed
+
+
+@lru_cache(maxsize=1)
+def _names() -> dict[int, str]:
+    """The names of what is in the tables, by identity; public and short names first."""
+    names: dict[int, str] = {}
+    for name, value in (*functions().items(), *classes().items()):
+        names.setdefault(id(value), name)
+    return names
+
+
+_OVERLOAD = re.compile(r"torch\.ops\.aten\.([a-z_][a-z0-9_]*)(?:\.([A-Za-z0-9_]+))?", re.ASCII)
+
+
+def _listed(name: str) -> tuple[Any] | None:
+    """What ``name`` stands for in the tables, in a tuple of one."""
+    if (listed := functions().get(name)) is not None or (listed := classes().get(name)) is not None:
+        return (listed,)
+    if (match := _OVERLOAD.fullmatch(name)) is not None and match[1] in operators():
+        packet = getattr(torch.ops.aten, match[1], None)
+        if packet is not None and (match[2] is None or match[2] in packet.overloads()):
+            return (packet if match[2] is None else getattr(packet, match[2]),)
+    return None
+
+
+def name_of(value: Any) -> str:
+    """The name by which a file refers to the function or class ``value``.
+
+    Raises:
+        Refused: a file may not name it.
+    """
+    name = _own_names.get(id(value)) or _names().get(id(value))
+    if name is None and isinstance(value, (_torch._ops.OpOverload, _torch._ops.OpOverloadPacket)):
+        name = f"torch.ops.{value}"
+        name = name if _listed(name) is not None else None
+    if name is None:
+        raise _not_allowed(qualified_name(value))
+    return name
+
+
+def find(name: object) -> Any:
+    """The function or class that a file calls ``name``.
+
+    Raises:
+        Refused: it is none that a file may name.
+    """
+    if type(name) is not str:
+        raise Refused(f"a name is a string, not {type(name).__name__}")
+    if name in _allowed._entries:
+        return _allowed.get(name)
+    found = _listed(name)
+    if found is None:
+        raise _not_allowed(name)
+    return found[0]
+
+
+def is_callable_target(value: Any) -> bool:
+    """Whether what ``find`` returned may be called by a program, rather than only be a value in it."""
+    name = _names().get(id(value))
+    return id(value) in _own_names or name is None or name in functions()
+
+
+def find_class(name: object) -> Any:
+    """The class that a file calls ``name``.
+
+    Raises:
+        Refused: it is none, or none that a file may name.
+    """
+    found = find(name)
+    if not isinstance(found, type):
+        raise Refused(f"{name!r} is no class")
+    return found
+
+
+def _not_allowed(name: str) -> Refused:
+    shown = name if len(name) <= 200 else f"{name[:200]}…"
+    return Refused(
+        f"{shown!r} is nothing that a saved program may use",
+        why="programs in files name functions and classes of a fixed list, and those that you allow",
+        remedy=f"if you trust what it does with any arguments, allow it first: fx.serialization.allow({shown})",
+    )
+
+
+__all__ = ["Refused", "allow", "classes", "find", "find_class", "functions", "is_attribute", "methods", "name_of",
+           "operators"]  # fmt: skip

@@ -1,0 +1,217 @@
+"""Modules as the name of a class and the arguments of its constructor, worked out, and proved by making them again.
+
+A module is made again on the meta device, which has no memory, and is described only if that gives the same attributes
+and tensors of the same names and shapes; its tensors are then put in.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from fx.allow_list import Refused
+
+_nn: Any = torch.nn
+
+_STATE = ("training", "_parameters", "_buffers", "_modules")
+"""Entries of a module's ``__dict__`` that are described one by one."""
+_DERIVED: dict[type, frozenset[str]] = {_nn.RNNBase: frozenset({"_flat_weights", "_flat_weight_refs"})}
+"""Entries that follow from the tensors."""
+
+_UNNAMED = frozenset({"device", "dtype", "process_group"})
+"""Arguments of constructors that the tensors themselves, or nothing in a file, can tell."""
+
+Arguments = dict[str, Any]
+
+
+def _attention_arguments(module: Any) -> Arguments:
+    return {"bias": module.in_proj_bias is not None, "add_bias_kv": module.bias_k is not None}
+
+
+def _transformer_layer_arguments(module: Any) -> Arguments:
+    return {
+        "d_model": module.linear1.in_features,
+        "nhead": module.self_attn.num_heads,
+        "dim_feedforward": module.linear1.out_features,
+        "dropout": module.dropout.p,
+        "activation": module.activation,
+        "layer_norm_eps": module.norm1.eps,
+        "batch_first": module.self_attn.batch_first,
+        "bias": module.linear1.bias is not None,
+    }
+
+
+_SPECIAL: dict[type, Callable[[Any], Arguments]] = {
+    torch.nn.MultiheadAttention: _attention_arguments,
+    torch.nn.TransformerEncoderLayer: _transformer_layer_arguments,
+    torch.nn.TransformerDecoderLayer: _transformer_layer_arguments,
+    torch.nn.AdaptiveLogSoftmaxWithLoss: lambda module: {
+        "cutoffs": list(module.cutoffs[:-1]),
+        "head_bias": module.head.bias is not None,
+    },
+}
+"""Classes some of whose arguments are not attributes of the same names."""
+
+_LAYERS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
+"""Arguments by which a constructor makes many parameters, hence never more than a file has tensors."""
+
+
+def constructor_arguments(module: torch.nn.Module) -> Arguments:
+    """The arguments that make a module like ``module``, those with the default's value left out.
+
+    Raises:
+        Refused: what they make is not the same, its values aside.
+    """
+    kind = type(module)
+    special = _SPECIAL[kind](module) if kind in _SPECIAL else {}
+    arguments: Arguments = {}
+    for name, parameter in _parameters(kind).items():
+        value = special[name] if name in special else _own_value(module, name, parameter.default)
+        if value is inspect.Parameter.empty:
+            continue
+        if type(value) is not type(parameter.default) or value != parameter.default:
+            arguments[name] = value
+    try:
+        made = make_module(kind, arguments)
+    except Exception as error:
+        raise Refused(
+            f"a {kind.__qualname__} cannot be made again from its attributes",
+            why=f"{type(error).__name__}: {error}",
+            remedy="keep each argument of its constructor as an attribute of that name",
+        ) from error
+    if (difference := _difference(made, module)) is not None:
+        raise Refused(f"a {kind.__qualname__} made from its constructor's arguments is not the same", why=difference)
+    return arguments
+
+
+def _parameters(kind: type) -> Mapping[str, inspect.Parameter]:
+    """The arguments of a constructor that can be given by name."""
+    initializer: Any = kind.__init__
+    signature = inspect.signature(initializer)
+    parameters = dict(itertools.islice(signature.parameters.items(), 1, None))
+    if issubclass(kind, _nn.RNNBase):  # which take *args and pass them on
+        parameters = dict(itertools.islice(inspect.signature(_nn.RNNBase.__init__).parameters.items(), 2, None))
+        if kind is torch.nn.RNN:
+            parameters["nonlinearity"] = inspect.Parameter(
+                "nonlinearity", inspect.Parameter.KEYWORD_ONLY, default="tanh"
+            )
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {name: p for name, p in parameters.items() if p.kind not in variable and name not in _UNNAMED}
+
+
+def _own_value(module: torch.nn.Module, name: str, default: Any) -> Any:
+    """The attribute called ``name``; whether there is one, where it is a tensor; nothing where the default is meant."""
+    if name in module.__dict__:
+        return module.__dict__[name]
+    if name in module._parameters and isinstance(default, bool):
+        return module._parameters[name] is not None
+    return inspect.Parameter.empty
+
+
+def make_module(kind: type, arguments: Arguments) -> torch.nn.Module:
+    """A module of ``kind`` on the meta device; whatever its constructor raises comes through."""
+    with torch.device("meta"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its author saw them when the module was made first
+        return kind(**arguments)
+
+
+def check_layers(arguments: Arguments, tensors: int) -> None:
+    """Refuse arguments that make a constructor work for longer than a file with that many tensors justifies."""
+    for name in _LAYERS:
+        if type(count := arguments.get(name, 0)) is not int or count > tensors:
+            raise Refused(f"{name} is {str(count)[:40]}, but there are tensors for fewer layers")
+
+
+def _difference(made: torch.nn.Module, module: torch.nn.Module, path: str = "") -> str | None:
+    """Where two modules differ, values of tensors aside; None where they do not."""
+    where = f"{path}." if path else ""
+    if type(made) is not type(module):
+        return f"{path or 'it'} would be a {type(made).__qualname__}, not a {type(module).__qualname__}"
+    skipped = {*_STATE, *next((names for kind, names in _DERIVED.items() if isinstance(module, kind)), ())}
+    left, right = made.__dict__, module.__dict__
+    for name in dict.fromkeys((*left, *right)):
+        if name not in skipped and (name not in left or name not in right or not _equal(left[name], right[name])):
+            return f"{where}{name} would be {_shown(left, name)}, not {_shown(right, name)}"
+    for (name, mine), (other_name, other) in itertools.zip_longest(_slots(made), _slots(module), fillvalue=("", None)):
+        if name != other_name:
+            return f"{where}{name or other_name} would be a parameter or buffer of one of them only"
+        if mine is None and name in module._buffers:
+            continue  # an optional one, such as the weights of a loss
+        if getattr(mine, "shape", None) != getattr(other, "shape", None):
+            return f"the shape of {where}{name} would be another one"
+    if list(made._modules) != list(module._modules):
+        return f"{path or 'it'} would have the submodules {', '.join(made._modules) or 'none'}"
+    for name, child in module._modules.items():
+        other_child = made._modules[name]
+        if child is None or other_child is None:
+            if child is not other_child:
+                return f"{where}{name} would be None in one of them only"
+        elif (found := _difference(other_child, child, f"{where}{name}")) is not None:
+            return found
+    return None
+
+
+def _equal(left: Any, right: Any) -> bool:
+    if left is right:
+        return True
+    if type(left) is not type(right):
+        return False
+    try:
+        return bool(left == right)
+    except (RuntimeError, TypeError, ValueError):  # a tensor, for one
+        return False
+
+
+def _shown(state: Mapping[str, Any], name: str) -> str:
+    text = repr(state[name]) if name in state else "absent"
+    return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+def _slots(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    return itertools.chain(module._parameters.items(), module._buffers.items())
+
+
+def tensor_slots(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str, Any]]:
+    """All parameters and buffers of a module and those in it: path, owner, name and value, which may be None."""
+    for path, owner in module.named_modules(remove_duplicate=False):
+        for name, value in _slots(owner):
+            yield f"{path}.{name}" if path else name, owner, name, value
+
+
+def fill_module(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Put ``tensors`` into the places of a module that has none on any device yet.
+
+    Raises:
+        Refused: a tensor is missing or one too many, or is of another kind or shape than its place.
+    """
+    left = dict(tensors)
+    for path, owner, name, place in list(tensor_slots(module)):
+        is_buffer = name in owner._buffers
+        value = left.pop(path, None)
+        if value is None:
+            if place is not None:
+                raise Refused(f"there is no tensor for {path}")
+            continue
+        if place is None and not is_buffer:
+            raise Refused(f"there is a tensor for {path}, which is None in such a module")
+        if isinstance(value, torch.nn.Parameter) is is_buffer:
+            raise Refused(f"{path} is a {'buffer' if is_buffer else 'parameter'}, and its tensor is not")
+        if place is not None and place.shape != value.shape:
+            raise Refused(f"the tensor for {path} has shape {list(value.shape)}, not {list(place.shape)}")
+        if place is not None and _is_integral(place) is not _is_integral(value):
+            raise Refused(f"the tensor for {path} has {value.dtype}, not {place.dtype}")
+        setattr(owner, name, value)
+    if left:
+        raise Refused(f"there is a tensor for {next(iter(left))!r}, which such a module does not have")
+
+
+def _is_integral(tensor: torch.Tensor) -> bool:
+    return not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
+
+
+__all__ = ["check_layers", "constructor_arguments", "fill_module", "make_module", "tensor_slots"]

@@ -1,0 +1,116 @@
+"""Programs in one data-only file: loading it runs no code from it and unpickles nothing.
+
+The file is a safetensors file. Its tensors are the weights; its metadata entry ``fx`` is the program as JSON::
+
+    {"format": "fx", "version": 1,
+     "modules": [...],   # each once, what it holds before it; the program itself is the last
+     "tensors": [...],   # each tensor object once: its memory, whether a parameter, whether it has gradients
+     "memory": [...]}    # each tensor of the file, with strides where they are unusual
+
+A module of ``torch.nn`` is the name of its class and the arguments of its constructor; a program (also one inside
+another) is its graph. Functions, methods, attributes and classes are names, which loading looks up in a fixed list
+(:mod:`fx.allow_list`) that users extend with :func:`allow`; any other name is a ``LoadError``. So a loaded program
+calls nothing but what is listed, with the arguments that the file gives; what it costs to *run* is not bounded, and
+torch does not promise that its operators survive every argument.
+
+>>> import os, tempfile, torch, fx
+>>> from fx import serialization
+>>> traced = fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()))
+>>> with tempfile.TemporaryDirectory() as folder:
+...     path = os.path.join(folder, "program.safetensors")
+...     serialization.save(traced, path)
+...     loaded = serialization.load(path)
+>>> loaded.code == traced.code
+True
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+
+from fx.allow_list import Refused, allow
+from fx.errors import LoadError, SaveError
+from fx.graph_module import GraphModule
+from fx.stored_modules import ModuleReader, ModuleWriter
+from fx.stored_tensors import TensorWriter, restore_tensors
+from fx.tensor_file import parse_json, read_tensor_file, write_tensor_file
+
+_FORMAT = "fx"
+_VERSION = 1
+
+
+def save(graph_module: GraphModule, path: Any) -> None:
+    """Write a program, as its graph is now, to a data-only file, or write nothing.
+
+    Kept are the graph with names, types, sources and those notes (``meta``) that are data, the module hierarchy with
+    training flags, and all tensors with what ties them. Tensors that are different views of one storage become
+    tensors of their own. Not kept are gradients, attributes set on tensors, and which tracer made the graph. The same
+    program gives the same bytes; a file that was there is replaced at once or stays.
+
+    Args:
+        graph_module: the program.
+        path: the file.
+
+    Raises:
+        SaveError: something in it is no data, or may not be named in a file; the message names the node or module,
+            and what to do about it.
+        GraphError: the graph is not well formed.
+        OSError: the file cannot be written.
+    """
+    if not isinstance(graph_module, GraphModule):
+        raise SaveError(
+            f"a GraphModule is saved, not a {type(graph_module).__name__}", remedy="trace it: fx.symbolic_trace(module)"
+        )
+    tensors = TensorWriter()
+    modules = ModuleWriter(tensors).write(graph_module)
+    stored = {"format": _FORMAT, "version": _VERSION, "modules": modules, **tensors.tables()}
+    try:
+        write_tensor_file(path, json.dumps(stored, separators=(",", ":")), tensors.stored)
+    except Refused as refused:
+        raise SaveError(f"cannot save the program: {refused.what}", why=refused.why) from refused
+
+
+def load(path: Any, *, device: torch.device | str | int | None = None) -> GraphModule:
+    """Read a program that ``save`` wrote. Files from anyone may be tried.
+
+    Args:
+        path: the file.
+        device: where its tensors go; by default the CPU, wherever they were. Devices named in the program's own
+            arguments stay.
+
+    Returns:
+        The program, without anything shared with other loads.
+
+    Raises:
+        LoadError: the file is no saved program, is damaged, or names something that is not allowed.
+        FileNotFoundError: there is none; or another ``OSError`` where it cannot be read.
+    """
+    target = None if device is None else torch.device(device)
+    torch.empty(0, device=target)  # a device that is not there is no fault of the file
+    try:
+        return _load(path, target)
+    except Refused as refused:
+        raise LoadError(f"cannot load {path}: {refused.what}", why=refused.why, remedy=refused.remedy) from refused
+    except (LoadError, OSError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # whatever the bytes, callers handle one error
+        raise LoadError(f"cannot load {path}: it is damaged", why=f"{type(error).__name__}: {error}") from error
+
+
+def _load(path: Any, device: torch.device | None) -> GraphModule:
+    text, tensors = read_tensor_file(path)
+    stored = parse_json(text)
+    if type(stored) is not dict or stored.get("format") != _FORMAT:
+        raise Refused("it holds no program")
+    if stored.get("version") != _VERSION:
+        version = ascii(stored.get("version"))[:40]
+        raise Refused(f"it has version {version} of the format; this is version {_VERSION}")
+    if stored.keys() != {"format", "version", "modules", "tensors", "memory"}:
+        raise Refused("it holds no program", why="parts are missing or unknown")
+    return ModuleReader(restore_tensors(stored, tensors, device)).read(stored["modules"])
+
+
+__all__ = ["LoadError", "SaveError", "allow", "load", "save"]

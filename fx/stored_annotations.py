@@ -1,0 +1,92 @@
+"""Type annotations as JSON and back: names of classes, and generics of ``typing`` and of the builtins around them."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import typing
+from types import GenericAlias, UnionType
+from typing import Any
+
+from fx.allow_list import Refused, find_class, name_of
+from fx.stored_values import DEPTH, Json, ValueReader, ValueWriter, pair, shown
+
+_MOST_PARTS = 256
+
+_GENERICS: dict[str, Any] = {
+    name: getattr(typing, name)
+    for name in (
+        "Callable Dict FrozenSet Iterable Iterator List Mapping Optional Sequence Set Tuple Type Union".split()
+    )
+}
+_ORIGINS: dict[Any, str] = {typing.get_origin(value) or value: name for name, value in _GENERICS.items()}
+_PLAIN = ValueWriter(None)
+
+
+def encode_annotation(hint: Any, depth: int = 0) -> Json:
+    """``hint`` as JSON.
+
+    Raises:
+        Refused: it is none that a file can name.
+    """
+    if depth > DEPTH:
+        raise Refused(f"an annotation nests more than {DEPTH} levels deep")
+    if hint is None or hint is Ellipsis or type(hint) is str:
+        return _PLAIN.value(hint)
+    if hint is Any:
+        return {"generic": ["Any", []]}
+    if isinstance(hint, list):  # the parameters of a Callable
+        return [encode_annotation(part, depth + 1) for part in hint]
+    origin = typing.get_origin(hint)
+    args = [encode_annotation(part, depth + 1) for part in typing.get_args(hint)] if origin is not None else []
+    if isinstance(hint, UnionType):
+        return {"generic": ["|", args]}
+    if isinstance(hint, GenericAlias) and isinstance(origin, type):
+        return {"generic": [f"class {name_of(origin)}", args]}
+    if isinstance(hint, type):
+        return {"name": name_of(hint)}
+    generic = next((name for kind, name in _ORIGINS.items() if kind is (hint if origin is None else origin)), None)
+    if generic is not None:
+        return {"generic": [generic, args]}
+    if callable(hint):
+        return {"name": name_of(hint)}
+    raise Refused(f"the annotation {hint!r} is none that a file can name")
+
+
+def decode_annotation(stored: Json, depth: int = 0) -> Any:
+    """The annotation that ``stored`` stands for.
+
+    Raises:
+        Refused: it is none.
+    """
+    if depth > DEPTH + 1:
+        raise Refused(f"an annotation nests more than {DEPTH} levels deep")
+    if type(stored) is list:
+        return [decode_annotation(part, depth + 1) for part in stored]
+    if type(stored) is not dict or stored.keys() != {"generic"}:
+        hint = ValueReader([]).value(stored)
+        if hint is None or hint is Ellipsis or type(hint) is str or isinstance(hint, type) or callable(hint):
+            return hint
+        raise Refused(f"{shown(stored)} is no annotation")
+    name, parts = pair(stored["generic"])
+    if type(name) is not str or type(parts) is not list or len(parts) > _MOST_PARTS:
+        raise Refused("a generic type is not a name and a list")
+    return _generic(name, [decode_annotation(part, depth + 1) for part in parts])
+
+
+def _generic(name: str, args: list[Any]) -> Any:
+    try:
+        if name == "Any":
+            return Any
+        if name == "|":
+            return functools.reduce(operator.or_, args)
+        if name.startswith("class "):
+            return GenericAlias(find_class(name.removeprefix("class ")), tuple(args))
+        if (generic := _GENERICS.get(name)) is not None:
+            return generic[tuple(args) if len(args) != 1 else args[0]] if args else generic
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Refused(f"{shown(name)} of these types is no annotation", why=str(error)) from error
+    raise Refused(f"there is no generic type {shown(name)}")
+
+
+__all__ = ["decode_annotation", "encode_annotation"]

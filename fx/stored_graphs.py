@@ -1,0 +1,304 @@
+"""Graphs as JSON and back: nodes by position, targets by names that :mod:`fx.allow_list` resolves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fx.allow_list import Refused, find, is_attribute, is_callable_target, methods, name_of
+from fx.errors import FxError, LoadError, SaveError
+from fx.graph import Graph
+from fx.module_attributes import LONGEST_NAME, is_name
+from fx.names import is_identifier
+from fx.node import OPCODES, Node
+from fx.printing import describe
+from fx.provenance import SourceLocation
+from fx.stored_annotations import decode_annotation, encode_annotation
+from fx.stored_notes import encode_note, encode_notes
+from fx.stored_signatures import decode_codegen, encode_codegen
+from fx.stored_values import Json, ValueReader, ValueWriter, stored_object, stored_strings
+from fx.verify import check_graph
+
+PathCheck = Callable[[str, str], None]
+"""Refuses an opcode and the path that it may not have."""
+
+
+# Writing.
+
+
+def encode_graph(graph: Graph, place: str, values: ValueWriter, check_path: PathCheck) -> Json:
+    """``graph`` as JSON.
+
+    Args:
+        graph: a well-formed graph.
+        place: where it is, for messages.
+        values: writes constants.
+        check_path: refuses targets of ``get_attr`` and ``call_module`` nodes.
+
+    Raises:
+        SaveError: something in it is no data; the message names the node.
+    """
+    check_graph(graph)
+    writer = _GraphWriter(values, check_path)
+    nodes = [writer.node(node) for node in graph.nodes]
+    try:
+        stored: dict[str, Json] = {"nodes": nodes}
+        constants = {name: values.value(value) for name, value in graph.constants.items()}
+        for key, entries in (("constants", constants), ("sources", writer.sources), ("notes", writer.notes)):
+            if entries:
+                stored[key] = entries if isinstance(entries, dict) else list(entries)
+        if history := list(getattr(graph, "history", ())):
+            stored["history"] = history
+        if (codegen := encode_codegen(graph._codegen)) is not None:
+            stored["codegen"] = codegen
+    except Refused as refused:
+        raise SaveError(
+            f"cannot save the program: {refused.what}", where=place, why=refused.why, remedy=refused.remedy
+        ) from refused
+    return stored
+
+
+class _GraphWriter:
+    """Writes the nodes of one graph, each place in the user's source and each shared note once."""
+
+    def __init__(self, values: ValueWriter, check_path: PathCheck) -> None:
+        self.sources: list[Json] = []
+        self.notes: list[Json] = []
+        self._source_numbers: dict[tuple[str, int, str, str], int] = {}
+        self._note_numbers: dict[int, tuple[int, Any]] = {}
+        self._numbers: dict[Node, int] = {}
+        self._values = ValueWriter(values._tensors, self._numbers)
+        self._check_path = check_path
+
+    def node(self, node: Node) -> Json:
+        try:
+            return self._node(node)
+        except Refused as refused:
+            raise SaveError(
+                f"cannot save the program: {refused.what}",
+                where=node.source,
+                value=describe(node),
+                why=refused.why,
+                remedy=refused.remedy,
+            ) from refused
+
+    def _node(self, node: Node) -> Json:
+        name = node._name
+        if len(name) > LONGEST_NAME or not name.isascii() or not name.isidentifier():
+            raise Refused(f"{name!r} is no name of a node", remedy='rename it: node.name = "x"')
+        stored: dict[str, Json] = {"op": node._op, "name": name, "target": self._target(node)}
+        if node._args:
+            stored["args"] = [self._values.value(argument) for argument in node._args]
+        if node._kwargs:
+            stored["kwargs"] = {key: self._values.value(argument) for key, argument in node._kwargs.items()}
+        _check_shape(node._op, len(node._args), len(node._kwargs))
+        if node._type is not None:
+            stored["type"] = encode_annotation(node._type)
+        if node._meta and (meta := encode_notes(node._meta, self._note)):
+            stored["meta"] = meta
+        if node.source is not None:
+            stored["source"] = self._source(node.source)
+        if origins := getattr(node, "origins", ()):
+            stored["origins"] = list(origins)
+        self._numbers[node] = len(self._numbers)
+        return stored
+
+    def _target(self, node: Node) -> Json:
+        target = node._target
+        if node._op == "call_function":
+            name = name_of(target)
+            _check_function(target, node._args, bool(node._kwargs))
+            return name
+        check_text_target(node._op, target)
+        if node._op in ("get_attr", "call_module"):
+            self._check_path(node._op, str(target))
+        return target
+
+    def _source(self, source: SourceLocation) -> int:
+        parts = source._parts()
+        number = self._source_numbers.setdefault(parts, len(self.sources))
+        if number == len(self.sources):
+            self.sources.append(list(parts))
+        return number
+
+    def _note(self, value: dict[Any, Any]) -> Json:
+        known = self._note_numbers.get(id(value))
+        if known is None:
+            self.notes.append(encode_note(value))
+            known = self._note_numbers[id(value)] = (len(self.notes) - 1, value)
+        return {"note": known[0]}
+
+
+# Rules for both directions.
+
+
+def check_text_target(op: str, target: object) -> None:
+    """Refuse a string that is no target for nodes of the opcode ``op``."""
+    if type(target) is not str:
+        raise Refused(f"the target of a {op} node is a string, not {type(target).__name__}")
+    if op == "placeholder":
+        if not is_identifier(target.lstrip("*")) or len(target) - len(target.lstrip("*")) > 2:
+            raise Refused(f"{ascii(target)[:80]} is no name of a parameter")
+    elif op == "call_method":
+        if target not in methods():
+            raise Refused(
+                f"the method {ascii(target)[:80]} is nothing that a saved program may use",
+                why="files name methods of tensors and of Python's plain values",
+                remedy="call it in a function, and allow that: fx.serialization.allow(function)",
+            )
+    elif not all(map(is_name, target.split("."))):
+        raise Refused(f"the path {ascii(target)[:80]} has parts that are empty, unprintable or very long")
+
+
+def _check_function(target: Any, args: tuple[Any, ...], has_kwargs: bool) -> None:
+    if target is getattr and (len(args) != 2 or has_kwargs or not is_attribute(args[1])):
+        attribute = f"the attribute {ascii(args[1])[:80]}" if len(args) == 2 else "an attribute with a default"
+        raise Refused(
+            f"{attribute} is nothing that a saved program may read",
+            why="files read attributes of tensors and the fields of results and of allowed classes",
+            remedy="read it in a function, and allow that: fx.serialization.allow(function)",
+        )
+
+
+def _check_shape(op: str, args: int, kwargs: int) -> None:
+    """Refuse numbers of arguments that nodes of ``op`` never have."""
+    if op in ("placeholder", "get_attr", "output"):
+        least, most = {"placeholder": (0, 1), "get_attr": (0, 0), "output": (1, 1)}[op]
+        if kwargs or not least <= args <= most:
+            raise Refused(f"a {op} node has {args + kwargs} arguments")
+    elif op == "call_method" and not args:
+        raise Refused("a method is called on nothing")
+
+
+# Reading.
+
+
+def decode_graph(stored: Json, place: str, tensors: list[torch.Tensor], check_path: PathCheck) -> Graph:
+    """The graph that ``encode_graph`` stored.
+
+    Raises:
+        Refused: it is no such thing.
+        LoadError: one of its nodes is not; the message names it.
+    """
+    fields = stored_object(stored, {"nodes"}, {"constants", "sources", "notes", "history", "codegen"}, "a graph")
+    records = fields["nodes"]
+    if type(records) is not list:
+        raise Refused("the nodes of a graph are no list")
+    graph = Graph()
+    reader = _GraphReader(graph, tensors, fields, check_path)
+    for number, record in enumerate(records):
+        name = record.get("name") if type(record) is dict else None
+        where = f"{place}, node {number}" + (f" ({name})" if is_name(name) else "")
+        try:
+            reader.node(record)
+        except Refused as refused:
+            raise LoadError(
+                f"cannot load the program: {refused.what}", where=where, why=refused.why, remedy=refused.remedy
+            ) from refused
+        except FxError as error:
+            raise LoadError("cannot load the program: the graph refuses a node", where=where, why=str(error)) from error
+    constants = fields.get("constants", {})
+    if type(constants) is not dict:
+        raise Refused("the constants of a graph are no object")
+    values = ValueReader(tensors)
+    graph.constants = {_name(name): values.value(value) for name, value in constants.items()}
+    if "history" in fields:
+        graph.history = stored_strings(fields["history"])  # type: ignore[attr-defined]
+    if "codegen" in fields:
+        graph.set_codegen(decode_codegen(fields["codegen"]))
+    return graph
+
+
+class _GraphReader:
+    """Makes the nodes of one graph."""
+
+    def __init__(
+        self, graph: Graph, tensors: list[torch.Tensor], fields: dict[str, Json], check_path: PathCheck
+    ) -> None:
+        self._graph = graph
+        self._nodes: list[Node] = []
+        self._names: set[str] = set()
+        self._values = ValueReader(tensors, self._nodes)
+        self._data = ValueReader([])
+        self._check_path = check_path
+        sources, notes = fields.get("sources", []), fields.get("notes", [])
+        if type(sources) is not list or type(notes) is not list:
+            raise Refused("the sources or notes of a graph are no list")
+        self._sources = [_location(parts) for parts in sources]
+        self._notes = [self._data.value(note) for note in notes]
+
+    def node(self, stored: Json) -> None:
+        optional = {"args", "kwargs", "type", "meta", "source", "origins"}
+        record = stored_object(stored, {"op", "name", "target"}, optional, "a node")
+        op, name = record["op"], record["name"]
+        if op not in OPCODES:
+            raise Refused(f"{ascii(op)[:80]} is no opcode")
+        if type(name) is not str or len(name) > LONGEST_NAME or not name.isascii() or not name.isidentifier():
+            raise Refused(f"{ascii(name)[:80]} is no name of a node")
+        if name in self._names:
+            raise Refused(f"two nodes are called {name!r}")
+        args = tuple(self._values.items(record.get("args", []), 0))
+        kwargs = record.get("kwargs", {})
+        if type(kwargs) is not dict:
+            raise Refused("keyword arguments are no object")
+        kwargs = {key: self._values.value(value) for key, value in kwargs.items()}
+        _check_shape(op, len(args), len(kwargs))
+        target = self._target(op, record["target"], args, bool(kwargs))
+        annotation = decode_annotation(record["type"]) if "type" in record else None
+        node = self._graph.create_node(op, target, args, kwargs, name, annotation)
+        if node._name != name:  # one that a person gave, which the graph would not
+            node._name = name
+        self._names.add(name)
+        if "meta" in record:
+            node.meta = self._meta(record["meta"])
+        if "source" in record:
+            node.source = _pick(self._sources, record["source"], "place in the source")
+        if "origins" in record:
+            node.origins = stored_strings(record["origins"])  # type: ignore[attr-defined]
+        self._nodes.append(node)
+
+    def _target(self, op: str, stored: Json, args: tuple[Any, ...], has_kwargs: bool) -> Any:
+        if op == "call_function":
+            target = find(stored)
+            if not is_callable_target(target):
+                raise Refused(f"{ascii(stored)[:80]} is called, which a file may use as a value only")
+            _check_function(target, args, has_kwargs)
+            return target
+        check_text_target(op, stored)
+        if op in ("get_attr", "call_module"):
+            self._check_path(op, stored)
+        return stored
+
+    def _meta(self, stored: Json) -> dict[str, Any]:
+        if type(stored) is not dict:
+            raise Refused("the notes of a node are no object")
+        meta: dict[str, Any] = {}
+        for key, value in stored.items():
+            if type(value) is dict and value.keys() == {"note"}:
+                meta[key] = _pick(self._notes, value["note"], "note")
+            else:
+                meta[key] = self._data.value(value)
+        return meta
+
+
+def _pick(table: list[Any], number: Json, what: str) -> Any:
+    if type(number) is not int or not 0 <= number < len(table):
+        raise Refused(f"there is no {what} number {ascii(number)[:40]}")
+    return table[number]
+
+
+def _name(text: str) -> str:
+    if not is_name(text):
+        raise Refused(f"{ascii(text)[:80]} is no name of an attribute")
+    return text
+
+
+def _location(stored: Json) -> SourceLocation:
+    if type(stored) is not list or list(map(type, stored)) != [str, int, str, str]:
+        raise Refused("a place in the source is not a file, line, function and text")
+    return SourceLocation.of(*stored)
+
+
+__all__ = ["decode_graph", "encode_graph"]

@@ -1,0 +1,368 @@
+"""Module hierarchies as a list of modules in which each refers to earlier ones only, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fx.allow_list import HOLDERS, Refused, find_class, name_of
+from fx.containers import Container
+from fx.errors import FxError, LoadError, SaveError
+from fx.graph_module import GraphModule, _plain_class
+from fx.module_attributes import FRESH, PROGRAM_STATE, check_attribute, check_path, is_name
+from fx.module_state import check_layers, constructor_arguments, fill_module, make_module, tensor_slots
+from fx.stored_graphs import decode_graph, encode_graph
+from fx.stored_notes import decode_notes, encode_notes
+from fx.stored_tensors import TensorWriter
+from fx.stored_values import Json, ValueReader, ValueWriter
+
+_MOST_LEVELS = 100
+"""How deep modules may nest."""
+_MOST_PATHS = 1_000_000
+"""How many paths may lead to modules: shared ones can be reached by exponentially many."""
+
+_PROGRAM, _CONTAINER = "fx.GraphModule", "fx.Container"
+_HOLDERS: dict[str, Callable[[], torch.nn.Module]] = {
+    _CONTAINER: Container,
+    **{f"torch.nn.{name}": getattr(torch.nn, name) for name in HOLDERS},
+}
+"""Modules that are made empty."""
+_HOLDER_NAMES = {made: name for name, made in _HOLDERS.items()}
+
+_STATE = frozenset({"training", "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"})
+
+
+class _Extent:
+    """How deep modules nest and how many paths there are, from those of what each holds."""
+
+    def __init__(self) -> None:
+        self._levels: list[int] = []
+        self._paths: list[int] = []
+
+    def add(self, children: list[int], tensors: int) -> None:
+        """Note the next module, which holds those of these numbers."""
+        self._levels.append(1 + max((self._levels[child] for child in children), default=0))
+        self._paths.append(1 + tensors + sum(self._paths[child] for child in children))
+        if self._levels[-1] > _MOST_LEVELS:
+            raise Refused(f"modules nest more than {_MOST_LEVELS} levels deep")
+        if self._paths[-1] > _MOST_PATHS:
+            raise Refused(f"more than {_MOST_PATHS:,} paths lead to modules")
+
+
+class ModuleWriter:
+    """Writes a program and what it holds."""
+
+    def __init__(self, tensors: TensorWriter) -> None:
+        self._tensors = tensors
+        self._values = ValueWriter(tensors)
+        self._stored: list[Json] = []
+        self._numbers: dict[int, tuple[int, torch.nn.Module]] = {}
+        self._parts: dict[int, str] = {}
+        self._open: set[int] = set()
+        self._extent = _Extent()
+
+    def write(self, program: GraphModule) -> list[Json]:
+        """All modules, the program last.
+
+        Raises:
+            SaveError: one of them is more than data; the message names its path.
+        """
+        self._module(program, "")
+        return self._stored
+
+    def _module(self, module: torch.nn.Module, path: str) -> int:
+        known = self._numbers.get(id(module))
+        if known is not None:
+            return known[0]
+        try:
+            if id(module) in self._open:
+                raise Refused("it holds itself")
+            if id(module) in self._parts:
+                raise Refused(f"it is also a part of {self._parts[id(module)]}", why="which is made as a whole")
+            if len(self._open) > _MOST_LEVELS:
+                raise Refused(f"modules nest more than {_MOST_LEVELS} levels deep")
+            self._open.add(id(module))
+            stored, children = self._describe(module, path)
+            self._open.remove(id(module))
+            self._extent.add(children, len(module._parameters) + len(module._buffers))
+        except Refused as refused:
+            raise _cannot_save(module, path, refused) from refused
+        self._stored.append(stored)
+        self._numbers[id(module)] = (len(self._stored) - 1, module)
+        return len(self._stored) - 1
+
+    def _describe(self, module: torch.nn.Module, path: str) -> tuple[Json, list[int]]:
+        """The module as JSON, and the numbers of what it holds."""
+        if isinstance(module, GraphModule):
+            if _plain_class(type(module)) is not GraphModule:
+                raise Refused("it is of a subclass of GraphModule", why="which a file cannot make again")
+            return self._program(module, path)
+        if (name := _HOLDER_NAMES.get(type(module))) is not None:
+            return self._holder(module, path, {"class": name}, frozenset())
+        return self._constructed(module, path), []
+
+    def _program(self, module: GraphModule, path: str) -> tuple[Json, list[int]]:
+        name = type(module).__name__
+        if not is_name(name):
+            raise Refused(f"{name!r} is no name of a class")
+        stored, children = self._holder(module, path, {"class": _PROGRAM, "name": name}, PROGRAM_STATE)
+        if meta := encode_notes(module.meta):
+            stored["meta"] = meta
+        stored["graph"] = encode_graph(
+            module.graph, _place(path), self._values, lambda op, target: check_path(module, op, target)
+        )
+        return stored, children
+
+    def _holder(
+        self, module: torch.nn.Module, path: str, stored: dict[str, Json], own: frozenset[str]
+    ) -> tuple[dict[str, Json], list[int]]:
+        for name in (*module._parameters, *module._buffers, *module._modules):
+            check_attribute(module, name)
+        stored["training"] = bool(module.training)
+        entries: dict[str, Json] = {
+            "parameters": self._tensor_numbers(module._parameters, path),
+            "buffers": self._tensor_numbers(module._buffers, path),
+            "transient": sorted(module._non_persistent_buffers_set),
+            "modules": {
+                name: None if child is None else self._module(child, _join(path, name))
+                for name, child in module._modules.items()
+            },
+            "attributes": self._attributes(module, own),
+        }
+        stored.update((key, entry) for key, entry in entries.items() if entry)
+        return stored, [number for number in entries["modules"].values() if number is not None]
+
+    def _tensor_numbers(self, tensors: dict[str, Any], path: str) -> dict[str, Json]:
+        return {
+            name: None if tensor is None else self._tensors.index(tensor, _join(path, name))
+            for name, tensor in tensors.items()
+        }
+
+    def _attributes(self, module: torch.nn.Module, own: frozenset[str]) -> dict[str, Json]:
+        state: dict[str, Any] = getattr(module, "plain_state", lambda: module.__dict__)()
+        attributes: dict[str, Json] = {}
+        for name, value in state.items():
+            if name in _STATE or name in own:
+                continue
+            if name in FRESH.__dict__:
+                if value != FRESH.__dict__[name]:
+                    raise Refused(
+                        f"it has hooks ({name})", why="a file holds no code", remedy="remove them, or use pickle"
+                    )
+                continue
+            check_attribute(module, name)
+            try:
+                attributes[name] = self._values.value(value)
+            except Refused as refused:
+                raise Refused(
+                    f"its attribute {name!r}: {refused.what}",
+                    refused.why,
+                    "delete the attribute, or make it plain data",
+                ) from refused
+        return attributes
+
+    def _constructed(self, module: torch.nn.Module, path: str) -> Json:
+        kind = type(module)
+        try:
+            name = name_of(kind)
+        except Refused as refused:
+            raise _not_describable(module, refused) from refused
+        arguments = constructor_arguments(module)
+        tensors: dict[str, Json] = {}
+        for slot, _, _, tensor in tensor_slots(module):
+            if tensor is not None:
+                tensors[slot] = self._tensors.index(tensor, _join(path, slot))
+        modes = {part: inner.training for part, inner in module.named_modules() if inner.training != module.training}
+        for part, inner in module.named_modules():
+            if id(inner) in self._numbers or id(inner) in self._parts:
+                raise Refused(f"its submodule {part!r} is also used on its own", why="it is made as a whole")
+            if part:
+                self._parts[id(inner)] = path
+        stored = {
+            "class": name,
+            "training": bool(module.training),
+            "arguments": {key: self._values.value(value) for key, value in arguments.items()},
+            "tensors": tensors,
+            "modes": modes,
+        }
+        return {key: entry for key, entry in stored.items() if entry not in ({}, [])}
+
+
+def _cannot_save(module: torch.nn.Module, path: str, refused: Refused) -> SaveError:
+    return SaveError(
+        f"cannot save the program: {refused.what}",
+        where=_place(path),
+        value=f"a {type(module).__module__}.{type(module).__qualname__}",
+        why=refused.why,
+        remedy=refused.remedy,
+    )
+
+
+def _not_describable(module: torch.nn.Module, refused: Refused) -> Refused:
+    kind = type(module)
+    if hasattr(module, "parametrizations"):
+        remedy = "torch.nn.utils.parametrize.remove_parametrizations(module, name), or use pickle"
+    elif kind.__module__.partition(".")[0] == "torch":
+        remedy = "trace into it with a Tracer whose is_leaf says so, or use to_folder or pickle"
+    else:
+        remedy = f"@fx.serialization.allow above class {kind.__qualname__}, trace into it, or use to_folder or pickle"
+    return Refused(
+        f"the module's class {kind.__qualname__} is none that a file may name",
+        why="a file names classes of torch.nn and those that you allow",
+        remedy=remedy,
+    )
+
+
+def _place(path: str) -> str:
+    return f"module {path}" if path else "the program itself"
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path and name else path or name
+
+
+class ModuleReader:
+    """Makes the modules that ``ModuleWriter`` wrote."""
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        self._tensors = tensors
+        self._values = ValueReader(tensors)
+        self._made: list[torch.nn.Module] = []
+        self._extent = _Extent()
+
+    def read(self, stored: Json) -> GraphModule:
+        """The program, which is the last module.
+
+        Raises:
+            Refused: the list is none.
+            LoadError: a module in it is damaged or not allowed; the message names it.
+        """
+        if type(stored) is not list or not stored:
+            raise Refused("there is no list of modules")
+        for number, entry in enumerate(stored):
+            place = f"module {number} of {len(stored)}"
+            try:
+                self._made.append(self._module(entry, place))
+            except Refused as refused:
+                raise LoadError(
+                    f"cannot load the program: {refused.what}", where=place, why=refused.why, remedy=refused.remedy
+                ) from refused
+        program = self._made[-1]
+        if not isinstance(program, GraphModule):
+            raise Refused("the last module is no program")
+        return program
+
+    def _module(self, stored: Json, place: str) -> torch.nn.Module:
+        if type(stored) is not dict or type(name := stored.get("class")) is not str:
+            raise Refused("a module is not an object with a class")
+        training = stored.get("training")
+        if type(training) is not bool:
+            raise Refused("a module does not say whether it is training")
+        if name == _PROGRAM:
+            return self._program(stored, place)
+        if (make := _HOLDERS.get(name)) is not None:
+            module = make()
+            self._fill_holder(module, stored, set())
+        else:
+            module = self._constructed(stored)
+        return module
+
+    def _program(self, stored: dict[str, Json], place: str) -> GraphModule:
+        class_name: Any = stored.get("name")
+        if not is_name(class_name):
+            raise Refused("the name of a program's class is none")
+        module = GraphModule.__new__(GraphModule)
+        torch.nn.Module.__init__(module)
+        type(module).__name__ = class_name
+        module.__dict__.update(_tracer_cls=None, _tracer_extras=None, meta=decode_notes(stored.get("meta", {})))
+        self._fill_holder(module, stored, {"name", "graph", "meta"})
+        graph = decode_graph(
+            stored.get("graph"), place, self._tensors, lambda op, target: check_path(module, op, target)
+        )
+        try:
+            module.__dict__["_graph"] = graph  # not by the setter, which would write the code of nested programs again
+            graph.owning_module = module
+            module._write()
+            module._install()
+        except FxError as error:
+            raise Refused("its graph cannot be written as Python", why=str(error)) from error
+        return module
+
+    def _fill_holder(self, module: torch.nn.Module, stored: dict[str, Json], own: set[str]) -> None:
+        parts = {key: stored.get(key, {}) for key in ("parameters", "buffers", "modules", "attributes")}
+        transient = stored.get("transient", [])
+        if not stored.keys() <= parts.keys() | {"class", "training", "transient"} | own:
+            raise Refused("a module has parts that are unknown")
+        if not all(type(part) is dict for part in parts.values()) or type(transient) is not list:
+            raise Refused("the parts of a module are of other types")
+        names = [name for part in parts.values() for name in part]
+        if len(set(names)) != len(names):
+            raise Refused("two parts of a module have one name")
+        for name in names:
+            check_attribute(module, name)
+        module.training = stored["training"]
+        for name, number in parts["parameters"].items():
+            module._parameters[name] = self._tensor(number, torch.nn.Parameter)
+        for name, number in parts["buffers"].items():
+            module._buffers[name] = self._tensor(number, torch.Tensor)
+        if not all(type(name) is str and name in parts["buffers"] for name in transient):
+            raise Refused("a buffer that is not in the state dict is none")
+        module._non_persistent_buffers_set.update(transient)
+        for name, number in parts["modules"].items():
+            module._modules[name] = None if number is None else self._made[self._number(number)]
+        children = [number for number in parts["modules"].values() if number is not None]
+        self._extent.add(children, len(parts["parameters"]) + len(parts["buffers"]))
+        for name, value in parts["attributes"].items():
+            module.__dict__[name] = self._values.value(value)
+
+    def _number(self, stored: Json) -> int:
+        if type(stored) is not int or not 0 <= stored < len(self._made):
+            raise Refused(f"a module holds number {ascii(stored)[:40]}, which is none before it")
+        return stored
+
+    def _tensor(self, stored: Json, kind: type) -> Any:
+        if stored is None:
+            return None
+        if type(stored) is not int or not 0 <= stored < len(self._tensors):
+            raise Refused(f"there is no tensor number {ascii(stored)[:40]}")
+        tensor = self._tensors[stored]
+        if type(tensor) is not kind:
+            raise Refused(f"tensor number {stored} is no {'buffer' if kind is torch.Tensor else 'parameter'}")
+        return tensor
+
+    def _constructed(self, stored: dict[str, Json]) -> torch.nn.Module:
+        kind = find_class(stored["class"])
+        arguments, tensors = stored.get("arguments", {}), stored.get("tensors", {})
+        modes = stored.get("modes", {})
+        if not stored.keys() <= {"class", "training", "arguments", "tensors", "modes"}:
+            raise Refused("a module has parts that are unknown")
+        if not all(type(part) is dict for part in (arguments, tensors, modes)):
+            raise Refused("the parts of a module are of other types")
+        if not issubclass(kind, torch.nn.Module) or issubclass(kind, GraphModule):
+            raise Refused(f"{stored['class']} is no class of modules")
+        arguments = {name: self._values.value(value) for name, value in arguments.items()}
+        values = {path: self._tensor(number, type(self._picked(number))) for path, number in tensors.items()}
+        check_layers(arguments, len(tensors))
+        try:
+            module = make_module(kind, arguments)
+        except Exception as error:
+            raise Refused(
+                f"{stored['class']} cannot be made with these arguments", why=f"{type(error).__name__}: {error}"
+            ) from error
+        fill_module(module, values)
+        module.train(stored["training"])
+        parts = dict(module.named_modules())
+        for path, training in modes.items():
+            if path not in parts or type(training) is not bool:
+                raise Refused(f"{ascii(path)[:80]} is no submodule of it")
+            parts[path].training = training
+        self._extent.add([], len(values))
+        return module
+
+    def _picked(self, number: Json) -> Any:
+        return self._tensors[number] if type(number) is int and 0 <= number < len(self._tensors) else None
+
+
+__all__ = ["ModuleReader", "ModuleWriter"]

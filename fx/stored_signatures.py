@@ -1,0 +1,72 @@
+"""Code generators of programs with structured inputs as JSON: names of parameters, structures of plain containers."""
+
+from __future__ import annotations
+
+from torch.utils import _pytree as pytree
+
+from fx.allow_list import Refused
+from fx.codegen import CodeGen
+from fx.names import is_identifier
+from fx.pytree_codegen import PyTreeCodeGen, PyTreeInfo
+from fx.stored_values import Json, ValueReader, ValueWriter, stored_object, stored_strings
+
+
+def encode_codegen(codegen: CodeGen) -> Json:
+    """``codegen`` as JSON; None for the usual one.
+
+    Raises:
+        Refused: it is more than names and structures.
+    """
+    if type(codegen) not in (CodeGen, PyTreeCodeGen):
+        raise Refused(
+            f"its code is written by a {type(codegen).__qualname__}",
+            why="a file holds no code, so it can name only fx's own code generators",
+            remedy="graph.set_codegen(fx.CodeGen()), if its inputs and outputs need no other form",
+        )
+    if codegen.body_transformer is not None:
+        raise Refused(
+            "a function rewrites its code", why="it was registered with on_generate_code, and a file holds no code"
+        )
+    if not isinstance(codegen, PyTreeCodeGen):
+        return None
+    info = codegen.pytree_info
+    return {
+        "parameters": list(info.orig_args),
+        "inputs": _encode_structure(info.in_spec),
+        "outputs": None if info.out_spec is None else {"structure": _encode_structure(info.out_spec)},
+    }
+
+
+def _encode_structure(spec: pytree.TreeSpec) -> Json:
+    """The structure as that value of it whose leaves are all 0."""
+    stored = ValueWriter(None).value(pytree.tree_unflatten([0] * spec.num_leaves, spec))
+    if pytree.tree_structure(ValueReader([]).value(stored)) != spec:
+        raise Refused(f"an input or the output has the structure {spec}", why="a file names plain containers only")
+    return stored
+
+
+def decode_codegen(stored: Json) -> PyTreeCodeGen:
+    """The code generator that ``stored`` stands for.
+
+    Raises:
+        Refused: it is none.
+    """
+    fields = stored_object(stored, {"parameters", "inputs", "outputs"}, set(), "a code generator")
+    parameters = list(stored_strings(fields["parameters"]))
+    plain = [parameter.lstrip("*") for parameter in parameters]
+    # they become source
+    if not all(map(is_identifier, plain)) or len(set(plain)) != len(plain):
+        raise Refused("the parameters of the program are no different identifiers")
+    if any(len(parameter) - len(name) > 2 for parameter, name in zip(parameters, plain, strict=True)):
+        raise Refused("a parameter has too many stars")
+    outputs = fields["outputs"]
+    if outputs is not None:
+        outputs = _structure(stored_object(outputs, {"structure"}, set(), "the structure of the output")["structure"])
+    return PyTreeCodeGen(PyTreeInfo(parameters, _structure(fields["inputs"]), outputs))
+
+
+def _structure(stored: Json) -> pytree.TreeSpec:
+    return pytree.tree_structure(ValueReader([]).value(stored))
+
+
+__all__ = ["decode_codegen", "encode_codegen"]

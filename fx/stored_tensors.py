@@ -1,0 +1,171 @@
+"""Tensors of a program in a file: each memory once, each tensor object once, so that what is tied stays tied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fx.allow_list import Refused
+from fx.stored_values import Json
+from fx.tensor_file import DTYPES, are_sizes
+
+_STORED = frozenset(DTYPES.values())
+
+
+class TensorWriter:
+    """Collects tensors.
+
+    A tensor object has one number. Tensors that are the same view of the same memory share what is stored; other views
+    of one storage become tensors of their own. Order in memory and dimensions expanded without memory are kept.
+    """
+
+    def __init__(self) -> None:
+        self.stored: dict[str, torch.Tensor] = {}
+        """What the file holds, by name; contiguous."""
+        self._memory: list[Json] = []
+        self._records: list[Json] = []
+        self._numbers: dict[int, tuple[int, torch.Tensor]] = {}
+        self._memories: dict[Any, int] = {}
+
+    def index(self, tensor: torch.Tensor, path: str) -> int:
+        """The number of ``tensor``, which is stored under ``path`` where that is still free.
+
+        Raises:
+            Refused: it is of a kind that the file cannot hold.
+        """
+        known = self._numbers.get(id(tensor))
+        if known is None:
+            _check(tensor)
+            record = {"memory": self._memory_of(tensor, path), "parameter": isinstance(tensor, torch.nn.Parameter)}
+            if tensor.requires_grad:
+                record["requires_grad"] = True
+            known = self._numbers[id(tensor)] = (len(self._records), tensor)
+            self._records.append(record)
+        return known[0]
+
+    def tables(self) -> dict[str, Json]:
+        """What the text of the file says about tensors."""
+        return {"memory": self._memory, "tensors": self._records}
+
+    def _memory_of(self, tensor: torch.Tensor, path: str) -> int:
+        key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+        if tensor.numel() and key in self._memories:
+            return self._memories[key]
+        name, number = path, 0
+        while name in self.stored or name == "__metadata__":
+            number += 1
+            name = f"{path}_{number}"
+        entry: dict[str, Json] = {"name": name}
+        core = tensor.detach()
+        if tensor.is_complex():
+            entry["complex"] = True
+            core = torch.view_as_real(core.resolve_conj())
+        expanded = [1 if stride == 0 else size for size, stride in zip(core.shape, core.stride(), strict=True)]
+        if core.numel() and expanded != list(core.shape):
+            entry["expanded"] = list(core.shape)
+            core = core.as_strided(expanded, core.stride())
+        if not core.is_contiguous() and _is_dense(list(core.shape), list(core.stride())):
+            entry["stride"] = list(core.stride())
+        self.stored[name] = core.resolve_neg().contiguous()
+        self._memories[key] = len(self._memory)
+        self._memory.append(entry)
+        return self._memories[key]
+
+
+def _check(tensor: torch.Tensor) -> None:
+    kind = type(tensor)
+    if kind not in (torch.Tensor, torch.nn.Parameter):
+        raise Refused(f"a tensor is of class {kind.__module__}.{kind.__qualname__}", why="files hold plain tensors")
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        form = "quantized" if tensor.is_quantized else f"of layout {tensor.layout}"
+        raise Refused(f"a tensor is {form}", remedy="store its parts, and put it together in the program")
+    if tensor.device.type == "meta":
+        raise Refused("a tensor is on the meta device", why="it has no values", remedy="give the module its weights")
+    if tensor.dtype not in _STORED and not tensor.is_complex():
+        raise Refused(f"a tensor has elements of {tensor.dtype}", why="safetensors files have no such type")
+    if tensor.grad_fn is not None:
+        raise Refused("a tensor is the result of a computation that autograd recorded", remedy="detach() it")
+    if tensor._backward_hooks:
+        raise Refused("a tensor has hooks", why="they would be lost", remedy="remove them before saving")
+
+
+def _is_dense(shape: list[int], stride: list[int]) -> bool:
+    """Whether a tensor fills its memory without gaps or overlaps."""
+    expected = 1
+    for step, size in sorted((step, size) for size, step in zip(shape, stride, strict=True) if size != 1):
+        if step != expected:
+            return False
+        expected *= size
+    return True
+
+
+def restore_tensors(
+    tables: dict[str, Json], stored: dict[str, torch.Tensor], device: torch.device | None
+) -> list[torch.Tensor]:
+    """The tensors that ``TensorWriter`` numbered, from what the file holds.
+
+    Raises:
+        Refused: the tables do not fit the file.
+    """
+    memory, records = tables.get("memory"), tables.get("tensors")
+    if type(memory) is not list or type(records) is not list:
+        raise Refused("the tables of tensors are no lists")
+    left = dict(stored)
+    restored = [_restore_memory(entry, left, device) for entry in memory]
+    if left:
+        raise Refused(f"tensor {next(iter(left))!r} belongs to nothing")
+    return [_restore_record(record, restored) for record in records]
+
+
+def _restore_memory(entry: Json, left: dict[str, torch.Tensor], device: torch.device | None) -> torch.Tensor:
+    if type(entry) is not dict or not entry.keys() <= {"name", "complex", "expanded", "stride"}:
+        raise Refused("an entry of the table of memory has other parts")
+    name: Any = entry.get("name")
+    value = left.pop(name, None) if type(name) is str else None
+    if value is None:
+        raise Refused(f"the file has no tensor {ascii(name)[:80]}, or it is used twice")
+    if device is not None:
+        value = value.to(device)
+    if (stride := entry.get("stride")) is not None:
+        shape = list(value.shape)
+        if not are_sizes(stride) or len(stride) != len(shape) or not _is_dense(shape, stride):
+            raise Refused(f"tensor {name!r} has strides that do not fit its shape")
+        value = torch.empty_strided(shape, stride, dtype=value.dtype, device=value.device).copy_(value)
+    if (expanded := entry.get("expanded")) is not None:
+        if not are_sizes(expanded) or len(expanded) != value.dim():
+            raise Refused(f"tensor {name!r} is expanded to no shape")
+        if any(new != size and size != 1 for new, size in zip(expanded, value.shape, strict=True)):
+            raise Refused(f"tensor {name!r} cannot be expanded to {expanded}")
+        value = value.expand(expanded)
+    if "complex" in entry:
+        value = _as_complex(value, name)
+    return value
+
+
+def _as_complex(value: torch.Tensor, name: str) -> torch.Tensor:
+    if value.dtype not in (torch.float16, torch.float32, torch.float64) or value.dim() == 0 or value.shape[-1] != 2:
+        raise Refused(f"tensor {name!r} has no pairs of real and imaginary parts")
+    strides = value.stride()
+    if strides[-1] != 1 or any(stride % 2 for stride in strides[:-1]):
+        raise Refused(f"tensor {name!r} has strides that complex numbers do not have")
+    return torch.view_as_complex(value)
+
+
+def _restore_record(record: Json, memory: list[torch.Tensor]) -> torch.Tensor:
+    if type(record) is not dict or not record.keys() <= {"memory", "parameter", "requires_grad"}:
+        raise Refused("an entry of the table of tensors has other parts")
+    number, parameter, grad = record.get("memory"), record.get("parameter"), record.get("requires_grad", False)
+    if type(number) is not int or type(parameter) is not bool or type(grad) is not bool:
+        raise Refused("an entry of the table of tensors is of other types")
+    if not 0 <= number < len(memory):
+        raise Refused(f"there is no memory number {number}")
+    value = memory[number]
+    if grad and not (value.is_floating_point() or value.is_complex()):
+        raise Refused(f"a tensor of {value.dtype} is said to have gradients")
+    if parameter:
+        return torch.nn.Parameter(value, requires_grad=grad)
+    return value.detach().requires_grad_(grad)
+
+
+__all__ = ["TensorWriter", "restore_tensors"]

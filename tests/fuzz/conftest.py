@@ -1,0 +1,5 @@
+"""How long the loader is fuzzed: ``--hypothesis-profile=fuzz`` (``make fuzz``) for 100,000 files, else for a moment."""
+
+import hypothesis
+
+hypothesis.settings.register_profile("fuzz", max_examples=100_000)

@@ -1,0 +1,57 @@
+"""Whatever the bytes of a file are, loading it gives a program that can be used, or a ``LoadError``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from damage import damaged_files
+from hypothesis import HealthCheck, given, settings
+from saved_programs import saved_programs
+
+import fx
+from fx import serialization
+from fx.errors import LoadError
+
+
+def try_to_load(path: Path, data: bytes) -> fx.GraphModule | None:
+    """What ``data`` is as a file; None where it is refused. A program is looked at, and compiled but not run."""
+    path.write_bytes(data)
+    try:
+        program = serialization.load(path)
+    except LoadError as error:
+        expected = (fx.FxError, serialization.Refused)
+        if not isinstance(error.__cause__, expected):  # the last resort caught what should have been checked
+            raise AssertionError(f"unchecked: {error}") from error
+        return None
+    assert str(program.graph)
+    program.graph.lint()
+    try:
+        assert program.forward
+    except fx.CodegenError:
+        return None
+    return program
+
+
+@settings(
+    max_examples=max(500, settings().max_examples),
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(data=damaged_files)
+def test_a_damaged_file_is_refused_or_is_a_program(data: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.getbasetemp() / "damaged"
+    program = try_to_load(path, data)
+    if program is not None:
+        try:
+            serialization.save(program, path)
+        except fx.FxError:  # such as a module with arguments that its attributes do not tell
+            return
+        again = serialization.load(path)
+        assert str(again.graph) == str(program.graph)
+
+
+def test_the_files_themselves_load(tmp_path: Path) -> None:
+    for data in saved_programs():
+        assert try_to_load(tmp_path / "program", data) is not None

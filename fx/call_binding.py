@@ -6,18 +6,31 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import Parameter
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from fx.immutable_collections import immutable_list
 from fx.node import Argument, Node
-from fx.operator_schemas import Overload, get_overloads
+from fx.operator_schemas import Overload, get_overloads, get_python_signature
 
 ALIASES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x1": "input", "x2": "other", "a": "input"}
 """NumPy's names of arguments, which torch's functions take too."""
 
 _LITERALS = (int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+
+IsTensor: TypeAlias = Callable[[Node], bool]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Binding:
+    """The arguments of one call, by name."""
+
+    arguments: dict[str, Argument]
+    """All arguments in the order of the signature, defaults included."""
+    given: frozenset[str]
+    """The names of those that the call gives."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,8 +52,14 @@ class Shape:
     tuples: bool = True
     """Whether a list means the same as a tuple, as it does to torch's functions."""
 
-    def bind(self, args: tuple[Argument, ...], kwargs: Mapping[str, Argument]) -> dict[str, Argument] | None:
-        """The arguments by name, defaults included, or None where the call does not fit."""
+    def bind(self, args: tuple[Argument, ...], kwargs: Mapping[str, Argument], is_tensor: IsTensor) -> Binding | None:
+        """The arguments by name, or None where the call does not fit.
+
+        Args:
+            args: positional arguments.
+            kwargs: keyword arguments.
+            is_tensor: whether a value of the program is known to be a tensor.
+        """
         positional = self.positional
         if len(args) > len(positional):
             if self.packed is None:
@@ -60,7 +79,7 @@ class Shape:
         for name in self.names:
             if name in given:
                 value = given[name]
-                if self.kinds and not isinstance(value, Node) and not _takes(self.kinds[name], value):
+                if name in self.kinds and not _takes(self.kinds[name], value, is_tensor):
                     return None
                 bound[name] = self._tidy(name, value)
             elif name in self.defaults:
@@ -68,7 +87,7 @@ class Shape:
                     bound[name] = self.defaults[name]
             else:
                 return None
-        return bound
+        return Binding(bound, frozenset(given))
 
     def _tidy(self, name: str, value: Argument) -> Argument:
         kind = type(value)
@@ -79,7 +98,9 @@ class Shape:
         return value
 
 
-def _takes(kinds: tuple[str, ...], value: Argument) -> bool:
+def _takes(kinds: tuple[str, ...], value: Argument, is_tensor: IsTensor) -> bool:
+    if isinstance(value, Node):
+        return "tensor" in kinds or "number" in kinds or "any" in kinds or not is_tensor(value)
     return any(_is_kind(kind, value) for kind in kinds)
 
 
@@ -105,6 +126,9 @@ def _is_literal(value: Any) -> bool:
     return all(map(_is_literal, value)) if type(value) is tuple else type(value) in _LITERALS
 
 
+_MEMORY_FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
+"""As operator schemas number them."""
+
 _KINDS = {
     "int": ("int",),
     "float": ("float",),
@@ -112,7 +136,7 @@ _KINDS = {
     "Scalar": ("number",),
     "bool": ("bool",),
     "str": ("str",),
-    "Tensor": (),
+    "Tensor": ("tensor",),
     "ScalarType": ("dtype",),
     "Layout": ("layout",),
     "Device": ("device", "str", "int"),
@@ -149,6 +173,8 @@ def shape_of_overload(overload: Overload, *, skip: int | None = None) -> Shape:
             counts[name] = argument.N
         if parameter.default is not Parameter.empty:
             default = parameter.default
+            if "MemoryFormat" in described and type(default) is int:
+                default = _MEMORY_FORMATS[default]
             defaults[name] = tuple(default) if isinstance(default, list) else default
     positional = [(p, a) for p, a in arguments if p.kind is not Parameter.KEYWORD_ONLY]
     packed = None
@@ -164,7 +190,7 @@ def shapes_of(target: Callable[..., Any]) -> list[Shape]:
 
 
 def shapes_of_method(name: str) -> list[tuple[Shape, str]]:
-    """What the overloads of a tensor's method ask besides the tensor itself, and the name that functions have for it."""
+    """What the overloads of a tensor's method ask, the tensor itself aside, and what that is called in functions."""
     packet = getattr(torch.ops.aten, name, None)
     shapes: list[tuple[Shape, str]] = []
     for overload in _callable_overloads(get_overloads(packet)) if packet is not None else ():
@@ -177,6 +203,7 @@ def shapes_of_method(name: str) -> list[tuple[Shape, str]]:
 
 def _callable_overloads(overloads: tuple[Overload, ...]) -> list[Overload]:
     plain = [one for one in overloads if "out" not in one.written and not one.schema.overload_name.endswith("_out")]
+    plain = [one for one in plain if not one.written] or plain
     with_tensors = [one for one in plain if any("Tensor" in str(a.type) for a in one.schema.arguments)]
     return with_tensors or plain
 
@@ -186,13 +213,16 @@ def shape_of_function(function: Callable[..., Any], *, follow: bool) -> Shape | 
 
     Args:
         function: the function.
-        follow: take the signature of the function that it says it wraps.
+        follow: it is one of torch's, whose decorators keep signatures.
     """
     try:
-        parameters = inspect.signature(function, follow_wrapped=follow).parameters.values()
+        signature = get_python_signature(function) if follow else inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):
         return None
-    if any(p.kind not in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY) for p in parameters):
+    parameters = () if signature is None else signature.parameters.values()
+    if signature is None or any(
+        p.kind not in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY) for p in parameters
+    ):
         return None
     defaults = {p.name: p.default for p in parameters if p.default is not Parameter.empty}
     positional = tuple(p.name for p in parameters if p.kind is Parameter.POSITIONAL_OR_KEYWORD)

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
-from fx.call_binding import Shape, shape_of_function, shapes_of, shapes_of_method
-from fx.canonical_targets import rows_by_method, rows_by_target
+from fx.call_binding import Binding, IsTensor, Shape, shape_of_function, shapes_of, shapes_of_method
+from fx.canonical_targets import FUNCTION_ALIASES, METHOD_ALIASES, rows_by_method, rows_by_target
 from fx.node import Argument, Node
 from fx.operator_schemas import get_overloads, get_python_signature
 
@@ -46,7 +46,7 @@ class Call:
     """Its keyword arguments."""
 
 
-_Spelling: TypeAlias = Callable[[tuple[Argument, ...], dict[str, Argument]], Call | None]
+_Spelling: TypeAlias = Callable[[tuple[Argument, ...], dict[str, Argument], IsTensor], Call | None]
 
 
 class CallSpeller:
@@ -75,7 +75,7 @@ class CallSpeller:
             spelling = known[1]
         if spelling is None or "out" in kwargs:
             return None
-        call = spelling(args, kwargs)
+        call = spelling(args, kwargs, self.is_tensor)
         if call is None or (call.target is target and _is_same(call, args, kwargs)):
             return None
         return call
@@ -146,6 +146,8 @@ def _is_torch_function(target: Any) -> bool:
 
 
 def _function_spelling(target: Any) -> _Spelling | None:
+    if id(target) in FUNCTION_ALIASES:
+        target = FUNCTION_ALIASES[id(target)][1]
     if (rows := rows_by_target().get(id(target))) is not None:
         return _first(*(_by_row(row) for row in rows), _general_spelling(target))
     return _general_spelling(target)
@@ -156,6 +158,9 @@ def _general_spelling(target: Any) -> _Spelling | None:
         is_method = getattr(torch.Tensor, target.__name__, None) is target
         return _method_spelling(target.__name__, rows=False) if is_method else None
     if isinstance(target, _Builtin):
+        name = target.__name__
+        if name.endswith("_") and getattr(torch, name, None) is target and hasattr(torch.Tensor, name):
+            return _method_spelling(name)  # torch.exp_(x) is x.exp_()
         is_python = getattr(target, "__module__", None) in ("builtins", "_operator", "math")
         shapes = [] if is_python else shapes_of(target)
         return _by_shapes(target, shapes) if shapes else None
@@ -167,12 +172,13 @@ def _general_spelling(target: Any) -> _Spelling | None:
 
 
 def _method_spelling(name: str, *, rows: bool = True) -> _Spelling | None:
+    name = METHOD_ALIASES.get(name, name)
     method = getattr(torch.Tensor, name, None)
     if method is None or (name.startswith("__") and name not in rows_by_method()):
         return None
     found = [_by_row(row) for row in rows_by_method().get(name, ())] if rows else []
     if isinstance(method, types.MethodDescriptorType):
-        found += _by_method(name, method)
+        found.append(_by_method(name, method))
     return _first(*found)
 
 
@@ -182,54 +188,60 @@ def _first(*spellings: _Spelling | None) -> _Spelling | None:
     if len(given) <= 1:
         return given[0] if given else None
 
-    def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> Call | None:
-        return next(filter(None, (spelling(args, kwargs) for spelling in given)), None)
+    def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:
+        return next(filter(None, (spelling(args, kwargs, is_tensor) for spelling in given)), None)
 
     return spell
 
 
 def _by_row(row: Any) -> _Spelling:
-    def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> Call | None:
-        applied = row.apply(args, kwargs)
+    def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:
+        applied = row.apply(args, kwargs, is_tensor)
         return None if applied is None else Call(*applied)
 
     return spell
 
 
 def _by_shapes(target: Callable[..., Any], shapes: list[Shape]) -> _Spelling:
-    def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> Call | None:
-        bound = _agreed([one for shape in shapes if (one := shape.bind(args, kwargs)) is not None])
+    def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:
+        bound = _agreed([one for shape in shapes if (one := shape.bind(args, kwargs, is_tensor)) is not None])
         return None if bound is None else Call(target, (), bound)
 
     return spell
 
 
-def _by_method(name: str, method: Any) -> list[_Spelling]:
+def _by_method(name: str, method: Any) -> _Spelling:
     """As the function of the same name, as the unbound method with keywords, as that with the arguments as they are."""
     shapes = shapes_of_method(name)
     function = getattr(torch, name, None)
-    has_function = isinstance(function, _Builtin) and bool(get_overloads(function)) and not name.endswith("_")
+    of_function = _by_shapes(function, shapes_of(function)) if _is_function_of_method(function, name) else None
 
-    def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> Call | None:
-        fitting: list[dict[str, Argument]] = []
+    def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:
+        found: list[Binding] = []
+        receivers: set[str] = set()
         for shape, receiver in shapes:
-            bound = shape.bind(args[1:], kwargs)
-            if bound is not None:
-                fitting.append({receiver: args[0], **bound})
-        bound = _agreed(fitting)
-        if bound is None:
+            if (binding := shape.bind(args[1:], kwargs, is_tensor)) is not None:
+                found.append(binding)
+                receivers.add(receiver)
+        bound = _agreed(found)
+        if bound is None or len(receivers) != 1:
             return Call(method, args, kwargs)
-        if has_function:
-            return Call(function, (), bound)
-        receiver = next(iter(bound))
-        return Call(method, (bound.pop(receiver),), bound)
+        if of_function is not None:
+            call = of_function((), {receivers.pop(): args[0], **bound}, is_tensor)
+            if call is not None:
+                return call
+        return Call(method, args[:1], bound)
 
-    return [spell]
+    return spell
 
 
-def _agreed(found: list[dict[str, Argument]]) -> dict[str, Argument] | None:
-    """What all overloads that fit say alike, or None."""
+def _is_function_of_method(function: Any, name: str) -> bool:
+    return isinstance(function, _Builtin) and bool(get_overloads(function)) and not name.endswith("_")
+
+
+def _agreed(found: list[Binding]) -> dict[str, Argument] | None:
+    """The arguments as the first overload that fits has them; None where another one calls what is given otherwise."""
     if not found:
         return None
     first = found[0]
-    return first if all(one == first and list(one) == list(first) for one in found[1:]) else None
+    return first.arguments if all(one.given == first.given for one in found[1:]) else None

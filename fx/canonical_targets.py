@@ -21,10 +21,10 @@ from typing import Any
 
 import torch
 
-from fx.call_binding import Shape
+from fx.call_binding import IsTensor, Shape
 from fx.node import Argument
 
-__all__ = ["ROWS", "Row", "rows_by_method", "rows_by_target"]
+__all__ = ["FUNCTION_ALIASES", "METHOD_ALIASES", "ROWS", "Row", "rows_by_method", "rows_by_target"]
 
 
 def _binary(function: str, names: str, operands: str = "input other") -> list[str]:
@@ -67,6 +67,48 @@ def _activation(name: str, namespaces: str, options: str = "", passed: str = "")
         for suffix in ("", "_")
     ]
 
+
+_ALIASES = (
+    "arccos acos, arccosh acosh, arcsin asin, arcsinh asinh, arctan atan, arctan2 atan2, arctanh atanh, fix trunc, "
+    "subtract sub, multiply mul, divide div, ger outer, moveaxis movedim, row_stack vstack"
+)
+_FUNCTION_ALIASES = (
+    "special.digamma digamma, special.erf erf, special.erfc erfc, special.erfinv erfinv, special.exp2 exp2, "
+    "special.expit sigmoid, special.expm1 expm1, special.gammainc igamma, special.gammaincc igammac, "
+    "special.gammaln lgamma, special.i0 i0, special.log1p log1p, special.log_softmax log_softmax, "
+    "special.logit logit, special.logsumexp logsumexp, special.multigammaln mvlgamma, special.psi digamma, "
+    "special.round round, special.sinc sinc, special.softmax softmax, special.xlogy xlogy, linalg.matmul matmul, "
+    "linalg.matrix_exp matrix_exp, linalg.matrix_power matrix_power"
+)
+
+
+def _pairs(text: str) -> dict[str, str]:
+    return dict(pair.split() for pair in text.split(", "))
+
+
+METHOD_ALIASES = {
+    **(_names := _pairs(_ALIASES)),
+    **{f"{alias}_": f"{name}_" for alias, name in _names.items() if hasattr(torch.Tensor, f"{alias}_")},
+}
+"""Methods that are another one by a different name, with the same parameters."""
+FUNCTION_ALIASES: dict[int, tuple[Any, Any]] = {
+    id(alias): (alias, getattr(torch, name))
+    for path, name in {**_names, **_pairs(_FUNCTION_ALIASES)}.items()
+    for alias in (operator.attrgetter(path)(torch),)
+}
+"""Functions that are another one by a different name, by identity: themselves and the other one."""
+_CONVERSIONS = {
+    "float": "torch.float32",
+    "double": "torch.float64",
+    "half": "torch.float16",
+    "bfloat16": "torch.bfloat16",
+    "int": "torch.int32",
+    "long": "torch.int64",
+    "short": "torch.int16",
+    "char": "torch.int8",
+    "byte": "torch.uint8",
+    "bool": "torch.bool",
+}
 
 ROWS: tuple[str, ...] = (
     # Arithmetic, comparisons and logic: the operators of Python.
@@ -140,6 +182,39 @@ ROWS: tuple[str, ...] = (
     " -> F.layer_norm(input, sequence(normalized_shape), weight, bias, eps)",
     "F.layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05)"
     " -> F.layer_norm(input, sequence(normalized_shape), weight, bias, eps)",
+    *(
+        f"{path}.{name}{parameters} -> torch.{name}(input, {dim}, correction={correction}, keepdim={keepdim})"
+        for name in ("std", "var", "std_mean", "var_mean")
+        for path in (("torch", "Tensor") if len(name) == 3 else ("torch",))
+        for parameters, dim, correction, keepdim in (
+            ("(input, dim: dims = None, *, correction=None, keepdim=False)", "dims(dim)", "correction or 1", "keepdim"),
+            ("(input, dim: dims, unbiased: True = True, keepdim=False)", "dims(dim)", 1, "keepdim"),
+            ("(input, dim: dims, unbiased: False, keepdim=False)", "dims(dim)", 0, "keepdim"),
+            ("(input, unbiased: True = True)", "dim=None", 1, False),
+            ("(input, unbiased: False)", "dim=None", 0, False),
+        )
+    ),
+    *(f"{path}.max(input, other: tensor) -> torch.maximum(input, other)" for path in ("torch", "Tensor")),
+    *(f"{path}.min(input, other: tensor) -> torch.minimum(input, other)" for path in ("torch", "Tensor")),
+    *(
+        f"Tensor.{name}(self, *, memory_format=None)"
+        f" -> Tensor.to(self, dtype={dtype}, non_blocking=False, copy=False, memory_format=memory_format)"
+        for name, dtype in _CONVERSIONS.items()
+    ),
+    "torch.det(input) -> torch.linalg.det(A=input)",
+    "torch.inverse(input) -> torch.linalg.inv(A=input)",
+    "Tensor.det(input) -> torch.linalg.det(A=input)",
+    "Tensor.inverse(input) -> torch.linalg.inv(A=input)",
+    "torch.rms_norm(input, normalized_shape, weight=None, eps=None)"
+    " -> F.rms_norm(input, sequence(normalized_shape), weight, eps)",
+    "F.rms_norm(input, normalized_shape, weight=None, eps=None)"
+    " -> F.rms_norm(input, sequence(normalized_shape), weight, eps)",
+    "Tensor.to(self, other: tensor, non_blocking=False, copy=False, *, memory_format=None)"
+    " -> Tensor.to(self, tensor=other, non_blocking=non_blocking, copy=copy, memory_format=memory_format)",
+    "Tensor.norm(self, p='fro', dim=None, keepdim=False, dtype=None)"
+    " -> torch.norm(input=self, p=p, dim=sequence(dim), keepdim=keepdim, out=None, dtype=dtype)",
+    "Tensor.unique(self, sorted=True, return_inverse=False, return_counts=False, dim=None)"
+    " -> torch.unique(input=self, sorted=sorted, return_inverse=return_inverse, return_counts=return_counts, dim=dim)",
     # Pooling: sizes are tuples, and a stride that is left out is the size of the window.
     *(
         row
@@ -222,12 +297,13 @@ class Row:
     """Its keyword arguments."""
 
     def apply(
-        self, args: tuple[Argument, ...], kwargs: dict[str, Argument]
+        self, args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor
     ) -> tuple[Callable[..., Any], tuple[Argument, ...], dict[str, Argument]] | None:
         """The canonical call for one that is spelled as the row says, or None where it does not fit."""
-        bound = self.shape.bind(args, kwargs)
-        if bound is None:
+        binding = self.shape.bind(args, kwargs, is_tensor)
+        if binding is None:
             return None
+        bound = binding.arguments
         for name, value in self.required.items():
             if type(bound[name]) not in (type(value), int) or bound[name] != value:
                 return None
@@ -250,6 +326,8 @@ _ADAPTORS: dict[str, Callable[[Argument], Argument]] = {
     "dims": functools.partial(_count, 1),
     "sequence": _sequence,
 }
+_KINDS_OF = {"dims": ("int", "ints", "none"), "tensor": ("tensor",)}
+"""Annotations of a row's parameters that name kinds of values."""
 _NAMESPACES: dict[str, Any] = {
     "torch": torch,
     "F": torch.nn.functional,
@@ -264,19 +342,20 @@ def _parse(text: str) -> Row:
     spelling, _, canonical = text.partition(" -> ")
     path, _, parameters = spelling.partition("(")
     namespace, _, name = path.partition(".")
-    source = name if namespace == "Tensor" else getattr(_NAMESPACES[namespace], name)
+    source = name if namespace == "Tensor" else operator.attrgetter(name)(_NAMESPACES[namespace])
     statement = ast.parse(f"def spelling({parameters}: return {canonical}").body[0]
     assert isinstance(statement, ast.FunctionDef)
     returned = statement.body[0]
     assert isinstance(returned, ast.Return)
     call: Any = returned.value
-    function = getattr(_NAMESPACES[call.func.value.id], call.func.attr)
+    space, _, called = ast.unparse(call.func).partition(".")
+    function = operator.attrgetter(called)(_NAMESPACES[space])
     shape, required = _parse_parameters(statement.args)
     values = [(getattr(one, "id", None) or _name_in(one), _parse_value(one)) for one in call.args]
     keywords = {keyword.arg: _parse_value(keyword.value) for keyword in call.keywords}
-    if call.func.value.id == "operator":
-        return Row(text, source, shape, required, function, tuple(make for _, make in values), keywords)
-    return Row(text, source, shape, required, function, (), {**dict(values), **keywords})
+    count = {"operator": len(values), "Tensor": 1}.get(space, 0)
+    keywords = {**dict(values[count:]), **keywords}
+    return Row(text, source, shape, required, function, tuple(make for _, make in values[:count]), keywords)
 
 
 def _parse_parameters(parameters: ast.arguments) -> tuple[Shape, dict[str, Any]]:
@@ -284,10 +363,12 @@ def _parse_parameters(parameters: ast.arguments) -> tuple[Shape, dict[str, Any]]
     values = [*parameters.defaults, *(default for default in parameters.kw_defaults if default is not None)]
     with_default = [*parameters.args[len(parameters.args) - len(parameters.defaults) :], *parameters.kwonlyargs]
     defaults = {one.arg: ast.literal_eval(value) for one, value in zip(with_default, values, strict=True)}
-    required = {one.arg: ast.literal_eval(one.annotation) for one in every if one.annotation is not None}
+    annotated = {one.arg: one.annotation for one in every if one.annotation is not None}
+    kinds = {name: _KINDS_OF[kind.id] for name, kind in annotated.items() if isinstance(kind, ast.Name)}
+    required = {name: ast.literal_eval(value) for name, value in annotated.items() if name not in kinds}
     packed = parameters.vararg.arg if parameters.vararg else None
     positional = tuple(one.arg for one in parameters.args) + ((packed,) if packed else ())
-    return Shape(positional, tuple(one.arg for one in every), defaults, {}, {}, packed, tuples=False), required
+    return Shape(positional, tuple(one.arg for one in every), defaults, kinds, {}, packed, tuples=False), required
 
 
 def _name_in(expression: Any) -> str:
@@ -304,7 +385,10 @@ def _parse_value(expression: Any) -> Callable[[dict[str, Argument]], Argument]:
     if isinstance(expression, ast.BoolOp):
         first, second = map(_parse_value, expression.values)
         return lambda bound: second(bound) if first(bound) is None else first(bound)
-    constant = ast.literal_eval(expression)
+    if isinstance(expression, ast.Attribute):
+        constant = getattr(torch, expression.attr)
+    else:
+        constant = ast.literal_eval(expression)
     return lambda bound: constant
 
 

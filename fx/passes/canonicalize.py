@@ -1,0 +1,85 @@
+"""``canonicalize``: bring a program into canonical form, functions only, with arguments by keyword (paper, 5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import nn
+
+from fx.canonical import Canonicalizer
+from fx.containers import Container
+from fx.graph_module import GraphModule
+from fx.passes.contract import Contract, exact
+from fx.passes.registry import register_pass
+from fx.passes.rewriting import Edit, RewritingPass
+
+
+@register_pass
+@dataclass(frozen=True, slots=True)
+class Canonicalize(RewritingPass):
+    """Replace calls of modules and methods by calls of functions, each in its one spelling, arguments by keyword.
+
+    The rules are those of :mod:`fx.canonical`. Parameters and buffers keep their names, and modules that became
+    functions leave plain containers of them behind. What the program does in training mode is fixed to the mode that
+    its modules are in now.
+    """
+
+    keywords: bool = True
+    """Bring calls to one spelling; otherwise modules become functions, and all calls stay as they are written."""
+    leaves: tuple[str, ...] = ()
+    """Paths and class names of modules whose calls stay calls of modules."""
+    name: ClassVar[str] = "canonicalize"
+    contract: ClassVar[Contract] = exact
+
+    def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
+        """One edit a call."""
+        graph = graph_module.graph
+        called = {str(node.target) for node in graph.find_nodes(op="call_module")}
+        canonicalizer = Canonicalizer(graph_module, spell=self.keywords, leaves=self.leaves)
+        for node, what in canonicalizer.rewrites(graph):
+            yield Edit(what, node.source)
+        used = {str(node.target) for node in graph.nodes if node.op in ("call_module", "get_attr")}
+        for path in sorted(called - used):
+            _leave_state(graph_module, path, used)
+
+
+def _leave_state(graph_module: GraphModule, path: str, used: set[str]) -> None:
+    """Put a container of its parameters and buffers in the place of a module that is not called any more."""
+    *outer, name = path.split(".")
+    owners: list[nn.Module] = [graph_module]
+    for atom in outer:
+        child = owners[-1]._modules.get(atom)
+        if not isinstance(child, Container):
+            return  # the module is inside another one, which may be the user's
+        owners.append(child)
+    module = owners[-1]._modules.get(name)
+    if module is None or isinstance(module, Container):
+        return
+    if (state := _state_of(module, f"{path}.", used)) is not None:
+        owners[-1]._modules[name] = state
+        return
+    for owner, atom in zip(reversed(owners), reversed((*outer, name)), strict=True):
+        del owner._modules[atom]
+        if any(vars(owner)[held] for held in ("_modules", "_parameters", "_buffers")):
+            return
+
+
+def _state_of(module: nn.Module, prefix: str, used: set[str]) -> nn.Module | None:
+    """The tensors of ``module`` and what is still used inside of it; the module itself if that is something else."""
+    state = vars(module)
+    held: set[str] = {*state["_modules"], *state["_parameters"], *state["_buffers"]}
+    below = {path[len(prefix) :].partition(".")[0] for path in used if path.startswith(prefix)}
+    if not below <= held:
+        return module
+    container: Any = Container()
+    container.training = module.training
+    for kind in ("_parameters", "_buffers"):
+        vars(container)[kind].update(state[kind])
+    vars(container)["_non_persistent_buffers_set"].update(state["_non_persistent_buffers_set"])
+    for name, child in state["_modules"].items():
+        kept = child if child is None or f"{prefix}{name}" in used else _state_of(child, f"{prefix}{name}.", used)
+        if kept is not None:
+            container._modules[name] = kept
+    return container if any(vars(container)[kind] for kind in ("_modules", "_parameters", "_buffers")) else None

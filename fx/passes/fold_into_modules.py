@@ -1,0 +1,215 @@
+"""``fold-into-modules``: give functions with weights back the modules that readers know (paper, section 5.1)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fx.canonical_calls import CallSpeller
+from fx.containers import Container
+from fx.graph_module import GraphModule
+from fx.node import Node
+from fx.passes.contract import Contract, exact
+from fx.passes.layers import fetch_attribute
+from fx.passes.registry import register_pass
+from fx.passes.rewriting import Edit, RewritingPass
+
+_Settings = dict[str, Any]
+_Build = Callable[[_Settings, dict[str, Tensor]], nn.Module]
+
+
+def _convolution(kind: type[nn.Module]) -> _Build:
+    def build(settings: _Settings, tensors: dict[str, Tensor]) -> nn.Module:
+        shape, groups = tensors["weight"].shape, settings["groups"]
+        inputs, outputs = (
+            (shape[0], shape[1] * groups) if "output_padding" in settings else (shape[1] * groups, shape[0])
+        )
+        return kind(inputs, outputs, tuple(shape[2:]), **settings, bias="bias" in tensors, device="meta")
+
+    return build
+
+
+def _linear(settings: _Settings, tensors: dict[str, Tensor]) -> nn.Module:
+    outputs, inputs = tensors["weight"].shape
+    return nn.Linear(inputs, outputs, bias="bias" in tensors, device="meta")
+
+
+def _embedding(settings: _Settings, tensors: dict[str, Tensor]) -> nn.Module:
+    return nn.Embedding(*tensors["weight"].shape, **settings, device="meta")
+
+
+def _layer_norm(settings: _Settings, tensors: dict[str, Tensor]) -> nn.Module:
+    shape, eps = settings["normalized_shape"], settings["eps"]
+    return nn.LayerNorm(shape, eps, "weight" in tensors, "bias" in tensors, device="meta")
+
+
+def _group_norm(settings: _Settings, tensors: dict[str, Tensor]) -> nn.Module:
+    return nn.GroupNorm(settings["num_groups"], len(tensors["weight"]), settings["eps"], device="meta")
+
+
+def _batch_norm(kind: type[nn.Module]) -> _Build:
+    def build(settings: _Settings, tensors: dict[str, Tensor]) -> nn.Module:
+        features, affine = len(tensors["running_mean"]), "weight" in tensors
+        norm = kind(features, settings["eps"], settings["momentum"], affine=affine, device="meta")
+        norm._buffers["num_batches_tracked"] = None
+        return norm.eval()
+
+    return build
+
+
+_BUILDERS: dict[Any, dict[type[nn.Module], _Build]] = {
+    F.linear: {nn.Linear: _linear},
+    F.embedding: {nn.Embedding: _embedding},
+    F.layer_norm: {nn.LayerNorm: _layer_norm},
+    F.group_norm: {nn.GroupNorm: _group_norm},
+    F.batch_norm: {kind: _batch_norm(kind) for kind in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)},
+    **{
+        function: {kind: _convolution(kind)}
+        for function, kind in (
+            (F.conv1d, nn.Conv1d), (F.conv2d, nn.Conv2d), (F.conv3d, nn.Conv3d),
+            (F.conv_transpose1d, nn.ConvTranspose1d), (F.conv_transpose2d, nn.ConvTranspose2d),
+            (F.conv_transpose3d, nn.ConvTranspose3d),
+        )
+    },
+}  # fmt: skip
+"""For each function the classes of modules that call it, and how to make one without tensors."""
+_TENSORS = ("weight", "bias", "running_mean", "running_var")
+
+
+@register_pass
+@dataclass(frozen=True, slots=True)
+class FoldIntoModules(RewritingPass):
+    """Replace functions by modules where all their tensors are attributes of one path, as after ``canonicalize``.
+
+    Linear layers, convolutions, embeddings and normalizations become calls of the classes of ``torch.nn`` under the
+    path of their tensors, so that the names in the ``state_dict`` stay. A call is left alone if its other arguments
+    are computed, if its tensors are used elsewhere too, or if they are none of a module's: computed, missing, or
+    beside others. Batch norms become modules only where they are in evaluation mode and the node knows the class that
+    it came from. Activations, pooling and the like stay functions: nothing in them belongs into a module.
+    """
+
+    name: ClassVar[str] = "fold-into-modules"
+    contract: ClassVar[Contract] = exact
+
+    def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
+        """One edit a call."""
+        speller = CallSpeller(graph_module)
+        uses = _uses(graph_module)
+        for node in graph_module.graph.find_nodes(op="call_function"):
+            folding = _find_folding(graph_module, node, speller, uses)
+            if folding is not None:
+                yield Edit(f"{node} becomes the module {folding.path}", node.source)
+                _fold(graph_module, node, folding)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Folding:
+    """A call that can become a module."""
+
+    path: str
+    """Where the module will be."""
+    module: nn.Module
+    """The module."""
+    source: Node
+    """What it is applied to."""
+    fetched: list[Node]
+    """The nodes that fetch its tensors."""
+
+
+def _uses(graph_module: GraphModule) -> Counter[int]:
+    """How often each tensor is used, by id, under whatever names."""
+    uses: Counter[int] = Counter()
+    for node in graph_module.graph.nodes:
+        if node.op == "get_attr":
+            uses[id(fetch_attribute(graph_module, str(node.target)))] += len(node.users)
+        elif node.op == "call_module":
+            module = graph_module.get_submodule(str(node.target))
+            uses.update(map(id, (*module.parameters(), *module.buffers())))
+    return uses
+
+
+def _find_folding(graph_module: GraphModule, node: Node, speller: CallSpeller, uses: Counter[int]) -> _Folding | None:
+    call = speller.spell(node)
+    target, arguments = (node.target, node.kwargs) if call is None else (call.target, call.kwargs)
+    builders = next((builders for function, builders in _BUILDERS.items() if function is target), None)
+    if builders is None or not isinstance(source := arguments.get("input"), Node):
+        return None
+    fetched = {name: value for name in _TENSORS if (value := arguments.get(name)) is not None}
+    settings = {name: value for name, value in arguments.items() if name not in ("input", *_TENSORS)}
+    path = _common_path(fetched)
+    if path is None or _has_nodes(settings) or settings.pop("training", False) is not False:
+        return None
+    tensors: dict[str, Tensor] = {name: fetch_attribute(graph_module, str(n.target)) for name, n in fetched.items()}
+    owner = _owner(graph_module, path, tensors)
+    kind = _original_class(node, path) if len(builders) > 1 else next(iter(builders))
+    if owner is None or kind not in builders or any(uses[id(tensor)] != 1 for tensor in tensors.values()):
+        return None
+    module = _with_tensors(builders[kind], settings, owner, tensors)
+    return None if module is None else _Folding(path, module, source, list(fetched.values()))
+
+
+def _common_path(fetched: dict[str, Any]) -> str | None:
+    """The path that all tensors are attributes of, each under its own name."""
+    paths: set[str] = set()
+    for name, node in fetched.items():
+        if not isinstance(node, Node) or node.op != "get_attr":
+            return None
+        path, _, attribute = str(node.target).rpartition(".")
+        if attribute != name:
+            return None
+        paths.add(path)
+    return paths.pop() if len(paths) == 1 and "" not in paths else None
+
+
+def _has_nodes(settings: _Settings) -> bool:
+    return any(
+        isinstance(one, Node)
+        for value in settings.values()
+        for one in (value if isinstance(value, (tuple, list)) else (value,))
+    )
+
+
+def _owner(graph_module: GraphModule, path: str, tensors: dict[str, Tensor]) -> Container | None:
+    """The container at ``path``, if a module with these tensors holds all that it holds."""
+    owner = fetch_attribute(graph_module, path)
+    if not isinstance(owner, Container) or any(child is not None for child in owner._modules.values()):
+        return None
+    names = {name for held in (owner._parameters, owner._buffers) for name, value in held.items() if value is not None}
+    return owner if names - {"num_batches_tracked"} == tensors.keys() else None
+
+
+def _original_class(node: Node, path: str) -> Any:
+    """The class of the module at ``path`` that the node was captured in."""
+    stack: dict[str, tuple[str, Any]] = node.meta.get("nn_module_stack", {})
+    return next((kind for at, kind in reversed(stack.values()) if at == path), None)
+
+
+def _with_tensors(build: _Build, settings: _Settings, owner: Container, tensors: dict[str, Tensor]) -> nn.Module | None:
+    """The module with the tensors of ``owner``, or None where they do not have the shapes of such a module's."""
+    try:
+        module = build(settings, tensors)
+    except (TypeError, ValueError, IndexError, KeyError, RuntimeError):
+        return None  # no such module can be made: F.conv2d takes what nn.Conv2d refuses
+    own = {**module._parameters, **module._buffers}
+    if any((held := own.get(name)) is None or held.shape != tensor.shape for name, tensor in tensors.items()):
+        return None
+    kinds = ((owner._parameters, module._parameters), (owner._buffers, module._buffers))
+    if any(not theirs.keys() <= ours.keys() for theirs, ours in kinds):
+        return None  # a weight that is a buffer
+    for theirs, ours in kinds:
+        ours.update(theirs)
+    vars(module)["_non_persistent_buffers_set"].update(owner._non_persistent_buffers_set)
+    return module
+
+
+def _fold(graph_module: GraphModule, node: Node, folding: _Folding) -> None:
+    graph_module.add_submodule(folding.path, folding.module)
+    node.op, node.target = "call_module", folding.path
+    node.args, node.kwargs = (folding.source,), {}
+    for fetched in folding.fetched:
+        graph_module.graph.erase_node(fetched)

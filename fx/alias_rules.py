@@ -23,10 +23,10 @@ from torch import nn
 
 from fx.operator_schemas import Overload, get_overloads
 
-Kind: TypeAlias = Literal["number", "tensor", "tensors", "any", "arithmetic", "element", "attribute"]
+Kind: TypeAlias = Literal["number", "tensor", "tensors", "iterator", "any", "arithmetic", "element", "attribute"]
 """What a result is. ``number``: nothing that holds memory, as sizes, names and flags. ``tensor``: a tensor or a number.
-``tensors``: a tuple or list of tensors. ``any``: perhaps a container of whatever. The others depend on the operands:
-of ``+`` and the like, of ``[]``, of ``getattr``."""
+``tensors``: a tuple or list of tensors. ``iterator``: what is used up when it is read. ``any``: perhaps a container of
+whatever. The last three depend on the operands: of ``+`` and the like, of ``[]``, of ``getattr``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,7 @@ FRESH_OF_TENSOR = Sharing("tensor", (), takes_tensor=True)
 FRESH_CONTAINER = Sharing("any", ())
 FIRST = Sharing("tensor", ((0, "input"),), takes_tensor=True)
 ANY = Sharing("any", None)
+ITERATOR = Sharing("iterator", None)
 ARITHMETIC = Sharing("arithmetic", None)
 ELEMENT = Sharing("element", ((0, "input"),))
 ATTRIBUTE = Sharing("attribute", ((0, "input"),))
@@ -65,6 +66,7 @@ _sharings: dict[Any, Sharing] = {
     _torch.from_numpy: ANY,
     _torch.frombuffer: ANY,
     _torch._assert: NUMBER,
+    _torch.nonzero: Sharing("any", (), takes_tensor=True),
     builtins.getattr: ATTRIBUTE,
     operator.getitem: ELEMENT,
 }
@@ -118,9 +120,9 @@ _COMPUTING_MODULES = frozenset(
         "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AvgPool1d AvgPool2d AvgPool3d BCELoss BCEWithLogitsLoss "
         "BatchNorm1d BatchNorm2d BatchNorm3d Bilinear CELU Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d "
         "ConvTranspose3d CosineSimilarity CrossEntropyLoss ELU Embedding EmbeddingBag GELU GLU GroupNorm Hardsigmoid "
-        "Hardswish Hardtanh HuberLoss InstanceNorm1d InstanceNorm2d InstanceNorm3d KLDivLoss L1Loss LayerNorm LeakyReLU "
-        "Linear LocalResponseNorm LogSigmoid LogSoftmax MSELoss Mish NLLLoss PReLU RMSNorm RReLU ReLU ReLU6 SELU SiLU "
-        "Sigmoid SmoothL1Loss Softmax Softmax2d Softmin Softplus Softshrink Softsign SyncBatchNorm Tanh Tanhshrink "
+        "Hardswish Hardtanh HuberLoss InstanceNorm1d InstanceNorm2d InstanceNorm3d KLDivLoss L1Loss LayerNorm "
+        "LeakyReLU Linear LocalResponseNorm LogSigmoid LogSoftmax MSELoss Mish NLLLoss PReLU RMSNorm RReLU ReLU ReLU6 "
+        "SELU SiLU Sigmoid SmoothL1Loss Softmax Softmax2d Softmin Softplus Softshrink Softsign SyncBatchNorm Tanh Tanhshrink "
         "Threshold Upsample"
     )
 )
@@ -139,13 +141,14 @@ _NUMBER_ATTRIBUTES = _words(
     "ndim output_nr requires_grad shape"
 )
 _ARITHMETIC = _words("add and_ concat mul or_ sub xor")
+_ITERATORS = _words("enumerate filter iter map reversed zip")
 _COMPARING_BUILTINS = _words(
     "all any ascii bin bool bytes callable chr complex divmod float format hasattr hash hex id int isinstance "
     "issubclass len oct ord range repr str type"
 )
 _NUMBER_TORCH_FUNCTIONS = _words(
-    "is_complex is_floating_point is_storage is_tensor numel sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt "
-    "sym_sum typename"
+    "is_complex is_floating_point is_storage is_tensor numel sym_float sym_int sym_ite sym_max sym_min sym_not "
+    "sym_sqrt sym_sum typename"
 )
 _TENSOR_METHODS = frozenset(dir(torch.Tensor))
 TENSOR_ONLY_METHODS = _TENSOR_METHODS.difference(
@@ -195,7 +198,7 @@ def _function_sharing(target: Any) -> Sharing:
     if home is sys.modules["_operator"]:
         return _operator_sharing(name)
     if home is builtins:
-        return NUMBER if name in _COMPARING_BUILTINS else ARITHMETIC if name in ("abs", "pow", "round") else ANY
+        return _builtin_sharing(name)
     if home is torch and name in _NUMBER_TORCH_FUNCTIONS:
         return NUMBER
     if home is F and name in _COMPUTING_FUNCTIONALS | _POOLING_FUNCTIONALS | _PASSING_FUNCTIONALS:
@@ -203,6 +206,14 @@ def _function_sharing(target: Any) -> Sharing:
     operation = getattr(target, "_opoverload", target)
     overloads = get_overloads(operation)
     return _schema_sharing(overloads) if overloads else ANY
+
+
+def _builtin_sharing(name: str) -> Sharing:
+    if name in _COMPARING_BUILTINS:
+        return NUMBER
+    if name in _ITERATORS:
+        return ITERATOR
+    return ARITHMETIC if name in ("abs", "pow", "round") else ANY
 
 
 def _functional_sharing(name: str) -> Sharing:
@@ -243,7 +254,10 @@ def _method_sharing(name: str) -> Sharing:
         return ANY
     packet = getattr(torch.ops.aten, name, None)
     sharing = _schema_sharing(get_overloads(packet)) if packet is not None else ANY
-    return replace(sharing, takes_tensor=name in TENSOR_ONLY_METHODS)
+    # What is written in Python may return tuples where the operator of that name does not, as does nonzero.
+    differs = isinstance(getattr(torch.Tensor, name), types.FunctionType) or name == "nonzero"
+    kind: Kind = "any" if differs and sharing.kind != "number" else sharing.kind
+    return replace(sharing, kind=kind, takes_tensor=name in TENSOR_ONLY_METHODS)
 
 
 # Operators, which have schemas.
@@ -254,14 +268,14 @@ def _schema_sharing(overloads: Sequence[Overload]) -> Sharing:
     with_tensors = [overload for overload in overloads if _speaks_of_tensors(overload)]
     if not with_tensors:
         return NUMBER
-    kinds = {_kind_of(overload) for overload in with_tensors}
+    kinds: set[Kind] = {_kind_of(overload) for overload in with_tensors}
     places: set[tuple[int, str]] = set()
     for overload in with_tensors:
         if _kind_of(overload) != "number":
             places |= _shared_places(overload)
     first = [overload.schema.arguments[0] for overload in with_tensors if overload.schema.arguments]
     takes_tensor = bool(first) and all(str(argument.type) == "Tensor" for argument in first)
-    kind: Kind = kinds.pop() if len(kinds) == 1 else "any"
+    kind: Kind = next(iter(kinds)) if len(kinds) == 1 else "any"
     if kind != "number" and not all(map(_tells, with_tensors)):
         return Sharing(kind, None, takes_tensor)
     return Sharing(kind, tuple(sorted(places)), takes_tensor)

@@ -113,6 +113,10 @@ class Aliases:
             return frozenset()
         return frozenset(self.roots[cell] for cell in self._storages.cells_of(str(node.target)))
 
+    def used_up(self, index: int) -> list[int]:
+        """The positions of the iterators in the arguments of an operation, which it leaves behind empty."""
+        return [source for source in self.inputs[index] if self.kinds[source] == "iterator"]
+
     def writes_state(self, index: int) -> bool:
         """Whether a called module that writes may write to its own state, not just to its argument."""
         effect, node = self.effects[index], self.nodes[index]
@@ -233,7 +237,7 @@ class Aliases:
 
     def _given_at(self, node: Node, places: tuple[tuple[int, str], ...] | None, inputs: tuple[int, ...]) -> list[int]:
         """The positions of the nodes in the arguments at ``places``."""
-        if places is None or len(inputs) == 1 and places:
+        if places is None or (len(inputs) == 1 and places):
             return list(inputs)
         args, kwargs, found = node.args, node.kwargs, dict[int, None]()
         for place, name in places:

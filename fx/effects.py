@@ -25,7 +25,6 @@ from fx.effect_rules import (
     DRAWS,
     DRAWS_INTO_FIRST,
     RENORMALIZES,
-    SETS_STATE,
     UNKNOWN,
     UPDATES_STATISTICS,
     WRITES_FIRST,

@@ -14,8 +14,8 @@ NUMBERS = (int, float, complex, str, bool, type(None), torch.dtype, torch.device
 class Storages:
     """Numbers for the memory that attributes and submodules of one module hold, each looked up once.
 
-    Tensors that share a storage, as tied parameters and views do, have one number; so do tensors whose storages overlap,
-    and all tensors that have no storage to look at.
+    Tensors that share a storage, as tied parameters and views do, have one number. All that has no storage to look at
+    has one number as well.
     """
 
     def __init__(self, owner: torch.nn.Module | None, new_cell: Callable[[], int]) -> None:

@@ -13,7 +13,7 @@ A model is added by a call of :func:`register_model` in its file and an import o
 
 from . import deep_recommender, dlrm, learning_to_paint, resnet, sequence_models, small_models, unet
 from .errors import ModelError
-from .registry import get_model, list_models, register_model
+from .registry import get_model, is_small_sibling, list_models, models_with_tag, register_model
 from .zoo_model import ExampleInputs, ZooModel, seeded
 
 __all__ = [
@@ -23,8 +23,10 @@ __all__ = [
     "deep_recommender",
     "dlrm",
     "get_model",
+    "is_small_sibling",
     "learning_to_paint",
     "list_models",
+    "models_with_tag",
     "register_model",
     "resnet",
     "seeded",

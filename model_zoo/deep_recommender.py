@@ -145,6 +145,7 @@ register_model(
         ratings(197_951),
         _SOURCE,
         frozenset({"recommendation", "paper"}),
+        small="deep_recommender_small",
     )
 )
 register_model(

@@ -67,7 +67,14 @@ _SOURCE = "after Naumov et al. 2019 (DLRM); random weights"
 _ROWS, _FEW_ROWS = (20_000,) * 8, (30, 7, 12)
 
 register_model(
-    ZooModel("dlrm", _builder(13, _ROWS, 64, 512, 512), clicks(13, _ROWS), _SOURCE, frozenset({"recommendation"}))
+    ZooModel(
+        "dlrm",
+        _builder(13, _ROWS, 64, 512, 512),
+        clicks(13, _ROWS),
+        _SOURCE,
+        frozenset({"recommendation"}),
+        small="dlrm_small",
+    )
 )
 register_model(
     ZooModel(

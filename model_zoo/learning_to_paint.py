@@ -203,13 +203,31 @@ _SOURCE = "Huang et al. 2019, in the authors' layout; random weights"
 _PAPER, _SMALL = frozenset({"vision", "paper"}), frozenset({"vision", "small"})
 _CANVAS = images(128, 128, channels=9)
 
-register_model(ZooModel("learning_to_paint_actor", _build_actor(64, _CANVAS), _CANVAS, _SOURCE, _PAPER))
+register_model(
+    ZooModel(
+        "learning_to_paint_actor",
+        _build_actor(64, _CANVAS),
+        _CANVAS,
+        _SOURCE,
+        _PAPER,
+        small="learning_to_paint_actor_small",
+    )
+)
 register_model(
     ZooModel(
         "learning_to_paint_actor_small", _build_actor(4, _CANVAS), _CANVAS, f"{_SOURCE}, a sixteenth as wide", _SMALL
     )
 )
-register_model(ZooModel("learning_to_paint_critic", _build_critic(64), images(128, 128, channels=12), _SOURCE, _PAPER))
+register_model(
+    ZooModel(
+        "learning_to_paint_critic",
+        _build_critic(64),
+        images(128, 128, channels=12),
+        _SOURCE,
+        _PAPER,
+        small="learning_to_paint_critic_small",
+    )
+)
 register_model(
     ZooModel(
         "learning_to_paint_critic_small",
@@ -219,7 +237,16 @@ register_model(
         _SMALL,
     )
 )
-register_model(ZooModel("learning_to_paint_renderer", _build_renderer(512), strokes, _SOURCE, _PAPER))
+register_model(
+    ZooModel(
+        "learning_to_paint_renderer",
+        _build_renderer(512),
+        strokes,
+        _SOURCE,
+        _PAPER,
+        small="learning_to_paint_renderer_small",
+    )
+)
 register_model(
     ZooModel("learning_to_paint_renderer_small", _build_renderer(32), strokes, f"{_SOURCE}, 32 x 32 pixels", _SMALL)
 )

@@ -30,3 +30,20 @@ def get_model(name: str) -> ZooModel:
 def list_models() -> list[str]:
     """Return the names of all registered models in alphabetical order."""
     return _models.names()
+
+
+def is_small_sibling(name: str) -> bool:
+    """Whether ``name`` is the small sibling of another model."""
+    return any(get_model(other).small == name for other in list_models())
+
+
+def models_with_tag(tag: str) -> list[str]:
+    """Return the names of the models that carry ``tag``, in alphabetical order.
+
+    Raises :class:`~model_zoo.errors.ModelError`, which lists all tags, if none does.
+    """
+    found = [name for name in list_models() if tag in get_model(name).tags]
+    if not found:
+        tags = sorted({known for name in list_models() for known in get_model(name).tags})
+        raise ModelError(f"no model has the tag {tag!r}", value=f"known tags: {', '.join(tags)}")
+    return found

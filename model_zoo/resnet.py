@@ -150,6 +150,7 @@ register_model(
         example_inputs=images(224, 224),
         source="He et al. 2015, v1.5, in torchvision's layout; random weights, batch norm settled on random images",
         tags=frozenset({"vision", "paper"}),
+        small="resnet_tiny",
     )
 )
 register_model(

@@ -122,6 +122,7 @@ register_model(
         token_sequences(10_000, 128),
         _ATTENTION,
         _TEXT,
+        small="transformer_encoder_small",
     )
 )
 register_model(
@@ -140,6 +141,7 @@ register_model(
         token_sequences(10_000, 64),
         _RECURRENT,
         _TEXT,
+        small="lstm_classifier_small",
     )
 )
 register_model(

@@ -78,7 +78,11 @@ def _builder(width: int, depth: int, example_inputs: ExampleInputs) -> Callable[
 
 _SOURCE = "after Ronneberger et al. 2015, with transposed convolutions and a mask at each scale; random weights"
 
-register_model(ZooModel("unet", _builder(32, 4, images(128, 128)), images(128, 128), _SOURCE, frozenset({"vision"})))
+register_model(
+    ZooModel(
+        "unet", _builder(32, 4, images(128, 128)), images(128, 128), _SOURCE, frozenset({"vision"}), small="unet_small"
+    )
+)
 register_model(
     ZooModel("unet_small", _builder(4, 2, images(16, 16)), images(16, 16), _SOURCE, frozenset({"vision", "small"}))
 )

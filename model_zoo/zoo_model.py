@@ -39,6 +39,8 @@ class ZooModel:
     """Where its definition comes from: a paper, a library, a section of either."""
     tags: frozenset[str] = frozenset()
     """Kinds it belongs to, such as ``"vision"`` or ``"small"``."""
+    small: str | None = None
+    """Name of the model that has the same structure at a size that runs in milliseconds, if there is one."""
 
 
 @contextmanager

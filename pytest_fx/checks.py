@@ -17,7 +17,8 @@ from .capture import GraphModule
 from .contracts import Comparison
 from .errors import ContractViolation
 from .explanation import explain
-from .options import OPTIONS
+from .loading import chosen_contract
+from .options import options_of
 from .rewriting import rewrite
 from .subject import Subject
 from .summary import Row, record_row
@@ -33,6 +34,7 @@ class EqualityCheck:
     def __init__(self, subject: Subject, item: pytest.Item) -> None:
         self._subject = subject
         self._item = item
+        self._options = options_of(item)
 
     def __call__(
         self,
@@ -44,16 +46,16 @@ class EqualityCheck:
     ) -> Comparison:
         """Raise :class:`~pytest_fx.errors.ContractViolation` if ``transform`` breaks its contract.
 
-        ``contract`` stands in for the pass's own, or for ``close`` if ``transform`` is a program; ``label`` is what
-        the summary calls it. A pass is applied to a capture in functions only if ``leaves`` is false. Skips the test
-        if the model has no example inputs.
+        ``contract`` stands in for what the command line or the pass itself says, or for ``close`` if ``transform`` is
+        a program; ``label`` is what the summary calls it. A pass is applied to a capture in functions only if
+        ``leaves`` is false. Skips the test if the model has no example inputs.
         """
         __tracebackhide__ = True
-        _require_inputs(self._subject)
+        require_inputs(self._subject)
         if isinstance(transform, nn.Module):
             return self._check_program(transform, contract or close, label or self._item.name)
         label = label or pass_name(transform) + ("" if leaves else WITHOUT_LEAVES)
-        contract = contract or contract_of(transform)
+        contract = contract or chosen_contract(self._options, contract_of(transform))
         try:
             return self._check_pass(transform, contract, label, leaves)
         except ContractViolation as violation:
@@ -104,28 +106,31 @@ class EqualityCheck:
 class TimingCheck:
     """Times a pass, or a program, in pairs with eager, and records both as benchmarks."""
 
-    def __init__(self, subject: Subject, item: pytest.Item) -> None:
+    def __init__(self, subject: Subject, item: pytest.Item, threads: int | None = None) -> None:
+        """``threads`` is how many PyTorch computes with; None for the first number that was asked for."""
         self._subject = subject
         self._item = item
+        self._options = options_of(item)
+        self._threads = threads or self._options.threads[0]
 
     def __call__(self, transform: Pass | nn.Module, label: str | None = None) -> PairedTiming:
         """Return what ``--fx-rounds`` pairs of calls took. Skips the test where times would mean nothing."""
-        _require_inputs(self._subject)
-        reason = reason_not_to_time(self._item.config)
+        require_inputs(self._subject)
+        reason = reason_not_to_time(self._item.config) if self._options.timing else "no times are wanted"
         if reason is not None:
             pytest.skip(reason)
         if isinstance(transform, nn.Module):
             program, label = transform, label or self._item.name
         else:
             program, label = rewrite(self._subject, transform).program, label or pass_name(transform)
-        options = self._item.config.stash[OPTIONS]
-        arguments = self._subject.arguments()
-        device = next((tensor.device.type for tensor in arguments.tensors), "cpu")
+        if len(self._options.threads) > 1:
+            label = f"{label}, {self._threads} thread(s)"
+        device = self._subject.device.type
         timing = time_pairs(
             self._call(self._subject.fresh()),
             self._call(program),
-            rounds=options.rounds,
-            threads=options.threads,
+            rounds=self._options.rounds,
+            threads=self._threads,
             device=device,
         )
         record_row(self._item, Row(self._subject.name, label).with_timing(timing))
@@ -176,6 +181,8 @@ def require(comparison: Comparison, contract: Contract) -> None:
         raise TypeError(f"no way to check the contract {contract!r}")
 
 
-def _require_inputs(subject: Subject) -> None:
+def require_inputs(subject: Subject) -> Subject:
+    """Return ``subject``, or skip the test if it has no example inputs."""
     if not subject.has_inputs:
         pytest.skip(f"{subject.name} has no example inputs: let its factory return (module, inputs)")
+    return subject

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
-from .options import OPTIONS
+from .options import Options, options_of
 
 SUITE_NAME = "pytest_fx.suite"
 SUITE_PATH = Path(__file__).with_name("suite.py")
@@ -41,9 +44,37 @@ def choose_suite(config: pytest.Config) -> None:
         config.option.pyargs = True
 
 
+@dataclass(frozen=True, slots=True)
+class ModelCase:
+    """One model under test, with all that its inputs and its answers depend on."""
+
+    model: Any
+    """A name of the zoo, ``package.module:factory``, or a factory."""
+    batch: int
+    """Samples in its example inputs."""
+    label: str
+    """What tests and tables call it."""
+    device: str
+    """Where it runs."""
+    dtype: str | None
+    """The working dtype by name; None for the model's own."""
+    threads: int
+    """Threads that it answers with."""
+    seed: int
+    """Where its inputs are drawn from."""
+
+    @classmethod
+    def of(cls, model: Any, options: Options, batch: int | None = None) -> ModelCase:
+        """The case of ``model`` under ``options``, for one of the batch sizes."""
+        name = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
+        size = options.batch[0] if batch is None else batch
+        label = name if len(options.batch) == 1 else f"{name}, batch {size}"
+        return cls(model, size, label, options.device, options.dtype, options.threads[0], options.seed)
+
+
 def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
-    """Give ``fx_model`` and ``fx_pass`` the names on the command line, unless the test names its own."""
-    options = metafunc.config.stash[OPTIONS]
+    """Give ``fx_model``, ``fx_pass`` and ``fx_timing`` what was asked for, unless the test names its own."""
+    options = options_of(metafunc.definition)
     named_by_test = {
         name.strip()
         for marker in metafunc.definition.iter_markers("parametrize")
@@ -51,18 +82,32 @@ def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
     }
     wanted = set(metafunc.fixturenames) - named_by_test
     if "fx_model" in wanted:
-        _parametrize(metafunc, "fx_model", options.models, "needs a model: pytest --fx-model NAME")
+        models = importlib.import_module("pytest_fx.loading").expand(options) if options.models else ()
+        cases = [ModelCase.of(model, options, batch) for model in models for batch in options.batch]
+        _parametrize(metafunc, "fx_model", cases, _label_of_case, "needs a model: pytest --fx-model NAME")
     if "fx_pass" in wanted:
         passes = options.passes
         if options.models and not passes:
             passes = tuple(importlib.import_module("fx.passes").list_passes())
-        _parametrize(metafunc, "fx_pass", passes, "needs a pass: pytest --fx-pass NAME")
+        _parametrize(metafunc, "fx_pass", passes, _label_of_pass, "needs a pass: pytest --fx-pass NAME")
+    if "fx_timing" in wanted and len(options.threads) > 1:
+        metafunc.parametrize("fx_timing", options.threads, ids="{} threads".format, indirect=True)
 
 
-def _parametrize(metafunc: pytest.Metafunc, fixture: str, names: tuple[str, ...], reason: str) -> None:
-    """Parametrize ``fixture`` by ``names``; without any, make one test that is skipped with ``reason``."""
-    if names:
-        metafunc.parametrize(fixture, names, indirect=True, scope="session")
+def _label_of_case(case: ModelCase) -> str:
+    return case.label.replace(", batch ", "-batch")
+
+
+def _label_of_pass(pass_: Any) -> str:
+    return pass_ if isinstance(pass_, str) else importlib.import_module("fx.passes").pass_name(pass_)
+
+
+def _parametrize(
+    metafunc: pytest.Metafunc, fixture: str, values: Sequence[Any], label: Callable[[Any], str], reason: str
+) -> None:
+    """Parametrize ``fixture`` by ``values``; without any, make one test that is skipped with ``reason``."""
+    if values:
+        metafunc.parametrize(fixture, values, ids=[label(value) for value in values], indirect=True, scope="session")
     else:
         absent = pytest.param(None, id="none", marks=pytest.mark.skip(reason=reason))
         metafunc.parametrize(fixture, [absent], indirect=True, scope="session")

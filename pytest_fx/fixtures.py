@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .options import OPTIONS
+from .collection import ModelCase
+from .options import OPTIONS, options_of
 
 if TYPE_CHECKING:
+    import torch
+
     from fx import GraphModule
     from fx.passes import Pass
 
     from .checks import EqualityCheck, TimingCheck
+    from .evaluation import Arguments
     from .subject import Subject
 
 
@@ -28,21 +32,44 @@ def _module(name: str) -> Any:
 
 @pytest.fixture(scope="session")
 def fx_model(request: pytest.FixtureRequest) -> Subject:
-    """The model under test, once for each ``--fx-model``: a :class:`~pytest_fx.subject.Subject`."""
-    options = request.config.stash[OPTIONS]
-    return _module("loading").load_subject(request.param, options.batch, options.threads)
+    """The model under test, once for each ``--fx-model`` and ``--fx-batch``: ``fx_model.capture()``, ``.fresh()``.
+
+    It is a :class:`~pytest_fx.subject.Subject`.
+    """
+    case = request.param
+    if not isinstance(case, ModelCase):  # a test that parametrizes by names of its own
+        case = ModelCase.of(case, request.config.stash[OPTIONS])
+    return _module("loading").load_subject(case)
+
+
+@pytest.fixture
+def fx_device(request: pytest.FixtureRequest) -> torch.device:
+    """Where programs run, after ``--fx-device``: ``torch.ones(2, device=fx_device)``."""
+    return _module("loading").torch.device(options_of(request.node).device)
+
+
+@pytest.fixture
+def fx_inputs(fx_model: Subject) -> Arguments:
+    """Copies of the model's example inputs: ``program(*fx_inputs.args, **fx_inputs.kwargs)``."""
+    return _module("checks").require_inputs(fx_model).arguments().copies()
 
 
 @pytest.fixture
 def fx_traced(fx_model: Subject) -> GraphModule:
-    """A fresh capture of the model in evaluation mode. It is the test's own: passes may edit it."""
+    """A fresh capture of the model in evaluation mode, the test's own to edit: ``FuseConvBN()(fx_traced)``."""
     return fx_model.capture()
 
 
 @pytest.fixture(scope="session")
 def fx_pass(request: pytest.FixtureRequest) -> Pass:
-    """The pass under test, once for each ``--fx-pass``, or for each registered pass if none is named."""
+    """The pass under test, each ``--fx-pass`` or else each registered one: ``fx_equal(fx_pass)``."""
     return _module("loading").load_pass(request.param)
+
+
+@pytest.fixture
+def fx_transformed(fx_model: Subject, fx_pass: Pass) -> GraphModule:
+    """What the pass under test makes of a fresh capture: ``assert "bn" not in fx_transformed.code``."""
+    return _module("rewriting").rewrite(fx_model, fx_pass).program
 
 
 @pytest.fixture
@@ -59,4 +86,4 @@ def fx_equal(request: pytest.FixtureRequest, fx_model: Subject) -> EqualityCheck
 @pytest.fixture
 def fx_timing(request: pytest.FixtureRequest, fx_model: Subject) -> TimingCheck:
     """Times a pass, or a program, in pairs with eager: ``fx_timing(my_pass).speedup``. It is a benchmark, too."""
-    return _module("checks").TimingCheck(fx_model, request.node)
+    return _module("checks").TimingCheck(fx_model, request.node, getattr(request, "param", None))

@@ -2,79 +2,167 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import importlib
+import re
 import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
 import pytest
+import torch
 from torch import nn
 
 import model_zoo
 from fx.errors import FxError
-from fx.passes import Pass, get_pass
+from fx.passes import Approximate, Close, Contract, Pass, close, exact, get_pass
 
+from .collection import ModelCase
 from .errors import LoadError
 from .evaluation import Arguments
-from .options import OPTIONS
+from .options import OPTIONS, Options
 from .subject import Subject
+
+_CONTRACTS = "exact, close or approximate(DECIBELS), e.g. approximate(30)"
 
 
 def check_names(config: pytest.Config) -> None:
-    """Raise :class:`pytest.UsageError`, which lists the nearest names, for a model or a pass that cannot be loaded.
+    """Raise :class:`pytest.UsageError` for a model, pass, dtype, device or contract that there is not here.
 
     Names of the form ``package.module:attribute`` are looked up from the folder that pytest runs in as well.
     """
     options = config.stash[OPTIONS]
     folder = str(config.invocation_params.dir)
-    if any(":" in name for name in (*options.models, *options.passes)) and folder not in sys.path:
+    if any(_is_path(name) for name in (*options.models, *options.passes)) and folder not in sys.path:
         sys.path.insert(0, folder)
     try:
-        for name in options.models:
-            _import_attribute(name, "factory") if ":" in name else model_zoo.get_model(name)
+        for name in expand(options):
+            _import_attribute(name, "factory") if _is_path(name) else model_zoo.get_model(name)
         for name in options.passes:
             load_pass(name)
+        if options.dtype is not None:
+            load_dtype(options.dtype)
+        chosen_contract(options, close)
+        _check_device(options.device)
     except FxError as error:
         raise pytest.UsageError(str(error)) from None
 
 
-def load_subject(name: str, batch: int = 1, threads: int | None = None) -> Subject:
-    """Return the model called ``name``: of the zoo, or what the factory ``package.module:factory`` returns.
+def expand(options: Options) -> list[Any]:
+    """Return the models that were asked for, ``all`` and ``tag:…`` written out, zoo models at the size asked for.
+
+    Raises :class:`~fx.errors.FxError` for a tag that no model has.
+    """
+    named: list[Any] = []
+    for model in options.models:
+        if model == "all":
+            named += [name for name in model_zoo.list_models() if not model_zoo.is_small_sibling(name)]
+        elif isinstance(model, str) and model.startswith("tag:"):
+            named += model_zoo.models_with_tag(model.removeprefix("tag:"))
+        else:
+            named.append(model)
+    if options.size == "small":
+        named = [_small(model) for model in named]
+    return list(dict.fromkeys(named))
+
+
+def _small(model: Any) -> Any:
+    """The small sibling of a zoo model, or else the model itself."""
+    if not isinstance(model, str) or _is_path(model):
+        return model
+    return model_zoo.get_model(model).small or model
+
+
+def load_subject(case: ModelCase) -> Subject:
+    """Return a model under test: of the zoo, or what the factory ``package.module:factory`` returns.
 
     A factory takes no arguments and returns a :class:`~model_zoo.ZooModel`, a module, or a pair of a module and its
     example inputs. A tuple of inputs is positional arguments, a dict keyword arguments, anything else the only
     argument. Raises :class:`~pytest_fx.errors.LoadError` if it returns something else.
     """
-    made: Any = _import_attribute(name, "factory")() if ":" in name else model_zoo.get_model(name)
+    name: Any = case.model
+    if not isinstance(name, str):
+        made: Any = name()
+    else:
+        made = _import_attribute(name, "factory")() if _is_path(name) else model_zoo.get_model(name)
+    dtype = None if case.dtype is None else load_dtype(case.dtype)
+    subject = partial(Subject, case.label, threads=case.threads, device=case.device, working_dtype=dtype)
     if isinstance(made, model_zoo.ZooModel):
-        return Subject(name, made.build(), partial(_zoo_arguments, made, batch), batch, threads)
+        return subject(made.build(), partial(_zoo_arguments, made, case.batch, case.seed), batch=case.batch)
     if isinstance(made, nn.Module):
-        return Subject(name, made, None, threads=threads)
+        return subject(made, None)
     if isinstance(made, tuple) and len(cast("tuple[Any, ...]", made)) == 2 and isinstance(made[0], nn.Module):
-        return Subject(name, made[0], partial(_fixed_arguments, _as_arguments(made[1])), threads=threads)
+        return subject(made[0], partial(_fixed_arguments, _as_arguments(made[1])))
     raise LoadError(
-        f"the factory {name!r} returned no model",
+        f"the factory {case.label!r} returned no model",
         value=repr(cast("object", made))[:80],
         why="a factory returns an nn.Module, a pair (nn.Module, example inputs) or a ZooModel",
     )
 
 
-def load_pass(name: str) -> Pass:
-    """Return the pass called ``name``: a registered one, or ``package.module:callable``.
+def load_pass(name: Any) -> Pass:
+    """Return the pass called ``name``: a registered one, or ``package.module:callable``; a pass itself is returned.
 
     A class is called without arguments for an instance. Raises :class:`~fx.errors.FxError`, which lists the nearest
     names, if there is none.
     """
-    if ":" not in name:
+    if isinstance(name, str) and not _is_path(name):
         return get_pass(name)
-    found = _import_attribute(name, "pass")
+    found = _import_attribute(name, "pass") if isinstance(name, str) else name
     return found() if isinstance(found, type) else found
 
 
-def _zoo_arguments(model: model_zoo.ZooModel, batch: int, draw: int) -> Arguments:
-    return Arguments(model.example_inputs(batch, seed=draw))
+def load_dtype(name: str) -> torch.dtype:
+    """Return the floating-point dtype called ``name``; raises :class:`~pytest_fx.errors.LoadError` if there is none."""
+    found = getattr(torch, name.removeprefix("torch."), None)
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        known = ("float32", "float64", "bfloat16", "float16")
+        nearest = difflib.get_close_matches(name, known, n=2, cutoff=0.4) or known
+        raise LoadError(
+            f"there is no floating-point dtype named {name!r}",
+            remedy=f"did you mean {' or '.join(map(repr, nearest))}?",
+        )
+    return found
+
+
+def chosen_contract(options: Options, own: Contract) -> Contract:
+    """Return the contract to hold a pass to: what was asked for, or else its own, with the tolerances asked for.
+
+    Raises :class:`~pytest_fx.errors.LoadError` for a text that names no contract.
+    """
+    contract = own if options.contract is None else _as_contract(options.contract)
+    if isinstance(contract, Close):
+        given = {"rtol": options.rtol, "atol": options.atol}
+        contract = dataclasses.replace(contract, **{key: value for key, value in given.items() if value is not None})
+    return contract
+
+
+def _as_contract(text: Any) -> Contract:
+    if isinstance(text, Contract):
+        return text
+    named = {"exact": exact, "close": close}
+    if text in named:
+        return named[text]
+    match = re.fullmatch(r"approximate\((?:sqnr_db=)?([-+.\d]+)\)", str(text))
+    if match is None:
+        raise LoadError(f"there is no contract {text!r}", remedy=f"use {_CONTRACTS}")
+    return Approximate(float(match[1]))
+
+
+def _check_device(device: str) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        raise LoadError("there is no CUDA device to run on", why=f"torch {torch.__version__} finds none")
+
+
+def _is_path(name: Any) -> bool:
+    """Whether ``name`` is of the form ``package.module:attribute``."""
+    return isinstance(name, str) and ":" in name and not name.startswith("tag:")
+
+
+def _zoo_arguments(model: model_zoo.ZooModel, batch: int, seed: int, draw: int) -> Arguments:
+    return Arguments(model.example_inputs(batch, seed=seed + draw))
 
 
 def _fixed_arguments(arguments: Arguments, draw: int) -> Arguments:

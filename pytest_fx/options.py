@@ -1,30 +1,50 @@
-"""What the user asks for on the command line. Imports no torch: pytest reads this at every start."""
+"""What the user asks for: by command line, ini file or marker. Imports no torch: pytest reads this at every start."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import pytest
 
 WARMUP_ROUNDS = 3
 """Pairs of calls made before any is measured."""
+SIZES = ("full", "small")
+DEVICES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The plugin's command-line options."""
+    """What is verified, and how."""
 
-    models: tuple[str, ...]
-    """Models to verify: names of the zoo, or ``package.module:factory``."""
-    passes: tuple[str, ...]
-    """Passes to apply: registered names, or ``package.module:callable``. Empty: every registered pass that applies."""
-    batch: int
-    """Samples in the example inputs of a model that can make any number of them."""
-    threads: int
-    """Threads that PyTorch computes with while answers are compared and times are taken."""
+    models: tuple[Any, ...]
+    """Models to verify: names of the zoo, ``all``, ``tag:…``, ``package.module:factory``, or factories themselves."""
+    passes: tuple[Any, ...]
+    """Passes to apply: registered names, ``package.module:callable``, or passes. Empty: all registered that apply."""
+    device: str
+    """Where programs run: ``"cpu"`` or ``"cuda"``."""
+    dtype: str | None
+    """The working dtype by name; None for the model's own."""
+    batch: tuple[int, ...]
+    """Sizes of the batches that zoo models are called with, one after the other."""
+    threads: tuple[int, ...]
+    """Numbers of threads that times are taken with. Answers are compared with the first."""
+    contract: Any | None
+    """What stands in for each pass's own contract, as text or a contract; None for the pass's own."""
+    rtol: float | None
+    """Relative tolerance of ``close`` in float64; None for the contract's own."""
+    atol: float | None
+    """Absolute tolerance of ``close`` in float64; None for the contract's own."""
     rounds: int
     """Pairs of eager and transformed calls that a timing takes."""
+    timing: bool
+    """Whether times are taken at all."""
+    size: str
+    """``"full"``, or ``"small"`` for the small sibling of each zoo model."""
+    seed: int
+    """Where the example inputs of zoo models are drawn from."""
 
     @property
     def used(self) -> bool:
@@ -36,68 +56,180 @@ OPTIONS = pytest.StashKey[Options]()
 """Where a :class:`pytest.Config` keeps the options."""
 
 
-def add_options(parser: pytest.Parser) -> None:
-    """Declare the options to pytest."""
-    group = parser.getgroup("fx", "verify and time transforms of PyTorch programs")
-    group.addoption(
-        "--fx-model",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="Verify this model: a name of the zoo, or package.module:factory. A factory takes no arguments and "
-        "returns an nn.Module, a pair (nn.Module, example inputs) or a ZooModel. Repeatable. Without file arguments "
-        "the built-in suite runs, and nothing else.",
-    )
-    group.addoption(
-        "--fx-pass",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="Apply this pass: a registered name, or package.module:callable. Repeatable. "
-        "Default: every registered pass that changes the model.",
-    )
-    group.addoption(
-        "--fx-batch",
-        type=_positive,
-        default=1,
-        metavar="N",
-        help="Samples in a zoo model's example inputs (default: 1).",
-    )
-    group.addoption(
-        "--fx-threads",
-        type=_positive,
-        default=1,
-        metavar="N",
-        help="Threads that PyTorch computes with while answers are compared and times are taken (default: 1).",
-    )
-    group.addoption(
-        "--fx-rounds",
-        type=_positive,
-        default=30,
-        metavar="N",
-        help="Pairs of eager and transformed calls that a timing takes (default: 30).",
-    )
-
-
-def read_options(config: pytest.Config) -> Options:
-    """Return what was given on the command line of ``config``, each name once."""
-    given: argparse.Namespace = config.option
-    models: list[str] = given.fx_model
-    passes: list[str] = given.fx_pass
-    return Options(
-        models=tuple(dict.fromkeys(models)),
-        passes=tuple(dict.fromkeys(passes)),
-        batch=given.fx_batch,
-        threads=given.fx_threads,
-        rounds=given.fx_rounds,
-    )
-
-
 def _positive(text: str) -> int:
+    return _number(text, 1, "a whole number from 1 on")
+
+
+def _natural(text: str) -> int:
+    return _number(text, 0, "a whole number from 0 on")
+
+
+def _number(text: str, least: int, wanted: str) -> int:
     try:
         number = int(text)
     except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, not {text!r}")
+        number = least - 1
+    if number < least:
+        raise argparse.ArgumentTypeError(f"must be {wanted}, not {text!r}")
     return number
+
+
+def _positives(text: str) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(_positive(part.strip()) for part in text.split(",")))
+
+
+def _tolerance(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number from 0 on, not {text!r}")
+    return number
+
+
+def _one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise argparse.ArgumentTypeError(f"must be {' or '.join(choices)}, not {text!r}")
+        return text
+
+    return parse
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One row of the command line and of the ini file."""
+
+    flag: str
+    """Its name: ``--fx-batch`` and ``fx_batch`` for ``"batch"``."""
+    default: Any
+    """Its value where nothing is said."""
+    parse: Callable[[str], Any]
+    """From its text to its value; raises ``ArgumentTypeError`` for a text that makes no sense."""
+    metavar: str
+    """What the help shows in place of the value."""
+    help: str
+    """What it is for, with an example."""
+    field: str = ""
+    """The field of :class:`Options` that it fills, if that is called otherwise."""
+    repeatable: bool = False
+    """Whether it may be given several times; on lines of their own in the ini file."""
+
+    @property
+    def name(self) -> str:
+        """The field of :class:`Options` that it fills."""
+        return self.field or self.flag
+
+
+TABLE = (
+    Option(
+        "model", (), str, "NAME",
+        "Verify this model: a name of the zoo, `all`, `tag:vision`, or package.module:factory. A factory takes no "
+        "arguments and returns an nn.Module, a pair (nn.Module, example inputs) or a ZooModel. Repeatable. Without "
+        "file arguments the built-in suite runs, and nothing else. Example: --fx-model resnet50",
+        "models", repeatable=True,
+    ),
+    Option(
+        "pass", (), str, "NAME",
+        "Apply this pass: a registered name, or package.module:callable. Repeatable. "
+        "Default: every registered pass that changes the model. Example: --fx-pass fuse-conv-bn",
+        "passes", repeatable=True,
+    ),
+    Option(
+        "device", "cpu", _one_of(DEVICES), "cpu|cuda", "Run on this device (default: cpu). Example: --fx-device cuda"
+    ),
+    Option(
+        "dtype", None, str, "NAME",
+        "Work in this dtype (default: the model's own). The reference is float64 all the same. "
+        "Example: --fx-dtype bfloat16",
+    ),
+    Option(
+        "batch", (1,), _positives, "N[,N…]",
+        "Samples in a zoo model's example inputs; several sizes are tried one after the other (default: 1). "
+        "Example: --fx-batch 1,8",
+    ),
+    Option(
+        "threads", (1,), _positives, "N[,N…]",
+        "Threads that PyTorch computes with while times are taken, one timing for each number; answers are compared "
+        "with the first (default: 1). Example: --fx-threads 1,2",
+    ),
+    Option(
+        "contract", None, str, "TEXT",
+        "Hold every pass to this contract instead of its own: exact, close or approximate(DECIBELS). "
+        "Example: --fx-contract exact",
+    ),
+    Option("rtol", None, _tolerance, "X", "Relative tolerance of close in float64 (default: the contract's, 1e-5)."),
+    Option("atol", None, _tolerance, "X", "Absolute tolerance of close in float64 (default: the contract's, 1e-8)."),
+    Option(
+        "rounds", 30, _positive, "N",
+        "Pairs of eager and transformed calls that a timing takes (default: 30). Example: --fx-rounds 100",
+    ),
+    Option(
+        "size", "full", _one_of(SIZES), "full|small",
+        "Use zoo models at this size; small ones run in milliseconds (default: full). Example: --fx-size small",
+    ),
+    Option("seed", 0, _natural, "N", "Draw the example inputs of zoo models from this seed (default: 0)."),
+)  # fmt: skip
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare the options to pytest: on the command line, and with ``fx_`` and underscores in the ini file."""
+    group = parser.getgroup("fx", "verify and time transforms of PyTorch programs")
+    for option in TABLE:
+        if option.repeatable:
+            group.addoption(f"--fx-{option.flag}", action="append", metavar=option.metavar, help=option.help)
+        else:
+            group.addoption(f"--fx-{option.flag}", type=option.parse, metavar=option.metavar, help=option.help)
+        kind = "linelist" if option.repeatable else "string"
+        parser.addini(f"fx_{option.flag}", f"Default of --fx-{option.flag}.", type=kind, default=None)
+    group.addoption("--fx-no-timing", action="store_true", help="Take no times, for a faster answer on correctness.")
+    parser.addini("fx_no_timing", "Default of --fx-no-timing.", type="bool", default=False)
+
+
+def read_options(config: pytest.Config) -> Options:
+    """Return what was given on the command line of ``config``, or else in its ini file, each name once.
+
+    Raises :class:`pytest.UsageError` for an ini setting that makes no sense.
+    """
+    values = {option.name: _read(config, option) for option in TABLE}
+    timing = not (config.getoption("fx_no_timing") or config.getini("fx_no_timing"))
+    return Options(timing=timing, **values)
+
+
+def _read(config: pytest.Config, option: Option) -> Any:
+    given = config.getoption(f"fx_{option.flag}")
+    if given is None:
+        given = config.getini(f"fx_{option.flag}")
+        if not given:
+            return option.default
+        if not option.repeatable:
+            try:
+                return option.parse(given)
+            except argparse.ArgumentTypeError as error:
+                raise pytest.UsageError(f"fx_{option.flag} in the ini file {error}") from None
+    return tuple(dict.fromkeys(given)) if option.repeatable else given
+
+
+def options_of(node: pytest.Item | Any) -> Options:
+    """Return the options that hold for one test: those of the run, changed by ``@pytest.mark.fx(…)`` on it.
+
+    A marker nearer to the test wins. Raises :class:`pytest.UsageError` for a keyword that is no option.
+    """
+    options = node.config.stash[OPTIONS]
+    for marker in reversed(list(node.iter_markers("fx"))):
+        known = [field.name for field in fields(Options)]
+        for name in marker.kwargs:
+            if name not in known:
+                raise pytest.UsageError(
+                    f"{node.nodeid}: the marker fx has no keyword {name!r}; it has {', '.join(known)}"
+                )
+        options = replace(options, **{name: _as_given(name, value) for name, value in marker.kwargs.items()})
+    return options
+
+
+def _as_given(name: str, value: Any) -> Any:
+    """The value of a marker's keyword; where an option is a list, one thing stands for a list of it."""
+    if name not in ("models", "passes", "batch", "threads"):
+        return value
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 from collections.abc import Generator
 from pathlib import Path
@@ -11,11 +12,20 @@ import pytest
 
 from .benchmark_records import presented_as_benchmarks
 from .collection import SUITE_PATH, SuiteModule, choose_suite, parametrize_from_options
-from .fixtures import fx_equal, fx_model, fx_pass, fx_timing, fx_traced
+from .fixtures import fx_device, fx_equal, fx_inputs, fx_model, fx_pass, fx_timing, fx_traced, fx_transformed
 from .options import OPTIONS, add_options, read_options
 from .summary import write_summary
 
-__all__ = ["fx_equal", "fx_model", "fx_pass", "fx_timing", "fx_traced"]
+__all__ = [
+    "fx_device",
+    "fx_equal",
+    "fx_inputs",
+    "fx_model",
+    "fx_pass",
+    "fx_timing",
+    "fx_traced",
+    "fx_transformed",
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,11 +35,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Check the names on the command line, and run the built-in suite if models but no files are given."""
-    options = config.stash[OPTIONS] = read_options(config)
-    if options.used:
-        # The import costs what torch's does, so it waits until somebody asks for a model or a pass.
+    config.addinivalue_line(
+        "markers",
+        "fx(models=[…], passes=[…], batch=[…], …): options of pytest-fx for one test, by the names of their flags.",
+    )
+    config.stash[OPTIONS] = read_options(config)
+    asked: argparse.Namespace = config.option
+    if asked.fx_model or asked.fx_pass:
+        # The import costs what torch's does, so settings in the ini file wait for a test that uses them.
         importlib.import_module("pytest_fx.loading").check_names(config)
-    if options.models:
+    if asked.fx_model:
         choose_suite(config)
 
 
@@ -39,7 +54,8 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     if not options.models:
         return None
     passes = ", ".join(options.passes) or "all that apply"
-    return f"fx: models: {', '.join(options.models)}; passes: {passes}; {options.threads} thread(s)"
+    threads = " and ".join(map(str, options.threads))
+    return f"fx: models: {', '.join(options.models)}; passes: {passes}; {threads} thread(s)"
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:

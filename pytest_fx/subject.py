@@ -36,15 +36,25 @@ class Subject:
         inputs: Callable[[int], Arguments] | None,
         batch: int | None = None,
         threads: int | None = None,
+        device: str = "cpu",
+        working_dtype: torch.dtype | None = None,
     ) -> None:
-        """``inputs`` makes the arguments of the n-th draw, the same ones whenever it is asked for the same n.
+        """Take a copy of ``module``.
 
-        ``threads`` is how many PyTorch answers with; None for as many as it has.
+        Args:
+            name: what to call it.
+            module: the model.
+            inputs: makes the arguments of the n-th draw, the same ones whenever it is asked for the same n.
+            batch: samples in them, where that can be chosen.
+            threads: how many PyTorch answers with; None for as many as it has.
+            device: where it runs.
+            working_dtype: of its floating-point tensors; None for its own.
         """
         self.name = name
         self.batch = batch
         self.threads = threads
-        self._module = copy.deepcopy(module).eval()
+        self.device = torch.device(device)
+        self._module = copy.deepcopy(module).eval().to(self.device, working_dtype)
         self._inputs = inputs
         self._answers: dict[torch.dtype, list[Any]] = {}
 
@@ -71,7 +81,7 @@ class Subject:
         """Return the arguments of a call, other values for each draw, or raise ``LookupError`` if there are none."""
         if self._inputs is None:
             raise LookupError(f"{self.name} has no example inputs: its factory should return (module, inputs)")
-        return self._inputs(draw)
+        return self._inputs(draw).map(lambda tensor: tensor.to(self.device))
 
     def capture(self, module: nn.Module | None = None, *, leaves: bool = True) -> GraphModule:
         """Return a new capture, of a fresh copy or of ``module``, for calls like those with the example inputs.

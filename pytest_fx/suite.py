@@ -15,7 +15,7 @@ from fx.passes import Pass, exact, pass_name
 
 from .capture import GraphModule, capture
 from .checks import WITHOUT_LEAVES, EqualityCheck, TimingCheck
-from .options import OPTIONS
+from .options import options_of
 from .rewriting import rewrite
 from .subject import Subject
 from .summary import Row, record_row
@@ -64,7 +64,7 @@ def test_pass_keeps_its_contract(
     request: pytest.FixtureRequest, fx_model: Subject, fx_pass: Pass, fx_equal: EqualityCheck
 ) -> None:
     """The pass leaves the original alone, makes a well-formed graph, and changes results no more than it promises."""
-    if not request.config.stash[OPTIONS].passes:
+    if not options_of(request.node).passes:
         skip_unless_changed(fx_model, fx_pass)
     fx_equal(fx_pass)
 

@@ -134,7 +134,9 @@ def write_summary(reporter: pytest.TerminalReporter, options: Options) -> None:
     if not rows:
         return
     order = {name: position for position, name in enumerate(options.models)}
-    rows.sort(key=lambda row: (order.get(row.model, len(order)), row.nodes_before is not None, row.program))
+    models = dict.fromkeys(row.model for row in rows)
+    order = {model: (order.get(model, len(order)), position) for position, model in enumerate(models)}
+    rows.sort(key=lambda row: (order[row.model], row.nodes_before is not None, row.program))
     reporter.section("fx: largest errors against eager in float64, median times of a call")
     for line in format_table(rows):
         reporter.write_line(line)

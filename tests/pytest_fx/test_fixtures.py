@@ -117,3 +117,23 @@ def test_fx_timing_returns_times_that_a_test_can_judge(user):
     result = user.runpytest("--fx-model", "mine:pair", "--fx-rounds", "5", path)
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines("mine:pair *slow *slower")
+
+
+def test_inputs_and_the_transformed_program_can_be_asked_for(pytester):
+    path = pytester.makepyfile(
+        """
+        def test_transformed(fx_transformed, fx_traced, fx_inputs, fx_device):
+            assert len(fx_transformed.graph.nodes) < len(fx_traced.graph.nodes)
+            assert fx_transformed(*fx_inputs.args, **fx_inputs.kwargs).device == fx_device
+            fx_inputs.args[0].zero_()
+
+        def test_inputs_are_copies(fx_inputs):
+            assert fx_inputs.args[0].abs().sum() > 0
+        """
+    )
+    pytester.runpytest("--fx-model", "resnet_tiny", "--fx-pass", "fuse-conv-bn", path).assert_outcomes(passed=2)
+
+
+def test_a_model_without_inputs_skips_what_asks_for_them(user):
+    path = user.makepyfile("def test_inputs(fx_inputs):\n    assert False")
+    user.runpytest("--fx-model", "mine:bare", path).assert_outcomes(skipped=1)

@@ -15,8 +15,16 @@ def test_a_zoo_model_gets_inputs_of_that_many_samples(pytester, options, batch):
     pytester.runpytest("--fx-model", "mlp", *options, path).assert_outcomes(passed=1)
 
 
-@pytest.mark.parametrize("batch", ["0", "-1", "two"])
+def test_several_sizes_are_tried_one_after_the_other_and_have_rows_of_their_own(pytester):
+    result = pytester.runpytest("--fx-model", "mlp", "--fx-batch", "2, 3,2", "-k", "test_capture_equals_eager", "-v")
+    result.assert_outcomes(passed=2, deselected=result.parseoutcomes()["deselected"])
+    result.stdout.fnmatch_lines(["*eager?mlp-batch2? PASSED*", "*eager?mlp-batch3? PASSED*"])
+    result.stdout.fnmatch_lines(["mlp, batch 2 *capture *", "mlp, batch 3 *capture *"])
+
+
+@pytest.mark.parametrize("batch", ["0", "-1", "two", "1,,2"])
 def test_a_batch_that_is_no_size_is_refused(pytester, batch):
     result = pytester.runpytest("--fx-batch", batch)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(f"*--fx-batch: must be a whole number from 1 on, not '{batch}'")
+    wrong = "" if batch == "1,,2" else batch
+    result.stderr.fnmatch_lines(f"*--fx-batch: must be a whole number from 1 on, not '{wrong}'")

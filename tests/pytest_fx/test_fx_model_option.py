@@ -1,5 +1,7 @@
 """--fx-model: which models, and which tests run on them."""
 
+import re
+
 import pytest
 
 
@@ -119,3 +121,22 @@ def test_a_factory_that_returns_no_model_says_what_one_returns(user):
     result.stdout.fnmatch_lines(
         ["*LoadError: the factory 'mine:number' returned no model", "*a factory returns an nn.Module, a pair*"]
     )
+
+
+def test_all_names_every_model_but_the_small_siblings(pytester):
+    result = pytester.runpytest("--fx-model", "all", "--collect-only", "-q", "-k", "well_formed")
+    names = set(re.findall(r"well_formed\[(\w+)\]", result.stdout.str()))
+    assert {"resnet50", "deep_recommender", "unet", "mlp"} <= names
+    assert not any(name.endswith("_small") for name in names) and "resnet_tiny" not in names
+
+
+def test_a_tag_names_the_models_that_carry_it(pytester):
+    result = pytester.runpytest("--fx-model", "tag:text", "--fx-size", "small", "-k", "well_formed", "-v")
+    result.assert_outcomes(passed=2, deselected=result.parseoutcomes()["deselected"])
+    result.stdout.fnmatch_lines(["*lstm_classifier_small*PASSED*", "*transformer_encoder_small*PASSED*"])
+
+
+def test_an_unknown_tag_lists_those_there_are(pytester):
+    result = pytester.runpytest("--fx-model", "tag:vsion")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: no model has the tag 'vsion'", "*known tags: paper, *vision*"])

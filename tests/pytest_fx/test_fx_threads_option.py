@@ -40,3 +40,13 @@ def test_answers_and_times_have_that_many_threads_and_the_old_number_is_restored
     finally:
         torch.set_num_threads(before)
     result.assert_outcomes(passed=2)
+
+
+def test_several_numbers_are_timed_one_after_the_other_and_have_rows_of_their_own(pytester):
+    options = ("--fx-model", "resnet_tiny", "--fx-pass", "fuse-conv-bn", "--fx-rounds", "2")
+    result = pytester.runpytest(*options, "--fx-threads", "1,2", "-k", "timing", "-v")
+    result.assert_outcomes(passed=2, deselected=result.parseoutcomes()["deselected"])
+    result.stdout.fnmatch_lines(["*timing?*1 threads? PASSED*", "*timing?*2 threads? PASSED*"])
+    result.stdout.fnmatch_lines(
+        ["resnet_tiny  fuse-conv-bn, 1 thread(s) *", "resnet_tiny  fuse-conv-bn, 2 thread(s) *"]
+    )

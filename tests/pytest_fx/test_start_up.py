@@ -19,11 +19,18 @@ def test_an_unused_plugin_imports_neither_torch_nor_fx(pytester):
 
 def test_the_options_are_in_the_help(pytester):
     result = pytester.runpytest_subprocess("--help")
-    for option in ("--fx-model=NAME", "--fx-pass=NAME", "--fx-batch=N", "--fx-threads=N", "--fx-rounds=N"):
+    for option in (
+        *("--fx-model=NAME", "--fx-pass=NAME", "--fx-device=cpu|cuda", "--fx-dtype=NAME", "--fx-batch=N*"),
+        *("--fx-threads=N*", "--fx-contract=TEXT", "--fx-rtol=X", "--fx-atol=X", "--fx-rounds=N"),
+        *("--fx-no-timing", "--fx-size=full|small", "--fx-seed=N"),
+    ):
         result.stdout.fnmatch_lines(f"*{option}*")
 
 
 def test_the_fixtures_are_listed_with_what_they_are_for(pytester):
     result = pytester.runpytest_subprocess("--fixtures")
-    for fixture in ("fx_model", "fx_traced", "fx_pass", "fx_equal", "fx_timing"):
+    for fixture in (
+        *("fx_model", "fx_traced", "fx_pass", "fx_transformed"),
+        *("fx_inputs", "fx_device", "fx_equal", "fx_timing"),
+    ):
         result.stdout.re_match_lines(rf"{fixture}( \[session scope\])? -- .*")

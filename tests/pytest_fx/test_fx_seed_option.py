@@ -1,0 +1,24 @@
+"""--fx-seed: where example inputs are drawn from."""
+
+import pytest
+
+SEE_INPUTS = """
+import torch
+from model_zoo import get_model
+
+def test_inputs(fx_model):
+    for draw in (0, 1):
+        expected, = get_model("mlp").example_inputs(batch=1, seed={seed} + draw)
+        assert torch.equal(fx_model.arguments(draw).args[0], expected)
+"""
+
+
+@pytest.mark.parametrize("options, seed", [((), 0), (("--fx-seed", "17"), 17)])
+def test_inputs_are_drawn_from_the_seed(pytester, options, seed):
+    path = pytester.makepyfile(SEE_INPUTS.format(seed=seed))
+    pytester.runpytest("--fx-model", "mlp", *options, path).assert_outcomes(passed=1)
+
+
+def test_a_seed_that_is_none_is_refused(pytester):
+    result = pytester.runpytest("--fx-seed", "-1")
+    result.stderr.fnmatch_lines("*--fx-seed: must be a whole number from 0 on, not '-1'")

@@ -1,0 +1,30 @@
+"""--fx-size: zoo models at full size, or their small siblings."""
+
+import pytest
+
+from model_zoo import get_model, list_models
+
+
+def test_a_model_is_replaced_by_its_small_sibling(pytester):
+    result = pytester.runpytest("--fx-model", "resnet50", "--fx-size", "small", "-k", "well_formed", "-v")
+    result.stdout.fnmatch_lines("*well_formed?resnet_tiny?*PASSED*")
+
+
+def test_a_model_that_is_small_anyway_stays(pytester):
+    result = pytester.runpytest("--fx-model", "mlp", "--fx-size", "small", "-k", "well_formed", "-v")
+    result.stdout.fnmatch_lines("*well_formed?mlp?*PASSED*")
+
+
+def test_every_full_model_has_a_small_sibling_that_exists():
+    for name in list_models():
+        model = get_model(name)
+        assert ("small" in model.tags) != (model.small is not None)
+        if model.small is not None:
+            assert "small" in get_model(model.small).tags
+
+
+@pytest.mark.parametrize("size", ["tiny", ""])
+def test_another_size_is_refused(pytester, size):
+    result = pytester.runpytest("--fx-size", size)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(f"*--fx-size: must be full or small, not '{size}'")

@@ -1,0 +1,316 @@
+"""Regions: sets of a program's nodes that become submodules, and the program that is left around them."""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+from fx.containers import Container
+from fx.dependence import Dependences
+from fx.errors import PassError
+from fx.graph import Graph
+from fx.graph_module import GraphModule
+from fx.node import Node, map_arg
+from fx.passes.ordering import find_constraints
+
+_DESCRIBING_THE_VALUE = ("example_value", "tensor_meta", "type", "val")
+"""Entries of ``meta`` that hold of a value whichever node hands it on."""
+
+_SHOWN = 6
+"""How many steps of a cycle an error shows."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
+    """Nodes that become one submodule."""
+
+    name: str
+    """The attribute that the submodule becomes; without dots."""
+    nodes: list[Node] = field(default_factory=list[Node])
+    """Its nodes, in the order of the program."""
+    inputs: dict[Node, None] = field(default_factory=dict[Node, None])
+    """The values from outside that its nodes use, in order of first use."""
+    outputs: dict[Node, None] = field(default_factory=dict[Node, None])
+    """Its values that are used outside, in order of first use."""
+
+
+Item: TypeAlias = "Region | Node"
+"""What the outer program runs as one step: a region, or a node that is in none."""
+
+
+class _Link(NamedTuple):
+    """Why one item has to run after another one."""
+
+    earlier: Node
+    later: Node
+    uses: bool
+    """Whether the later one uses the earlier one's value; otherwise one of them has an effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """How nodes and inputs of the submodules are named, and what the submodules return."""
+
+    keep_node_names: bool = True
+    """Nodes keep their names; otherwise they are named for what they call."""
+    keep_input_names: bool = True
+    """Inputs are called like the values they get; otherwise ``arg_0``, ``arg_1``, …"""
+    always_tuple: bool = False
+    """A submodule with a single result returns it in a tuple as well."""
+
+
+class Regions:
+    """A program divided into regions, with what each needs before it can run.
+
+    A ``get_attr`` node that only one region uses goes with that region. Values that several regions, or a region and
+    the outer program, share are passed from one to the other.
+    """
+
+    def __init__(self, graph_module: GraphModule, home: dict[Node, Region]) -> None:
+        """Divide a program; linear in the number of its nodes and arguments.
+
+        Args:
+            graph_module: the program, which is only read.
+            home: the region of each node that is in one. The lists of the regions are filled here.
+        """
+        self._graph_module = graph_module
+        self._graph = graph_module.graph
+        self._home = home
+        self._needs: dict[Item, dict[Item, _Link]] = {}
+        self.regions: dict[Region, None] = {}
+        """The regions, in the order of their first nodes."""
+        self._take_attributes()
+        for node in self._graph.nodes:
+            self._visit(node)
+        self._dependences = Dependences(self._graph)
+        for earlier, later in find_constraints(self._dependences):
+            self._link(_Link(earlier, later, False))
+
+    def _take_attributes(self) -> None:
+        home = self._home
+        for node in self._graph.find_nodes(op="get_attr"):
+            if node not in home and node.users:
+                first, *others = {home.get(user) for user in node.users}
+                if first is not None and not others:
+                    home[node] = first
+
+    def _visit(self, node: Node) -> None:
+        home = self._home
+        region = home.get(node)
+        if region is not None:
+            self.regions[region] = None
+            region.nodes.append(node)
+        for used in node.all_input_nodes:
+            source = home.get(used)
+            if source is not region or source is None:
+                if region is not None:
+                    region.inputs[used] = None
+                if source is not None:
+                    source.outputs[used] = None
+                self._link(_Link(used, node, True))
+
+    def _link(self, link: _Link) -> None:
+        earlier, later = self._item(link.earlier), self._item(link.later)
+        if earlier is not later:
+            self._needs.setdefault(later, {}).setdefault(earlier, link)
+
+    def _item(self, node: Node) -> Item:
+        return self._home.get(node, node)
+
+    def names_outside(self) -> dict[str, Node]:
+        """The attributes of the program itself that the nodes outside of regions use or look into."""
+        outside = (node for node in self._graph.nodes if node not in self._home)
+        return {str(node.target).partition(".")[0]: node for node in outside if node.op in ("get_attr", "call_module")}
+
+    # In which order the items run.
+
+    def in_program_order(self, place: Callable[[Region], Node]) -> list[Item]:
+        """All items, each where it stands in the program as far as what it needs allows.
+
+        Args:
+            place: the node in whose place a region would like to run.
+
+        Raises:
+            PassError: there is no such order; the message names the nodes that are in the way.
+        """
+        done: dict[Item, None] = {}
+        for node in self._graph.nodes:
+            item = self._item(node)
+            if item not in done and (isinstance(item, Node) or place(item) is node):
+                self._append(item, done)
+        return list(done)
+
+    def _append(self, item: Item, done: dict[Item, None]) -> None:
+        """Append ``item`` and, before it, whatever it needs that is not done yet."""
+        open_items: dict[Item, Iterator[Item]] = {item: self._missing(item, done)}
+        while open_items:
+            current, missing = next(reversed(open_items.items()))
+            needed = next(missing, None)
+            if needed is None:
+                del open_items[current]
+                done[current] = None
+            elif needed in open_items:
+                path = list(open_items)
+                raise self._cycle_error(path[path.index(needed) :])
+            elif needed not in done:
+                open_items[needed] = self._missing(needed, done)
+
+    def _missing(self, item: Item, done: dict[Item, None]) -> Iterator[Item]:
+        needed = [other for other in self._needs.get(item, ()) if other not in done]
+        return iter(sorted(needed, key=lambda other: other.nodes[0] if isinstance(other, Region) else other))
+
+    def last_come_first_served(self) -> list[Item]:
+        """The nodes outside of regions, then the regions: always the one that was ready last, as in ``torch.fx``.
+
+        The regions must hold all nodes but inputs, attributes and the output.
+
+        Raises:
+            PassError: there is no such order; the message names the nodes that are in the way.
+        """
+        waiting = {one: {item for item in self._needs.get(one, ()) if isinstance(item, Region)} for one in self.regions}
+        followers: dict[Region, dict[Region, None]] = {region: {} for region in self.regions}
+        for node in self._graph.nodes:
+            follower = self._home.get(node)
+            if follower is not None:
+                for used in node.all_input_nodes:
+                    if (region := self._home.get(used)) is not None and region is not follower:
+                        followers[region][follower] = None
+        for follower, needed in waiting.items():
+            for region in needed:
+                followers[region].setdefault(follower)
+        ready = [region for region, needed in waiting.items() if not needed]
+        chosen: list[Item] = []
+        while ready:
+            chosen.append(region := ready.pop())
+            for follower in followers[region]:
+                waiting[follower].discard(region)
+                if not waiting[follower]:
+                    ready.append(follower)
+        if len(chosen) < len(self.regions):
+            self.in_program_order(lambda region: region.nodes[0])  # raises, with the cycle
+        outside = [node for node in self._graph.nodes if node not in self._home]
+        results = [node for node in outside if node.op == "output"]
+        return [*(node for node in outside if node.op != "output"), *chosen, *results]
+
+    def _cycle_error(self, path: Sequence[Item]) -> PassError:
+        """``path`` holds items of which each needs the next one, and the last one the first."""
+        links = [self._needs[item][needed] for item, needed in zip(path, [*path[1:], path[0]], strict=True)]
+        links.reverse()
+        start = links.index(min((link for link in links if link.earlier in self._home), key=lambda link: link.earlier))
+        links = [*links[start:], *links[:start]]
+        regions = [item.name for item in path if isinstance(item, Region)]
+        steps = [f"{self._place(link.earlier)} -> {self._place(link.later)}" for link in links[:_SHOWN]]
+        if len(links) > _SHOWN:
+            steps.append(f"… and {len(links) - _SHOWN} more")
+        what = f"cycle exists between partitions! {', '.join(sorted(regions))} need each other"
+        if len(regions) == 1:
+            what = f"{regions[0]} cannot be one submodule: a path leaves it and comes back"
+        kept = (self._dependences.why_not_swap(link.earlier, link.later) for link in links if not link.uses)
+        reasons = dict.fromkeys(reason for reason in kept if reason is not None)
+        return PassError(
+            what,
+            where=next((link.later.source for link in reversed(links) if link.later.source is not None), None),
+            value="; ".join(steps),
+            why="; ".join(["a submodule runs as a whole", *reasons]),
+            remedy="put these nodes into one submodule, or divide those that they are in",
+        )
+
+    def _place(self, node: Node) -> str:
+        region = self._home.get(node)
+        return f"%{node}" if region is None else f"%{node} ({region.name})"
+
+    # The program that results.
+
+    def build(self, order: Sequence[Item], spelling: Spelling) -> GraphModule:
+        """Return a new program that runs the items in ``order``; it shares tensors and modules with the given one.
+
+        Raises:
+            PassError: a region has the name of an attribute that the outer program uses.
+        """
+        for name, node in self.names_outside().items():
+            if any(region.name == name for region in self.regions):
+                raise PassError(
+                    f"a submodule cannot be called {name!r}: the program has an attribute of that name",
+                    where=node.source,
+                    value=node.format_node(),
+                    remedy="give the submodules another name, with partition_affix of split_module",
+                )
+        submodules = {region.name: self._submodule(region, spelling) for region in self.regions}
+        outer = _blank_like(self._graph)
+        outer.set_codegen(copy.deepcopy(self._graph._codegen))
+        values: dict[Node, Node] = {}
+        for item in order:
+            if isinstance(item, Region):
+                _call(outer, item, values, spelling)
+            else:
+                _copy(outer, item, values, spelling.keep_node_names or item.op == "placeholder")
+        _take_constants(self._graph, outer)
+        root = _root(self._graph_module, submodules)
+        program = GraphModule.of_capture(root, outer, self._graph_module._get_name())
+        program.meta = {**self._graph_module.meta, "partition_names": set(submodules)}
+        return program
+
+    def _submodule(self, region: Region, spelling: Spelling) -> GraphModule:
+        graph = _blank_like(self._graph)
+        values: dict[Node, Node] = {}
+        for number, used in enumerate(region.inputs):
+            values[used] = graph.placeholder(used.name if spelling.keep_input_names else f"arg_{number}", used.type)
+            _copy_notes(used, values[used])
+        for node in region.nodes:
+            _copy(graph, node, values, spelling.keep_node_names)
+        results = tuple(values[node] for node in region.outputs)
+        graph.output(results if len(results) != 1 or spelling.always_tuple else results[0])
+        _take_constants(self._graph, graph)
+        return GraphModule.of_capture(self._graph_module, graph, "GraphModule")
+
+
+def _blank_like(graph: Graph) -> Graph:
+    blank = Graph(tracer_cls=graph._tracer_cls, tracer_extras=graph._tracer_extras)
+    blank.history = graph.history
+    return blank
+
+
+def _copy(graph: Graph, node: Node, values: dict[Node, Node], keep_name: bool) -> None:
+    """Copy ``node`` to the end of ``graph``, in terms of ``values``, to which the copy is added."""
+    args, kwargs = map_arg(node.args, values.__getitem__), map_arg(node.kwargs, values.__getitem__)
+    values[node] = graph.create_node(node.op, node.target, args, kwargs, node.name if keep_name else None, node.type)
+    _copy_notes(node, values[node])
+
+
+def _copy_notes(node: Node, copied: Node) -> None:
+    if node._meta:
+        copied.meta = dict(node._meta)
+    copied.source = node.source
+    copied.origins = node.origins or (node.name,)
+
+
+def _call(graph: Graph, region: Region, values: dict[Node, Node], spelling: Spelling) -> None:
+    """Call the submodule of ``region`` at the end of ``graph``, and unpack its results into ``values``."""
+    call = graph.call_module(region.name, tuple(values[used] for used in region.inputs))
+    call.source = next((node.source for node in region.nodes if node.source is not None), None)
+    call.origins = tuple(dict.fromkeys(origin for node in region.nodes for origin in node.origins or (node.name,)))
+    whole = len(region.outputs) == 1 and not spelling.always_tuple
+    for number, node in enumerate(region.outputs):
+        value = values[node] = call if whole else graph.call_function(operator.getitem, (call, number))
+        if not whole:
+            value.source, value.origins = node.source, node.origins or (node.name,)
+        if node._meta:
+            value.meta.update((key, node._meta[key]) for key in _DESCRIBING_THE_VALUE if key in node._meta)
+
+
+def _take_constants(graph: Graph, other: Graph) -> None:
+    """Let ``other`` have those of the constants of ``graph`` that it uses."""
+    if graph.constants:
+        targets = (str(node.target) for node in other.find_nodes(op="get_attr"))
+        other.constants = {name: graph.constants[name] for name in targets if name in graph.constants}
+
+
+def _root(graph_module: GraphModule, submodules: dict[str, GraphModule]) -> Container:
+    """What the outer program finds its attributes in: those of the given program, and the submodules."""
+    state: dict[str, Any] = graph_module.plain_state()
+    root = Container()
+    root.__dict__.update({**state, "_modules": {**state["_modules"], **submodules}})
+    return root

@@ -1,0 +1,245 @@
+"""``split``, ``split_module`` and ``split_by_nodes``: a program as a chain of smaller ones (paper, section 6.2.3)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from fx.errors import PassError, add_note
+from fx.graph import Graph
+from fx.graph_module import GraphModule
+from fx.node import Node
+from fx.passes.contract import Contract, exact
+from fx.passes.regions import Region, Regions, Spelling
+from fx.passes.registry import register_pass
+
+__all__ = ["Split", "split_by_nodes", "split_module"]
+
+_NOT_DIVIDED = ("placeholder", "get_attr", "output")
+
+
+def split_module(
+    m: GraphModule,
+    root_m: torch.nn.Module | None,
+    split_callback: Callable[[Node], Any],
+    qualname_map: dict[str, str] | None = None,
+    keep_original_order: bool | None = False,
+    keep_original_node_name: bool | None = False,
+    keep_original_input_name: bool = True,
+    *,
+    partition_affix: str | None = None,
+    tuple_return: bool = False,
+) -> GraphModule:
+    """Divide a program into partitions, each a submodule called ``submod_N``, by asking where each operation goes.
+
+    The outer program only calls the submodules and hands values from one to the next. Parameters and modules are
+    shared with ``m``, which stays as it is, and keep their paths inside the submodule that uses them; a parameter
+    that several partitions fetch stays outside and is passed to them. Writes, checks and random numbers keep their
+    order against what they could affect.
+
+    Args:
+        m: the program.
+        root_m: not used; there because ``torch.fx`` has it.
+        split_callback: says which partition an operation belongs to, a number or anything with a distinct ``str``.
+            It is asked once for each node but inputs, attributes and the output, in order.
+        qualname_map: filled with the path of each module and attribute in the submodules, and the one it had in ``m``.
+        keep_original_order: partitions run in the order of their first operations as far as possible; otherwise, as
+            in ``torch.fx``, the one whose inputs were ready last goes first.
+        keep_original_node_name: nodes keep their names; otherwise they are named anew in each submodule.
+        keep_original_input_name: inputs of submodules are called like the values they get, otherwise ``arg_0``, ….
+        partition_affix: names the submodules ``submod_<affix>_N``.
+        tuple_return: submodules return a tuple also where they have a single result.
+
+    Raises:
+        PassError: partitions need each other's values, or a write of one would pass a read of the other; the message
+            names the nodes. Or a submodule's name is taken, or not possible.
+
+    >>> import torch, fx
+    >>> program = fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()))
+    >>> halves = split_module(program, None, lambda node: 0 if node.target == "0" else 1)
+    >>> print(halves.code.strip())
+    def forward(self, input):
+        input_1 = input
+        submod_0 = self.submod_0(input_1);  input_1 = None
+        submod_1 = self.submod_1(submod_0);  submod_0 = None
+        return submod_1
+    """
+    prefix = "submod_" if partition_affix is None else f"submod_{partition_affix}_"
+    regions = Regions(m, _ask(m, split_callback, prefix))
+    order = regions.in_program_order(_first) if keep_original_order else regions.last_come_first_served()
+    spelling = Spelling(bool(keep_original_node_name), keep_original_input_name, tuple_return)
+    program = regions.build(order, spelling)
+    if qualname_map is not None:
+        for region in regions.regions:
+            paths = (str(node.target) for node in region.nodes if node.op in ("call_module", "get_attr"))
+            qualname_map.update((f"{region.name}.{path}", path) for path in paths)
+    return program
+
+
+def _ask(m: GraphModule, split_callback: Callable[[Node], Any], prefix: str) -> dict[Node, Region]:
+    """The region of each node that ``split_callback`` is asked about."""
+    regions: dict[str, Region] = {}
+    home: dict[Node, Region] = {}
+    for node in m.graph.nodes:
+        if node.op in _NOT_DIVIDED:
+            continue
+        try:
+            name = f"{prefix}{split_callback(node)}"
+        except Exception as error:
+            add_note(error, f"while split_callback was asked about {node.format_node()}")
+            raise
+        if name not in regions:
+            if "." in name:
+                raise PassError(
+                    f"a submodule cannot be called {name!r}",
+                    where=node.source,
+                    value=node.format_node(),
+                    why="dots divide the names of modules in a path",
+                    remedy="let split_callback return numbers",
+                )
+            regions[name] = Region(name)
+        home[node] = regions[name]
+    return home
+
+
+def _first(region: Region) -> Node:
+    return region.nodes[0]
+
+
+def _last(region: Region) -> Node:
+    return region.nodes[-1]
+
+
+def split_by_nodes(graph_module: GraphModule, sets: Iterable[Iterable[Node]]) -> GraphModule:
+    """Make each of several sets of nodes one submodule, and leave everything else where it is.
+
+    The submodules are called ``submod_0``, ``submod_1``, … in the order of ``sets``, or the next free name, and run
+    where their last node stands, or earlier where something else needs them. Nodes keep their names, metadata, lines
+    and origins. A submodule returns the values that are used outside of it: one as it is, otherwise a tuple, which
+    may be empty. A ``get_attr`` node that only one of the sets uses goes with it. Tensors and modules are shared with
+    ``graph_module``, which stays as it is.
+
+    Args:
+        graph_module: the program.
+        sets: sets of its nodes, without inputs and the output; empty ones make no submodule.
+
+    Returns:
+        The new program; ``meta["partition_names"]`` holds the names of the submodules.
+
+    Raises:
+        PassError: a node is in two sets, of another graph, an input or the output; or a set cannot run as a whole,
+            as a path leaves it and comes back or a write would pass a read: the message names the nodes on the way.
+
+    >>> import torch, fx
+    >>> program = fx.symbolic_trace(lambda x: torch.relu(x).neg().exp())
+    >>> x, relu, neg, exp, output = program.graph.nodes
+    >>> print(split_by_nodes(program, [{relu, neg}]).code.strip())
+    def forward(self, x):
+        submod_0 = self.submod_0(x);  x = None
+        exp = submod_0.exp();  submod_0 = None
+        return exp
+    """
+    home: dict[Node, Region] = {}
+    named = _free_names(graph_module, chosen := [list(nodes) for nodes in sets])
+    for nodes in chosen:
+        region = Region(next(named))
+        for node in nodes:
+            _check_member(graph_module.graph, node, home.get(node), region)
+            home[node] = region
+    regions = Regions(graph_module, home)
+    return regions.build(regions.in_program_order(_last), Spelling())
+
+
+def _free_names(graph_module: GraphModule, sets: Collection[Collection[Node]]) -> Iterator[str]:
+    """As many names for submodules as there are sets, and none that the program uses."""
+    used = {str(node.target).partition(".")[0] for node in graph_module.graph.nodes if isinstance(node.target, str)}
+    number = 0
+    for _ in sets:
+        while f"submod_{number}" in used:
+            number += 1
+        yield f"submod_{number}"
+        number += 1
+
+
+def _check_member(graph: Graph, node: Node, other: Region | None, region: Region) -> None:
+    problem = None
+    if node.graph is not graph or node._erased:
+        problem = "is not in the program's graph"
+    elif node.op in ("placeholder", "output"):
+        problem = "is an input or the output of the program, which stay outside"
+    elif other is region:
+        problem = "is twice in one set"
+    elif other is not None:
+        problem = f"is in two sets, those of {other.name} and {region.name}"
+    if problem is not None:
+        raise PassError(f"`%{node}` {problem}", where=node.source, value=node.format_node())
+
+
+@register_pass
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Cut the program before the first operation of each of the named modules, into ``submod_0``, ``submod_1``, ….
+
+    ``Split(at=("layer3",))``, or ``split{at=layer3}`` as text, makes a ResNet's stem and first two stages one
+    submodule and the rest another. The result is a new program, which shares tensors and modules with the given one;
+    without a place to cut, the given one is returned.
+    """
+
+    at: tuple[str, ...] = ()
+    """Paths of modules of the traced model, or names of nodes; a single one may be given as a string."""
+
+    name: ClassVar[str] = "split"
+    contract: ClassVar[Contract] = exact
+
+    def __post_init__(self) -> None:
+        at: Any = self.at
+        object.__setattr__(self, "at", (at,) if isinstance(at, str) else tuple(at))
+
+    def __call__(self, graph_module: GraphModule) -> GraphModule:
+        """Return the program in parts.
+
+        Raises:
+            PassError: nothing comes from one of the places; the message lists the nearest names.
+        """
+        if not self.at:
+            return graph_module
+        wanted = set(self.at)
+        part: dict[Node, int] = {}
+        count = 0
+        for node in graph_module.graph.nodes:
+            if node.op in _NOT_DIVIDED:
+                continue
+            if wanted and (found := wanted.intersection(_places(node))):
+                wanted -= found
+                count += bool(part)
+            part[node] = count
+        if wanted:
+            raise _no_such_place(graph_module, min(wanted))
+        return split_module(graph_module, None, part.__getitem__, None, True, True)
+
+
+def _places(node: Node) -> Iterator[str]:
+    """The names under which ``node`` can be asked for: its own, and the paths of the modules that it comes from."""
+    yield node.name
+    stack: dict[str, tuple[str, Any]] = node.meta.get("nn_module_stack", {}) if node._meta else {}
+    paths = [path for path, _ in stack.values()]
+    if node.op == "call_module":
+        paths.append(str(node.target))
+    for path in paths:
+        atoms = path.split(".")
+        for length in range(len(atoms)):
+            yield ".".join(atoms[: length + 1])
+
+
+def _no_such_place(graph_module: GraphModule, place: str) -> PassError:
+    known = {name: None for node in graph_module.graph.nodes if node.op not in _NOT_DIVIDED for name in _places(node)}
+    nearest = difflib.get_close_matches(place, known, n=3, cutoff=0.5)
+    return PassError(
+        f"cannot split at {place!r}: no operation comes from a module of that path or has that name",
+        value=None if nearest else f"modules and nodes: {', '.join(list(known)[:20])}",
+        remedy=f"did you mean {' or '.join(map(repr, nearest))}?" if nearest else None,
+    )

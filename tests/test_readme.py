@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fx import plugin
+from pytest_fx.options import TABLE
+
 README = Path(__file__).parents[1] / "README.md"
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 PYTHON = [position for position, (language, _) in enumerate(BLOCKS) if language == "python"]
@@ -36,10 +39,12 @@ def test_the_test_files_of_the_readme_pass(pytester, position):
 
 def test_every_option_and_fixture_is_in_the_readme():
     text = README.read_text(encoding="utf-8")
-    for name in ("model", "pass", "batch", "threads", "rounds"):
-        assert f"`--fx-{name}" in text
-    for name in ("fx_model", "fx_traced", "fx_pass", "fx_equal", "fx_timing"):
-        assert f"| `{name}` |" in text
+    for option in (*(option.flag for option in TABLE), "no-timing"):
+        assert f"`--fx-{option}" in text
+    fixtures = [name for name in plugin.__all__ if name.startswith("fx_")]
+    assert len(fixtures) >= 8
+    for name in fixtures:
+        assert re.search(rf"^\| .*`{name}`.* \| ", text, re.MULTILINE)
 
 
 def test_every_folder_on_the_map_is_there():

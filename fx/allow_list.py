@@ -80,10 +80,10 @@ def allow(target: T, name: str | None = None) -> T:
         if not isinstance(module, str) or not isinstance(path, str) or "<lambda>" in path:
             raise FxError(f"{target!r} has no name that a file could use", remedy='give one: allow(target, "my.name")')
         name = f"{module}.{path}".replace(".<locals>", "")
-    if known_elsewhere := _listed(name):
-        if known_elsewhere[0] is target:
+    if name.partition(".")[0] in _OWN_MODULES and (listed := _listed(name)) is not None:
+        if listed[0] is target:
             return target
-        raise FxError(f"{name!r} stands for {known_elsewhere[0]!r} in saved programs", remedy="pass another name")
+        raise FxError(f"{name!r} stands for {listed[0]!r} in saved programs", remedy="pass another name")
     _allowed.register(name, known)
     _own_names[id(known)] = name
     _own_attributes.update(getattr(known, "_fields", ()), getattr(known, "__dataclass_fields__", ()))
@@ -93,6 +93,9 @@ def allow(target: T, name: str | None = None) -> T:
 def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
+
+_OWN_MODULES = frozenset(_words("builtins math operator torch types"))
+"""Where the names of the tables begin."""
 
 # Python's own.
 
@@ -114,6 +117,8 @@ _REFUSED_OPERATORS = frozenset(
     )
 )
 """Operators that open files, change what a tensor is made of, or leave it to the caller that indices are in bounds."""
+_REFUSED_KERNELS = ("cudnn_", "fbgemm_", "miopen_", "mkldnn_", "quantized_")
+"""Operators that begin so belong to one library, and expect what only torch's own code passes."""
 
 _PYTHON_FUNCTIONS = _words(
     "_assert as_tensor cdist is_tensor lobpcg norm pca_lowrank stft svd_lowrank sym_float sym_int sym_ite sym_max "
@@ -188,7 +193,9 @@ def operators() -> frozenset[str]:
     return frozenset(
         name
         for name in short
-        if name not in _REFUSED_OPERATORS and (not name.startswith("_") or name in _INTERNAL_OPERATORS)
+        if name not in _REFUSED_OPERATORS
+        and not name.startswith(_REFUSED_KERNELS)
+        and (not name.startswith("_") or name in _INTERNAL_OPERATORS)
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch.utils import _pytree as pytree
 
+from fx.allow_list import allow
 from fx.errors import TraceError
 from fx.node import base_types
 from fx.proxy import Proxy, TracerBase
@@ -38,6 +39,7 @@ class PHWithMeta(PHBase):
         self.ph_key = ph_key
 
 
+@allow
 def assert_is_none(value: T, message: str) -> T:
     """Fail with ``message`` unless ``value`` is None; recorded when ``value`` is traced."""
     if isinstance(value, Proxy):

@@ -30,7 +30,7 @@ GENERATED_GLOBALS: dict[str, Any] = {
 
 _RESERVED = frozenset(dir(builtins)) | frozenset(keyword.kwlist) | frozenset(GENERATED_GLOBALS)
 _ILLEGAL = re.compile(r"[^0-9a-zA-Z_]+")
-_NUMBERED = re.compile(r"(.*)_(\d+)", re.DOTALL)
+_NUMBERED = re.compile(r"(.*)_(\d{1,18})", re.DOTALL)  # Python refuses to convert thousands of digits
 
 
 def is_identifier(text: str) -> bool:

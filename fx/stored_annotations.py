@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import sys
 import typing
 from types import GenericAlias, UnionType
 from typing import Any
@@ -65,7 +66,9 @@ def decode_annotation(stored: Json, depth: int = 0) -> Any:
         return [decode_annotation(part, depth + 1) for part in stored]
     if type(stored) is not dict or stored.keys() != {"generic"}:
         hint = ValueReader([]).value(stored)
-        if hint is None or hint is Ellipsis or type(hint) is str or isinstance(hint, type) or callable(hint):
+        if type(hint) is str:
+            return sys.intern(hint)  # generated code has one global for each string object
+        if hint is None or hint is Ellipsis or isinstance(hint, type) or callable(hint):
             return hint
         raise Refused(f"{shown(stored)} is no annotation")
     name, parts = pair(stored["generic"])

@@ -139,7 +139,8 @@ def check_text_target(op: str, target: object) -> None:
     if type(target) is not str:
         raise Refused(f"the target of a {op} node is a string, not {type(target).__name__}")
     if op == "placeholder":
-        if not is_identifier(target.lstrip("*")) or len(target) - len(target.lstrip("*")) > 2:
+        name = target.lstrip("*")
+        if not is_name(target) or not is_identifier(name) or len(target) - len(name) > 2:
             raise Refused(f"{ascii(target)[:80]} is no name of a parameter")
     elif op == "call_method":
         if target not in methods():

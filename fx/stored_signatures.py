@@ -6,6 +6,7 @@ from torch.utils import _pytree as pytree
 
 from fx.allow_list import Refused
 from fx.codegen import CodeGen
+from fx.module_attributes import is_name
 from fx.names import is_identifier
 from fx.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.stored_values import Json, ValueReader, ValueWriter, stored_object, stored_strings
@@ -55,7 +56,7 @@ def decode_codegen(stored: Json) -> PyTreeCodeGen:
     parameters = list(stored_strings(fields["parameters"]))
     plain = [parameter.lstrip("*") for parameter in parameters]
     # they become source
-    if not all(map(is_identifier, plain)) or len(set(plain)) != len(plain):
+    if not all(map(is_name, plain)) or not all(map(is_identifier, plain)) or len(set(plain)) != len(plain):
         raise Refused("the parameters of the program are no different identifiers")
     if any(len(parameter) - len(name) > 2 for parameter, name in zip(parameters, plain, strict=True)):
         raise Refused("a parameter has too many stars")

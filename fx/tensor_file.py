@@ -81,7 +81,8 @@ def _write_whole(path: Any, head: list[bytes], tensors: Iterable[torch.Tensor]) 
                 file.write(part)
             for tensor in tensors:
                 if tensor.numel():
-                    file.write(_bytes(tensor.cpu().reshape(-1).view(torch.uint8)))
+                    flat = tensor.cpu().as_strided((tensor.numel(),), (1,))  # a size of 1 may have any stride
+                    file.write(_bytes(flat.view(torch.uint8)))
             file.flush()
             os.fsync(file.fileno())
         os.replace(staging, target)

@@ -15,8 +15,8 @@ NAMES = [
     "torch.nn.Linear", "torch.nn.LSTM", "torch.nn.Embedding", "fx.GraphModule", "fx.Container", "torch.nn.Sequential",
     "torch.nn.ModuleList", "builtins.list", "math.factorial", "torch.Tensor.add", "__class__", "forward.__globals__",
     "forward", "", ".", "0", "body.0", "shape", "grad_fn", "__globals__", "add", "format", "apply_", "self", "*x",
-    "**k", "x: __import__('os')", "call_function", "call_method", "call_module", "get_attr", "placeholder", "output", "Any",
-    "|", "Union", "class builtins.list", "cuda:7", "float32", "nan", "0x" + "f" * 40, "\ud800", "e\u0301", "a\nb", "\0",
+    "**k", "x: __import__('os')", "call_function", "call_method", "call_module", "get_attr", "placeholder", "output",
+    "Any", "|", "Union", "class builtins.list", "cuda:7", "float32", "nan", "0x" + "f" * 40, "\ud800", "a\nb", "\0",
 ]  # fmt: skip
 TAGS = [
     "node", "tensor", "int", "float", "complex", "tuple", "dict", "ordered_dict", "set", "frozenset", "size", "slice",

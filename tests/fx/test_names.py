@@ -124,3 +124,10 @@ def test_generated_globals_are_what_they_say() -> None:
     assert GENERATED_GLOBALS["inf"] is inf
     assert isnan(GENERATED_GLOBALS["nan"])
     assert GENERATED_GLOBALS["NoneType"] is type(None)
+
+
+def test_a_name_may_end_in_more_digits_than_python_converts() -> None:
+    namespace = Namespace()
+    name = f"x_{'1' * 5000}"
+    assert namespace.create_name(name) == name
+    assert namespace.create_name(name) == f"{name}_1"

@@ -1,0 +1,147 @@
+"""Replacing each place where a pattern matches by something else (paper, section 6.2).
+
+>>> import torch, fx
+>>> program = fx.symbolic_trace(lambda x: torch.relu(x) + x.relu())
+>>> matches = replace_pattern(program, lambda x: torch.nn.functional.relu(x), lambda x: torch.nn.functional.gelu(x))
+>>> print(program.code.strip())
+def forward(self, x):
+    gelu = torch.nn.functional.gelu(x)
+    gelu_1 = torch.nn.functional.gelu(x);  x = None
+    add = gelu + gelu_1;  gelu = gelu_1 = None
+    return add
+
+What matches is described in :mod:`fx.matcher`; ``explain`` there says why something does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from fx.errors import PassError
+from fx.graph import Graph
+from fx.graph_module import GraphModule
+from fx.matcher import InternalMatch, Matcher, MatchFilter
+from fx.node import Argument, Node
+from fx.patterns import Program, graph_of
+from fx.rewrite import Rewrite
+
+__all__ = ["Match", "ReplacedPatterns", "replace_pattern", "replace_pattern_with_filters"]
+
+ReplacementCallback: TypeAlias = Callable[[InternalMatch, Graph, Graph], Graph]
+"""Makes the replacement for one match; it is also given the graphs of the program and of the pattern."""
+
+
+class Match(NamedTuple):
+    """One place where a pattern matched and was replaced."""
+
+    anchor: Node
+    """The node of the pattern from which the match was found."""
+    nodes_map: dict[Node, Argument]
+    """For the pattern's nodes those of the program, which now are erased; for its inputs what is passed there."""
+
+
+@dataclass(slots=True)
+class ReplacedPatterns:
+    """One place where a pattern matched, and what stands there now."""
+
+    anchor: Node
+    """The node of the pattern from which the match was found."""
+    nodes_map: dict[Node, Argument]
+    """For the pattern's nodes those of the program, which now are erased; for its inputs what is passed there."""
+    replacements: list[Node]
+    """The nodes that were added."""
+
+
+def replace_pattern(gm: GraphModule, pattern: Program, replacement: Program) -> list[Match]:
+    """Replace every match of ``pattern`` in ``gm`` by ``replacement``, in place, and recompile.
+
+    The replacement takes the same inputs as the pattern, in the same order, and returns as many values. Its nodes get
+    the origins of all nodes that they replace, and the user's line of the last result. Modules and tensors of the
+    replacement are copied into the program, under other names where theirs are taken. One that the pattern has too,
+    under the same path and alike but for the values, stands for what matched there. Modules that are no longer
+    called are removed.
+
+    Args:
+        gm: the program.
+        pattern: what to look for: a function, a module, a GraphModule or a Graph.
+        replacement: what to put in its place, likewise.
+
+    Returns:
+        The matches, in order. Where two overlap the one that ends first counts.
+
+    Raises:
+        PassError: the pattern does not say what to look for, or the replacement does not fit it.
+        TraceError: one of them cannot be captured.
+    """
+    return [Match(done.anchor, done.nodes_map) for done in replace_pattern_with_filters(gm, pattern, replacement)]
+
+
+def replace_pattern_with_filters(
+    gm: GraphModule,
+    pattern: Program,
+    replacement: Program | None = None,
+    match_filters: Sequence[MatchFilter] | None = None,
+    ignore_literals: bool = False,
+    replacement_callback: ReplacementCallback | None = None,
+    node_name_match: str = "",
+) -> list[ReplacedPatterns]:
+    """Replace the matches that all filters accept, as :func:`replace_pattern` does.
+
+    Args:
+        gm: the program.
+        pattern: what to look for: a function, a module, a GraphModule or a Graph.
+        replacement: what to put in its place, likewise; not needed with a ``replacement_callback``.
+        match_filters: each is asked with the match, the graph of ``gm`` and the graph of the pattern. A match that is
+            refused makes room for another that overlaps it.
+        ignore_literals: let every constant of the pattern stand for any constant.
+        replacement_callback: makes a replacement for each match, called like a filter.
+        node_name_match: at the anchor, also accept any operation whose node's name contains this.
+
+    Returns:
+        What was replaced, in order.
+
+    Raises:
+        PassError: the pattern does not say what to look for, or the replacement does not fit it.
+        TraceError: one of them cannot be captured.
+    """
+    if not isinstance(gm, GraphModule):
+        raise PassError(
+            f"patterns are replaced in a GraphModule, not in a {type(gm).__name__}",
+            remedy="capture it first: fx.symbolic_trace(module)",
+        )
+    if replacement is None and replacement_callback is None:
+        raise PassError(
+            "there is nothing to replace the pattern by", remedy="give a replacement or a replacement_callback"
+        )
+    common = None if replacement is None else graph_of(replacement, "replacement")
+    matcher = Matcher(gm, pattern, match_filters or (), ignore_literals, node_name_match)
+    rewrite = Rewrite(gm, matcher.pattern, matcher.subject)
+    if common is not None and replacement_callback is None:
+        rewrite.check_fit(common)
+    done: list[ReplacedPatterns] = []
+    for occurrence in matcher.occurrences():
+        match = rewrite.renewed(occurrence.internal_match())
+        graph = common
+        if replacement_callback is not None:
+            graph = _made_by(replacement_callback, replacement_callback(match, gm.graph, matcher.pattern.graph))
+            rewrite.check_fit(graph)
+        assert graph is not None
+        nodes_map, made = rewrite.replace(occurrence, match, graph)
+        done.append(ReplacedPatterns(match.anchors[0], nodes_map, made))
+    rewrite.finish()
+    return done
+
+
+def _made_by(callback: ReplacementCallback, made: Any) -> Graph:
+    if isinstance(made, GraphModule):
+        return made.graph
+    if not isinstance(made, Graph):
+        raise PassError(
+            f"the replacement callback returned a {type(made).__name__}",
+            where=getattr(callback, "__qualname__", type(callback).__name__),
+            value=f"{made!r:.200}",
+            remedy="return a Graph or GraphModule: fx.symbolic_trace(function).graph",
+        )
+    return made

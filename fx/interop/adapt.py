@@ -38,6 +38,7 @@ class AdaptedPass:
         check_program(graph_module)
         graph = graph_module.graph
         record_origins(graph)
+        revision = graph.revision
         there = ToTorch()
         try:
             result = self._program_in(self.pass_(there.program(graph_module)), graph_module, there)
@@ -45,11 +46,12 @@ class AdaptedPass:
         except Exception as error:
             add_note(error, f"in the pass {self.name!r}, adapted from torch.fx")
             raise
+        originals = {node.name: node for node in graph.nodes}
         program = FromTorch(there).program(result)
-        if program is not graph_module:
-            _keep_origins({node.name: node for node in graph.nodes}, program)
+        if program is not graph_module or graph.revision != revision:
+            _keep_origins(originals, program)
+            complete_origins(program.graph)
             program.graph.history = graph.history
-        complete_origins(program.graph)
         return program
 
     def _program_in(self, result: Any, graph_module: GraphModule, there: ToTorch) -> torch.fx.GraphModule:

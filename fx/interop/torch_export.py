@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -103,7 +104,8 @@ class _Importer:
             if spec.target is not None and spec.target not in state:
                 self._attach(spec.target, self.exported.constants[spec.target], persistent=False)
         for node in self.theirs.find_nodes(op="get_attr"):
-            self._attach(str(node.target), getattr(self.exported.graph_module, str(node.target)), persistent=False)
+            path = str(node.target)
+            self._attach(path, attrgetter(path)(self.exported.graph_module), persistent=False)
 
     def _attach(self, path: str, value: Any, persistent: bool = True) -> None:
         *parents, name = path.split(".")

@@ -10,6 +10,7 @@ from torch.fx import _pytree as torch_fx_pytree
 from torch.fx import graph as torch_graph
 from torch.fx import immutable_collections as torch_immutables
 from torch.fx._symbolic_trace import _assert_is_none
+from torch.fx.passes.shape_prop import TensorMetadata as TorchTensorMetadata
 
 from fx import pytree as fx_pytree
 from fx.codegen import CodeGen
@@ -20,9 +21,10 @@ from fx.graph_module import GraphModule
 from fx.immutable_collections import immutable_dict, immutable_list
 from fx.inputs import assert_is_none
 from fx.interop.notes import NoteReader
-from fx.interop.signatures import positional_spec
+from fx.interop.signatures import KeywordCodeGen, keeps_keywords_apart
 from fx.interop.translation import Translation
 from fx.node import Node
+from fx.passes.tensor_metadata import TensorMetadata
 from fx.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.tracer import Tracer
 
@@ -32,6 +34,7 @@ _THEIRS_TO_OURS: dict[Any, Any] = {
     torch_immutables.immutable_dict: immutable_dict,
     torch_fx_pytree.tree_flatten_spec: fx_pytree.tree_flatten_spec,
 }
+_RECORDS: dict[type[Any], type[Any]] = {TorchTensorMetadata: TensorMetadata}
 
 
 class FromTorch(Translation[torch.fx.GraphModule, GraphModule]):
@@ -41,6 +44,7 @@ class FromTorch(Translation[torch.fx.GraphModule, GraphModule]):
     node_type = torch.fx.Node
     container_type = Container
     functions = _THEIRS_TO_OURS
+    records = _RECORDS
 
     def __init__(self, back_from: ToTorch | None = None) -> None:
         super().__init__(back_from)
@@ -60,7 +64,8 @@ class FromTorch(Translation[torch.fx.GraphModule, GraphModule]):
         theirs, codegen = source._codegen, CodeGen()
         if type(theirs) is torch_graph._PyTreeCodeGen:
             info = theirs.pytree_info
-            codegen = PyTreeCodeGen(PyTreeInfo(info.orig_args, positional_spec(info.in_spec), info.out_spec))
+            kind = KeywordCodeGen if keeps_keywords_apart(info.in_spec) else PyTreeCodeGen
+            codegen = kind(PyTreeInfo(info.orig_args, info.in_spec, info.out_spec))
         elif type(theirs) is not torch_graph.CodeGen:
             _refuse_codegen(theirs)
         codegen.body_transformer = theirs._body_transformer
@@ -82,6 +87,7 @@ class ToTorch(Translation[GraphModule, torch.fx.GraphModule]):
     node_type = Node
     container_type = torch.nn.Module
     functions = {ours: theirs for theirs, ours in _THEIRS_TO_OURS.items()}  # noqa: RUF012  declared in the base
+    records = {ours: theirs for theirs, ours in _RECORDS.items()}  # noqa: RUF012  likewise
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +106,7 @@ class ToTorch(Translation[GraphModule, torch.fx.GraphModule]):
     def write_codegen(self, source: Graph, target: Any) -> None:
         """Let ``target`` write its code as ``source`` does."""
         ours, codegen = source._codegen, torch_graph.CodeGen()
-        if type(ours) is PyTreeCodeGen:
+        if isinstance(ours, PyTreeCodeGen) and type(ours) in (PyTreeCodeGen, KeywordCodeGen):
             codegen = torch_graph._PyTreeCodeGen(torch_graph._PyTreeInfo(*ours.pytree_info))
         elif type(ours) is not CodeGen:
             _refuse_codegen(ours)

@@ -47,6 +47,8 @@ class Translation(Generic[Source, Target]):
     """What holds modules under names in the target's library."""
     functions: ClassVar[dict[Any, Any]]
     """Functions of the source's library that have a counterpart in the target's."""
+    records: ClassVar[dict[type[Any], type[Any]]]
+    """Named tuples in ``meta``, likewise; the fields are the same."""
 
     def __init__(self, back_from: Translation[Any, Any] | None = None) -> None:
         self.nodes = {}
@@ -184,21 +186,23 @@ class Translation(Generic[Source, Target]):
             return target
 
     def _note(self, value: Any) -> Any:
-        """A value of ``meta``, with converted nodes where it is a node, or a plain container with nodes in it."""
+        """A value of ``meta``: nodes and records are converted, also as members of a plain container."""
+        kind = type(value)
+        if kind not in (list, tuple, set, dict):
+            return self._counterpart(value)
+        members = (*value, *value.values()) if kind is dict else value
+        if all(self._counterpart(member) is member for member in members):
+            return value
+        if kind is dict:
+            return {self._counterpart(key): self._counterpart(member) for key, member in value.items()}
+        return kind(map(self._counterpart, value))
+
+    def _counterpart(self, value: Any) -> Any:
         kind = type(value)
         if kind is self.node_type:
             return self.nodes.get(value, value)
-        if kind not in (list, tuple, set, dict):
-            return value
-        members = (*value, *value.values()) if kind is dict else value
-        if not any(type(member) is self.node_type for member in members):
-            return value
-        if kind is dict:
-            return {self._named(key): self._named(member) for key, member in value.items()}
-        return kind(map(self._named, value))
-
-    def _named(self, member: Any) -> Any:
-        return self.nodes.get(member, member) if type(member) is self.node_type else member
+        record = self.records.get(kind)
+        return value if record is None else record(*value)
 
 
 def _entries(module: torch.nn.Module) -> dict[str, Any]:

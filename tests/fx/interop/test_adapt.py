@@ -1,0 +1,256 @@
+"""Passes written for torch.fx edit our programs as if they had been written for them."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import pytest
+import torch
+import torch.fx
+from torch import nn
+from torch.fx.passes.infra.pass_base import PassBase, PassResult
+
+import fx
+from fx.errors import InteropError
+from fx.interop import adapt
+from fx.passes import contract_of, exact, pass_name
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.box = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+        self.register_buffer("scale", torch.full((3,), 2.0))
+
+    def forward(self, x: Any) -> Any:
+        return self.box(x + 1) * self.scale
+
+
+X = torch.linspace(-1.0, 1.0, 6).reshape(2, 3)
+
+
+def program() -> fx.GraphModule:
+    return fx.symbolic_trace(Scaled())
+
+
+def subtract(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    for node in graph_module.graph.find_nodes(op="call_function", target=operator.add):
+        node.target = operator.sub
+    graph_module.recompile()
+    return graph_module
+
+
+def test_edits_in_place_reach_the_program_itself() -> None:
+    original = program()
+    graph, nodes = original.graph, list(original.graph.nodes)
+    assert adapt(subtract)(original) is original
+    assert original.graph is graph
+    assert all(node is same for node, same in zip(graph.nodes, nodes, strict=True))
+    assert "add = x - 1" in original.code
+    expected = torch.relu(getattr(original.box, "0")(X - 1)) * 2
+    assert torch.equal(original(X), expected)
+
+
+def test_nodes_are_inserted_moved_and_erased_where_the_pass_did() -> None:
+    def pass_(graph_module: torch.fx.GraphModule) -> None:
+        x, add, linear, relu, scale, mul, _ = graph_module.graph.nodes
+        with graph_module.graph.inserting_before(add):
+            negative = graph_module.graph.call_function(operator.neg, (x,))
+            negative.meta = add.meta.copy()
+        add.args = (negative, 2)
+        x.append(scale)
+        relu.replace_all_uses_with(linear)
+        graph_module.graph.erase_node(relu)
+        mul.name, mul.kwargs, mul.type = "product", {}, torch.Tensor
+
+    original = program()
+    kept = {node.name: node for node in original.graph.nodes}
+    line = kept["add"].source
+    revision = original.graph.revision
+    adapt(pass_)(original)
+    original.graph.lint()
+    assert original.graph.revision > revision
+    assert original.code.strip().splitlines()[1:] == [
+        "    scale = self.scale",
+        "    neg = -x;  x = None",
+        "    add = neg + 2;  neg = None",
+        '    box_0 = getattr(self.box, "0")(add);  add = None',
+        "    product : torch.Tensor = box_0 * scale;  box_0 = scale = None",
+        "    return product",
+    ]
+    assert [node.name for node in original.graph.nodes] == ["x", "scale", "neg", "add", "box_0", "product", "output"]
+    made = next(node for node in original.graph.nodes if node.name == "neg")
+    assert (made.source, made.origins) == (line, ("add",))
+    assert kept["mul"].name == "product"
+    assert kept["add"] in original.graph.nodes
+    assert kept["box_1"] not in list(original.graph.nodes)
+    assert list(kept["box_0"].users) == [kept["mul"]]
+    assert torch.equal(original(X), getattr(original.box, "0")(2 - X) * 2)
+
+
+def test_nodes_without_meta_get_origins_from_their_neighbours() -> None:
+    def pass_(graph_module: torch.fx.GraphModule) -> None:
+        graph = graph_module.graph
+        with graph.inserting_before(graph.output_node()):
+            graph.output_node().args = (graph.call_function(operator.neg, graph.output_node().args),)
+
+    original = program()
+    adapt(pass_)(original)
+    made = original.graph.find_nodes(op="call_function", target=operator.neg)[0]
+    assert made.origins == ("output",)
+    assert made.source is not None
+
+
+def test_a_program_that_is_left_alone_keeps_its_revision() -> None:
+    original = program()
+    revision, code = original.graph.revision, original.code
+    assert adapt(lambda graph_module: None)(original) is original
+    assert (original.graph.revision, original.code) == (revision, code)
+
+
+def test_changes_of_modules_and_state_reach_the_program() -> None:
+    def pass_(graph_module: torch.fx.GraphModule) -> None:
+        graph_module.add_submodule("box.1", nn.Tanh())
+        graph_module.add_submodule("box.more.deep", nn.Identity())
+        graph_module.register_buffer("scale", graph_module.scale * 2)
+        graph_module.register_parameter("extra", nn.Parameter(torch.ones(1)))
+        graph_module.meta["seen"] = True
+        del graph_module.note
+        graph_module.delete_submodule("unused")
+
+    original = program()
+    original.note, original.unused = "old", nn.ReLU()
+    original(X)  # from here on children are also found in another place
+    box, scale = original.box, original.scale
+    seen: list[Any] = []
+    handle = original.register_forward_hook(lambda *_: seen.append(1))
+    adapt(pass_)(original)
+    assert original.box is box
+    assert type(getattr(box, "1")) is nn.Tanh
+    assert type(box.more.deep) is nn.Identity
+    assert torch.equal(scale, torch.full((3,), 2.0))
+    assert list(original.state_dict()) == ["extra", "scale", "box.0.weight", "box.0.bias"]
+    assert original.meta == {"seen": True}
+    assert not hasattr(original, "note")
+    assert not hasattr(original, "unused")
+    assert torch.equal(original(X), torch.tanh(getattr(box, "0")(X + 1)) * 4)
+    handle.remove()
+    original(X)
+    assert seen == [1]
+
+
+def test_programs_inside_are_edited_in_place_too() -> None:
+    inner = fx.symbolic_trace(lambda x: x + 1)
+    graph = fx.Graph()
+    graph.output(graph.call_module("inner", (graph.placeholder("x"),)))
+    outer = fx.GraphModule({"inner": inner}, graph)
+
+    def pass_(graph_module: torch.fx.GraphModule) -> None:
+        subtract(graph_module.inner)
+
+    adapt(pass_)(outer)
+    assert outer.inner is inner
+    assert outer(3) == inner(3) == 2
+
+
+def test_a_graph_that_the_pass_exchanged_takes_the_place_of_the_old_one() -> None:
+    def pass_(graph_module: torch.fx.GraphModule) -> None:
+        graph = torch.fx.Graph()
+        x = graph.placeholder("x")
+        graph.output(graph.call_function(torch.sin, (x,), name="add"))
+        graph_module.graph = graph
+
+    original = program()
+    line = next(node.source for node in original.graph.nodes if node.name == "add")
+    adapt(pass_)(original)
+    assert [node.name for node in original.graph.nodes] == ["x", "add", "output"]
+    _, add, _ = original.graph.nodes
+    assert (add.source, add.origins) == (line, ("add",))
+    assert torch.equal(original(X), torch.sin(X))
+
+
+@pytest.mark.parametrize("form", [lambda p: p, lambda p: (p, True), lambda p: PassResult(p, True), lambda p: None])
+def test_whatever_torch_fx_takes_as_a_result_is_taken(form: Any) -> None:
+    original = program()
+    assert adapt(lambda graph_module: form(subtract(graph_module)))(original) is original
+    assert "x - 1" in original.code
+
+
+def test_pass_bases_are_passes() -> None:
+    class SubtractPass(PassBase):
+        def call(self, graph_module: torch.fx.GraphModule) -> PassResult:
+            return PassResult(subtract(graph_module), True)
+
+    pass_ = adapt(SubtractPass())
+    assert pass_.name == "subtract-pass"
+    assert "x - 1" in pass_(program()).code
+
+
+def test_another_program_is_returned_as_one_of_ours() -> None:
+    def pass_(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+        return subtract(torch.fx.GraphModule(graph_module, graph_module.graph.__deepcopy__(), "Other"))
+
+    original = program()
+    original.graph.history = ("first",)
+    code = original.code
+    result = adapt(pass_)(original)
+    assert isinstance(result, fx.GraphModule)
+    assert (type(result).__name__, result.graph.history) == ("Other", ("first",))
+    assert original.code == code
+    assert result.scale is original.scale
+    lines = {node.name: node.source for node in original.graph.nodes}
+    assert all(node.source == lines[node.name] or lines[node.name] is None for node in result.graph.nodes)
+    assert all(node.origins == (node.name,) for node in result.graph.nodes)
+
+
+def test_name_and_contract_are_the_passes_own() -> None:
+    def rename_me(graph_module: Any) -> None: ...
+
+    assert adapt(rename_me).name == pass_name(adapt(rename_me)) == "rename-me"
+    assert contract_of(adapt(rename_me)) == fx.passes.close
+    rename_me.name, rename_me.contract = "mine", exact  # type: ignore[attr-defined]
+    assert (adapt(rename_me).name, contract_of(adapt(rename_me))) == ("mine", exact)
+
+
+def test_a_pass_that_raises_leaves_the_program_as_it_was() -> None:
+    def fails(graph_module: torch.fx.GraphModule) -> None:
+        subtract(graph_module)
+        raise KeyError("oh")
+
+    original = program()
+    code, revision = original.code, original.graph.revision
+    with pytest.raises(KeyError) as caught:
+        adapt(fails)(original)
+    assert caught.value.__notes__ == ["in the pass 'fails', adapted from torch.fx"]
+    assert (original.code, original.graph.revision) == (code, revision)
+
+
+def test_a_pass_that_leaves_a_broken_graph_is_refused_and_changes_nothing() -> None:
+    def breaks(graph_module: torch.fx.GraphModule) -> None:
+        nodes = list(graph_module.graph.nodes)
+        nodes[2].append(nodes[1])
+
+    original = program()
+    code = original.code
+    with pytest.raises(InteropError, match="not well formed"):
+        adapt(breaks)(original)
+    original.recompile()
+    assert original.code == code
+
+
+@pytest.mark.parametrize("result", [3, "text", nn.ReLU(), (1, 2), False])
+def test_a_pass_that_returns_no_program_is_refused(result: Any) -> None:
+    def returns(graph_module: Any) -> Any:
+        return result
+
+    with pytest.raises(fx.PassError, match="the pass 'returns' returned no program") as caught:
+        adapt(returns)(program())
+    assert f"an object of class {type(result).__name__}" in str(caught.value)
+
+
+def test_what_is_no_pass_is_refused() -> None:
+    with pytest.raises(fx.PassError, match=r"adapt takes a pass, not an object of class int"):
+        adapt(3)  # type: ignore[arg-type]
+    with pytest.raises(InteropError, match=r"to_torch takes an fx.GraphModule"):
+        adapt(subtract)(nn.ReLU())  # type: ignore[arg-type]

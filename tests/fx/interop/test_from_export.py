@@ -1,0 +1,195 @@
+"""Exported programs become ours, compute what eager computes, and check what they were exported for."""
+
+# No postponed annotations: exporting reads them.
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim, export
+
+import fx
+from fx.errors import InteropError
+from fx.interop import from_export, from_torch, to_torch
+from fx.pytree_codegen import PyTreeCodeGen
+from model_zoo import get_model
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+class Everything(nn.Module):
+    """Tied weights, buffers of both kinds that are written, a constant, inputs that are written, structures."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3)
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.second.weight = self.first.weight
+        self.register_buffer("count", torch.zeros(3))
+        self.register_buffer("hidden", torch.ones(3), persistent=False)
+        self.constant = torch.tensor([1.0, 2.0, 3.0])
+        self.unused = nn.Parameter(torch.ones(1))
+
+    def forward(self, x: Any, table: Any, power: float = 2.0, *, scale: Any) -> Any:
+        self.count.add_(1)
+        self.hidden.mul_(2)
+        y = self.second(self.first(self.norm(x))) * scale + self.count + self.hidden + self.constant + power
+        table["a"].mul_(2)
+        return {"out": y, "sizes": [y.sum(), x.shape[0]]}, None
+
+
+def inputs(batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    x = torch.linspace(-1.0, 2.0, 3 * batch).reshape(batch, 3)
+    return (x, {"a": torch.ones(2)}), {"scale": torch.full((3,), 0.5)}
+
+
+def exported() -> tuple[Everything, Any]:
+    model = Everything()
+    args, kwargs = inputs(4)
+    shapes = {"x": {0: Dim("batch", min=3, max=9)}, "table": {"a": None}, "scale": None}
+    return model, export(model, args, kwargs, dynamic_shapes=shapes)
+
+
+@pytest.mark.parametrize("decomposed", [False, True], ids=["as exported", "decomposed"])
+def test_a_model_in_training_computes_writes_and_checks_what_it_did(decomposed: bool) -> None:
+    model, program = exported()
+    eager = copy.deepcopy(model)
+    ours = from_export(program.run_decompositions({}) if decomposed else program)
+    assert type(ours).__name__ == "Everything"
+    assert list(ours.state_dict()) == list(model.state_dict())
+    assert [name for name, _ in ours.named_parameters()] == [name for name, _ in model.named_parameters()]
+    assert ours.first.weight is ours.second.weight is model.first.weight
+    assert type(ours.graph._codegen) is PyTreeCodeGen
+    ours = copy.deepcopy(ours)  # the exported program shares its state with the model
+    for batch in (4, 7):
+        args, kwargs = inputs(batch)
+        expected_args, _ = inputs(batch)
+        expected = eager(*expected_args, **kwargs)
+        torch.testing.assert_close(ours(*args, **kwargs), expected, rtol=0, atol=0)
+        assert torch.equal(args[1]["a"], expected_args[1]["a"])
+        for name, tensor in eager.named_buffers():
+            torch.testing.assert_close(ours.get_buffer(name), tensor, rtol=0, atol=0)
+    assert_checks(ours)
+
+
+def assert_checks(ours: fx.GraphModule) -> None:
+    args, kwargs = inputs(4)
+    for batch, message in ((2, "size 0 of x must be at least 3"), (10, "size 0 of x must be at most 9")):
+        with pytest.raises(AssertionError, match=message):
+            ours(*inputs(batch)[0], **kwargs)
+    with pytest.raises(AssertionError, match=r"x must have the shape \(s\d+, 3\): the program was exported for that"):
+        ours(torch.ones(4, 3, 1), args[1], **kwargs)
+    with pytest.raises(AssertionError, match=r"scale must have the shape \(3,\)"):
+        ours(*args, scale=torch.ones(1))
+    unchecked = fx.passes.RemoveChecks()(ours)
+    assert "_assert" not in unchecked.code
+    unchecked(*inputs(2)[0], **kwargs)
+
+
+def test_nodes_know_the_lines_they_came_from() -> None:
+    _, program = exported()
+    ours = from_export(program)
+    nodes = {node.name: node for node in ours.graph.nodes}
+    assert nodes["mul"].source is not None
+    assert "self.second(self.first(self.norm(x))) * scale" in nodes["mul"].source.text
+    assert nodes["mul"].stack_trace is not None
+    assert any(path == "first" for path, _ in nodes["linear"].meta["nn_module_stack"].values())
+    assert tuple(nodes["linear"].meta["val"].shape[1:]) == (3,)
+    assert nodes["norm_weight"].op == "get_attr"
+    placeholders = [node.name for node in ours.graph.find_nodes(op="placeholder")]
+    assert placeholders == ["x", "table_a", "scale"]
+
+
+@pytest.mark.parametrize("name", ["mlp", "functional_convnet", "two_heads", "resnet_tiny"])
+def test_models_of_the_zoo_compute_what_they_did_at_any_batch_size(name: str) -> None:
+    entry = get_model(name)
+    model, args = entry.build(), entry.example_inputs(batch=2)
+    batch = Dim("batch")
+    ours = from_export(export(model, args, dynamic_shapes=tuple({0: batch} for _ in args)))
+    assert list(ours.state_dict()) == list(model.state_dict())
+    for count in (1, 2, 5):
+        given = entry.example_inputs(batch=count)
+        torch.testing.assert_close(ours(*given), model(*given), rtol=0, atol=0)
+    if len(args) > 1:
+        with pytest.raises(AssertionError, match="must have the shape"):
+            ours(entry.example_inputs(batch=2)[0], entry.example_inputs(batch=3)[1])
+    again = from_torch(to_torch(ours))
+    assert again.code == ours.code
+    pruned = fx.passes.RemoveDeadCode()(again)
+    torch.testing.assert_close(pruned(*args), model(*args), rtol=0, atol=0)
+
+
+def test_flat_programs_have_the_plain_signature_of_the_original() -> None:
+    class Pair(nn.Module):
+        def forward(self, x: Any, *, other: Any) -> Any:
+            return {"sum": x + other, "both": (x, [other])}
+
+    ours = from_export(export(Pair(), (torch.ones(2),), {"other": torch.ones(2)}))
+    source = fx.passes.RemoveChecks()(ours).code.strip().splitlines()
+    assert source == [
+        "def forward(self, x, other):",
+        "    add = torch.ops.aten.add.Tensor(x, other)",
+        "    return {'sum': add, 'both': (x, [other])}",
+    ]
+
+
+def test_sizes_that_depend_on_each_other_are_checked() -> None:
+    class Shifted(nn.Module):
+        def forward(self, x: Any, y: Any) -> Any:
+            return x[:-1] + y
+
+    batch = Dim("batch", min=3, max=16)
+    ours = from_export(
+        export(Shifted(), (torch.ones(4, 2), torch.ones(3, 2)), dynamic_shapes=({0: batch}, {0: batch - 1}))
+    )
+    assert ours(torch.ones(6, 2), torch.ones(5, 2)).shape == (5, 2)
+    with pytest.raises(AssertionError, match=r"x must have the shape \(s\d+ \+ 1, 2\)"):
+        ours(torch.ones(6, 2), torch.ones(1, 2))
+
+
+def test_values_that_are_built_in_are_checked() -> None:
+    class Repeated(nn.Module):
+        def forward(self, x: Any, times: int, flag: bool = True, extra: Any = None) -> Any:
+            return x * times if flag else x
+
+    ours = from_export(export(Repeated(), (torch.ones(2), 3, True, None)))
+    assert torch.equal(ours(torch.ones(2), 3, True, None), torch.full((2,), 3.0))
+    with pytest.raises(AssertionError, match="times has been specialized to have value 3"):
+        ours(torch.ones(2), 4, True, None)
+    with pytest.raises(AssertionError, match="extra has been specialized to have value None"):
+        ours(torch.ones(2), 3, True, 1)
+
+
+def test_checks_of_the_program_itself_stay() -> None:
+    class Counted(nn.Module):
+        def forward(self, x: Any) -> Any:
+            count = x.max().item()
+            torch._check(count >= 2)
+            torch._check(count <= 8)
+            return torch.zeros(count) + 1
+
+    ours = fx.passes.RemoveDeadCode()(from_export(export(Counted(), (torch.tensor([3, 4]),))))
+    assert torch.equal(ours(torch.tensor([5, 1])), torch.ones(5))
+    with pytest.raises(RuntimeError, match="Runtime assertion failed"):
+        ours(torch.tensor([9, 1]))
+
+
+# Refusals.
+
+
+def test_control_flow_is_refused_with_its_node() -> None:
+    class Branch(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+
+    with pytest.raises(InteropError, match="the higher-order operator cond has no counterpart") as caught:
+        from_export(export(Branch(), (torch.ones(2),)))
+    assert "value  %cond = call_function[" in str(caught.value)
+    assert "try    write it without control flow" in str(caught.value)
+
+
+def test_what_is_no_exported_program_is_refused() -> None:
+    with pytest.raises(InteropError, match=r"from_export takes a torch.export.ExportedProgram, not Linear"):
+        from_export(nn.Linear(1, 1))  # type: ignore[arg-type]

@@ -100,6 +100,8 @@ class Shape:
 
 def _takes(kinds: tuple[str, ...], value: Argument, is_tensor: IsTensor) -> bool:
     if isinstance(value, Node):
+        if "literal" in kinds:
+            return False
         return "tensor" in kinds or "number" in kinds or "any" in kinds or not is_tensor(value)
     return any(_is_kind(kind, value) for kind in kinds)
 
@@ -125,6 +127,9 @@ def _is_literal(value: Any) -> bool:
     """Whether a default may be written out: equal wherever it is made."""
     return all(map(_is_literal, value)) if type(value) is tuple else type(value) in _LITERALS
 
+
+_OWN_BINDINGS = frozenset({"to"})
+"""Methods whose parameters in Python are not those of the schemas."""
 
 _MEMORY_FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
 """As operator schemas number them."""
@@ -168,9 +173,10 @@ def shape_of_overload(overload: Overload, *, skip: int | None = None) -> Shape:
     defaults: dict[str, Any] = {}
     for parameter, argument in arguments:
         name, described = parameter.name, str(getattr(argument, "real_type", argument.type))
-        kinds[name] = _kinds(described, argument.N)
-        if "List[int]" in described and argument.N is not None:
-            counts[name] = argument.N
+        count: int | None = getattr(argument, "N", None)
+        kinds[name] = _kinds(described, count)
+        if "List[int]" in described and count is not None:
+            counts[name] = count
         if parameter.default is not Parameter.empty:
             default = parameter.default
             if "MemoryFormat" in described and type(default) is int:
@@ -191,7 +197,7 @@ def shapes_of(target: Callable[..., Any]) -> list[Shape]:
 
 def shapes_of_method(name: str) -> list[tuple[Shape, str]]:
     """What the overloads of a tensor's method ask, the tensor itself aside, and what that is called in functions."""
-    packet = getattr(torch.ops.aten, name, None)
+    packet = None if name in _OWN_BINDINGS else getattr(torch.ops.aten, name, None)
     shapes: list[tuple[Shape, str]] = []
     for overload in _callable_overloads(get_overloads(packet)) if packet is not None else ():
         names = [argument.name for argument in overload.schema.arguments]

@@ -1,11 +1,51 @@
 """The canonical form of a program: functions only, state in ``get_attr``, arguments by keyword (paper, section 5.1).
 
-What follows is written once against it, instead of three times for module, function and method spellings: analyses,
-quantization, lowering and the pattern matcher.
+What follows capture is written once against it, instead of three times for module, function and method spellings:
+analyses, quantization, lowering and the pattern matcher. These are its rules.
+
+Modules
+    A call of a module becomes what the module's ``forward`` does, captured without leaf modules in the mode that the
+    module is in: ``get_attr`` nodes for its tensors, under their own names, and calls of functions. The node with the
+    result keeps the name of the call. Called programs (``GraphModule``) are inlined too, to any depth. Still calls of
+    modules are recurrent modules and attention; modules of TorchScript, ``torch.ao.nn`` and ``torch.nn.parallel``;
+    modules with hooks, parametrizations, or a ``forward`` or ``__call__`` of their own; and whatever cannot be captured
+    or would not be the same program: a forward that assigns attributes, makes tensors of its own, or may get ``None``.
+    ``CanonicalForm.kept_whole`` has the reasons. Checks that a module makes become nodes; ``RemoveChecks`` drops them.
+
+Functions
+    Each operation has one spelling. :data:`fx.canonical_targets.ROWS` lists where functions and methods of different
+    names are one operation, by these principles:
+
+    * arithmetic, comparisons and logic are functions of ``operator``, as long as options such as ``alpha`` have their
+      defaults, and otherwise stay functions of ``torch``;
+    * activations, normalization, pooling and dropout are functions of ``torch.nn.functional``, with ``inplace`` as an
+      argument; ``sigmoid`` and ``tanh``, which have no options, are those of ``torch``;
+    * any other method is the function of ``torch`` by that name, or else the unbound method (``torch.Tensor.view``);
+    * writing in place stays so: ``x.exp_()`` and ``torch.exp_`` are ``torch.Tensor.exp_``; ``operator.iadd`` stays.
+
+    A call is only ever brought into a form that gives the same bits for all inputs that were valid before. Calls of
+    ``torch.ops``, classes, builtins and calls with ``out=`` stay as they are.
+
+Methods
+    A receiver is taken for a tensor if only tensors have a method of that name. Where numbers, strings or containers
+    have one too (``split``, ``numel``, ``sort``), it must be known for one: by an annotation or ``meta["val"]``, as a
+    tensor of the program, or as the result of a function that always returns one. Other calls of methods stay.
+
+Arguments
+    All arguments have names, those of the signature or operator schema, in its order, defaults filled in (Python's own
+    only where they are plain values). Functions of ``operator`` and builtins take theirs by position, unbound methods
+    their tensor. Sizes that may be spread are one tuple (``x.view(2, 3)``), lists of numbers or tensors are tuples, one
+    number that stands for as many as an operator has dimensions is that tuple (``stride=2`` of ``conv2d`` is
+    ``(2, 2)``), and a stride of pooling that is left out is the size of the window. Negative dimensions stay negative.
+    A call stays positional where the schemas do not decide what its arguments are: ``torch.max(x, y)`` with an unknown
+    ``y``, functions with ``*args``, and functions whose signature is not known.
+
+Bringing a canonical program into canonical form changes nothing.
 """
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -51,6 +91,7 @@ def canonical_form(graph_module: GraphModule, leaves: tuple[str, ...] = ()) -> C
     """
     given = graph_module.graph
     graph = copy_graph(given)
+    graph._codegen = copy.deepcopy(given._codegen)
     stands_for = dict(zip(graph.nodes, given.nodes, strict=True))
     canonicalizer = Canonicalizer(graph_module, leaves=leaves)
     for _ in canonicalizer.rewrites(graph):
@@ -130,7 +171,8 @@ class Canonicalizer:
         for node in template.graph.nodes:
             if node._op in ("placeholder", "output"):
                 continue
-            args, kwargs = map_arg(node._args, values.__getitem__), map_arg(node._kwargs, values.__getitem__)
+            args = tuple([_filled(value, values) for value in node._args])
+            kwargs = {name: _filled(value, values) for name, value in node._kwargs.items()}
             target = f"{path}.{node._target}" if node._op in ("get_attr", "call_module") else node._target
             if node is template.output:
                 made, place = call, following
@@ -148,6 +190,13 @@ class Canonicalizer:
                 self.kept_whole[made] = template.kept_whole[node]
         if not (isinstance(template.output, Node) and values[template.output] is call):
             _replace(call, map_arg(template.output, values.__getitem__))
+
+
+def _filled(value: Argument, values: dict[Node, Argument]) -> Argument:
+    """An argument of a template, in terms of the program that it is copied to."""
+    if isinstance(value, Node):
+        return values[value]
+    return map_arg(value, values.__getitem__) if isinstance(value, (tuple, list, dict, slice)) else value
 
 
 def _add_notes(made: Node, call: Node, node: Node, path: str, is_users: bool) -> None:

@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from fx.call_binding import Binding, IsTensor, Shape, shape_of_function, shapes_of, shapes_of_method
-from fx.canonical_targets import FUNCTION_ALIASES, METHOD_ALIASES, rows_by_method, rows_by_target
+from fx.canonical_rows import Row, rows_by_method, rows_by_target
+from fx.canonical_targets import FUNCTION_ALIASES, METHOD_ALIASES
 from fx.node import Argument, Node
 from fx.operator_schemas import get_overloads, get_python_signature
 
@@ -22,6 +23,9 @@ __all__ = ["Call", "CallSpeller"]
 _OTHER_TYPES = (str, bytes, tuple, list, dict, int, float, complex, range, slice, torch.Size)
 SHARED_METHODS = frozenset(dir(torch.Tensor)).intersection(name for kind in _OTHER_TYPES for name in dir(kind))
 """Methods that tensors have in common with values of Python."""
+
+_TELLING: dict[str, tuple[type[Any], ...]] = {"split": (int, tuple, list)}
+"""For some of them the types of a first argument that only the tensor's method takes."""
 
 _ARITHMETIC = frozenset(
     getattr(operator, name)
@@ -94,7 +98,10 @@ class CallSpeller:
         receiver = node._args[0] if node._args else None
         if not isinstance(receiver, Node):
             return False
-        return node._target not in SHARED_METHODS or self.is_tensor(receiver)
+        name = str(node._target)
+        if name not in SHARED_METHODS or self.is_tensor(receiver):
+            return True
+        return len(node._args) > 1 and isinstance(node._args[1], _TELLING.get(name, ()))
 
     def _is_tensor(self, node: Node) -> bool:
         value = node._meta.get("val", node._meta.get("tensor_meta")) if node._meta else None
@@ -194,7 +201,7 @@ def _first(*spellings: _Spelling | None) -> _Spelling | None:
     return spell
 
 
-def _by_row(row: Any) -> _Spelling:
+def _by_row(row: Row) -> _Spelling:
     def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:
         applied = row.apply(args, kwargs, is_tensor)
         return None if applied is None else Call(*applied)
@@ -213,7 +220,7 @@ def _by_shapes(target: Callable[..., Any], shapes: list[Shape]) -> _Spelling:
 def _by_method(name: str, method: Any) -> _Spelling:
     """As the function of the same name, as the unbound method with keywords, as that with the arguments as they are."""
     shapes = shapes_of_method(name)
-    function = getattr(torch, name, None)
+    function: Any = getattr(torch, name, None)
     of_function = _by_shapes(function, shapes_of(function)) if _is_function_of_method(function, name) else None
 
     def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:

@@ -40,7 +40,8 @@ def _linear(settings: _Settings, tensors: dict[str, Tensor]) -> nn.Module:
 
 
 def _embedding(settings: _Settings, tensors: dict[str, Tensor]) -> nn.Module:
-    return nn.Embedding(*tensors["weight"].shape, **settings, device="meta")
+    count, size = tensors["weight"].shape
+    return nn.Embedding(count, size, **settings, device="meta")
 
 
 def _layer_norm(settings: _Settings, tensors: dict[str, Tensor]) -> nn.Module:
@@ -198,7 +199,10 @@ def _with_tensors(build: _Build, settings: _Settings, owner: Container, tensors:
     own = {**module._parameters, **module._buffers}
     if any((held := own.get(name)) is None or held.shape != tensor.shape for name, tensor in tensors.items()):
         return None
-    kinds = ((owner._parameters, module._parameters), (owner._buffers, module._buffers))
+    kinds: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        (owner._parameters, module._parameters),
+        (owner._buffers, module._buffers),
+    ]
     if any(not theirs.keys() <= ours.keys() for theirs, ours in kinds):
         return None  # a weight that is a buffer
     for theirs, ours in kinds:

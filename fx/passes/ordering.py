@@ -2,59 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 
-from fx.dependence import Dependences
-from fx.effects import effect_of, is_impure
+from fx.accesses import CHECKS, COMPUTES, DRAWS, SETS_MODES, UNKNOWN, Accesses, keeps_order_with
+from fx.aliases import Aliases
+from fx.graph import Graph
 from fx.node import Node
 
-_WRITTEN: dict[str, Set[str]] = {
-    "random": {"generator"},
-    "check": {"checks"},
-    "unknown": {"unknown"},
-    "state": {"settings"},
-}
-"""By kind of effect: what operations of that kind change, as if it were memory."""
-
-_READ: dict[str, Set[str]] = {
-    "write": {"settings", "unknown", "checks"},
-    "random": {"settings", "unknown"},
-    "check": {"settings", "unknown"},
-    "unknown": {"settings"},
-    "state": set(),
-}
-"""By kind of effect: what has to be as it was for operations of that kind; the others need the settings alone."""
+_LIKE_MEMORY = (DRAWS, CHECKS, UNKNOWN, SETS_MODES)
+"""What operations do that orders others as a write to one piece of memory would."""
 
 
-def find_constraints(dependences: Dependences) -> Iterator[tuple[Node, Node]]:
+def find_constraints(graph: Graph) -> Iterator[tuple[Node, Node]]:
     """Yield pairs of operations of which the first has to run before the second, in linear time.
 
-    Uses of values aside, an order of the operations that respects these pairs computes what the program does. They are
-    the neighbours among reads and writes of each group of memory; the order of random numbers, checks, unknown calls
-    and settings such as gradient mode is kept in the same way.
+    Any order of the operations that respects these pairs, and computes values before they are used, computes what the
+    program does. They are neighbours: a write and the reads since the write before it, a read and the last write. What
+    :mod:`fx.dependence` says of random numbers, checks, unknown calls and modes is put in the same terms.
     """
-    calls = [node for node in dependences.aliases.nodes if node.op.startswith("call_")]
-    if not any(map(is_impure, calls)):
+    aliases = Aliases(graph)
+    accesses = Accesses(aliases)
+    if all(bits <= COMPUTES for bits in accesses.bits):
         return
-    writers: dict[int | str, Node] = {}
-    readers: dict[int | str, list[Node]] = {}
-    for node in calls:
-        written, read = _touched(dependences, node)
-        for memory in written | read:
+    writers: dict[int, int] = {}
+    readers: dict[int, list[int]] = {}
+    nodes = aliases.nodes
+    for index, bits in enumerate(accesses.bits):
+        if not bits:
+            continue
+        order = keeps_order_with(bits)
+        written = {*accesses.writes(index), *(-bit for bit in _LIKE_MEMORY if bits & bit)}
+        for memory in written.union(accesses.reads(index), (-bit for bit in _LIKE_MEMORY if order & bit)):
             if memory in writers:
-                yield writers[memory], node
-            if memory not in written:
-                readers.setdefault(memory, []).append(node)
-                continue
-            for reader in readers.pop(memory, ()):
-                yield reader, node
-            writers[memory] = node
-
-
-def _touched(dependences: Dependences, node: Node) -> tuple[Set[int | str], Set[int | str]]:
-    """What ``node`` writes to, and what it reads or writes to."""
-    effect = effect_of(node)
-    if effect is None:
-        return dependences.writes(node), {"settings", *dependences.reads(node)}
-    written = _WRITTEN.get(effect.kind, set())
-    return {*written, *dependences.writes(node)}, {*_READ[effect.kind], *dependences.reads(node)}
+                yield nodes[writers[memory]], nodes[index]
+            if memory in written:
+                for reader in readers.pop(memory, ()):
+                    yield nodes[reader], nodes[index]
+                writers[memory] = index
+            else:
+                readers.setdefault(memory, []).append(index)

@@ -85,8 +85,7 @@ class Regions:
         self._take_attributes()
         for node in self._graph.nodes:
             self._visit(node)
-        self._dependences = Dependences(self._graph)
-        for earlier, later in find_constraints(self._dependences):
+        for earlier, later in find_constraints(self._graph):
             self._link(_Link(earlier, later, False))
 
     def _take_attributes(self) -> None:
@@ -208,7 +207,8 @@ class Regions:
         what = f"cycle exists between partitions! {', '.join(sorted(regions))} need each other"
         if len(regions) == 1:
             what = f"{regions[0]} cannot be one submodule: a path leaves it and comes back"
-        kept = (self._dependences.why_not_swap(link.earlier, link.later) for link in links if not link.uses)
+        dependences = Dependences(self._graph)
+        kept = (dependences.why_not_swap(link.earlier, link.later) for link in links if not link.uses)
         reasons = dict.fromkeys(reason for reason in kept if reason is not None)
         return PassError(
             what,

@@ -339,7 +339,7 @@ def test_programs_with_effects_compute_the_same_or_are_refused(keep_original_ord
             torch.manual_seed(1)
             results.append(run(torch.arange(4.0), -torch.ones(4)))
         torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
-    assert divided > 30
+    assert divided > 15
 
 
 def test_a_cycle_is_refused_with_the_nodes_on_it() -> None:

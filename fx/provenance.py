@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -117,14 +117,38 @@ def record_origins(graph: Graph) -> None:
             node.origins = (node.name,)
 
 
+def match_origins(graph: Graph, earlier: Mapping[str, tuple[str, tuple[str, ...], SourceLocation | None]]) -> None:
+    """After a pass that made ``graph`` anew: let nodes without origins have those of the earlier one of their name.
+
+    Args:
+        graph: what the pass made.
+        earlier: opcode, origins and line of each node of the graph before the pass, by name.
+    """
+    for node in graph.nodes:
+        op, origins, source = earlier.get(node.name, ("", (), None))
+        if node.op == op and not node.origins:
+            node.origins = origins
+            node.source = node.source or source
+
+
 def complete_origins(graph: Graph) -> None:
-    """After a pass: let what it made for others share their origins, first those of its users, then of its inputs."""
+    """After a pass: let what it made for others share their origins, first those of its users, then of its inputs.
+
+    The output says the least about where a value came from, so it is asked last. What is connected with nothing that
+    has origins takes those of what stands before it.
+    """
     for node in reversed(graph.nodes):
         if not node.origins or node.source is None:
-            _take_missing(node, node.users)
+            _take_missing(node, [user for user in node.users if user.op != "output"])
     for node in graph.nodes:
         if not node.origins or node.source is None:
             _take_missing(node, node.all_input_nodes)
+    for nodes in (graph.nodes, reversed(graph.nodes)):
+        before: list[Node] = []
+        for node in nodes:
+            if not node.origins or node.source is None:
+                _take_missing(node, before)
+            before = [node]
 
 
 def _take_missing(node: Node, neighbours: Iterable[Node]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fx.provenance import complete_origins, record_origins
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from fx.graph_module import GraphModule
     from fx.provenance import SourceLocation
@@ -70,15 +70,31 @@ def make_edits(pass_: RewritingPass, graph_module: GraphModule, fuel: int | None
     graph = graph_module.graph
     record_origins(graph)
     revision = graph.revision
+    made = take_edits(pass_, graph_module, fuel)
+    if graph.revision != revision:
+        complete_origins(graph)
+        graph_module.recompile()
+    return made
+
+
+def take_edits(
+    pass_: RewritingPass,
+    graph_module: GraphModule,
+    fuel: int | None = None,
+    announce: Callable[[Edit], object] | None = None,
+) -> list[Edit]:
+    """Do what :func:`make_edits` does, but leave origins, lines and code as the pass leaves them.
+
+    ``announce`` is called with each edit before it is made.
+    """
     made: list[Edit] = []
     with closing(_generator(pass_.rewrites(graph_module))) as edits:
         for edit in edits:
             if len(made) == fuel:
                 break
             made.append(edit)
-    if graph.revision != revision:
-        complete_origins(graph)
-        graph_module.recompile()
+            if announce is not None:
+                announce(edit)
     return made
 
 

@@ -1,0 +1,111 @@
+"""Which edit breaks a program: found by running a pipeline with less and less fuel (paper, section 5.5)."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fx.errors import PassError
+from fx.graph_module import GraphModule
+from fx.passes.listener import PipelineListener
+from fx.passes.rewriting import Edit
+
+if TYPE_CHECKING:
+    from fx.passes.pipeline import PassPipeline
+
+Predicate = Callable[[GraphModule], object]
+"""Whether a program is still good. It may raise: that means no."""
+
+_UNANNOUNCED = Edit("before it announced an edit")
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """The edit with which a program goes from good to bad."""
+
+    pass_name: str
+    """Name of the pass that makes it."""
+    number: int
+    """Which edit of that pass it is, from 1."""
+    edit: Edit
+    """The edit."""
+    overall: int
+    """Which edit of the pipeline it is, from 1: the program is good with ``fuel=overall - 1``."""
+    error: Exception | None = None
+    """What the pass or the predicate raised with it, if one did."""
+
+    def __str__(self) -> str:
+        return f"edit {self.number} of {self.pass_name}: {self.edit}"
+
+
+def find_culprit(pipeline: PassPipeline, graph_module: GraphModule, predicate: Predicate) -> Culprit | None:
+    """What :meth:`fx.passes.pipeline.PassPipeline.bisect` does."""
+    failing = _probe(pipeline, graph_module, predicate, None)
+    if failing.is_good:
+        return None
+    start = _probe(pipeline, graph_module, predicate, 0)
+    if not start.is_good:
+        raised = (
+            f"it raised {type(start.error).__name__}: {start.error}" if start.error else "it returned a false value"
+        )
+        raise PassError(
+            "the program fails before any edit",
+            value=f"the predicate {getattr(predicate, '__qualname__', repr(predicate))}",
+            why=raised,
+            remedy="give a program that the predicate holds for: it is called with the program as its only argument",
+        ) from start.error
+    low, high = 0, len(failing.edits)
+    while high - low > 1:
+        middle = (low + high) // 2
+        probe = _probe(pipeline, graph_module, predicate, middle)
+        if probe.is_good:
+            low = middle
+        else:
+            failing, high = probe, middle
+    name, number, edit = failing.edits[high - 1]
+    return Culprit(name, number, edit, high, failing.error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    """One run on a copy."""
+
+    is_good: bool
+    edits: list[tuple[str, int, Edit]]
+    error: Exception | None
+
+
+class _Recorder(PipelineListener):
+    """Notes the edits, each with the name of its pass and its number within that."""
+
+    def __init__(self) -> None:
+        self.edits: list[tuple[str, int, Edit]] = []
+        self.name = ""
+        self.count = 0
+
+    def before_pass(self, name: str, graph_module: GraphModule) -> None:
+        self.name, self.count = name, 0
+
+    def edit(self, name: str, edit: Edit) -> None:
+        self.count += 1
+        self.edits.append((name, self.count, edit))
+
+
+def _probe(pipeline: PassPipeline, graph_module: GraphModule, predicate: Predicate, fuel: int | None) -> _Probe:
+    recorder = _Recorder()
+    program = copy.deepcopy(graph_module)
+    try:
+        program = dataclasses.replace(pipeline, listeners=(recorder,)).run(program, fuel).graph_module
+    except PassError as error:
+        if recorder.count == 0 and recorder.name:
+            recorder.edit(recorder.name, _UNANNOUNCED)
+        if not recorder.edits:
+            raise  # it is the program itself that is refused
+        return _Probe(False, recorder.edits, error)
+    try:
+        return _Probe(bool(predicate(program)), recorder.edits, None)
+    except Exception as error:
+        return _Probe(False, recorder.edits, error)

@@ -1,0 +1,219 @@
+"""What callers of a program rely on: its inputs, the structure of its result, and what it writes to."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+from fx.aliases import Aliases
+from fx.graph import Graph
+from fx.node import Node
+from fx.printing import describe
+from fx.pytree_codegen import PyTreeCodeGen
+from fx.verify import Violation
+
+_VIEWS = frozenset(
+    "view view_as t transpose permute unsqueeze squeeze narrow select expand expand_as detach diagonal unfold movedim "
+    "swapaxes swapdims chunk split unbind unflatten".split()
+)
+"""Functions and methods whose result shares the memory of their first argument, whatever that is."""
+
+_STATE = "its own state"
+_WRITING = frozenset({"write", "unknown", "state"})
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """The interface of one program, as it was when this was made."""
+
+    output: Node | None
+    """Its output node."""
+    inputs: dict[str, Any]
+    """The default of each input by name, stars included; an ellipsis where it has none."""
+    convention: tuple[Any, ...]
+    """How callers' arguments become inputs: class of the code generator, and what it flattens."""
+    result: Any
+    """The structure of what it returns: containers, with an ellipsis for each computed value."""
+    writes: dict[str, str]
+    """What it surely writes to: inputs and its own state, each with the operation that does."""
+    may_write: frozenset[str]
+    """What it may write to, as far as the analysis can tell."""
+
+    @classmethod
+    def of(cls, graph: Graph) -> Interface:
+        """The interface of the program ``graph``."""
+        last = graph._root._prev
+        output = last if last._op == "output" else None
+        codegen = graph._codegen
+        flattened = codegen.pytree_info if isinstance(codegen, PyTreeCodeGen) else None
+        aliases = Aliases(graph)
+        writers = [i for i, effect in enumerate(aliases.effects) if effect is not None and effect.kind in _WRITING]
+        return cls(
+            output,
+            {str(n.target): n.args[0] if n.args else ... for n in aliases.nodes if n.op == "placeholder"},
+            (type(codegen), flattened),
+            _structure(output.args[0]) if output is not None and output.args else None,
+            dict(_sure_writes(writers, aliases)),
+            _possible_writes(writers, aliases) if writers else frozenset(),
+        )
+
+
+def signature_is_kept(before: Interface, after: Interface) -> Violation | None:
+    """Callers pass the same inputs: names, order, defaults, and how they are flattened."""
+    if list(before.inputs) != list(after.inputs):
+        shown = " instead of ".join(f"({', '.join(interface.inputs)})" for interface in (after, before))
+        return Violation(
+            f"the program's inputs are {shown}",
+            remedy="keep every placeholder, also one that nothing uses any more",
+        )
+    for name, default in before.inputs.items():
+        if not _is_same(default, after.inputs[name]):
+            shown = " instead of ".join("none" if i is ... else repr(i) for i in (after.inputs[name], default))
+            return Violation(f"the default of input {name!r} is {shown}")
+    if not _is_same(before.convention, after.convention):
+        return Violation(
+            "the program takes its inputs in another way",
+            why="its code generator is another one, or flattens them differently",
+            remedy="carry it over: new_graph.set_codegen(graph._codegen)",
+        )
+    return None
+
+
+def result_is_kept(before: Interface, after: Interface) -> Violation | None:
+    """Callers get a result of the same structure, as far as the output node shows it."""
+    if before.result is not None and after.output is None:
+        return Violation("the graph has no output any more", remedy="end it with graph.output(value)")
+    difference = _difference(before.result, after.result, "the result")
+    return None if difference is None else Violation(difference, after.output)
+
+
+def writes_are_kept(before: Interface, after: Interface) -> Violation | None:
+    """What the program writes to, of what others can see, stays the same."""
+    for written, writer in before.writes.items():
+        if written not in after.may_write:
+            return Violation(
+                f"the program no longer writes to {written}",
+                why=f"{writer} did, and callers may read it afterwards",
+                remedy="keep operations with effects: fx.effects.why_impure(node) says which these are",
+            )
+    for written, writer in after.writes.items():
+        if written not in before.may_write:
+            return Violation(
+                f"the program now writes to {written}",
+                why=f"{writer} does, and callers do not expect it",
+                remedy="use an operation that is not in place, or write to a copy",
+            )
+    return None
+
+
+def _structure(value: Any) -> Any:
+    if isinstance(value, Node):
+        return ...
+    if isinstance(value, tuple):
+        elements = [_structure(element) for element in cast("tuple[Any, ...]", value)]
+        return type(value)(*elements) if hasattr(value, "_fields") else tuple(elements)
+    if isinstance(value, list):
+        return [_structure(element) for element in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {key: _structure(element) for key, element in cast("dict[Any, Any]", value).items()}
+    return value
+
+
+def _difference(before: Any, after: Any, what: str) -> str | None:
+    """How two structures differ; a computed value may be anything that is computed."""
+    if before is ... or after is ...:
+        return None
+    kinds = [type(value).__name__ for value in (after, before)]
+    if kinds[0] != kinds[1]:
+        return f"{what} is {' instead of '.join(f'a {kind}' for kind in kinds)}"
+    if isinstance(before, dict):
+        if list(before) != list(after):
+            return f"the keys of {what} are {list(after)} instead of {list(cast('dict[Any, Any]', before))}"
+        pairs: Iterable[tuple[Any, Any, Any]] = [(key, before[key], after[key]) for key in before]
+    elif isinstance(before, (tuple, list)):
+        if len(before) != len(after):
+            return f"{what} has {len(after)} elements instead of {len(before)}"
+        pairs = [(index, *pair) for index, pair in enumerate(zip(before, after, strict=True))]
+    else:
+        return None if _is_same(before, after) else f"{what} is {after!r} instead of {before!r}"
+    found = (_difference(old, new, f"element {key!r} of {what}") for key, old, new in pairs)
+    return next((difference for difference in found if difference is not None), None)
+
+
+def _is_same(before: Any, after: Any) -> bool:
+    """Whether two constants are the same, also where they are nan, or copies of one tensor."""
+    return before is after or (type(before) is type(after) and repr(before) == repr(after))
+
+
+def _sure_writes(writers: list[int], aliases: Aliases) -> Iterator[tuple[str, str]]:
+    for index in writers:
+        node, effect = aliases.nodes[index], aliases.effects[index]
+        if effect is None or effect.kind != "write":
+            continue
+        if effect.written is None:
+            if node.op == "call_module" and not aliases.written_inputs(index):
+                yield _STATE, _name_operation(node)
+            continue
+        arguments: Any = node.args if isinstance(effect.written, int) else node.kwargs
+        try:
+            written = arguments[effect.written]
+        except (IndexError, KeyError):
+            continue
+        owner = _memory_of(written, aliases)
+        if owner is not None and aliases.kinds[aliases.position[owner]] != "number":
+            yield _label(owner), _name_operation(node)
+
+
+def _name_operation(node: Node) -> str:
+    line = "" if node.source is None else f" ({node.source.file}:{node.source.line})"
+    return f"`{describe(node)}`{line}"
+
+
+def _memory_of(value: Any, aliases: Aliases) -> Node | None:
+    """The input or attribute whose memory ``value`` surely is."""
+    while isinstance(value, Node):
+        if value.op in ("placeholder", "get_attr"):
+            return value
+        name = value.target if isinstance(value.target, str) else getattr(value.target, "__name__", "")
+        effect = aliases.effects[aliases.position[value]]
+        in_place = effect is not None and effect.kind == "write" and effect.written == 0
+        if value.op == "call_module" or not (in_place or name in _VIEWS or _is_element(value)):
+            return None
+        value = value.args[0] if value.args else None
+    return None
+
+
+def _is_element(node: Node) -> bool:
+    """Whether it is ``x[…]`` with numbers and slices, which is no copy."""
+    if node.target is not operator.getitem:
+        return False
+    parts: Any = node.args[1] if isinstance(node.args[1], tuple) else (node.args[1],)
+    return all(isinstance(part, (int, str, slice)) or part in (None, ...) for part in parts)
+
+
+def _possible_writes(writers: list[int], aliases: Aliases) -> frozenset[str]:
+    """The labels of everything from which the memory that ``writers`` may write to can come."""
+    pending: list[int] = list(aliases.kept)
+    found: set[str] = set()
+    for index in writers:
+        node, effect = aliases.nodes[index], aliases.effects[index]
+        is_write = effect is not None and effect.kind == "write"
+        pending += aliases.written_inputs(index) if is_write else aliases.inputs[index]
+        if not is_write or (node.op == "call_module" and aliases.writes_state(index)):
+            found.add(_STATE)
+    seen: set[int] = set()
+    while pending:
+        index = pending.pop()
+        if index not in seen:
+            seen.add(index)
+            node = aliases.nodes[index]
+            if node.op in ("placeholder", "get_attr"):
+                found.add(_label(node))
+            pending += aliases.shared[index]
+    return frozenset(found)
+
+
+def _label(node: Node) -> str:
+    return _STATE if node.op == "get_attr" else f"input {str(node.target).lstrip('*')!r}"

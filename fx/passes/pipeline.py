@@ -1,0 +1,326 @@
+"""``PassPipeline``: passes in a visible order, each checked, counted and timed (paper, section 5.5)."""
+
+from __future__ import annotations
+
+import reprlib
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn, cast
+
+import torch
+
+from fx.errors import FxError, PassError, add_note
+from fx.graph_module import GraphModule
+from fx.passes.bisection import Culprit, Predicate, find_culprit
+from fx.passes.contract import Approximate, Close, Contract, contract_of, exact
+from fx.passes.listener import PipelineListener
+from fx.passes.option_text import PassText
+from fx.passes.options import make_pass
+from fx.passes.registry import Pass, parse_pipeline, pass_name, write_pass
+from fx.passes.report import PassReport, PipelineResult
+from fx.passes.rewriting import Edit, RewritingPass, take_edits
+from fx.passes.verification import KEPT, Snapshot, find_stale_code, find_violation_in
+from fx.printing import describe
+from fx.provenance import complete_origins, match_origins, record_origins
+from fx.verify import Violation
+
+__all__ = ["Culprit", "PassPipeline", "PassReport", "PipelineListener", "PipelineResult"]
+
+_WHOLE = Edit("the pass as a whole")
+"""What stands for the work of a pass that does not say which edits it makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassPipeline:
+    """Passes that run one after the other; itself a pass.
+
+    Around each of them the program is verified: well formed, with current code, and the same to its callers (inputs,
+    structure of the result, what it writes to, its tensors). A pass that changes some of that on purpose says so in
+    an attribute ``may_change``, a tuple of ``"signature"``, ``"result"``, ``"writes"`` and ``"tensors"``. After a pass
+    that changed something, every node knows the nodes of the captured program that it stands for and a line of the
+    user's, and the generated code names the pass in its header.
+
+    Passes edit the program that they are given: run them on ``copy.deepcopy(graph_module)`` to keep it.
+
+    >>> import fx
+    >>> pipeline = PassPipeline("fuse-conv-bn,remove-dead-code")
+    >>> str(pipeline)
+    'fuse-conv-bn,remove-dead-code'
+    >>> program = fx.symbolic_trace(torch.nn.Sequential(torch.nn.Conv2d(3, 3, 1), torch.nn.BatchNorm2d(3)).eval())
+    >>> [(report.name, len(report.edits)) for report in pipeline.run(program).reports]
+    [('fuse-conv-bn', 1), ('remove-dead-code', 0)]
+    """
+
+    passes: tuple[Pass, ...]
+    """The passes in order. They may be given as one text, or as passes, pass classes and texts in any mixture; a
+    pipeline among them stands for its passes."""
+    listeners: tuple[PipelineListener, ...] = ()
+    """Who is told what happens."""
+    name: str = "pipeline"
+    """What it is called where a pass is named; its passes are named one by one."""
+
+    def __init__(
+        self,
+        passes: str | Pass | Iterable[object],
+        listeners: Iterable[PipelineListener] = (),
+        name: str = "pipeline",
+    ) -> None:
+        """A pipeline of ``passes``.
+
+        Raises:
+            PassError: one of them is no pass, is not registered, or its text is not in the form of
+                :func:`fx.passes.registry.parse_pipeline`.
+        """
+        object.__setattr__(self, "passes", tuple(_passes_in(passes)))
+        object.__setattr__(self, "listeners", tuple(listeners))
+        object.__setattr__(self, "name", name)
+
+    @property
+    def contract(self) -> Contract:
+        """What the passes promise together: the weakest of their contracts."""
+        weakest: Contract = exact
+        for pass_ in self.passes:
+            weakest = _weaker(weakest, contract_of(pass_))
+        return weakest
+
+    def __str__(self) -> str:
+        return ",".join(map(write_pass, self.passes))
+
+    def __call__(self, graph_module: GraphModule) -> GraphModule:
+        """Run the passes on ``graph_module`` and return what the last of them made."""
+        return self.run(graph_module).graph_module
+
+    def run(self, graph_module: GraphModule, fuel: int | None = None) -> PipelineResult:
+        """Run the passes on ``graph_module``, which they edit, and report on each.
+
+        Args:
+            graph_module: the program.
+            fuel: make at most so many edits and stop. A pass that does not say which edits it makes counts as one if
+                it changed something. By default all passes run to their end.
+
+        Raises:
+            PassError: a pass raised, returned something that is no program, or left one that breaks a rule. The
+                message names the pass, the rule, the node and the user's line, and what the pass raised is chained.
+                The program is then as the pass left it.
+        """
+        if not isinstance(graph_module, GraphModule):
+            remedy = "capture it first: fx.symbolic_trace(module)"
+            raise PassError(f"a pipeline runs on a GraphModule, not on a {type(graph_module).__name__}", remedy=remedy)
+        if fuel is not None and fuel < 0:
+            raise PassError("a pipeline's fuel is a number of edits", value=fuel, remedy="leave it out to run it whole")
+        run = _Run(self, graph_module, fuel)
+        for index in range(len(self.passes)):
+            if run.fuel == 0:
+                break
+            run.step(index)
+        return PipelineResult(run.program, tuple(run.reports))
+
+    def bisect(self, graph_module: GraphModule, predicate: Predicate) -> Culprit | None:
+        """Find the edit that breaks a program, by running with less and less fuel.
+
+        Each run is made on a deep copy of ``graph_module``, weights included (some 30 ms for ResNet50), and there is
+        one for each doubling of the number of edits. Where the program is good, bad and good again as fuel grows, the
+        edit found is one of those with which it turns bad.
+
+        Args:
+            graph_module: the program, which stays as it is.
+            predicate: called with a program; true while that is good. If it raises, the program is bad. A pass that
+                raises or breaks a rule makes it bad too.
+
+        Returns:
+            The edit, or None if the program is good after all of them.
+
+        Raises:
+            PassError: the program is bad before any edit.
+
+        >>> import operator, fx
+        >>> class Negate(RewritingPass):
+        ...     def rewrites(self, graph_module):
+        ...         for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+        ...             yield Edit(f"{node} becomes a negation")
+        ...             node.target = operator.neg
+        >>> program = fx.symbolic_trace(lambda x: torch.relu(x * 0) + torch.relu(x))
+        >>> print(PassPipeline([Negate()]).bisect(program, lambda program: program(torch.ones(1)) >= 0))
+        edit 2 of negate: relu_1 becomes a negation
+        """
+        return find_culprit(self, graph_module, predicate)
+
+
+class _Run:
+    """One run of a pipeline: the program as it is now, what is left of the fuel, and the reports so far."""
+
+    def __init__(self, pipeline: PassPipeline, program: GraphModule, fuel: int | None) -> None:
+        self.pipeline = pipeline
+        self.program = program
+        self.fuel = fuel
+        self.reports: list[PassReport] = []
+        self.name = ""
+        self.place = "the pipeline"
+        self.edits: list[Edit] = []
+        self.heard: Exception | None = None
+        self.refuse(
+            find_violation_in(program) or find_stale_code(program), "the program given to the pipeline is broken"
+        )
+        self.before = Snapshot.of(program)
+
+    def step(self, index: int) -> None:
+        """Run one pass, check what it made, and report."""
+        pass_ = self.pipeline.passes[index]
+        self.name, self.edits = pass_name(pass_), []
+        self.place = f"pass {self.name!r} ({index + 1} of {len(self.pipeline.passes)})"
+        self.tell("before_pass", self.name, self.program)
+        graph, count = self.program.graph, len(self.program.graph.nodes)
+        for inner, _ in self.before.programs:
+            record_origins(inner)
+        earlier = {node.name: (node.op, node.origins, node.source) for node in graph.nodes}
+        history, started = graph.history, time.perf_counter()
+        is_rewriting = isinstance(pass_, RewritingPass) and type(pass_).__call__ is RewritingPass.__call__
+        result = self.call(pass_, is_rewriting)
+        seconds = time.perf_counter() - started
+        after = self.check(pass_, result, is_rewriting)
+        changed = after.has_other_graph(self.before) or after.has_other_state(self.before)
+        if changed:
+            match_origins(result.graph, earlier)
+            for inner, _ in after.programs:
+                complete_origins(inner)
+            result.graph.history = (*history, self.name)
+            self.recompile(result)
+            if not self.edits:
+                self.announce(_WHOLE)
+        self.program, self.before = result, after
+        self.fuel = None if self.fuel is None else self.fuel - len(self.edits)
+        report = PassReport(self.name, tuple(self.edits), seconds, count, len(result.graph.nodes), changed)
+        self.reports.append(report)
+        self.tell("after_pass", report, result)
+
+    def call(self, pass_: Pass, is_rewriting: bool) -> GraphModule:
+        """Let the pass do its work, and return the program that it made."""
+        try:
+            if is_rewriting:
+                take_edits(cast("RewritingPass", pass_), self.program, self.fuel, self.announce)
+                return self.program
+            returned: Any = pass_(self.program)
+        except Exception as error:
+            if error is self.heard:
+                raise
+            self.fail(error)
+        if isinstance(returned, GraphModule) or returned is None:
+            return self.program if returned is None else returned
+        kind = type(returned).__name__
+        remedy = "return the GraphModule, or nothing after editing it in place"
+        if hasattr(returned, "graph_module"):
+            remedy = "return its graph_module"
+        elif isinstance(returned, torch.nn.Module):
+            remedy = "return a GraphModule: capture the module with fx.symbolic_trace"
+        raise PassError(
+            f"{self.place} returned a {kind}, which is no program", value=reprlib.repr(returned), remedy=remedy
+        )
+
+    def check(self, pass_: Pass, result: GraphModule, is_rewriting: bool) -> Snapshot:
+        """Refuse a program that is broken, out of date, or another one to its callers."""
+        self.refuse(find_violation_in(result), f"{self.place} left a broken program")
+        if not is_rewriting:
+            self.refuse(find_stale_code(result), f"{self.place} left a program that is out of date")
+        after = Snapshot.of(result)
+        for name, (compare, what) in KEPT.items():
+            if name not in getattr(pass_, "may_change", ()):
+                way_out = f'or let the pass say that it may: may_change = ("{name}",)'
+                self.refuse(compare(self.before, after), f"{self.place} changed {what}", way_out)
+        return after
+
+    def recompile(self, program: GraphModule) -> None:
+        """Generate the code again, with the name of the pass in its header."""
+        try:
+            program.recompile()
+        except Exception as error:
+            self.fail(error)
+
+    def announce(self, edit: Edit) -> None:
+        """Count an edit and tell the listeners."""
+        self.edits.append(edit)
+        self.tell("edit", self.name, edit)
+
+    def tell(self, event: str, *what: object) -> None:
+        """Call a method of each listener."""
+        for listener in self.pipeline.listeners:
+            try:
+                getattr(listener, event)(*what)
+            except Exception as error:
+                add_note(error, f"raised by {event} of listener {type(listener).__name__}, at {self.place}")
+                self.heard = error
+                raise
+
+    # What goes wrong.
+
+    def refuse(self, violation: Violation | None, what: str, way_out: str | None = None) -> None:
+        """Raise if there is a violation."""
+        if violation is None:
+            return
+        node = violation.node
+        why, remedies = [violation.why, self.progress()], [violation.remedy, way_out]
+        raise PassError(
+            f"{what}: {violation.what}",
+            where=None if node is None else node.source,
+            value=None if node is None else describe(node),
+            why="; ".join(part for part in why if part) or None,
+            remedy=", ".join(part for part in remedies if part) or None,
+        )
+
+    def fail(self, error: Exception) -> NoReturn:
+        """Raise for an exception that the pass raised."""
+        first, *more = str(error).split("\n")
+        indent = "" if isinstance(error, FxError) else " " * 9  # ours are in this form already
+        what = "\n".join([f"{self.place} raised {type(error).__name__}: {first}", *(indent + line for line in more)])
+        raise PassError(
+            what,
+            where=self.edits[-1].where if self.edits and not isinstance(error, FxError) else None,
+            why=self.progress() or "it was still looking for what to edit",
+            remedy="the program may be edited in part: go on with a fresh one",
+        ) from error
+
+    def progress(self) -> str | None:
+        """How far the pass got."""
+        if not self.edits:
+            return None
+        return f"the last edit it began is number {len(self.edits)}, {self.edits[-1]}"
+
+
+def _passes_in(given: object) -> Iterator[Pass]:
+    """The passes that a pipeline is made of."""
+    if isinstance(given, str):
+        yield from parse_pipeline(given)
+    elif isinstance(given, PassPipeline):
+        yield from given.passes
+    elif isinstance(given, type):
+        name = pass_name(given)
+        yield _checked(make_pass(given, PassText(name, (), 0, name)))
+    elif isinstance(given, Iterable) and not callable(given):
+        for part in cast("Iterable[object]", given):
+            yield from _passes_in(part)
+    else:
+        yield _checked(given)
+
+
+def _checked(given: Any) -> Pass:
+    if not callable(given) or isinstance(given, torch.nn.Module):
+        raise PassError(
+            f"a {type(given).__name__} is no pass",
+            value=reprlib.repr(given),
+            remedy="give a function from GraphModule to GraphModule, a pass of fx.passes, or the name of one",
+        )
+    if unknown := sorted(set(getattr(given, "may_change", ())) - KEPT.keys()):
+        raise PassError(
+            f"pass {pass_name(given)!r} may change {unknown[0]!r}, which is unknown",
+            remedy=f"may_change is a tuple of {', '.join(map(repr, KEPT))}",
+        )
+    return cast("Pass", given)
+
+
+def _weaker(one: Contract, other: Contract) -> Contract:
+    """The contract that holds if both do."""
+    if isinstance(one, Approximate) and isinstance(other, Approximate):
+        return Approximate(min(one.sqnr_db, other.sqnr_db))
+    if isinstance(one, Close) and isinstance(other, Close):
+        return Close(max(one.rtol, other.rtol), max(one.atol, other.atol))
+    return max(one, other, key=lambda contract: (isinstance(contract, Approximate), isinstance(contract, Close)))

@@ -1,0 +1,62 @@
+"""What a pipeline tells of each pass that it ran."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fx.graph_module import GraphModule
+from fx.passes.rewriting import Edit
+
+_HEADER = ("pass", "edits", "nodes", "seconds", "changed")
+
+
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    """What one pass did."""
+
+    name: str
+    """Name of the pass."""
+    edits: tuple[Edit, ...]
+    """The edits that it made, in order; one stands for all of a pass that changes something and names no edits."""
+    seconds: float
+    """How long the pass itself took."""
+    nodes_before: int
+    """How many nodes the graph had before it."""
+    nodes_after: int
+    """How many it had after it."""
+    changed: bool
+    """Whether it changed the graph, a graph inside it, or which modules and tensors the program holds."""
+
+    def row(self) -> tuple[str, ...]:
+        """Its line of the table."""
+        nodes = f"{self.nodes_before} -> {self.nodes_after}"
+        return self.name, str(len(self.edits)), nodes, f"{self.seconds:.4f}", "yes" if self.changed else "no"
+
+    def __str__(self) -> str:
+        return _table([self])
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineResult:
+    """What a run of a pipeline made; prints as a table of its passes."""
+
+    graph_module: GraphModule
+    """The program."""
+    reports: tuple[PassReport, ...]
+    """What each pass did, in order; passes for which no fuel was left are not among them."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether any pass changed something."""
+        return any(report.changed for report in self.reports)
+
+    def __str__(self) -> str:
+        return _table(self.reports)
+
+
+def _table(reports: list[PassReport] | tuple[PassReport, ...]) -> str:
+    rows = [_HEADER, *(report.row() for report in reports)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows
+    )

@@ -1,0 +1,168 @@
+"""Programs checked around each pass: well formed, up to date, and the same to their callers (paper, section 5.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from fx.graph import Graph
+from fx.graph_module import GraphModule
+from fx.passes.interface import Interface, result_is_kept, signature_is_kept, writes_are_kept
+from fx.verify import Violation, find_violation
+
+
+def verify(graph_module: GraphModule) -> None:
+    """Check that a program and those inside it keep every rule of ``fx.verify.RULES``, and that their code is current.
+
+    Raises:
+        GraphError: a rule is broken; the message names the node, and its user's line where known.
+    """
+    violation = find_violation_in(graph_module) or find_stale_code(graph_module)
+    if violation is not None:
+        raise violation.error()
+
+
+def find_violation_in(graph_module: GraphModule) -> Violation | None:
+    """Return the first rule that ``graph_module`` or a program inside it breaks, or None."""
+    for path, program in _programs(graph_module):
+        if (violation := find_violation(program.graph)) is not None:
+            return _inside(path, violation)
+    return None
+
+
+def find_stale_code(graph_module: GraphModule) -> Violation | None:
+    """Return the first program, ``graph_module`` or one inside it, whose graph was edited after its code was made."""
+    for path, program in _programs(graph_module):
+        if "_written" in vars(program) and program._code_revision != program.graph.revision:
+            return _inside(
+                path,
+                Violation(
+                    "the graph was edited, but the program not recompiled",
+                    why="it still runs the code of the graph as it was",
+                    remedy="call recompile() on the GraphModule after the last edit",
+                ),
+            )
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTensor:
+    """A parameter or buffer of a program, and how often it had been written to."""
+
+    path: str
+    """Where it is."""
+    tensor: torch.Tensor
+    """The tensor itself."""
+    version: tuple[int | None, int | None]
+    """Torch's count of writes to it, and the address of its elements, as far as it has such."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A program as it was at one time, to be compared with what a pass makes of it."""
+
+    interface: Interface
+    """What its callers rely on."""
+    programs: tuple[tuple[Graph, int], ...]
+    """Its graph and those inside it, each with its revision."""
+    modules: tuple[tuple[str, torch.nn.Module], ...]
+    """The modules that it holds, with their paths."""
+    tensors: tuple[HeldTensor, ...]
+    """The parameters and buffers that it holds."""
+
+    @classmethod
+    def of(cls, graph_module: GraphModule) -> Snapshot:
+        """``graph_module`` as it is now."""
+        modules = tuple(graph_module.named_modules(remove_duplicate=False))
+        return cls(
+            Interface.of(graph_module.graph),
+            tuple((module.graph, module.graph.revision) for _, module in modules if isinstance(module, GraphModule)),
+            modules,
+            tuple(
+                HeldTensor(f"{path}.{name}" if path else name, tensor, _version(tensor))
+                for path, module in modules
+                for held in (module._parameters, module._buffers)
+                for name, tensor in held.items()
+                if tensor is not None
+            ),
+        )
+
+    def has_other_graph(self, before: Snapshot) -> bool:
+        """Whether the graph, or one inside it, is another one or was edited since ``before``."""
+        return not (
+            len(self.programs) == len(before.programs)
+            and all(
+                new[0] is old[0] and new[1] == old[1] for new, old in zip(self.programs, before.programs, strict=True)
+            )
+        )
+
+    def has_other_state(self, before: Snapshot) -> bool:
+        """Whether it holds other modules or tensors, or under other names, than ``before``."""
+        return not (
+            len(self.modules) == len(before.modules)
+            and len(self.tensors) == len(before.tensors)
+            # the first is the program, which may be a copy
+            and all(n[0] == o[0] and n[1] is o[1] for n, o in zip(self.modules[1:], before.modules[1:], strict=True))
+            and all(
+                n.path == o.path and n.tensor is o.tensor for n, o in zip(self.tensors, before.tensors, strict=True)
+            )
+        )
+
+
+def _signature(before: Snapshot, after: Snapshot) -> Violation | None:
+    return signature_is_kept(before.interface, after.interface)
+
+
+def _result(before: Snapshot, after: Snapshot) -> Violation | None:
+    return result_is_kept(before.interface, after.interface)
+
+
+def _writes(before: Snapshot, after: Snapshot) -> Violation | None:
+    return writes_are_kept(before.interface, after.interface)
+
+
+def _tensors(before: Snapshot, after: Snapshot) -> Violation | None:
+    """No tensor that the program held before was written to, nor given other elements.
+
+    Seen are writes that torch counts and a new ``.data``; one into the elements of ``.data`` it does not count.
+    """
+    for held in before.tensors:
+        if _version(held.tensor) != held.version:
+            return Violation(
+                f"the tensor {held.path!r} of the program was written to",
+                why="the traced module holds the same tensor and would compute something else from now on",
+                remedy="put a new one in its place: setattr(module, name, torch.nn.Parameter(...))",
+            )
+    return None
+
+
+KEPT: dict[str, tuple[Callable[[Snapshot, Snapshot], Violation | None], str]] = {
+    "signature": (_signature, "the program's signature"),
+    "result": (_result, "the structure of the program's result"),
+    "writes": (_writes, "what the program writes to"),
+    "tensors": (_tensors, "the program's tensors"),
+}
+"""What a pass must keep, unless it lists the name in its attribute ``may_change``: the check, and words for it."""
+
+
+def _programs(graph_module: GraphModule) -> list[tuple[str, GraphModule]]:
+    return [(path, module) for path, module in graph_module.named_modules() if isinstance(module, GraphModule)]
+
+
+def _inside(path: str, violation: Violation) -> Violation:
+    if not path:
+        return violation
+    return Violation(f"in submodule {path!r}: {violation.what}", violation.node, violation.why, violation.remedy)
+
+
+def _version(tensor: torch.Tensor) -> tuple[int | None, int | None]:
+    try:
+        count = tensor._version
+    except RuntimeError:  # made in inference mode
+        count = None
+    try:
+        return count, tensor.data_ptr()
+    except RuntimeError:  # without elements, as fake ones
+        return count, None

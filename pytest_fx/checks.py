@@ -7,10 +7,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-import torch
 from torch import nn
 
-from fx.passes import Approximate, Close, Contract, Exact, Pass, close, contract_of, pass_name
+from fx.passes import Contract, Pass, close, contract_of, pass_name
 
 from .benchmark_records import BenchmarkRecord, add_benchmark, reason_not_to_time
 from .capture import GraphModule
@@ -23,7 +22,10 @@ from .rewriting import rewrite
 from .subject import Subject
 from .summary import Row, record_row
 from .timing import PairedTiming, time_pairs
+from .verification import compare, require, verify
 
+FAILURES = ".pytest_fx"
+"""Folder below pytest's root folder where test files go that show a failure alone."""
 WITHOUT_LEAVES = ", no leaf modules"
 """What the summary adds to the name of a program captured in functions only."""
 
@@ -58,42 +60,32 @@ class EqualityCheck:
         contract = contract or chosen_contract(self._options, contract_of(transform))
         try:
             return self._check_pass(transform, contract, label, leaves)
-        except ContractViolation as violation:
-            explained = violation.with_details(explain(self._subject, transform, contract, leaves=leaves))
-        raise explained
+        except ContractViolation as error:
+            violation = error
+            folder = self._item.config.rootpath / FAILURES
+            details = explain(self._subject, transform, contract, violation, label, folder, leaves=leaves)
+        raise violation.with_details(details)
 
     def _check_pass(self, pass_: Pass, contract: Contract, label: str, leaves: bool) -> Comparison:
         __tracebackhide__ = True
-        subject = self._subject
-        rewriting = rewrite(subject, pass_, leaves=leaves)
-        program64: nn.Module | None = None
-        # What is approximate by design, a quantizer say, need not exist in float64.
-        if not isinstance(contract, Approximate):
-            program64 = rewrite(subject, pass_, torch.float64, leaves=leaves).program
-        row = Row(subject.name, label, nodes_before=rewriting.nodes_before, nodes_after=rewriting.nodes_after)
-        return self._judge(rewriting.program, program64, contract, row)
+        verification = verify(self._subject, pass_, contract, label, leaves=leaves)
+        before, after = verification.rewriting.nodes_before, verification.rewriting.nodes_after
+        row = Row(self._subject.name, label, nodes_before=before, nodes_after=after)
+        return self._judge(verification.comparison, contract, row)
 
     def _check_program(self, program: nn.Module, contract: Contract, label: str) -> Comparison:
         __tracebackhide__ = True
         nodes = len(program.graph.nodes) if isinstance(program, GraphModule) else None
-        return self._judge(program, None, contract, Row(self._subject.name, label, nodes_after=nodes))
+        comparison = compare(self._subject, program, None, label)
+        return self._judge(comparison, contract, Row(self._subject.name, label, nodes_after=nodes))
 
-    def _judge(self, program: nn.Module, program64: nn.Module | None, contract: Contract, row: Row) -> Comparison:
+    def _judge(self, comparison: Comparison, contract: Contract, row: Row) -> Comparison:
         __tracebackhide__ = True
-        subject, dtype = self._subject, self._subject.dtype
-        comparison = Comparison(
-            model=subject.name,
-            program=row.program,
-            eager=subject.eager_answers(dtype),
-            actual=subject.answers_of(program, dtype),
-            eager64=subject.eager_answers(torch.float64),
-            actual64=None if program64 is None else subject.answers_of(program64, torch.float64),
-        )
         # Recorded first, so that the summary has the errors of a pass that breaks its contract, too.
         record_row(
             self._item,
             row.with_errors(
-                dtype=str(dtype).removeprefix("torch."),
+                dtype=str(self._subject.dtype).removeprefix("torch."),
                 float64_error=comparison.largest_error64(),
                 error=comparison.largest_error(),
                 eager_error=comparison.largest_eager_error(),
@@ -166,19 +158,6 @@ class TimingCheck:
                 },
             )
             add_benchmark(item.config, record, seconds, timing.iterations)
-
-
-def require(comparison: Comparison, contract: Contract) -> None:
-    """Raise :class:`~pytest_fx.errors.ContractViolation` unless the answers keep ``contract``."""
-    __tracebackhide__ = True
-    if isinstance(contract, Exact):
-        comparison.require_exact()
-    elif isinstance(contract, Close):
-        comparison.require_close(contract)
-    elif isinstance(contract, Approximate):
-        comparison.require_sqnr(contract.sqnr_db)
-    else:
-        raise TypeError(f"no way to check the contract {contract!r}")
 
 
 def require_inputs(subject: Subject) -> Subject:

@@ -82,7 +82,8 @@ def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
     }
     wanted = set(metafunc.fixturenames) - named_by_test
     if "fx_model" in wanted:
-        models = importlib.import_module("pytest_fx.loading").expand(options) if options.models else ()
+        folder = metafunc.config.invocation_params.dir
+        models = importlib.import_module("pytest_fx.loading").expand(options, folder) if options.models else ()
         cases = [ModelCase.of(model, options, batch) for model in models for batch in options.batch]
         _parametrize(metafunc, "fx_model", cases, _label_of_case, "needs a model: pytest --fx-model NAME")
     if "fx_pass" in wanted:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import nn
 
 from .structure import leaves, map_tensors
 
@@ -54,6 +56,13 @@ class Arguments:
         """Every tensor among the arguments, at any depth."""
         found = leaves((self.args, self.kwargs))
         return [leaf for _, leaf in found if isinstance(leaf, torch.Tensor)]
+
+
+def positional(program: nn.Module, arguments: Arguments) -> tuple[Any, ...]:
+    """Return ``arguments`` as an interpreter of ``program`` takes them: one value for each parameter, in order."""
+    bound = inspect.signature(program.forward).bind(*arguments.args, **arguments.kwargs)
+    bound.apply_defaults()
+    return (*bound.args, *bound.kwargs.values())
 
 
 @contextmanager

@@ -1,8 +1,9 @@
-"""Why a pass breaks its contract on a model: the node that goes wrong first, in a few lines."""
+"""Why a pass breaks its contract on a model: the node that goes wrong first, and a test file that shows it alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 
@@ -11,30 +12,83 @@ from fx.passes import Approximate, Close, Contract, Exact, Pass
 from .capture import GraphModule
 from .contracts import rounding_limit
 from .equality import Leaf
-from .localization import Limit, localize
+from .errors import ContractViolation
+from .loading import importable_name
+from .localization import Limit, NodeError, localize
+from .reproducer import find_part, write_test
 from .rewriting import rewrite
 from .subject import Subject
 
 
-def explain(subject: Subject, pass_: Pass, contract: Contract, *, leaves: bool = True) -> str:
+def explain(
+    subject: Subject,
+    pass_: Pass,
+    contract: Contract,
+    violation: ContractViolation,
+    label: str,
+    folder: Path,
+    *,
+    leaves: bool = True,
+) -> str:
     """Return what is known about where ``pass_`` goes wrong on ``subject``, in lines to stand below the violation.
 
-    The pass is applied once more to fresh captures. Whatever goes wrong on the way ends in a line that says so: the
+    The pass is applied again to fresh captures. Whatever goes wrong on the way ends in a line that says so: the
     violation itself must not be lost.
+
+    Args:
+        subject: the model.
+        pass_: the pass that broke ``contract``.
+        contract: what it was held to.
+        violation: how it broke it.
+        label: what messages call the pass.
+        folder: where a test file goes that shows the failure alone.
+        leaves: whether the program was captured with leaf modules.
     """
-    arguments = subject.arguments()
-    largest = None
     try:
-        for original, transformed, eager, limit in _programs(subject, pass_, contract, leaves):
-            found = localize(original, transformed, arguments, limit, eager)
-            if found.first_wrong is not None:
-                return f"the first node that goes wrong:\n{_indented(str(found.first_wrong))}"
-            largest = found.largest
+        wrong, text = _first_wrong(subject, pass_, contract, leaves)
     except Exception as error:
         return f"the node that goes wrong could not be found: {type(error).__name__}: {error}"
+    if wrong is None or not leaves:
+        return text
+    try:
+        return f"{text}\n{_reproduce(subject, pass_, contract, violation, label, folder, wrong)}"
+    except Exception as error:
+        return f"{text}\nno test file could be made of it: {type(error).__name__}: {error}"
+
+
+def _first_wrong(subject: Subject, pass_: Pass, contract: Contract, leaves: bool) -> tuple[NodeError | None, str]:
+    """The first node that goes wrong, and the lines about it."""
+    arguments = subject.arguments()
+    largest = None
+    for original, transformed, eager, limit in _programs(subject, pass_, contract, leaves):
+        found = localize(original, transformed, arguments, limit, eager)
+        if found.first_wrong is not None:
+            return found.first_wrong, f"the first node that goes wrong:\n{_indented(str(found.first_wrong))}"
+        largest = found.largest
     if largest is None:
-        return "no node of the transformed program stands for one of the original, so none could be compared"
-    return f"no node alone is wrong by more than is allowed; the one that adds most:\n{_indented(str(largest))}"
+        return None, "no node of the transformed program stands for one of the original, so none could be compared"
+    return None, f"no node alone is wrong by more than is allowed; the one that adds most:\n{_indented(str(largest))}"
+
+
+def _reproduce(
+    subject: Subject,
+    pass_: Pass,
+    contract: Contract,
+    violation: ContractViolation,
+    label: str,
+    folder: Path,
+    wrong: NodeError,
+) -> str:
+    """Write a test file, and return a line on it."""
+    name = importable_name(pass_)
+    if name is None:
+        return "no test file was made of it: the pass cannot be imported by name"
+    part = find_part(subject, pass_, contract, wrong.origins, violation, label)
+    if part is None:
+        return "no test file was made of it: no part of the model fails alone in the same way"
+    what = str(violation).partition("\n")[0]
+    path = write_test(folder, part, name, contract, what, subject.name, wrong.where)
+    return f"a test of {len(part.program.graph.nodes)} nodes that shows it alone: {path}"
 
 
 def _programs(

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -17,7 +18,7 @@ from torch import nn
 
 import model_zoo
 from fx.errors import FxError
-from fx.passes import Approximate, Close, Contract, Pass, close, exact, get_pass
+from fx.passes import Approximate, Close, Contract, Pass, close, exact, get_pass, list_passes, pass_name
 
 from .collection import ModelCase
 from .errors import LoadError
@@ -34,11 +35,8 @@ def check_names(config: pytest.Config) -> None:
     Names of the form ``package.module:attribute`` are looked up from the folder that pytest runs in as well.
     """
     options = config.stash[OPTIONS]
-    folder = str(config.invocation_params.dir)
-    if any(_is_path(name) for name in (*options.models, *options.passes)) and folder not in sys.path:
-        sys.path.insert(0, folder)
     try:
-        for name in expand(options):
+        for name in expand(options, config.invocation_params.dir):
             _import_attribute(name, "factory") if _is_path(name) else model_zoo.get_model(name)
         for name in options.passes:
             load_pass(name)
@@ -50,11 +48,14 @@ def check_names(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from None
 
 
-def expand(options: Options) -> list[Any]:
+def expand(options: Options, folder: Path) -> list[Any]:
     """Return the models that were asked for, ``all`` and ``tag:…`` written out, zoo models at the size asked for.
 
-    Raises :class:`~fx.errors.FxError` for a tag that no model has.
+    Names of the form ``package.module:attribute`` are looked up from ``folder`` as well. Raises
+    :class:`~fx.errors.FxError` for a tag that no model has.
     """
+    if any(_is_path(name) for name in (*options.models, *options.passes)) and str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
     named: list[Any] = []
     for model in options.models:
         if model == "all":
@@ -114,6 +115,32 @@ def load_pass(name: Any) -> Pass:
     return found() if isinstance(found, type) else found
 
 
+def importable_name(pass_: Pass) -> str | None:
+    """Return the name under which :func:`load_pass` finds ``pass_``, or None if there is none."""
+    name = pass_name(pass_)
+    if name in list_passes() and _same_pass(get_pass(name), pass_):
+        return name
+    definition = pass_ if hasattr(pass_, "__qualname__") else type(pass_)
+    path = f"{definition.__module__}:{definition.__qualname__}"
+    try:
+        return path if _same_pass(load_pass(path), pass_) else None
+    except Exception:  # whatever a module of the user raises when it is imported
+        return None
+
+
+def _same_pass(found: Pass, pass_: Pass) -> bool:
+    """Whether two passes do the same: they are one, are equal, or have the same class and nothing to set."""
+    return (
+        found is pass_
+        or found == pass_
+        or (
+            type(found) is type(pass_)
+            and not hasattr(pass_, "__qualname__")
+            and getattr(found, "__dict__", None) == getattr(pass_, "__dict__", None)
+        )
+    )
+
+
 def load_dtype(name: str) -> torch.dtype:
     """Return the floating-point dtype called ``name``; raises :class:`~pytest_fx.errors.LoadError` if there is none."""
     found = getattr(torch, name.removeprefix("torch."), None)
@@ -145,6 +172,9 @@ def _as_contract(text: Any) -> Contract:
     named = {"exact": exact, "close": close}
     if text in named:
         return named[text]
+    tolerances = re.fullmatch(r"close\(rtol=([-+.\de]+), atol=([-+.\de]+)\)", str(text))
+    if tolerances is not None:
+        return Close(float(tolerances[1]), float(tolerances[2]))
     match = re.fullmatch(r"approximate\((?:sqnr_db=)?([-+.\d]+)\)", str(text))
     if match is None:
         raise LoadError(f"there is no contract {text!r}", remedy=f"use {_CONTRACTS}")

@@ -7,7 +7,6 @@ time on the inputs that it should have had. A value is kept only until the last 
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,7 @@ from fx.provenance import SourceLocation
 
 from .capture import GraphModule
 from .equality import Difference, Leaf, pair_leaves, worst_difference
-from .evaluation import Arguments, default_dtype
+from .evaluation import Arguments, default_dtype, positional
 from .structure import map_tensors
 
 Limit = Callable[[Leaf, float], torch.Tensor]
@@ -36,6 +35,8 @@ class NodeError:
     """The node as printed."""
     original: str
     """Name of the node of the original whose value it should have."""
+    origins: frozenset[str]
+    """Names of all nodes of the original whose work it does."""
     where: SourceLocation | None
     """The user's line that the node comes from."""
     inherited: float
@@ -120,10 +121,7 @@ class _Program(Interpreter):
 
     def __init__(self, program: GraphModule, arguments: Arguments, dtype: torch.dtype) -> None:
         super().__init__(program)
-        copies = arguments.copies(dtype)
-        bound = inspect.signature(program.forward).bind(*copies.args, **copies.kwargs)
-        bound.apply_defaults()
-        self.args_iter = iter(self.graph.process_inputs(*bound.args, *bound.kwargs.values()))
+        self.args_iter = iter(self.graph.process_inputs(*positional(program, arguments.copies(dtype))))
         self.dtype = dtype
         self.writes = any(_writes_input(node) for node in self.graph.nodes)
 
@@ -224,11 +222,11 @@ class _Walk:
             inherited, own = _distance(again[0], value), again[0]
         elif self.off.intersection(node.all_input_nodes):
             inherited, own = _distance(expected, value), expected
-        text = describe(node)
+        text, origins = describe(node), frozenset(node.origins or (partner.name,))
         pairs = pair_leaves(expected, own, same_dtype=same_dtype)
         if isinstance(pairs, str):
             self.off.add(node)
-            return NodeError(text, partner.name, node.source, inherited, 0.0, eager, 0.0, mismatch=pairs)
+            return NodeError(text, partner.name, origins, node.source, inherited, 0.0, eager, 0.0, mismatch=pairs)
         made, scale, worst = 0.0, 0.0, None
         for leaf in pairs:
             errors, limits = leaf.errors, self.limit(leaf, eager or 0.0)
@@ -236,7 +234,7 @@ class _Walk:
             worst = worst or worst_difference(leaf, errors > limits, errors, limits)
         if worst is not None or inherited > made:
             self.off.add(node)
-        return NodeError(text, partner.name, node.source, inherited, made, eager, scale, worst)
+        return NodeError(text, partner.name, origins, node.source, inherited, made, eager, scale, worst)
 
 
 class _Match:

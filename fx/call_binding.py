@@ -47,6 +47,8 @@ class Shape:
     """For each argument the kinds of literals that it takes; an empty mapping takes all."""
     counts: Mapping[str, int]
     """For each list of integers that one integer may stand for, how many there are."""
+    reals: frozenset[str] = frozenset()
+    """Names of the arguments for which a whole number means the same as a float."""
     packed: str | None = None
     """The list of integers that may be spread over the positional arguments."""
     tuples: bool = True
@@ -93,6 +95,8 @@ class Shape:
         kind = type(value)
         if kind is int and name in self.counts:
             return (value,) * self.counts[name]
+        if kind is int and name in self.reals:
+            return float(value)
         if self.tuples and (kind is immutable_list or kind is list):
             return tuple(value)
         return value
@@ -170,6 +174,7 @@ def shape_of_overload(overload: Overload, *, skip: int | None = None) -> Shape:
         del arguments[skip]
     kinds: dict[str, tuple[str, ...]] = {}
     counts: dict[str, int] = {}
+    reals: set[str] = set()
     defaults: dict[str, Any] = {}
     for parameter, argument in arguments:
         name, described = parameter.name, str(getattr(argument, "real_type", argument.type))
@@ -177,6 +182,8 @@ def shape_of_overload(overload: Overload, *, skip: int | None = None) -> Shape:
         kinds[name] = _kinds(described, count)
         if "List[int]" in described and count is not None:
             counts[name] = count
+        if described in ("float", "Optional[float]"):
+            reals.add(name)
         if parameter.default is not Parameter.empty:
             default = parameter.default
             if "MemoryFormat" in described and type(default) is int:
@@ -187,7 +194,7 @@ def shape_of_overload(overload: Overload, *, skip: int | None = None) -> Shape:
     if len(positional) == 1 and str(positional[0][1].type) in ("List[int]", "Optional[List[int]]"):
         packed = positional[0][0].name
     names = tuple(p.name for p, _ in arguments)
-    return Shape(tuple(p.name for p, _ in positional), names, defaults, kinds, counts, packed)
+    return Shape(tuple(p.name for p, _ in positional), names, defaults, kinds, counts, frozenset(reals), packed)
 
 
 def shapes_of(target: Callable[..., Any]) -> list[Shape]:
@@ -232,4 +239,6 @@ def shape_of_function(function: Callable[..., Any], *, follow: bool) -> Shape | 
         return None
     defaults = {p.name: p.default for p in parameters if p.default is not Parameter.empty}
     positional = tuple(p.name for p in parameters if p.kind is Parameter.POSITIONAL_OR_KEYWORD)
-    return Shape(positional, tuple(p.name for p in parameters), defaults, {}, {}, tuples=follow)
+    names = tuple(p.name for p in parameters)
+    reals = frozenset(p.name for p in parameters if follow and p.annotation in (float, "float"))
+    return Shape(positional, names, defaults, {}, {}, reals, tuples=follow)

@@ -202,9 +202,18 @@ def _first(*spellings: _Spelling | None) -> _Spelling | None:
 
 
 def _by_row(row: Row) -> _Spelling:
+    general = _general_spelling(row.target)
+
     def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:
         applied = row.apply(args, kwargs, is_tensor)
-        return None if applied is None else Call(*applied)
+        if applied is None:
+            return None
+        call = Call(*applied)
+        # the values as the signature of the canonical function has them, but no arguments that the row leaves out
+        tidied = None if general is None else general(call.args, call.kwargs, is_tensor)
+        if tidied is None or tidied.target is not call.target or not call.kwargs.keys() <= tidied.kwargs.keys():
+            return call
+        return Call(call.target, call.args, {name: tidied.kwargs[name] for name in call.kwargs})
 
     return spell
 

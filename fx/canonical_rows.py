@@ -67,6 +67,7 @@ _ADAPTORS: dict[str, Callable[[Argument], Argument]] = {
     "triple": functools.partial(_count, 3),
     "dims": functools.partial(_count, 1),
     "sequence": _sequence,
+    "real": lambda value: float(value) if type(value) is int else value,
 }
 _KINDS_OF = {
     "dims": ("int", "ints", "none"),
@@ -115,7 +116,9 @@ def _parse_parameters(parameters: ast.arguments) -> tuple[Shape, dict[str, Any]]
     required = {name: ast.literal_eval(value) for name, value in annotated.items() if name not in kinds}
     packed = parameters.vararg.arg if parameters.vararg else None
     positional = tuple(one.arg for one in parameters.args) + ((packed,) if packed else ())
-    return Shape(positional, tuple(one.arg for one in every), defaults, kinds, {}, packed, tuples=False), required
+    return Shape(
+        positional, tuple(one.arg for one in every), defaults, kinds, {}, packed=packed, tuples=False
+    ), required
 
 
 def _name_in(expression: Any) -> str:

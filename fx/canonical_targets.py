@@ -4,7 +4,7 @@ A row reads ``spelling -> canonical call``. The left side names a function, or a
 parameters; a parameter annotated with a literal must have that value (``alpha: 1 = 1``), and one with a star takes
 either several numbers or one sequence of them. On the right, functions of ``operator`` take their operands by
 position, methods of ``Tensor`` the tensor itself; all other arguments go by keyword under the names that stand there.
-``pair(n)`` means that one number stands for ``(n, n)``.
+``pair(n)`` means that one number stands for ``(n, n)``, ``real(n)`` that it is a float.
 
 What has no row follows from the operator schemas and signatures; see :mod:`fx.canonical`.
 """
@@ -152,6 +152,7 @@ ROWS: tuple[str, ...] = (
     "F.hardtanh_(input, min_val=-1.0, max_val=1.0) -> F.hardtanh(input, min_val, max_val, inplace=True)",
     "F.threshold_(input, threshold, value) -> F.threshold(input, threshold, value, inplace=True)",
     "F.relu6(input, inplace=False) -> F.hardtanh(input, min_val=0.0, max_val=6.0, inplace=inplace)",
+    "F.softplus(input, beta=1, threshold=20) -> F.softplus(input, real(beta), real(threshold))",
     "F.sigmoid(input) -> torch.sigmoid(input)",
     "F.tanh(input) -> torch.tanh(input)",
     *(

@@ -278,13 +278,13 @@ class Aliases:
             self.kept.update(inputs)
             self.kept.add(index)
             return ("any" if kind == "number" else kind), inputs
-        if effect.kind != "write" or kind == "number":
+        if effect.kind != "write":
             return kind, shared
         written = [source for source in self.written_inputs(index) if self.kinds[source] != "number"]
         if node.op != "call_module" and self._stores(node, written):
             self._join(inputs, index)
             self.kept.update(inputs)
-        if effect is RENORMALIZES or effect is UPDATES_STATISTICS or not written:
+        if kind == "number" or effect is RENORMALIZES or effect is UPDATES_STATISTICS or not written:
             return kind, shared
         return kind, tuple(dict.fromkeys((*shared, *written)))
 

@@ -81,6 +81,10 @@ class Dependences:
         group = self.memory(node)
         return [] if group is None else [self.aliases.nodes[index] for index in self._accesses.writing(group)]
 
+    def may_be_returned(self, node: Node) -> bool:
+        """Whether the value of ``node`` may be part of what the program returns, or be kept by an unknown function."""
+        return self._returned[self._at(node)]
+
     # Questions.
 
     def why_not_drop(self, node: Node) -> str | None:

@@ -1,29 +1,101 @@
-"""``remove-dead-code``: drop operations whose value nothing uses."""
+"""``remove-dead-code``: drop operations whose value nothing uses and whose effects nobody can see."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fx.dependence import Dependences
 from fx.graph_module import GraphModule
+from fx.node import Node
 from fx.passes.contract import Contract, exact
 from fx.passes.registry import register_pass
+from fx.passes.rewriting import Edit, RewritingPass
+from fx.provenance import SourceLocation
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An operation that nothing uses, and that stays."""
+
+    node: str
+    """Name of its node."""
+    reason: str
+    """What it does, and who would miss that."""
+    where: SourceLocation | None
+    """The user's line that calls it, if known."""
+
+    def __str__(self) -> str:
+        return f"kept: {self.reason}"
 
 
 @register_pass
 @dataclass(frozen=True, slots=True)
-class RemoveDeadCode:
-    """Drop operations whose value nothing uses and that have no effect, as :mod:`fx.effects` sees it.
+class RemoveDeadCode(RewritingPass):
+    """Drop operations whose value nothing uses, unless they have an effect, as :mod:`fx.dependence` sees it.
 
-    In-place operations, checks, random numbers, running statistics and functions that are not known to be pure stay;
-    :func:`fx.effects.why_impure` says why, and :func:`fx.effects.declare_pure` is the way to have a function dropped.
+    Writes to memory that nothing reads afterwards go too, if it is the program's own: not the caller's, not the
+    module's, not part of what is returned. Checks, random numbers, running statistics and functions that are not known
+    to be pure stay; ``explain`` says why, and :func:`fx.effects.declare_pure` is the way to have a function dropped.
+    Programs that this one calls or fetches are cleaned as well.
     """
 
     name: ClassVar[str] = "remove-dead-code"
     contract: ClassVar[Contract] = exact
 
-    def __call__(self, graph_module: GraphModule) -> GraphModule:
-        """Edit ``graph_module`` and return it."""
-        if graph_module.graph.eliminate_dead_code():
-            graph_module.recompile()
-        return graph_module
+    def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
+        """Drop them, last to first, those of called programs before others."""
+        for inner in _inner_programs(graph_module):
+            revision = inner.graph.revision
+            try:
+                yield from self.rewrites(inner)
+            finally:
+                if inner.graph.revision != revision:
+                    inner.recompile()
+        dead, _ = _examine(graph_module)
+        for node in dead:
+            yield Edit(f"{node} dropped", node.source)
+            graph_module.graph.erase_node(node)
+
+    def explain(self, graph_module: GraphModule) -> list[Kept]:
+        """Return why each operation stays that nothing uses. Nothing is changed, and called programs are not entered.
+
+        >>> import fx
+        >>> program = fx.symbolic_trace(lambda x: (x.add_(1), x * 2)[1])
+        >>> [kept.reason.partition(",")[0] for kept in RemoveDeadCode().explain(program)]
+        ['`%add_` writes to `%x`']
+        """
+        return _examine(graph_module)[1][::-1]
+
+
+def _inner_programs(graph_module: GraphModule) -> Iterator[GraphModule]:
+    """The programs that this one calls, or hands to an operator, each once."""
+    paths = dict.fromkeys(str(n.target) for n in graph_module.graph.nodes if n.op in ("call_module", "get_attr"))
+    seen: set[int] = set()
+    for path in paths:
+        value: object = graph_module
+        for name in path.split("."):
+            value = getattr(value, name, None)
+        if isinstance(value, GraphModule) and id(value) not in seen:
+            seen.add(id(value))
+            yield value
+
+
+def _examine(graph_module: GraphModule) -> tuple[list[Node], list[Kept]]:
+    """What is dead, and what is not though nothing uses it, both last to first."""
+    dependences = Dependences(graph_module.graph)
+    dead: list[Node] = []
+    kept: list[Kept] = []
+    gone: set[Node] = set()
+    for node in reversed(graph_module.graph.nodes):
+        if node.op in ("placeholder", "output") or not gone.issuperset(node.users):
+            continue
+        reason = dependences.why_not_drop(node)
+        if reason is None:
+            dependences.dropped(node)
+            dead.append(node)
+            gone.add(node)
+        else:
+            kept.append(Kept(node.name, reason, node.source))
+    return dead, kept

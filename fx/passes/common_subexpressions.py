@@ -1,0 +1,117 @@
+"""``eliminate-common-subexpressions``: compute once what is computed several times from the same arguments."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from fx.dependence import Dependences
+from fx.graph_module import GraphModule
+from fx.node import Node
+from fx.passes.contract import Contract, exact
+from fx.passes.registry import register_pass
+from fx.passes.rewriting import Edit, RewritingPass
+from fx.provenance import SourceLocation
+
+_PLAIN = (str, bytes, int, bool, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout)
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """A call that repeats an earlier one."""
+
+    node: str
+    """Name of its node."""
+    first: str
+    """Name of the node that computes the same before it."""
+    merged: bool
+    """Whether the earlier one takes its place."""
+    reason: str
+    """Why not, or what happens."""
+    where: SourceLocation | None
+    """The user's line of the repetition, if known."""
+
+
+@register_pass
+@dataclass(frozen=True, slots=True)
+class EliminateCommonSubexpressions(RewritingPass):
+    """Let one operation do the work of all that call the same function, method or module with the same arguments.
+
+    Arguments are the same if they are the same values of the program, or literals equal in type and bits. The operands
+    of a sum are not reordered. Left alone are operations with an effect, drawing random numbers included; those whose
+    operands are written to in between, or whose results are written to later; and results that are both returned,
+    which stay two tensors. ``explain`` says why. A module is taken in the mode that it is in.
+    """
+
+    name: ClassVar[str] = "eliminate-common-subexpressions"
+    contract: ClassVar[Contract] = exact
+
+    def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
+        """Merge them in the order of the program."""
+        for node, first, reason in _repetitions(graph_module):
+            if reason is None:
+                yield Edit(f"{node} into {first}", node.source)
+                node.replace_all_uses_with(first)
+                graph_module.graph.erase_node(node)
+
+    def explain(self, graph_module: GraphModule) -> list[Repetition]:
+        """Return what this pass would do to each repeated call of ``graph_module``, and why. Nothing is changed."""
+        return [
+            Repetition(
+                node.name, first.name, reason is None, reason or f"`%{first}` takes the place of `%{node}`", node.source
+            )
+            for node, first, reason in _repetitions(graph_module)
+        ]
+
+
+def _repetitions(graph_module: GraphModule) -> list[tuple[Node, Node, str | None]]:
+    """Each call that repeats an earlier one, that one, and why it cannot take its place."""
+    dependences = Dependences(graph_module.graph)
+    known: dict[Hashable, Node] = {}
+    stands_for: dict[Node, Node] = {}
+    found: list[tuple[Node, Node, str | None]] = []
+    for node in graph_module.graph.nodes:
+        if node.op in ("placeholder", "output"):
+            continue
+        key = _key(node, stands_for)
+        first = known.setdefault(key, node)
+        if first is node:
+            continue
+        reason = dependences.why_not_merge(first, node)
+        found.append((node, first, reason))
+        if reason is None:
+            stands_for[node] = first
+            dependences.merged(first, node)
+        else:
+            known[key] = node  # what comes later may have more in common with this one
+    return found
+
+
+def _key(node: Node, stands_for: dict[Node, Node]) -> Hashable:
+    """What two calls have in common if they are the same."""
+    target: Any = node.target if isinstance(node.target, str) else id(node.target)
+    return node.op, target, _frozen(node.args, stands_for), _frozen(node.kwargs, stands_for)
+
+
+def _frozen(argument: Any, stands_for: dict[Node, Node]) -> Hashable:
+    """``argument`` as something that is equal to another one only if a call cannot tell them apart."""
+    kind: Any = type(argument)
+    if kind is Node:
+        return stands_for.get(argument, argument)
+    if kind in _PLAIN:
+        return kind, argument
+    if kind is float:
+        return kind, struct.pack("d", argument)
+    if kind is complex:
+        return kind, struct.pack("dd", argument.real, argument.imag)
+    if isinstance(argument, (tuple, list)):
+        return kind, *[_frozen(element, stands_for) for element in argument]
+    if isinstance(argument, dict):
+        return kind, *[(_frozen(key, stands_for), _frozen(value, stands_for)) for key, value in argument.items()]
+    if kind is slice:
+        return kind, *[_frozen(part, stands_for) for part in (argument.start, argument.stop, argument.step)]
+    return kind, id(argument)

@@ -10,9 +10,10 @@ import inspect
 import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from fx.allow_list import Refused
 
@@ -113,9 +114,23 @@ def _own_value(module: torch.nn.Module, name: str, default: Any) -> Any:
     return inspect.Parameter.empty
 
 
+class _WithoutValues(TorchFunctionMode):
+    """Leaves out the filling of new tensors, for which the meta device would load most of torch's compiler."""
+
+    _FILLING: ClassVar[frozenset[Any]] = frozenset(
+        {torch.Tensor.fill_, torch.Tensor.normal_, torch.Tensor.uniform_, torch.Tensor.zero_}
+    )
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        fills = func in self._FILLING or getattr(func, "__module__", None) == "torch.nn.init"
+        filled = args[0] if args else kwargs.get("tensor")
+        return filled if fills and isinstance(filled, torch.Tensor) else func(*args, **kwargs)
+
+
 def make_module(kind: type, arguments: Arguments) -> torch.nn.Module:
     """A module of ``kind`` on the meta device; whatever its constructor raises comes through."""
-    with torch.device("meta"), warnings.catch_warnings():
+    with torch.device("meta"), _WithoutValues(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its author saw them when the module was made first
         return kind(**arguments)
 

@@ -253,7 +253,7 @@ def test_every_kind_of_argument_comes_back(path: Path, name: str) -> None:
     ours, theirs = (next(iter(module.graph.nodes)) for module in (loaded, program))
     for mine, other in ((ours.args[1], theirs.args[1]), (ours.kwargs["named"], theirs.kwargs["named"])):
         assert type(mine) is type(other)
-        assert name == "huge_int" or repr(mine) == repr(other)
+        assert name in ("huge_int", "set", "frozenset") or repr(mine) == repr(other)
         assert mine == other or other != other or name in ("tuple", "namedtuple", "complex")
 
 

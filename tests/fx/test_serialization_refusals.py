@@ -1,0 +1,596 @@
+"""What cannot be saved, and files that are refused: one error each, which says what, where, why and what to try."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from saved_files import edited, edited_header, put_together, take_apart
+
+import fx
+from fx import serialization
+from fx.errors import LoadError, SaveError
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "program.safetensors"
+
+
+def unknown(x: Any) -> Any:
+    return x
+
+
+class Unknown(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x
+
+
+@serialization.allow
+class Forgetful(torch.nn.Module):
+    """Does not keep its constructor's argument."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(width, width)
+
+
+@serialization.allow
+class Changed(torch.nn.Module):
+    def __init__(self, width: int = 2) -> None:
+        super().__init__()
+        self.width = width
+        self.note = "new"
+
+
+def small() -> fx.GraphModule:
+    return fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()))
+
+
+def of_call(target: Any, *args: Any) -> fx.GraphModule:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(graph.call_function(target, (x, *args)))
+    return fx.GraphModule(torch.nn.Module(), graph)
+
+
+def of_module(module: torch.nn.Module) -> fx.GraphModule:
+    graph = fx.Graph()
+    graph.output(graph.call_module("part.inner", (graph.placeholder("x"),)))
+    root = torch.nn.Module()
+    root.part = torch.nn.Module()
+    root.part.inner = module
+    return fx.GraphModule(root, graph)
+
+
+def of_buffer(value: torch.Tensor) -> fx.GraphModule:
+    graph = fx.Graph()
+    graph.output(graph.get_attr("value"))
+    root = torch.nn.Module()
+    root.register_buffer("value", value)
+    return fx.GraphModule(root, graph)
+
+
+def assert_not_saved(program: Any, path: Path, *parts: str) -> None:
+    with pytest.raises(SaveError) as caught:
+        serialization.save(program, path)
+    for part in parts:
+        assert part in str(caught.value), str(caught.value)
+    assert not list(path.parent.iterdir())
+
+
+# What cannot be saved.
+
+
+def test_only_programs_are_saved(path: Path) -> None:
+    assert_not_saved(torch.nn.ReLU(), path, "a GraphModule is saved, not a ReLU", "try    trace it")
+
+
+def test_a_function_that_is_not_allowed_is_named_with_its_node(path: Path) -> None:
+    assert_not_saved(
+        of_call(unknown),
+        path,
+        "test_serialization_refusals.unknown' is nothing that a saved program may use",
+        "value  %unknown = call_function",
+        "try    if you trust what it does with any arguments, allow it first: fx.serialization.allow(",
+    )
+
+
+@pytest.mark.parametrize(
+    "program, parts",
+    [
+        (lambda: of_call(torch.add, object()), ["a builtins.object is no data", "value  %add"]),
+        (lambda: of_call(torch.add, getattr), ["getattr stands as a value"]),
+        (lambda: of_call(getattr, "grad_fn"), ["'grad_fn' is nothing that a saved program may read"]),
+        (lambda: of_call(getattr, "shape", None), ["an attribute with a default"]),
+        (lambda: of_call(torch.add, torch.Generator()), ["a torch._C.Generator is no data"]),
+        (lambda: of_call(torch.load), ["'torch.load' is nothing"]),
+    ],
+)
+def test_arguments_that_are_no_data_are_named_with_their_node(
+    path: Path, program: Callable[[], fx.GraphModule], parts: list[str]
+) -> None:
+    assert_not_saved(program(), path, *parts)
+
+
+def test_a_method_that_is_not_allowed_is_named_with_its_node(path: Path) -> None:
+    graph = fx.Graph()
+    graph.output(graph.call_method("register_hook", (graph.placeholder("x"), torch.relu)))
+    assert_not_saved(
+        fx.GraphModule(torch.nn.Module(), graph), path, "the method 'register_hook'", "value  %register_hook"
+    )
+
+
+def test_values_that_nest_too_deeply_are_refused(path: Path) -> None:
+    value: Any = 1
+    for _ in range(100):
+        value = [value]
+    assert_not_saved(of_call(torch.add, value), path, "nests more than 64 levels deep", "%add")
+
+
+def test_a_class_of_modules_that_is_not_allowed_is_named_with_its_path(path: Path) -> None:
+    assert_not_saved(
+        of_module(Unknown()),
+        path,
+        "the module's class Unknown is none that a file may name",
+        "where  module part.inner",
+        "try    @fx.serialization.allow above class Unknown, trace into it, or use to_folder or pickle",
+    )
+
+
+def test_modules_that_their_constructor_does_not_make_again_are_refused(path: Path) -> None:
+    assert_not_saved(
+        of_module(Forgetful(3)),
+        path,
+        "a Forgetful cannot be made again from its attributes",
+        "keep each argument of its constructor as an attribute of that name",
+    )
+    changed = Changed()
+    changed.note = "old"
+    assert_not_saved(of_module(changed), path, "is not the same", "note would be 'new', not 'old'")
+    linear = torch.nn.Linear(2, 2)
+    linear.extra = 1
+    assert_not_saved(of_module(linear), path, "why    extra would be absent, not 1")
+    linear = torch.nn.Linear(2, 2)
+    linear.weight = torch.nn.Parameter(torch.ones(4, 2))
+    assert_not_saved(of_module(linear), path, "why    the shape of weight would be another one")
+    linear.register_buffer("more", torch.ones(1))
+    linear.weight = torch.nn.Parameter(torch.ones(2, 2))
+    assert_not_saved(of_module(linear), path, "why    more would be a parameter or buffer of one of them only")
+
+
+def test_hooks_and_parametrizations_are_refused(path: Path) -> None:
+    linear = torch.nn.Linear(2, 2)
+    linear.register_forward_hook(lambda *_: None)
+    assert_not_saved(of_module(linear), path, "_forward_hooks would be")
+    program = small()
+    program.register_forward_pre_hook(lambda *_: None)
+    assert_not_saved(program, path, "it has hooks (_forward_pre_hooks)", "where  the program itself")
+    normed = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(2, 2))
+    assert_not_saved(of_module(normed), path, "ParametrizedLinear", "remove_parametrizations")
+
+
+def test_attributes_that_are_no_data_are_refused(path: Path) -> None:
+    program = small()
+    program.something = object()
+    assert_not_saved(program, path, "its attribute 'something': a builtins.object is no data", "delete the attribute")
+
+
+def test_a_module_that_holds_itself_is_refused(path: Path) -> None:
+    program = small()
+    program.add_submodule("holder", torch.nn.Module())
+    program.holder.again = program.holder
+    assert_not_saved(program, path, "it holds itself", "where  module holder.again")
+
+
+def test_modules_that_nest_too_deeply_or_are_reached_by_too_many_paths_are_refused(path: Path) -> None:
+    module: torch.nn.Module = torch.nn.ReLU()
+    for _ in range(150):
+        module = torch.nn.Sequential(module)
+    assert_not_saved(of_module(module), path, "modules nest more than 100 levels deep")
+    module = torch.nn.ReLU()
+    for _ in range(40):
+        module = torch.nn.Sequential(torch.nn.Sequential(module), torch.nn.Sequential(module))
+    program = small()
+    program.add_submodule("wide", module)
+    assert_not_saved(program, path, "more than 1,000,000 paths lead to modules")
+
+
+def test_a_part_of_a_module_that_is_used_on_its_own_is_refused(path: Path) -> None:
+    attention = torch.nn.MultiheadAttention(4, 2)
+    for names in (("attention", "own"), ("own", "attention")):
+        graph = fx.Graph()
+        x = graph.placeholder("x")
+        graph.output([graph.call_module(name, (x,)) for name in names])
+        parts = {"attention": attention, "own": attention.out_proj}
+        program = fx.GraphModule({name: parts[name] for name in names}, graph)
+        with pytest.raises(SaveError, match=r"used on its own|a part of attention|none that a file may name"):
+            serialization.save(program, path)
+
+
+@pytest.mark.parametrize(
+    "value, part",
+    [
+        (torch.ones(2, device="meta"), "a tensor is on the meta device"),
+        (torch.ones(2).to_sparse(), "a tensor is of layout torch.sparse_coo"),
+        (torch.ones(2, requires_grad=True) * 2, "the result of a computation that autograd recorded"),
+        (torch.ones(2).as_subclass(type("Own", (torch.Tensor,), {})), "a tensor is of class"),
+    ],
+)
+def test_tensors_that_the_format_does_not_hold_are_refused(path: Path, value: torch.Tensor, part: str) -> None:
+    assert_not_saved(of_buffer(value), path, part, "the program itself")
+
+
+@pytest.mark.filterwarnings("ignore:.*quantized tensor creation functions")
+def test_quantized_tensors_are_refused(path: Path) -> None:
+    assert_not_saved(
+        of_buffer(torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8)), path, "a tensor is quantized"
+    )
+
+
+def test_tensors_with_hooks_are_refused(path: Path) -> None:
+    value = torch.ones(2, requires_grad=True)
+    value.register_hook(lambda grad: grad)
+    assert_not_saved(of_buffer(value), path, "a tensor has hooks")
+
+
+def test_code_generators_of_users_are_refused(path: Path) -> None:
+    class Own(fx.CodeGen):
+        pass
+
+    program = small()
+    program.graph.set_codegen(Own())
+    assert_not_saved(program, path, "its code is written by a", "Own", "try    graph.set_codegen(fx.CodeGen())")
+    program.graph.set_codegen(fx.CodeGen())
+    program.graph.on_generate_code(lambda _: lambda body: body)
+    assert_not_saved(program, path, "a function rewrites its code")
+
+
+def test_subclasses_of_graph_module_are_refused(path: Path) -> None:
+    class Own(fx.GraphModule):
+        pass
+
+    program = small()
+    assert_not_saved(Own(program, program.graph), path, "it is of a subclass of GraphModule")
+
+
+def test_graphs_that_are_not_well_formed_are_refused_as_ever(path: Path) -> None:
+    program = small()
+    first, second, *_ = program.graph.nodes
+    second.append(first)
+    with pytest.raises(fx.GraphError, match="before it has been defined"):
+        serialization.save(program, path)
+
+
+# Files that are refused.
+
+
+def assert_not_loaded(path: Path, *parts: str) -> LoadError:
+    before = torch.get_default_dtype()
+    with pytest.raises(LoadError) as caught:
+        serialization.load(path)
+    for part in parts:
+        assert part in str(caught.value), str(caught.value)
+    assert isinstance(caught.value.__cause__, (fx.FxError, serialization.Refused)), caught.value
+    assert torch.get_default_dtype() is before
+    return caught.value
+
+
+def test_what_is_no_file_at_all(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        serialization.load(path)
+    assert_not_loaded(tmp_path, "it is a folder")
+    path.touch()
+    assert_not_loaded(path, "it is empty")
+    path.write_bytes(b"PK\x03\x04 this is a zip file or something else")
+    assert_not_loaded(path, "it is cut off, or no safetensors file")
+    path.write_bytes((4).to_bytes(8, "little") + b"\xff\xfe\xfd\xfc")
+    assert_not_loaded(path, "its header is no text")
+    path.write_bytes((2).to_bytes(8, "little") + b"[]")
+    assert_not_loaded(path, "its header is no JSON object")
+
+
+def test_files_of_other_programs(path: Path) -> None:
+    put_together(path, {}, "{}", b"")
+    assert_not_loaded(path, "it holds no program")
+    path.write_bytes((2).to_bytes(8, "little") + b"{}")
+    assert_not_loaded(path, "it holds tensors but no program")
+    assert_not_loaded(edited(small(), path, lambda stored: stored.update(version=2)), "it has version 2 of the format")
+    assert_not_loaded(edited(small(), path, lambda stored: stored.update(more=2)), "parts are missing or unknown")
+
+
+def test_every_truncation_is_noticed(path: Path) -> None:
+    serialization.save(small(), path)
+    data = path.read_bytes()
+    for length in range(0, len(data), 7):
+        path.write_bytes(data[:length])
+        assert_not_loaded(path)
+    path.write_bytes(data + b"\0")
+    assert_not_loaded(path, "it has 1 bytes that belong to no tensor")
+
+
+def test_sizes_in_the_header_are_checked_before_anything_is_allocated(path: Path) -> None:
+    def claim(shape: Any, offsets: Any = None) -> Callable[[Any], None]:
+        def edit(header: Any) -> None:
+            entry = header["0.weight"]
+            entry["shape"] = shape
+            entry["data_offsets"] = offsets or entry["data_offsets"]
+
+        return edit
+
+    for shape, offsets, part in (
+        ([10**6, 10**6], None, "another number of bytes than its shape takes"),
+        ([10**9], [0, 4 * 10**9], "is not where the file has its bytes"),
+        ([2**62, 2**62, 0], [0, 0], "the shape of tensor"),
+        ([-1], [0, -4], "the shape of tensor"),
+        ([True], [0, 4], "the shape of tensor"),
+        ([1] * 65, [0, 4], "the shape of tensor"),
+        ([2], [0, "8"], "at no place in the file"),
+        ([3, 2], [8, 32], "is not where the file has its bytes"),
+    ):
+        assert_not_loaded(edited_header(small(), path, claim(shape, offsets)), part)
+    path.write_bytes((10**15).to_bytes(8, "little") + b"{}")
+    assert_not_loaded(path, "announce a header of 1,000,000,000,000,000 bytes")
+
+
+def test_tensors_of_the_header_are_checked(path: Path) -> None:
+    for edit, part in (
+        (lambda header: header["0.bias"].update(dtype="F4"), "elements of an unknown type"),
+        (lambda header: header["0.bias"].update(more=1), "not one of dtype, shape and data_offsets"),
+        (lambda header: header.update(other=header.pop("0.bias")), "the file has no tensor '0.bias'"),
+    ):
+        assert_not_loaded(edited_header(small(), path, edit), part)
+    serialization.save(of_buffer(torch.tensor([True, False])), path)
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + b"\x02")
+    assert_not_loaded(path, "truth values that are neither 0 nor 1")
+
+
+def test_json_is_read_strictly(path: Path) -> None:
+    serialization.save(small(), path)
+    header, stored, rest = take_apart(path)
+    text = json.dumps(stored)
+    for changed, part in (
+        (text.replace('"version"', '"format": "fx", "version"'), "has a key twice"),
+        ("[" * 100_000, "nests too deeply"),
+        ('{"a":' * 100_000, "nests too deeply"),
+        (text.replace('"version": 1', f'"version": 1{"0" * 1_000_000}'), "an integer of more than 64 bits"),
+        (text.replace('"version": 1', '"version": NaN'), "the number NaN"),
+        (text.replace('"version": 1', '"version": -Infinity'), "the number -Infinity"),
+        (text[:-1], "its JSON is damaged"),
+        ("", "its JSON is damaged"),
+    ):
+        put_together(path, header, changed, rest)
+        assert_not_loaded(path, part)
+    twice = json.dumps(header)[:-1] + ', "__metadata__": {"fx": "{}"}, "__metadata__": {"fx": "{}"}}'
+    path.write_bytes(len(twice).to_bytes(8, "little") + twice.encode() + rest)
+    assert_not_loaded(path, "has a key twice")
+
+
+def nodes(stored: Any) -> list[Any]:
+    return stored["modules"][-1]["graph"]["nodes"]
+
+
+def relu(stored: Any) -> Any:
+    """The node that the tests below make something else."""
+    return nodes(stored)[2]
+
+
+CALLS = {"op": "call_function", "target": "torch.relu", "args": [{"node": 1}]}
+
+BAD_NODES: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown opcode": ({"op": "exec"}, "'exec' is no opcode"),
+    "opcode of another type": ({"op": ["call_function"]}, "is no opcode"),
+    "name twice": ({"name": "_0"}, "two nodes are called '_0'"),
+    "name that is code": ({"name": "x; import os"}, "is no name of a node"),
+    "name that is long": ({"name": "x" * 2000}, "is no name of a node"),
+    "name with a surrogate": ({"name": "\ud800"}, "is no name of a node"),
+    "itself as input": ({"args": [{"node": 2}]}, "node number 2 is used before it is computed"),
+    "a later node as input": ({"args": [{"node": 3}]}, "node number 3 is used before it is computed"),
+    "a negative node": ({"args": [{"node": -1}]}, "node number -1 is used before it is computed"),
+    "a node that is a bool": ({"args": [{"node": True}]}, "node number True"),
+    "a function that is not listed": ({**CALLS, "target": "torch.load"}, "'torch.load' is nothing"),
+    "a function of the system": ({**CALLS, "target": "os.system"}, "allow it first: fx.serialization.allow(os.system)"),
+    "a dotted path": ({**CALLS, "target": "torch.nn.functional.torch.load"}, "is nothing that a saved program may use"),
+    "a private attribute": ({**CALLS, "target": "torch.relu.__globals__"}, "is nothing that a saved program may use"),
+    "an operator with a file": ({**CALLS, "target": "torch.ops.aten.from_file"}, "is nothing"),
+    "an operator of TorchScript": ({**CALLS, "target": "torch.ops.aten.save"}, "is nothing"),
+    "an overload that is none": ({**CALLS, "target": "torch.ops.aten.add.__class__"}, "is nothing"),
+    "another namespace": ({**CALLS, "target": "torch.ops.c10d.barrier"}, "is nothing"),
+    "a class of modules as function": ({**CALLS, "target": "torch.nn.Linear"}, "as a value only"),
+    "a target of another type": ({**CALLS, "target": 3}, "a name is a string, not int"),
+    "getattr of a private name": (
+        {**CALLS, "target": "builtins.getattr", "args": [{"node": 1}, "__class__"]}, "the attribute '__class__'",
+    ),
+    "getattr of a computed name": (
+        {**CALLS, "target": "builtins.getattr", "args": [{"node": 1}, {"node": 0}]}, "program may read",
+    ),
+    "getattr by keyword": (
+        {**CALLS, "target": "builtins.getattr", "args": [{"node": 1}, "shape"], "kwargs": {"a": 1}}, "may read",
+    ),
+    "getattr as a value": ({**CALLS, "args": [{"name": "builtins.getattr"}]}, "getattr stands as a value"),
+    "a method with underscores": ({"op": "call_method", "target": "__reduce__"}, "the method '__reduce__'"),
+    "a method that formats": ({"op": "call_method", "target": "format"}, "the method 'format'"),
+    "a method on nothing": ({"op": "call_method", "target": "relu", "args": []}, "a method is called on nothing"),
+    "a method of another type": ({"op": "call_method", "target": None}, "is a string, not NoneType"),
+    "a path into a method": ({"op": "get_attr", "target": "forward.__globals__", "args": []}, "there is no submodule"),
+    "a path to a method": ({"op": "get_attr", "target": "0.forward", "args": []}, "leads to nothing"),
+    "a path to state": ({"op": "get_attr", "target": "0._parameters", "args": []}, "leads to nothing"),
+    "a path to the graph": ({"op": "get_attr", "target": "_graph", "args": []}, "leads to nothing"),
+    "a call of a parameter": ({"op": "call_module", "target": "0.weight"}, "leads to nothing"),
+    "an empty path": ({"op": "call_module", "target": "0..weight"}, "has parts that are empty"),
+    "a parameter that is code": ({"op": "placeholder", "target": "x=f(1)", "args": []}, "is no name of a parameter"),
+    "a parameter called self": ({"op": "placeholder", "target": "self", "args": []}, "cannot be written as Python"),
+    "a default that is computed": (
+        {"op": "placeholder", "target": "y", "args": [{"node": 1}]}, "depends on a traced value",
+    ),
+    "no output": ({"op": "output", "target": "output", "args": []}, "has 0 arguments"),
+    "arguments that are no list": ({"args": {}}, "a list is expected"),
+    "keywords that are no object": ({"kwargs": []}, "keyword arguments are no object"),
+    "an unknown field": ({"more": 1}, "a node is not an object with"),
+    "an unknown tag": ({"args": [{"eval": "1"}]}, "stands for no value"),
+    "two tags": ({"args": [{"node": 0, "int": "0x1"}]}, "stands for no value"),
+    "a number out of range": ({"args": [float("1e308") * 10]}, "the number Infinity"),
+    "an integer that is none": ({"args": [{"int": "1_0"}]}, "not in base 16"),
+    "a float that is none": ({"args": [{"float": "1"}]}, "'1' is no number"),
+    "a range with step 0": ({"args": [{"range": [1, 2, 0]}]}, "has the step 0"),
+    "a slice of two": ({"args": [{"slice": [1, 2]}]}, "a slice is not three values"),
+    "a size that is too big": ({"args": [{"size": [{"int": hex(2**70)}]}]}, "out of range"),
+    "a key that cannot be one": ({"args": [{"dict": [[[], 1]]}]}, "a key of a dict"),
+    "a key twice": ({"args": [{"dict": [["a", 1], ["a", 2]]}]}, "has a key twice"),
+    "many keys with chosen hashes": (
+        {"args": [{"dict": [[{"int": hex(n * (2**61 - 1))}, 1] for n in range(2000)]}]}, "more than 1000 keys",
+    ),
+    "a device that is none": ({"args": [{"device": "x"}]}, "'x' is no device"),
+    "a dtype that is none": ({"args": [{"dtype": "load"}]}, "'load' is no dtype"),
+    "an enum that is none": ({"args": [{"enum": ["builtins.int", "real"]}]}, "is no enum"),
+    "a named tuple that is none": ({"args": [{"namedtuple": ["builtins.tuple", []]}]}, "is no named tuple"),
+    "bytes that are none": ({"args": [{"bytes": "%"}]}, "not in base 64"),
+    "a tensor that is none": ({"args": [{"tensor": 7}]}, "there is no tensor number 7"),
+    "deep nesting": ({"args": json.loads("[" * 100 + "]" * 100)}, "nests more than 64 levels"),
+    "an annotation that is none": ({"type": {"int": "0x1"}}, "is no annotation"),
+    "a generic that is none": ({"type": {"generic": ["Literal", []]}}, "there is no generic type"),
+    "a generic of what it cannot hold": ({"type": {"generic": ["|", [{"generic": ["|", []]}]]}}, "is no annotation"),
+    "notes that are no object": ({"meta": 1}, "the notes of a node are no object"),
+    "a note that is not there": ({"meta": {"a": {"note": 9}}}, "there is no note number 9"),
+    "a place that is not there": ({"source": 99}, "there is no place in the source number 99"),
+    "origins that are no strings": ({"origins": [1]}, "a list of strings is something else"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_NODES)
+def test_a_bad_node_is_refused(path: Path, name: str) -> None:
+    changes, part = BAD_NODES[name]
+    error = assert_not_loaded(edited(small(), path, lambda stored: relu(stored).update(changes)), part)
+    if "the number Infinity" not in part and "written as Python" not in part and "traced value" not in part:
+        assert "where  module 2 of 3, node 2" in str(error)
+
+
+def last(stored: Any) -> Any:
+    return stored["modules"][-1]
+
+
+def linear(stored: Any) -> Any:
+    return stored["modules"][0]
+
+
+BAD_MODULES: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "no list": (lambda s: s.update(modules={}), "there is no list of modules"),
+    "none": (lambda s: s.update(modules=[]), "there is no list of modules"),
+    "no program": (lambda s: s["modules"].pop(), "the last module is no program"),
+    "not an object": (lambda s: s["modules"].insert(0, 1), "a module is not an object with a class"),
+    "no mode": (lambda s: last(s).pop("training"), "does not say whether it is training"),
+    "a child that is itself": (lambda s: last(s)["modules"].update(x=2), "a module holds number 2"),
+    "a later child": (lambda s: last(s)["modules"].update(x=3), "a module holds number 3"),
+    "a class that is not listed": (lambda s: linear(s).update({"class": "subprocess.Popen"}), "is nothing that"),
+    "a class that is no module": (lambda s: linear(s).update({"class": "builtins.list"}), "is no class of modules"),
+    "a function as class": (lambda s: linear(s).update({"class": "torch.relu"}), "is no class"),
+    "arguments that do not fit": (lambda s: linear(s)["arguments"].update(x=1), "cannot be made with these arguments"),
+    "arguments of another type": (lambda s: linear(s)["arguments"].update(in_features="2"), "cannot be made"),
+    "another shape": (lambda s: linear(s)["arguments"].update(in_features=3), "has shape [3, 2], not [3, 3]"),
+    "a huge module": (lambda s: linear(s)["arguments"].update(in_features=10**9, out_features=10**9), "has shape"),
+    "a missing tensor": (lambda s: linear(s)["tensors"].pop("weight"), "there is no tensor for weight"),
+    "a tensor too many": (lambda s: linear(s)["tensors"].update(x=0), "which such a module does not have"),
+    "a tensor that is not there": (lambda s: linear(s)["tensors"].update(weight=5), "there is no tensor number 5"),
+    "modes of what is not there": (lambda s: linear(s).update(modes={"x": True}), "is no submodule of it"),
+    "unknown parts": (lambda s: linear(s).update(more=1), "parts that are unknown"),
+    "unknown parts of a program": (lambda s: last(s).update(more=1), "parts that are unknown"),
+    "no graph": (lambda s: last(s).pop("graph"), "a graph is not an object"),
+    "a class name that is none": (lambda s: last(s).update(name="a\0"), "the name of a program's class is none"),
+    "a name with a dot": (lambda s: last(s)["modules"].update({"a.b": 0}), "is no name of an attribute"),
+    "a name that hides a method": (lambda s: last(s)["modules"].update(forward=0), "would hide one"),
+    "an attribute that hides state": (lambda s: last(s).update(attributes={"_modules": 1}), "would hide one"),
+    "an attribute that hides a hook": (lambda s: last(s).update(attributes={"_forward_hooks": 1}), "would hide one"),
+    "a buffer that is a parameter": (lambda s: last(s).update(buffers={"x": 0}), "is no buffer"),
+    "a name for two things": (lambda s: last(s).update(buffers={"0": None}), "two parts of a module have one name"),
+    "transient without buffer": (lambda s: last(s).update(transient=["x"]), "not in the state dict is none"),
+    "tables that are none": (lambda s: s.update(memory=1), "the tables of tensors are no lists"),
+    "memory that is none": (lambda s: s.update(memory=[1]), "an entry of the table of memory"),
+    "a tensor that belongs to nothing": (lambda s: s["memory"].pop(), "belongs to nothing"),
+    "a tensor twice": (lambda s: s["memory"].append(s["memory"][0]), "or it is used twice"),
+    "strides with gaps": (lambda s: s["memory"][0].update(stride=[10**9, 1]), "strides that do not fit its shape"),
+    "expanded to another shape": (lambda s: s["memory"][0].update(expanded=[10**6, 10**6]), "cannot be expanded"),
+    "expanded beyond all sizes": (lambda s: s["memory"][0].update(expanded=[2**62, 2**62]), "is expanded to no shape"),
+    "no complex numbers": (lambda s: s["memory"][1].update(complex=True), "no pairs of real and imaginary parts"),
+    "tensors that are none": (lambda s: s["tensors"].append({}), "an entry of the table of tensors"),
+    "memory that is not there": (lambda s: s["tensors"][0].update(memory=9), "there is no memory number 9"),
+    "sources that are none": (lambda s: last(s)["graph"].update(sources=[1]), "a place in the source is not"),
+    "constants that are none": (lambda s: last(s)["graph"].update(constants=[]), "constants of a graph are no object"),
+    "history that is none": (lambda s: last(s)["graph"].update(history="abc"), "a list of strings"),
+    "a code generator that is code": (
+        lambda s: last(s)["graph"].update(
+            codegen={"parameters": ["x=__import__('os').system('id')"], "inputs": [0], "outputs": None}
+        ),
+        "the parameters of the program are no different identifiers",
+    ),
+    "notes of the program": (lambda s: last(s).update(meta=[]), "the notes of a module are no object"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_MODULES)
+def test_a_bad_module_or_table_is_refused(path: Path, name: str) -> None:
+    edit, part = BAD_MODULES[name]
+
+    def without_result(stored: Any) -> None:
+        edit(stored)
+
+    assert_not_loaded(edited(small(), path, without_result), part)
+
+
+def test_counts_of_layers_are_checked_before_a_constructor_runs(path: Path) -> None:
+    program = of_module(torch.nn.LSTM(2, 2))
+    start = time.perf_counter()
+    changed = edited(program, path, lambda s: linear(s)["arguments"].update(num_layers=10**9))
+    assert_not_loaded(changed, "num_layers is 1000000000, but there are tensors for fewer layers")
+    assert time.perf_counter() - start < 10
+
+
+def test_modules_shared_by_exponentially_many_paths_are_refused(path: Path) -> None:
+    def edit(stored: Any) -> None:
+        modules = [{"class": "torch.nn.ReLU", "training": True}]
+        for number in range(0, 80, 2):
+            modules += [{"class": "fx.Container", "training": True, "modules": {"a": number}}]
+            modules += [{"class": "fx.Container", "training": True, "modules": {"a": number, "b": number + 1}}]
+        stored["modules"] = [*modules, {**stored["modules"][-1], "modules": {"0": len(modules) - 1}}]
+
+    assert_not_loaded(edited(small(), path, edit), "more than 1,000,000 paths lead to modules")
+
+
+def test_programs_that_nest_too_deeply_are_refused(path: Path) -> None:
+    def edit(stored: Any) -> None:
+        (*_, program) = stored["modules"]
+        empty = {**program, "graph": {"nodes": []}, "modules": {}}
+        stored["modules"] = [empty, *({**empty, "modules": {"a": number}} for number in range(200))]
+        stored.update(tensors=[], memory=[])
+
+    serialization.save(fx.symbolic_trace(torch.nn.ReLU()), path)
+    header, stored, rest = take_apart(path)
+    edit(stored)
+    put_together(path, header, json.dumps(stored), rest)
+    assert_not_loaded(path, "modules nest more than 100 levels deep")
+
+
+def test_a_loaded_program_calls_only_what_is_listed(path: Path, tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+    for target, arguments in (
+        ("builtins.eval", [f"open({str(canary)!r}, 'w')"]),
+        ("torch.save", [1, str(canary)]),
+        ("operator.methodcaller", ["touch"]),
+        ("operator.attrgetter", ["__globals__"]),
+        ("torch.hub.load", [str(canary)]),
+        ("torch.jit.load", [str(canary)]),
+        ("torch.ops.load_library", [str(canary)]),
+        ("torch.from_file", [str(canary), True, 1]),
+        ("torch.set_default_dtype", [{"dtype": "float64"}]),
+    ):
+
+        def edit(stored: Any, target: str = target, arguments: Any = arguments) -> None:
+            relu(stored).update(op="call_function", target=target, args=arguments)
+
+        assert_not_loaded(edited(small(), path, edit), "is nothing that a saved program may use")
+    assert not canary.exists()

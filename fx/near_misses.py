@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fx.node import Argument, Node
+from fx.node import Argument, Node, nodes_in
 from fx.occurrences import InternalMatch, at, place
 from fx.printing import format_argument
 from fx.provenance import SourceLocation
@@ -105,7 +105,7 @@ class _Wording:
     def _shown(self, argument: Argument, nodes: Mapping[Node, Node]) -> str:
         if isinstance(argument, Node):
             return f"`%{nodes.get(argument, argument)}`"
-        return f"`{format_argument(argument)}`"
+        return format_argument(argument)
 
     def _kind(self) -> str:
         pattern, program, site = self.mismatch.pattern, self.mismatch.program, self.mismatch.site
@@ -129,10 +129,21 @@ class _Wording:
         return f"`{label}`" if isinstance(label, str) else f"argument {label + 1 if label is not None else 1}"
 
     def _constant(self) -> str:
-        theirs = self._shown(self.mismatch.program, self.in_program).strip("`")
-        ours = self._shown(self.mismatch.pattern, self.in_pattern).strip("`")
+        ours, theirs = self._compared()
         label, where = self._label(), self._place()
-        return f"{self._here()} has {label}{theirs}{where} where the pattern has {label}{ours}{self._line()}"
+        return (
+            f"{self._here()} has {label}{self._shown(theirs, self.in_program)}{where} where the pattern has "
+            f"{label}{self._shown(ours, self.in_pattern)}{self._line()}"
+        )
+
+    def _compared(self) -> tuple[Argument, Argument]:
+        """The two values that differ: the whole arguments where these are tuples of constants, such as strides."""
+        site, label = self.mismatch.site, self.mismatch.label
+        if site is not None and label is not None:
+            ours, theirs = (_argument(node, label) for node in site)
+            if isinstance(ours, tuple) and isinstance(theirs, tuple) and not nodes_in((ours, theirs)):
+                return ours, theirs
+        return self.mismatch.pattern, self.mismatch.program
 
     def _arguments(self) -> str:
         return (
@@ -164,6 +175,10 @@ class _Wording:
         if self.mismatch.program is None:
             return f"there is no further {ours}"
         return f"{self._shown(self.mismatch.program, self.in_program)} is not used by {ours}"
+
+
+def _argument(node: Node, label: str | int) -> Argument:
+    return node.kwargs[label] if isinstance(label, str) else node.args[label]
 
 
 def _called(argument: Argument) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fx.dependence import Dependences
-from fx.effects import effect_of, is_impure
+from fx.effects import is_impure
 from fx.node import Argument, Node, nodes_in
 from fx.patterns import Pattern
 from fx.provenance import SourceLocation
@@ -38,16 +37,11 @@ class InternalMatch:
 
 
 class Terrain:
-    """What lies between the nodes of a program: effects, and the matches already made."""
+    """What a match must not run into: effects between its operations, and the matches already made."""
 
     def __init__(self, subject: Subject) -> None:
-        """Note the effects of the program."""
+        """Start without matches."""
         self.subject = subject
-        self._effects: list[int] = []
-        for node, position in subject.order.items():
-            effect = effect_of(node)
-            if effect is not None and effect.kind not in ("interface", "check"):
-                self._effects.append(position)
         self._dependences: Dependences | None = None
         self.matched: set[Node] = set()
         """The operations of the matches made so far."""
@@ -63,11 +57,6 @@ class Terrain:
             nodes = tuple(occurrence.nodes)
             self.fused.update(dict.fromkeys(nodes, nodes))
             self.horizon = max(self.horizon, self.subject.order[nodes[-1]])
-
-    def has_effect_between(self, first: int, last: int) -> bool:
-        """Whether anything from position ``first`` to ``last`` has an effect, checks aside."""
-        index = bisect_left(self._effects, first)
-        return index < len(self._effects) and self._effects[index] <= last
 
     def why_not_fuse(self, nodes: Iterable[Node]) -> str | None:
         """Why ``nodes`` cannot run together where the last of them stands."""
@@ -147,17 +136,12 @@ class Occurrence:
                 continue
             for user in node.users:
                 if user not in self.taken:
-                    used = stands_for[node]
-                    if stands_for[user].op == "output":
-                        return f"`%{used}` matched, but its result is also returned by the program"
-                    return (
-                        f"`%{used}` matched, but its result is also used by `%{stands_for[user]}`{at(stands_for[user])}"
-                    )
+                    return _also_used(stands_for[node], stands_for[user])
         own = set(self.nodes)
         results = set(self.results)
         for node in self.nodes:
             if node not in results and (user := self._stray_user(node, own)) is not None:
-                return f"`%{node}` matched, but its result is also used by `%{user}`{at(user)}"
+                return _also_used(node, user)
         return None
 
     def _stray_user(self, node: Node, own: set[Node]) -> Node | None:
@@ -229,7 +213,7 @@ class Occurrence:
             late = [node for node in dict.fromkeys(node for node, _ in followers) if order[node] < last]
         if (taken := next((node for node in late if node in terrain.matched), None)) is not None:
             return f"`%{taken}`{at(taken)} uses its result and belongs to another match, which comes first"
-        if not (terrain.has_effect_between(first, last) and len(together) > 1):
+        if not (self.subject.has_effect_between(first, last) and len(together) > 1):
             return None
         if late and (self.pattern.effects or any(map(is_impure, late))):
             return f"`%{late[0]}`{at(late[0])} uses its result and stands between its operations, which have effects"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -17,7 +18,7 @@ from fx.graph_module import GraphModule
 from fx.node import Argument, Node
 from fx.printing import describe
 from fx.subject import drop_inner_checks, is_call
-from fx.tracer import symbolic_trace
+from fx.tracer import Tracer, symbolic_trace
 
 __all__ = ["Pattern", "Program", "Stage", "graph_of", "leaves"]
 
@@ -69,7 +70,9 @@ class Pattern:
         self.effects: dict[Node, Effect] = {node: effect for node in self.calls if (effect := effect_of(node))}
         self.constants: frozenset[str] = frozenset(self.graph.constants)
         """Paths of the tensors that are part of the program; other tensors of a pattern stand for any."""
-        self.anchors: list[Node] = [node for node in _returned(self.graph) if len(node.users) == 1]
+        returned = self.graph.output_node().all_input_nodes
+        self.anchors: list[Node] = [node for node in returned if len(node.users) == 1] or returned[:1]
+        """What it returns and does not use itself, nodes of ``graph``."""
         if not self.calls:
             raise _nothing_to_find(self.graph)
         self.stages: list[Stage] = list(_stages(self.calls, self.results))
@@ -97,11 +100,26 @@ def graph_of(program: Program, role: str) -> Graph:
             value=repr(program),
             remedy="give a function, a module, a GraphModule or a Graph",
         )
+    is_leaf = isinstance(program, torch.nn.Module) and Tracer().is_leaf_module(program, "")
+    if is_leaf and role == "pattern":
+        return _call_of(program)
     try:
         return symbolic_trace(program).graph
     except Exception as error:
+        if is_leaf:
+            return _call_of(program)
         add_note(error, f"while capturing the {role} {getattr(program, '__name__', type(program).__name__)}")
         raise
+
+
+def _call_of(module: torch.nn.Module) -> Graph:
+    """A program that calls a leaf module: its inside is not the user's, and some cannot be captured."""
+    graph = Graph()
+    parameters = inspect.signature(module.forward).parameters.values()
+    required = [parameter.name for parameter in parameters if parameter.default is parameter.empty]
+    name = type(module).__name__.lower()
+    graph.output(graph.call_module(name, tuple([graph.placeholder(parameter) for parameter in required])))
+    return GraphModule({name: module}, graph).graph
 
 
 def leaves(argument: Argument) -> Iterator[Argument]:
@@ -117,10 +135,6 @@ def leaves(argument: Argument) -> Iterator[Argument]:
             pending.extend((value.step, value.stop, value.start))
         else:
             yield value
-
-
-def _returned(graph: Graph) -> list[Node]:
-    return graph.output_node().all_input_nodes
 
 
 def _check(graph: Graph) -> None:

@@ -12,7 +12,7 @@ from fx.graft import Attributes, Graft
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.node import Argument, Node, map_arg, nodes_in
-from fx.occurrences import InternalMatch, Occurrence, Terrain
+from fx.occurrences import InternalMatch, Occurrence
 from fx.patterns import Pattern, leaves
 from fx.printing import describe
 from fx.provenance import record_origins
@@ -29,7 +29,6 @@ class Rewrite:
         self._program = graph_module
         self._pattern = pattern
         self._subject = subject
-        self._terrain = Terrain(subject)
         self._attributes = Attributes(graph_module, pattern.graph)
         self._replaced: dict[Node, Argument] = {}
         self._moved: set[Node] = set()
@@ -167,7 +166,7 @@ class Rewrite:
         order = self._subject.order
         if not self._moved.isdisjoint((first, last)) or first not in order or last not in order:
             return False
-        return not self._terrain.has_effect_between(order[first] + 1, order[last] - 1)
+        return not self._subject.has_effect_between(order[first] + 1, order[last] - 1)
 
     # What with.
 

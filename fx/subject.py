@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 
 from fx.canonical import CanonicalForm, canonical_form
+from fx.effects import effect_of
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.node import Argument, Node, map_arg, nodes_in
@@ -71,6 +73,7 @@ class Subject:
         self._results: dict[Node, Node | None] = {}
         self.order: dict[Node, int] = {node: number for number, node in enumerate(graph_module.graph.nodes)}
         """Positions of the program's own nodes."""
+        self._effects = [number for node, number in self.order.items() if _has_effect(node)]
 
     def calls(self, kind: Hashable) -> Sequence[Node]:
         """All calls of one kind, in order."""
@@ -120,9 +123,19 @@ class Subject:
             return True
         return left.op == right.op == "get_attr" and self._attributes[left] is self._attributes[right]
 
+    def has_effect_between(self, first: int, last: int) -> bool:
+        """Whether any of the program's own nodes from position ``first`` to ``last`` has an effect, checks aside."""
+        index = bisect_left(self._effects, first)
+        return index < len(self._effects) and self._effects[index] <= last
+
     def is_silent(self, original: Node) -> bool:
         """Whether ``original`` computes nothing, such as a call of ``Identity``: canonically it is not there."""
         return is_call(original) and original not in self.parts
+
+
+def _has_effect(node: Node) -> bool:
+    effect = effect_of(node)
+    return effect is not None and effect.kind not in ("interface", "check")
 
 
 def drop_inner_checks(graph: Graph, stands_for: Mapping[Node, Node]) -> None:

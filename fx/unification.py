@@ -232,6 +232,8 @@ class Unifier:
 
     def _compare_arguments(self, pattern: Node, program: Node) -> bool:
         site = (pattern, program)
+        if kind_of(program) != self._kinds[pattern]:
+            return self._compare_operands(site)
         if pattern.op == "call_module" and not same_settings(attribute_value(pattern), attribute_value(program)):
             return self._fail("settings", pattern, program, site, None)
         if len(pattern.args) != len(program.args) or pattern.kwargs.keys() != program.kwargs.keys():
@@ -244,6 +246,14 @@ class Unifier:
             swapped = [found[1], found[0], *found[2:]]
             way = _put(site, expected, swapped, rest)
             self._choices.append((len(self._trail), self._stage, iter((way,))))
+        return True
+
+    def _compare_operands(self, site: tuple[Node, Node]) -> bool:
+        """Compare the computed arguments of two different operations, whatever their other arguments are."""
+        expected, found = (nodes_in([node.args, node.kwargs]) for node in site)
+        if len(expected) != len(found):
+            return self._fail("arguments", site[0], site[1], site, None)
+        self._agenda = _put(site, list(enumerate(expected)), found, self._agenda)
         return True
 
     def _compare_wildcard(self, pattern: Wildcard, program: Argument, site: Any, label: Any) -> bool:

@@ -1,0 +1,229 @@
+"""``remove-identities``: drop operations that return what they are given, such as dropout outside of training."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from fx.containers import Container
+from fx.graph_module import GraphModule
+from fx.node import Node
+from fx.passes.contract import Contract, exact
+from fx.passes.registry import register_pass
+from fx.passes.rewriting import Edit, RewritingPass
+from fx.provenance import SourceLocation
+
+_torch: Any = torch  # for the functions that torch leaves without types
+
+_DROPOUT_CLASSES = (
+    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
+    *(nn.AlphaDropout, nn.FeatureAlphaDropout),
+)
+_DROPOUT_FUNCTIONS: dict[Any, tuple[str, bool | None]] = {
+    **dict.fromkeys((F.dropout, F.dropout1d, F.dropout2d, F.dropout3d), ("training", True)),
+    **dict.fromkeys((F.alpha_dropout, F.feature_alpha_dropout), ("training", False)),
+    **dict.fromkeys((_torch.dropout, _torch.feature_dropout), ("train", None)),
+    **dict.fromkeys((_torch.alpha_dropout, _torch.feature_alpha_dropout), ("train", None)),
+    **dict.fromkeys((_torch.dropout_, _torch.feature_dropout_), ("train", None)),
+    **dict.fromkeys((_torch.alpha_dropout_, _torch.feature_alpha_dropout_), ("train", None)),
+}
+"""Each with the argument, the third, that says whether it drops anything, and its default; the second is ``p``."""
+
+_BATCHED_RANKS: dict[Any, int] = {nn.Dropout1d: 3, nn.Dropout3d: 5, F.dropout1d: 3, F.dropout3d: 5}
+"""Of inputs with one dimension less than this, these return a view, and refuse or warn of others."""
+
+_CASTS: dict[str, torch.dtype | None] = {
+    "to": None,
+    **{name: getattr(torch, name) for name in ("float", "double", "half", "bfloat16", "int", "long", "short", "bool")},
+}
+"""Methods that return the tensor itself if it has the dtype already; that of ``to`` is among its arguments."""
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What becomes of one operation that may be an identity."""
+
+    node: str
+    """Name of its node."""
+    removed: bool
+    """Whether it is removed."""
+    reason: str
+    """What it returns, or why it is left alone."""
+    where: SourceLocation | None
+    """The user's line that calls it, if known."""
+
+
+@register_pass
+@dataclass(frozen=True, slots=True)
+class RemoveIdentities(RewritingPass):
+    """Drop operations that return the very tensor that they are given, whatever it is.
+
+    These are ``nn.Identity``, an empty ``nn.Sequential``, all kinds of dropout in evaluation mode or with probability
+    0, and casts to the dtype or device that recorded metadata (``meta["val"]`` or ``meta["tensor_meta"]``) shows the
+    tensor to have. One- and three-dimensional dropout returns a view where there is no batch dimension, so it is
+    dropped only where a recorded shape has one. Modules that nothing calls any more go as well. Left alone are modules
+    with hooks and subclasses; ``explain`` says which and why.
+
+    A program without its dropout cannot be trained: ``train()`` no longer switches on what was removed here.
+    """
+
+    name: ClassVar[str] = "remove-identities"
+    contract: ClassVar[Contract] = exact
+
+    def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
+        """Drop one after the other."""
+        uses = _Uses(graph_module)
+        for node in graph_module.graph.nodes:
+            value = _examine(graph_module, node)
+            if isinstance(value, Node):
+                yield Edit(f"{node}, which returns {value}", node.source)
+                node.replace_all_uses_with(value)
+                graph_module.graph.erase_node(node)
+                if node.op == "call_module":
+                    uses.drop(str(node.target))
+
+    def explain(self, graph_module: GraphModule) -> list[Removal]:
+        """Return what this pass would do to each operation that may be an identity, and why. Nothing is changed."""
+        examined = ((node, _examine(graph_module, node)) for node in graph_module.graph.nodes)
+        return [
+            Removal(node.name, False, found, node.source)
+            if isinstance(found, str)
+            else Removal(node.name, True, f"returns `%{found}`", node.source)
+            for node, found in examined
+            if found is not None
+        ]
+
+
+def _examine(graph_module: GraphModule, node: Node) -> Node | str | None:
+    """The value that ``node`` returns as it is, or why it is left alone, or ``None`` where it is no candidate."""
+    value = node.args[0] if node.args else node.kwargs.get("input")
+    obstacle = kind = None
+    if node.op == "call_module":
+        module = graph_module.get_submodule(str(node.target))
+        if not isinstance(module, (nn.Identity, *_DROPOUT_CLASSES)) and not _is_empty(module):
+            return None
+        obstacle, kind = _why_module_computes(module), type(module)
+    elif node.op == "call_function":
+        if not _is_dropout(node.target):
+            return None
+        obstacle, kind = _why_function_computes(node), node.target
+    elif node.op == "call_method" and node.target in _CASTS:
+        obstacle = _why_cast_computes(node)
+    else:
+        return None
+    if obstacle is None and not isinstance(value, Node):
+        obstacle = "its input is no value of the program"
+    if obstacle is None and kind in _BATCHED_RANKS:
+        obstacle = _why_view(value, _BATCHED_RANKS[kind])
+    return obstacle or value
+
+
+def _is_empty(module: nn.Module) -> bool:
+    return isinstance(module, nn.Sequential) and len(module) == 0
+
+
+def _is_dropout(target: Any) -> bool:
+    try:
+        return target in _DROPOUT_FUNCTIONS
+    except TypeError:  # unhashable
+        return False
+
+
+def _why_module_computes(module: nn.Module) -> str | None:
+    state = vars(module)
+    if "forward" in state or any(state.get(name) for name in _HOOKS):
+        return "it has hooks or a forward of its own"
+    if type(module) not in (nn.Identity, nn.Sequential, *_DROPOUT_CLASSES):
+        return f"its class `{type(module).__name__}` is not one of torch's own"
+    return _why_drops(module.training, module.p) if isinstance(module, _DROPOUT_CLASSES) else None
+
+
+def _why_function_computes(node: Node) -> str | None:
+    switch, default = _DROPOUT_FUNCTIONS[node.target]
+    given = {"p": 0.5, switch: default, **dict(zip(("input", "p", switch), node.args, strict=False)), **node.kwargs}
+    return _why_drops(given[switch], given["p"])
+
+
+def _why_drops(training: Any, probability: Any) -> str | None:
+    if isinstance(training, Node) or isinstance(probability, Node):
+        return "whether it drops anything is computed by the program"
+    if not isinstance(probability, (int, float)) or not 0 <= probability <= 1:
+        return f"its probability {probability!r} is not between 0 and 1"
+    if training is not False and probability:
+        return f"it is in training mode, where it drops with probability {probability:g}"
+    return None
+
+
+def _why_cast_computes(node: Node) -> str | None:
+    """Why a cast may make another tensor."""
+    given = [*node.args[1:], *(value for name, value in node.kwargs.items() if name != "non_blocking")]
+    wanted = _CASTS[str(node.target)]
+    if wanted is not None:
+        given.insert(0, wanted)
+    devices = [value for value in given if isinstance(value, (str, torch.device))]
+    dtypes = [value for value in given if isinstance(value, torch.dtype)]
+    if not given or len(devices) + len(dtypes) < len(given) or max(len(devices), len(dtypes)) > 1:
+        return "its arguments are not a dtype and a device alone"
+    value = node.args[0] if node.args else None
+    for kind, wishes in (("dtype", dtypes), ("device", devices)):
+        for wish in wishes:
+            known = _recorded(value, kind)
+            if known is None:
+                return f"the {kind} of `%{value}` is not recorded"
+            if str(known) != str(wish):  # not equal either: a device with and without a number
+                return f"`%{value}` has the {kind} {known}"
+    return None
+
+
+def _why_view(value: Any, rank: int) -> str | None:
+    """Why dropout of whole channels may return a view."""
+    shape = _recorded(value, "shape")
+    if shape is None:
+        return f"it returns a view of an input without batch dimension, and the shape of `%{value}` is not recorded"
+    return None if len(shape) == rank else f"`%{value}` has {len(shape)} dimensions, of which it returns a view"
+
+
+def _recorded(value: Any, name: str) -> Any:
+    """What metadata says about a value: its dtype, device or shape; ``None`` if nothing."""
+    recorded = value.meta.get("val", value.meta.get("tensor_meta")) if isinstance(value, Node) else None
+    return getattr(recorded, name, None)
+
+
+class _Uses:
+    """How many operations use each module or something in it, by path."""
+
+    def __init__(self, graph_module: GraphModule) -> None:
+        self._graph_module = graph_module
+        self._counts: Counter[str] = Counter()
+        for node in graph_module.graph.nodes:
+            if node.op in ("call_module", "get_attr"):
+                self._counts.update(_path_and_prefixes(str(node.target)))
+
+    def drop(self, path: str) -> None:
+        """Count one use less, and delete what has none left and is the program's own, without state."""
+        self._counts.subtract(_path_and_prefixes(path))
+        parents: list[Any] = [self._graph_module]
+        for name in path.split(".")[:-1]:
+            parents.append(getattr(parents[-1], name))
+        if not all(isinstance(parent, Container) for parent in parents[1:]):
+            return  # inside a module of the user's
+        for prefix in _path_and_prefixes(path):
+            module = self._graph_module.get_submodule(prefix)
+            if self._counts[prefix] or module.state_dict() or (isinstance(module, Container) and module._modules):
+                return
+            self._graph_module.delete_submodule(prefix)
+
+
+def _path_and_prefixes(path: str) -> Iterator[str]:
+    """``a.b.c``, ``a.b``, ``a``."""
+    while path:
+        yield path
+        path = path.rpartition(".")[0]

@@ -97,7 +97,7 @@ def _examine(norm: Layer, layers: Layers, ranks: Ranks) -> _Fold | str:
         return f"its input `{norm.source}` is not the result of one of torch's own convolution or linear layers"
     if others := [f"`%{user}`" for user in layer.node.users if user is not norm.node]:
         return f"the result of `%{layer.node}` is also used by {', '.join(others)}"
-    if (obstacle := layers.obstacle(layer) or layers.obstacle(norm)) is not None:
+    if obstacle := layers.obstacle(layer) or layers.obstacle(norm) or layers.why_not_joined(layer, norm):
         return obstacle
     rank, expected = ranks.known.get(layer.node, ranks.known.get(norm.node)), layer.tensors["weight"].dim()
     if rank not in (None, expected):

@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -15,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 from fx.containers import Container
+from fx.dependence import Dependences
 from fx.graph_module import GraphModule
 from fx.node import Node
 
@@ -124,6 +126,15 @@ class Layers:
         """Return the layer whose result ``node`` is, or ``None`` if it is no layer's, or no node."""
         return self._layers.get(node) if isinstance(node, Node) else None
 
+    @cached_property
+    def _dependences(self) -> Dependences:
+        """Those of the program as it was when first asked about."""
+        return Dependences(self._graph_module.graph)
+
+    def why_not_joined(self, layer: Layer, after: Layer) -> str | None:
+        """Return why one operation cannot do the work of ``layer`` and of what comes ``after``, or ``None``."""
+        return self._dependences.why_not_fuse((layer.node, after.node))
+
     def obstacle(self, layer: Layer) -> str | None:
         """Return why other tensors cannot take the place of those of ``layer``, or ``None`` if they can."""
         state = {} if layer.module is None else vars(layer.module)
@@ -134,9 +145,11 @@ class Layers:
                 return f"the {name} of `%{layer.node}` is computed by the program, or is no plain tensor"
         if any(isinstance(setting, Node) for setting in layer.settings.values()):
             return f"a setting of `%{layer.node}` is computed by the program"
-        held = [layer.module, *layer.tensors.values()]
+        held, holders = [layer.module, *layer.tensors.values()], [layer.node, *layer.fetched.values()]
         if any(self._uses[id(one)] > 1 for one in held) or any(len(node.users) > 1 for node in layer.fetched.values()):
             return f"`%{layer.node}` shares its module or its tensors with another operation"
+        if (written := next(filter(None, map(self._dependences.why_state_varies, holders)), None)) is not None:
+            return written
         if not all(self._is_own(path) for path in layer.paths):
             return f"`%{layer.node}` is inside a module that may be the user's, not a container of the program"
         return None

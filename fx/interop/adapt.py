@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch.fx
@@ -11,15 +10,15 @@ import torch.fx
 from fx.errors import PassError, add_note
 from fx.graph_module import GraphModule
 from fx.interop.torch_fx import FromTorch, ToTorch, check_program, check_torch_program
-from fx.node import Node
 from fx.passes.contract import Contract, contract_of
 from fx.passes.registry import pass_name
-from fx.provenance import complete_origins, inherit, record_origins
+from fx.provenance import complete_origins, match_origins, record_origins
 
 
-@dataclass(frozen=True, slots=True)
 class AdaptedPass:
     """A pass of ``torch.fx`` as one of ours; ``adapt`` makes it."""
+
+    __slots__ = ("contract", "may_change", "name", "pass_")
 
     pass_: Callable[[torch.fx.GraphModule], Any]
     """The pass itself."""
@@ -27,6 +26,17 @@ class AdaptedPass:
     """What it is called in messages and tables."""
     contract: Contract
     """What it promises about the numbers."""
+    may_change: tuple[str, ...]
+    """What of the program's interface it may change; see ``fx.passes.PassPipeline``."""
+
+    def __init__(self, pass_: Callable[[torch.fx.GraphModule], Any]) -> None:
+        self.pass_ = pass_
+        self.name = pass_name(pass_)
+        self.contract = contract_of(pass_)
+        self.may_change = getattr(pass_, "may_change", ())
+
+    def __repr__(self) -> str:
+        return f"adapt({self.pass_!r})"
 
     def __call__(self, graph_module: GraphModule) -> GraphModule:
         """Run the pass; see ``adapt`` for what it edits and returns.
@@ -46,10 +56,10 @@ class AdaptedPass:
         except Exception as error:
             add_note(error, f"in the pass {self.name!r}, adapted from torch.fx")
             raise
-        originals = {node.name: node for node in graph.nodes}
+        earlier = {node.name: (node.op, node.origins, node.source) for node in graph.nodes}
         program = FromTorch(there).program(result)
         if program is not graph_module or graph.revision != revision:
-            _keep_origins(originals, program)
+            match_origins(program.graph, earlier)
             complete_origins(program.graph)
             program.graph.history = graph.history
         return program
@@ -84,7 +94,7 @@ def adapt(pass_: Callable[[torch.fx.GraphModule], Any]) -> AdaptedPass:
     shared with the copy, so what the pass writes to them is written.
 
     Args:
-        pass_: the pass; its attributes ``name`` and ``contract`` are kept if it has them.
+        pass_: the pass; its attributes ``name``, ``contract`` and ``may_change`` are kept if it has them.
 
     Raises:
         PassError: it cannot be called, or its ``contract`` is none.
@@ -102,15 +112,7 @@ def adapt(pass_: Callable[[torch.fx.GraphModule], Any]) -> AdaptedPass:
             f"adapt takes a pass, not an object of class {type(pass_).__name__}",
             remedy="pass a function from torch.fx.GraphModule to torch.fx.GraphModule",
         )
-    return AdaptedPass(pass_, pass_name(pass_), contract_of(pass_))
-
-
-def _keep_origins(originals: dict[str, Node], program: GraphModule) -> None:
-    """Let nodes without provenance that are called like one of ``originals``, and are of its kind, stand for it."""
-    for node in program.graph.nodes:
-        original = originals.get(node.name)
-        if original is not None and original.op == node.op and not node.origins:
-            inherit(node, (original,))
+    return AdaptedPass(pass_)
 
 
 __all__ = ["AdaptedPass", "adapt"]

@@ -37,7 +37,8 @@ def from_export(exported_program: ExportedProgram) -> GraphModule:
 
     Raises:
         InteropError: it is no exported program, calls a higher-order operator (``torch.cond``, a region under
-            ``no_grad``), computes gradients, or orders effects by tokens. The message names the node.
+            ``no_grad``), computes gradients, orders effects by tokens, or has state under a name that a GraphModule
+            uses itself. The message names the node.
 
     >>> import torch, fx
     >>> exported = torch.export.export(torch.nn.Linear(2, 3), (torch.ones(1, 2),))
@@ -109,7 +110,14 @@ class _Importer:
 
     def _attach(self, path: str, value: Any, persistent: bool = True) -> None:
         *parents, name = path.split(".")
-        _attach(_containers(self.module, parents), name, value, persistent)
+        try:
+            _attach(_containers(self.module, parents), name, value, persistent)
+        except KeyError as error:
+            raise InteropError(
+                f"the exported module has a parameter or buffer called {path!r}",
+                why="a GraphModule has an attribute of its own of that name",
+                remedy="rename it in the module and export again",
+            ) from error
 
     # Inputs.
 

@@ -147,8 +147,6 @@ class Translation(Generic[Source, Target]):
             for node in reversed(target.nodes):
                 if node not in stay:
                     target.erase_node(node)
-        if pairs and pairs[0][1].prev.op != "root":
-            target._root.append(pairs[0][1])
         for (_, before), (_, after) in pairwise(pairs):
             if before.next is not after:
                 before.append(after)

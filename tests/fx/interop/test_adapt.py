@@ -15,6 +15,7 @@ import fx
 from fx.errors import InteropError
 from fx.interop import adapt
 from fx.passes import contract_of, exact, pass_name
+from fx.passes.pipeline import PassPipeline
 
 
 class Scaled(nn.Module):
@@ -98,7 +99,7 @@ def test_nodes_without_meta_get_origins_from_their_neighbours() -> None:
     original = program()
     adapt(pass_)(original)
     made = original.graph.find_nodes(op="call_function", target=operator.neg)[0]
-    assert made.origins == ("output",)
+    assert made.origins == ("mul",)
     assert made.source is not None
 
 
@@ -209,8 +210,23 @@ def test_name_and_contract_are_the_passes_own() -> None:
 
     assert adapt(rename_me).name == pass_name(adapt(rename_me)) == "rename-me"
     assert contract_of(adapt(rename_me)) == fx.passes.close
-    rename_me.name, rename_me.contract = "mine", exact  # type: ignore[attr-defined]
+    assert adapt(rename_me).may_change == ()
+    rename_me.name, rename_me.contract, rename_me.may_change = "mine", exact, ("signature",)  # type: ignore[attr-defined]
     assert (adapt(rename_me).name, contract_of(adapt(rename_me))) == ("mine", exact)
+    assert adapt(rename_me).may_change == ("signature",)
+    assert repr(adapt(rename_me)) == f"adapt({rename_me!r})"
+
+
+def test_pipelines_run_adapted_passes() -> None:
+    pipeline = PassPipeline([adapt(subtract), "remove-dead-code"])
+    assert str(pipeline) == "subtract,remove-dead-code"
+    result = pipeline.run(program())
+    assert [(report.name, report.changed) for report in result.reports] == [
+        ("subtract", True),
+        ("remove-dead-code", False),
+    ]
+    assert result.graph_module.graph.history == ("subtract",)
+    assert "# after the passes subtract" in result.graph_module.code
 
 
 def test_a_pass_that_raises_leaves_the_program_as_it_was() -> None:

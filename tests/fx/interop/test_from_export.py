@@ -9,11 +9,13 @@ import pytest
 import torch
 from torch import nn
 from torch.export import Dim, export
+from torch.export.graph_signature import InputKind, OutputKind
 
 import fx
 from fx.errors import InteropError
 from fx.interop import from_export, from_torch, to_torch
 from fx.pytree_codegen import PyTreeCodeGen
+from fx.verify import find_violation
 from model_zoo import get_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -62,6 +64,7 @@ def test_a_model_in_training_computes_writes_and_checks_what_it_did(decomposed: 
     assert [name for name, _ in ours.named_parameters()] == [name for name, _ in model.named_parameters()]
     assert ours.first.weight is ours.second.weight is model.first.weight
     assert type(ours.graph._codegen) is PyTreeCodeGen
+    assert find_violation(ours.graph) is None
     ours = copy.deepcopy(ours)  # the exported program shares its state with the model
     for batch in (4, 7):
         args, kwargs = inputs(batch)
@@ -119,6 +122,21 @@ def test_models_of_the_zoo_compute_what_they_did_at_any_batch_size(name: str) ->
     assert again.code == ours.code
     pruned = fx.passes.RemoveDeadCode()(again)
     torch.testing.assert_close(pruned(*args), model(*args), rtol=0, atol=0)
+
+
+def test_a_buffer_that_is_written_and_returned_is_the_buffer() -> None:
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(2))
+
+        def forward(self, x: Any) -> Any:
+            self.count.add_(x)
+            return self.count
+
+    ours = from_export(export(Counter(), (torch.ones(2),)).run_decompositions({}))
+    assert ours(torch.ones(2)) is ours.count
+    assert torch.equal(ours(torch.ones(2)), torch.full((2,), 2.0))
 
 
 def test_flat_programs_have_the_plain_signature_of_the_original() -> None:
@@ -188,6 +206,31 @@ def test_control_flow_is_refused_with_its_node() -> None:
         from_export(export(Branch(), (torch.ones(2),)))
     assert "value  %cond = call_function[" in str(caught.value)
     assert "try    write it without control flow" in str(caught.value)
+
+
+def test_state_that_is_called_like_a_part_of_a_program_is_refused() -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.graph = nn.Parameter(torch.ones(2))
+
+        def forward(self, x: Any) -> Any:
+            return x * self.graph
+
+    with pytest.raises(InteropError, match="the exported module has a parameter or buffer called 'graph'") as caught:
+        from_export(export(Named(), (torch.ones(2),)))
+    assert "rename it" in str(caught.value)
+
+
+def test_gradients_and_tokens_are_refused() -> None:
+    program = export(nn.Linear(2, 2), (torch.ones(2),))
+    output = program.graph_signature.output_specs[0]
+    output.kind = OutputKind.GRADIENT_TO_USER_INPUT
+    with pytest.raises(InteropError, match="is of the kind GRADIENT_TO_USER_INPUT"):
+        from_export(program)
+    program.graph_signature.input_specs[-1].kind = InputKind.TOKEN
+    with pytest.raises(InteropError, match="orders effects by the token 'input'"):
+        from_export(program)
 
 
 def test_what_is_no_exported_program_is_refused() -> None:

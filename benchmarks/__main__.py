@@ -9,7 +9,7 @@ import sys
 
 import torch
 
-BENCHMARKS = ("capture", "codegen", "graph_edits", "memory", "forward", "interpreter", "fusion")
+BENCHMARKS = ("capture", "codegen", "graph_edits", "memory", "forward", "interpreter", "fusion", "matching", "passes")
 
 
 def main() -> int:

@@ -166,8 +166,12 @@ class Table:
     def add(self, measurement: Measurement) -> None:
         """Print a row and keep it."""
         self.measurements.append(measurement)
-        times = "".join(f"{duration(measurement.each(label)):>11}" for label in self.contenders)
-        ratios = "  ".join(f"{measurement.ratio(label)!s:>24}" for label in self.contenders[1:])
+        done = measurement.seconds
+        each = {label: duration(measurement.each(label)) for label in done}
+        times = "".join(f"{each.get(label, '-'):>11}" for label in self.contenders)
+        both = self.contenders[0] in done
+        compared = {label: str(measurement.ratio(label)) for label in done if both}
+        ratios = "  ".join(f"{compared.get(label, '-'):>24}" for label in self.contenders[1:])
         print(f"{measurement.name:<44}{times}  {ratios}  {measurement.goal}", flush=True)
 
 

@@ -79,3 +79,39 @@ def small_functions(count: int) -> nn.Module:
             return x
 
     return Functions()
+
+
+def pairs_module(library: ModuleType, operations: int) -> Any:
+    """A chain of neg, relu, tanh and exp in turn, as a module of ``library``, built without tracing."""
+    graph = library.Graph()
+    value = graph.placeholder("x")
+    functions = (torch.neg, torch.relu, torch.tanh, torch.exp)
+    for index in range(operations):
+        value = graph.call_function(functions[index % 4], (value,))
+    graph.output(value)
+    return library.GraphModule(nn.Module(), graph)
+
+
+def repeated_module(library: ModuleType, operations: int) -> Any:
+    """A chain in which half of the operations repeat another one, as a module of ``library``."""
+    graph = library.Graph()
+    value = graph.placeholder("x")
+    for _ in range(operations // 4):
+        first, second = (graph.call_function(torch.tanh, (value,)) for _ in range(2))
+        value = graph.call_function(torch.relu, (graph.call_function(torch.add, (first, second)),))
+    graph.output(value)
+    return library.GraphModule(nn.Module(), graph)
+
+
+def parallel_layers(library: ModuleType, operations: int) -> Any:
+    """Groups of three linear layers on one input, whose results are added, as a module of ``library``."""
+    graph, root = library.Graph(), nn.Module()
+    value = graph.placeholder("x")
+    for index in range(operations // 5):
+        parts = []
+        for name in "abc":
+            root.add_module(f"{name}{index}", nn.Linear(1, 1))
+            parts.append(graph.call_module(f"{name}{index}", (value,)))
+        value = graph.call_function(torch.add, (graph.call_function(torch.add, (parts[0], parts[1])), parts[2]))
+    graph.output(value)
+    return library.GraphModule(root, graph)

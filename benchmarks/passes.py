@@ -1,0 +1,92 @@
+"""How fast programs are analysed, checked and transformed, by operation of programs that grow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch.fx.passes import shape_prop as torch_shape_prop
+from torch.fx.passes import split_module as torch_split_module
+from torch.fx.passes.dialect.common.cse_pass import CSEPass
+
+from fx import passes
+from fx.dependence import Dependences
+from fx.passes.shape_prop import ShapeProp
+from fx.passes.split_module import split_module
+from fx.passes.verification import verify
+
+from .libraries import LIBRARIES
+from .paired import Contender, Table, measure, parse, rounds_for
+from .programs import pairs_module, parallel_layers, repeated_module
+
+Make = Callable[..., Any]
+
+
+def split_in_ten(split: Callable[..., Any], program: Any) -> None:
+    """Divide a program into ten parts of equal length."""
+    position = {node: number for number, node in enumerate(program.graph.nodes)}
+    split(program, program, lambda node: position[node] * 10 // len(position))
+
+
+def main() -> None:
+    """Print the table."""
+    options = parse(__doc__, rounds=11)
+    table = Table(tuple(LIBRARIES))
+    x = torch.ones(1)
+    rows: tuple[tuple[str, Make, dict[str, Callable[[Any], object]]], ...] = (
+        ("effects and dependences", pairs_module, {"fx": lambda program: Dependences(program.graph)}),
+        ("verify all rules", pairs_module, {"fx": verify}),
+        ("remove-dead-code", pairs_module, {"torch.fx": _eliminate, "fx": passes.RemoveDeadCode()}),
+        (
+            "eliminate-common-subexpressions",
+            repeated_module,
+            {"torch.fx": CSEPass(), "fx": passes.EliminateCommonSubexpressions()},
+        ),
+        ("fold-constants", repeated_module, {"fx": passes.FoldConstants()}),
+        ("remove-identities", pairs_module, {"fx": passes.RemoveIdentities()}),
+        ("canonicalize", pairs_module, {"fx": passes.Canonicalize()}),
+        ("merge-parallel-layers", parallel_layers, {"fx": passes.MergeParallelLayers()}),
+        (
+            "split_module into ten",
+            pairs_module,
+            {
+                "torch.fx": partial(split_in_ten, torch_split_module.split_module),
+                "fx": partial(split_in_ten, split_module),
+            },
+        ),
+        (
+            "ShapeProp by running",
+            pairs_module,
+            {
+                "torch.fx": lambda program: torch_shape_prop.ShapeProp(program).propagate(x),
+                "fx": lambda program: ShapeProp(program).propagate(x),
+            },
+        ),
+        ("a pipeline of remove-dead-code", pairs_module, {"fx": passes.PassPipeline("remove-dead-code").run}),
+    )
+    for size in [1_000] if options.quick else [1_000, 10_000, 100_000]:
+        for name, make, works in rows:
+            contenders = {
+                label: Contender(work, partial(make, LIBRARIES[label], size)) for label, work in works.items()
+            }
+            table.add(
+                measure(
+                    f"{name}, one operation of {size:,}",
+                    contenders,
+                    baseline=next(iter(contenders)),
+                    rounds=rounds_for(size, options.rounds),
+                    operations=size,
+                    goal="at most 1, flat" if "torch.fx" in works else "flat",
+                )
+            )
+
+
+def _eliminate(program: Any) -> None:
+    if program.graph.eliminate_dead_code():
+        program.recompile()
+
+
+if __name__ == "__main__":
+    main()

@@ -152,10 +152,10 @@ class Graph:
 
     def about_to_change(self) -> None:
         """Note an edit that is about to be made."""
-        self.revision += 1
         if self.before_edit is not None:
             before_edit, self.before_edit = self.before_edit, None
             before_edit()
+        self.revision += 1
 
     # Making nodes.
 

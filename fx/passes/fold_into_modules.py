@@ -58,7 +58,7 @@ def _batch_norm(kind: type[nn.Module]) -> _Build:
         features, affine = len(tensors["running_mean"]), "weight" in tensors
         norm = kind(features, settings["eps"], settings["momentum"], affine=affine, device="meta")
         norm._buffers["num_batches_tracked"] = None
-        return norm.eval()
+        return norm
 
     return build
 
@@ -208,7 +208,7 @@ def _with_tensors(build: _Build, settings: _Settings, owner: Container, tensors:
     for theirs, ours in kinds:
         ours.update(theirs)
     vars(module)["_non_persistent_buffers_set"].update(owner._non_persistent_buffers_set)
-    return module
+    return module.train(owner.training and "running_mean" not in tensors)
 
 
 def _fold(graph_module: GraphModule, node: Node, folding: _Folding) -> None:

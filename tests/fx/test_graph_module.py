@@ -393,3 +393,12 @@ def test_readable_text_shows_the_users_lines(traced: fx.GraphModule, capsys: pyt
     assert traced.print_readable(print_output=False) == text
     assert capsys.readouterr().out == ""
     compile(textwrap.dedent(text), "readable", "exec")
+
+
+def test_code_of_a_captured_program_is_known_to_be_older_than_its_first_edit() -> None:
+    program = fx.symbolic_trace(lambda x: torch.relu(x))
+    program.graph.find_nodes(op="call_function")[0].target = torch.tanh
+    assert program._code_revision != program.graph.revision
+    assert "torch.relu" in program.code
+    program.recompile()
+    assert program._code_revision == program.graph.revision

@@ -104,8 +104,8 @@ class Shape:
 
 def _takes(kinds: tuple[str, ...], value: Argument, is_tensor: IsTensor) -> bool:
     if isinstance(value, Node):
-        if "literal" in kinds:
-            return False
+        if "literal" in kinds or "known" in kinds:
+            return "known" in kinds and is_tensor(value)
         return "tensor" in kinds or "number" in kinds or "any" in kinds or not is_tensor(value)
     return any(_is_kind(kind, value) for kind in kinds)
 

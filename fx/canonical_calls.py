@@ -59,7 +59,6 @@ class CallSpeller:
     def __init__(self, root: nn.Module) -> None:
         self._root = root
         self._functions: dict[int, tuple[Any, _Spelling | None]] = {}
-        self._methods: dict[str, _Spelling | None] = {}
         self._tensors: dict[Node, bool] = {}
 
     def spell(self, node: Node) -> Call | None:
@@ -68,14 +67,12 @@ class CallSpeller:
         if node._op == "call_method":
             if not self._is_tensor_method(node):
                 return None
-            name = str(target)
-            if name not in self._methods:
-                self._methods[name] = _method_spelling(name)
-            spelling = self._methods[name]
+            spelling = _method_spelling(str(target))
         else:
-            known = self._functions.get(id(target))
+            known = _of_torch.get(id(target)) or self._functions.get(id(target))
             if known is None:
-                known = self._functions[id(target)] = (target, _function_spelling(target))
+                kept = _of_torch if _is_torchs(target) else self._functions
+                known = kept[id(target)] = (target, _function_spelling(target))
             spelling = known[1]
         if spelling is None or "out" in kwargs:
             return None
@@ -151,6 +148,13 @@ def _is_torch_function(target: Any) -> bool:
 
 # What a function or method is, found out once for each.
 
+_of_torch: dict[int, tuple[Any, _Spelling | None]] = {}
+"""Spellings of torch's and Python's functions, by identity. Those of the user's are kept for one program only."""
+
+
+def _is_torchs(target: Any) -> bool:
+    return isinstance(target, (*_Builtin, types.MethodDescriptorType)) or _is_torch_function(target)
+
 
 def _function_spelling(target: Any) -> _Spelling | None:
     if id(target) in FUNCTION_ALIASES:
@@ -178,6 +182,7 @@ def _general_spelling(target: Any) -> _Spelling | None:
     return None if shape is None else _by_shapes(target, [shape])
 
 
+@lru_cache(maxsize=4096)
 def _method_spelling(name: str, *, rows: bool = True) -> _Spelling | None:
     name = METHOD_ALIASES.get(name, name)
     method = getattr(torch.Tensor, name, None)

@@ -71,7 +71,7 @@ _ADAPTORS: dict[str, Callable[[Argument], Argument]] = {
 }
 _KINDS_OF = {
     "dims": ("int", "ints", "none"),
-    "tensor": ("tensor",),
+    "tensor": ("known",),
     "dtype": ("literal", "dtype"),
     "device": ("literal", "device", "str", "int", "none"),
 }

@@ -210,6 +210,10 @@ ROWS: tuple[str, ...] = (
     " -> Tensor.to(self, tensor=other, non_blocking=non_blocking, copy=copy, memory_format=memory_format)",
     "Tensor.norm(self, p='fro', dim=None, keepdim=False, dtype=None)"
     " -> torch.norm(input=self, p=p, dim=sequence(dim), keepdim=keepdim, out=None, dtype=dtype)",
+    "torch.unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None)"
+    " -> torch.unique(input, sorted, return_inverse, return_counts, dim)",
+    "torch.nonzero(input, *, as_tuple=False) -> torch.nonzero(input, as_tuple=as_tuple)",
+    "Tensor.nonzero(input, *, as_tuple=False) -> torch.nonzero(input, as_tuple=as_tuple)",
     "Tensor.unique(self, sorted=True, return_inverse=False, return_counts=False, dim=None)"
     " -> torch.unique(input=self, sorted=sorted, return_inverse=return_inverse, return_counts=return_counts, dim=dim)",
     # Pooling: sizes are tuples, and a stride that is left out is the size of the window.

@@ -27,8 +27,9 @@ VALUES: dict[str, Any] = {
 }  # fmt: skip
 """A value for every parameter by its name, unless the row's operation wants another."""
 BY_OPERATION: dict[str, dict[str, Any]] = {
-    **{f"bitwise_{name}": {"input": INTEGERS, "self": INTEGERS, "other": INTEGERS + 3} for name in ("and", "or", "xor")},
-    **dict.fromkeys(("clamp", "clip"), {"needed": ["min"]}),
+    **{f"bitwise_{name}": {"input": INTEGERS, "self": INTEGERS, "other": INTEGERS + 3}
+       for name in ("and", "or", "xor")},
+    **{name: {"needed": ["min"]} for name in ("clamp", "clip")},
     "bitwise_not": {"input": INTEGERS},
     "embedding": {"weight": SQUARE},
     "abs": {"input": SQUARE},
@@ -143,7 +144,8 @@ GROUPS: dict[str, tuple[Tensor, tuple[Callable[..., Any] | nn.Module, ...]]] = {
                             nn.LayerNorm(4, elementwise_affine=False))),
     "pad": (SQUARE, (lambda x: F.pad(x, (1, 2)), lambda x: F.pad(x, [1, 2], "constant"),
                      lambda x: F.pad(x, pad=(1, 2), value=None))),
-    "add": (SQUARE, (lambda x: x + 2, lambda x: torch.add(x, 2), lambda x: x.add(2), lambda x: torch.add(x, 2, alpha=1))),
+    "add": (SQUARE, (lambda x: x + 2, lambda x: torch.add(x, 2), lambda x: x.add(2),
+                     lambda x: torch.add(x, 2, alpha=1))),
     "subtract": (SQUARE, (lambda x: x - 2, lambda x: torch.sub(x, 2), lambda x: x.subtract(2))),
     "subtract from": (SQUARE, (lambda x: 2 - x, lambda x: torch.rsub(x, 2))),
     "scaled": (SQUARE, (lambda x: torch.sub(x, x, alpha=2), lambda x: x.sub(x, alpha=2),

@@ -100,14 +100,14 @@ def graph_of(program: Program, role: str) -> Graph:
             value=repr(program),
             remedy="give a function, a module, a GraphModule or a Graph",
         )
-    is_leaf = isinstance(program, torch.nn.Module) and Tracer().is_leaf_module(program, "")
-    if is_leaf and role == "pattern":
-        return _call_of(program)
+    leaf = program if isinstance(program, torch.nn.Module) and Tracer().is_leaf_module(program, "") else None
+    if leaf is not None and role == "pattern":
+        return _call_of(leaf)
     try:
         return symbolic_trace(program).graph
     except Exception as error:
-        if is_leaf:
-            return _call_of(program)
+        if leaf is not None:
+            return _call_of(leaf)
         add_note(error, f"while capturing the {role} {getattr(program, '__name__', type(program).__name__)}")
         raise
 

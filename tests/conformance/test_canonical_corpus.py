@@ -54,13 +54,13 @@ UNINITIALIZED = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_
 
 
 def sample_calls() -> list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]]:
-    """For each operator of torch's own tests, its first samples as functions, methods and aliases."""
+    """For each operator of torch's own tests, its first sample as functions, methods and aliases."""
     definitions = pytest.importorskip("torch.testing._internal.common_methods_invocations")
     calls: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = []
     for operation in definitions.op_db:
         if operation.name in UNINITIALIZED or torch.float32 not in operation.dtypes:
             continue
-        for sample in itertools.islice(operation.sample_inputs("cpu", torch.float32), 2):
+        for sample in itertools.islice(operation.sample_inputs("cpu", torch.float32), 1):
             arguments = (sample.input, *sample.args)
             functions = [operation.op, operation.operator_variant, *(alias.op for alias in operation.aliases)]
             calls += [
@@ -124,4 +124,4 @@ def test_operators_of_torch_compute_the_same_in_canonical_form() -> None:
             if canonical_form(canonical).graph_module.code != canonical.code:
                 failures.append(f"{name} as {kind} is not final: {canonical.code}")
     assert failures == []
-    assert compared > 1500
+    assert compared > 1000

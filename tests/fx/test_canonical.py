@@ -46,6 +46,8 @@ class Net(nn.Module):
         return self.act(self.norm(self.linear(x))).sum(1)
 
 
+BRANCHES = "it cannot be captured: symbolically traced variables cannot be used as inputs to control flow"
+CONVERTS = "it cannot be captured: cannot convert a traced value to float"
 X = torch.linspace(-1, 1, 12).reshape(3, 4)
 
 
@@ -138,8 +140,8 @@ def test_dropout_draws_the_same_numbers() -> None:
         (lambda: nn.TransformerEncoderLayer(4, 2), "attention is one operation"),
         (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), "it is parametrized"),
         (lambda: torch.jit.script(nn.ReLU()), "it is a TorchScript module"),
-        (lambda: nn.InstanceNorm1d(4), "it cannot be captured: symbolically traced variables cannot be used as inputs to control flow"),
-        (lambda: nn.BatchNorm1d(4, momentum=None).train(), "it cannot be captured: cannot convert a traced value to float"),
+        (lambda: nn.InstanceNorm1d(4), BRANCHES),
+        (lambda: nn.BatchNorm1d(4, momentum=None).train(), CONVERTS),
     ],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore")
@@ -219,7 +221,7 @@ class Scaling(nn.Module):
         (Making(), "it makes tensors of its own while it is captured"),
         (Holding(), "it holds tensors that are neither parameters nor buffers"),
         (Calling(), "its class defines __call__"),
-        (Branching(), "it cannot be captured: symbolically traced variables cannot be used as inputs to control flow"),
+        (Branching(), BRANCHES),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
 )

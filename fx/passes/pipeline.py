@@ -184,7 +184,8 @@ class _Run:
             match_origins(result.graph, earlier)
             for inner, _ in after.programs:
                 complete_origins(inner)
-            result.graph.history = (*history, self.name)
+            own = result.graph.history  # longer, if the pass ran a pipeline of its own
+            result.graph.history = (*(own if own[: len(history)] == history else history), self.name)
             self.recompile(result)
             if not self.edits:
                 self.announce(_WHOLE)

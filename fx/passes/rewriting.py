@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fx.errors import PassError
 from fx.provenance import complete_origins, record_origins
 
 if TYPE_CHECKING:
@@ -85,13 +86,20 @@ def take_edits(
 ) -> list[Edit]:
     """Do what :func:`make_edits` does, but leave origins, lines and code as the pass leaves them.
 
-    ``announce`` is called with each edit before it is made.
+    ``announce`` is called with each edit before it is made. Raises :class:`~fx.errors.PassError` if the pass yields
+    something else than an :class:`Edit`.
     """
     made: list[Edit] = []
     with closing(_generator(pass_.rewrites(graph_module))) as edits:
         for edit in edits:
             if len(made) == fuel:
                 break
+            if not isinstance(edit, Edit):
+                raise PassError(
+                    f"a pass announced a {type(edit).__name__}, which is no Edit",
+                    value=repr(edit),
+                    remedy='yield Edit("what it does", node.source) before each edit',
+                )
             made.append(edit)
             if announce is not None:
                 announce(edit)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from fx.containers import Container
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.passes.interface import Interface, result_is_kept, signature_is_kept, writes_are_kept
@@ -68,21 +69,22 @@ class Snapshot:
     programs: tuple[tuple[Graph, int], ...]
     """Its graph and those inside it, each with its revision."""
     modules: tuple[tuple[str, torch.nn.Module], ...]
-    """The modules that it holds, with their paths."""
+    """The modules that it holds, with their paths; but not those that merely hold others."""
     tensors: tuple[HeldTensor, ...]
     """The parameters and buffers that it holds."""
 
     @classmethod
     def of(cls, graph_module: GraphModule) -> Snapshot:
         """``graph_module`` as it is now."""
-        modules = tuple(graph_module.named_modules(remove_duplicate=False))
+        found = graph_module.named_modules(remove_duplicate=False)
+        modules = tuple((path, module) for path, module in found if type(module) is not Container)
         return cls(
             Interface.of(graph_module.graph),
             tuple((module.graph, module.graph.revision) for _, module in modules if isinstance(module, GraphModule)),
             modules,
             tuple(
                 HeldTensor(f"{path}.{name}" if path else name, tensor, _version(tensor))
-                for path, module in modules
+                for path, module in graph_module.named_modules(remove_duplicate=False)
                 for held in (module._parameters, module._buffers)
                 for name, tensor in held.items()
                 if tensor is not None

@@ -231,3 +231,18 @@ def test_programs_compiled_when_first_run_are_taken_as_they_come() -> None:
 def test_chain_itself_stays_as_it_is() -> None:
     PassPipeline([NegateEachRelu()]).run(captured())
     assert chain(torch.ones(1)).item() == 1
+
+
+def test_a_module_around_the_same_graph_is_no_change() -> None:
+    program = fx.symbolic_trace(nn.Sequential(nn.Sequential(nn.Linear(2, 2))))
+    result = PassPipeline([lambda given: fx.GraphModule(given, given.graph)]).run(program)
+    assert result.graph_module is not program
+    assert not result.changed
+
+
+def test_a_pipeline_inside_of_a_pass_adds_to_the_history() -> None:
+    def both(graph_module: fx.GraphModule) -> fx.GraphModule:
+        return PassPipeline([double_the_result])(graph_module)
+
+    program = PassPipeline([NegateEachRelu(), both])(captured())
+    assert program.graph.history == ("negate-each-relu", "double-the-result", "both")

@@ -7,9 +7,11 @@ import operator
 import pickle
 from collections.abc import Iterator
 
+import pytest
 import torch
 
 import fx
+from fx.errors import PassError
 from fx.passes import Edit, RewritingPass
 from fx.passes.rewriting import make_edits
 
@@ -118,3 +120,12 @@ def test_generated_code_lists_the_passes_and_keeps_its_line_numbers() -> None:
     nodes = list(program.graph.nodes)
     assert nodes[code.node_number(number)].name == "relu_1"  # type: ignore[index]
     assert program(torch.ones(1)).item() == 1
+
+
+def test_an_announcement_that_is_no_edit_is_refused() -> None:
+    class Talks(RewritingPass):
+        def rewrites(self, graph_module: fx.GraphModule) -> Iterator[Edit]:
+            yield "drop it"  # type: ignore[misc]
+
+    with pytest.raises(PassError, match="a pass announced a str, which is no Edit\n  value  'drop it'"):
+        Talks()(fx.symbolic_trace(chain))

@@ -19,7 +19,7 @@ from fx.node import Node
 from fx.operators import BY_FUNCTION, Operator
 from fx.printing import describe
 from fx.provenance import SourceLocation
-from fx.spelling import Speller
+from fx.spelling import Speller, VariableName
 
 if TYPE_CHECKING:
     from fx.graph import Graph
@@ -91,18 +91,6 @@ class CodeGen:
     def additional_globals(self) -> list[tuple[str, Any]]:
         """Names that the overridden methods use in the source they write, with their values."""
         return []
-
-
-class VariableName:
-    """Stands for a node in what an overridden ``generate_output`` is given: its ``repr`` is the variable's name."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __repr__(self) -> str:
-        return self.name
 
 
 def generate(

@@ -14,6 +14,7 @@ from fx.containers import Container, QuickModule
 from fx.errors import GraphError, MissingAttributeError, add_note
 from fx.folder import write_folder
 from fx.graph import Graph
+from fx.node import Node
 from fx.pickling import imported_name
 from fx.printing import describe
 from fx.pytree_codegen import PyTreeCodeGen
@@ -91,7 +92,10 @@ class GraphModule(QuickModule):
 
     def _take(self, root: torch.nn.Module | dict[str, Any], graph: Graph, class_name: str) -> None:
         type(self).__name__ = class_name
-        targets = dict.fromkeys(n._target for n in graph.nodes if n._op in ("call_module", "get_attr"))
+        referring = [node for node in graph.nodes if node._op in ("call_module", "get_attr")]
+        targets = dict.fromkeys(node._target for node in referring)
+        for node in referring:
+            _check_name(node)
         if isinstance(root, torch.nn.Module):
             self.training = root.training
             _Copier(root, self, graph.constants).copy(targets)
@@ -373,6 +377,23 @@ def _unpickle(cls: type[GraphModule], class_name: str, state: dict[str, Any], gr
     module.__dict__.update(state)
     module.graph = graph
     return module
+
+
+_RESERVED = frozenset({*vars(GraphModule), "meta", "training"})
+"""Names of attributes of every GraphModule itself."""
+
+
+def _check_name(node: Node) -> None:
+    """Refuse an attribute under whose name every GraphModule has something else."""
+    name = node.target.partition(".")[0]
+    if name in _RESERVED:
+        raise GraphError(
+            f"a GraphModule cannot hold an attribute called {name!r}",
+            where=node.source,
+            value=describe(node),
+            why=f"GraphModule.{name} is part of every program",
+            remedy="rename it in the module",
+        )
 
 
 def _containers(module: torch.nn.Module, path: list[str]) -> torch.nn.Module:

@@ -37,6 +37,18 @@ _GENERICS: dict[Any, Any] = {
 }
 
 
+class VariableName:
+    """Stands for a node in what an overridden ``generate_output`` is given: its ``repr`` is the variable's name."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
 class Speller:
     """Spells the parts of one function, and collects the globals and node names it has used."""
 
@@ -244,6 +256,9 @@ class Speller:
     def _ellipsis(self, value: object) -> str:
         return self._well_known("Ellipsis", Ellipsis)
 
+    def _variable(self, value: VariableName) -> str:
+        return value.name
+
     def named(self, value: Any, make: Callable[[str], Any]) -> Any:
         """``value`` with each node replaced by ``make(its variable name)``."""
         if isinstance(value, Node):
@@ -311,4 +326,5 @@ _SPELLINGS: dict[type, Callable[[Speller, Any], str]] = {
     torch.Size: Speller._size,
     torch.device: Speller._device,
     type(Ellipsis): Speller._ellipsis,
+    VariableName: Speller._variable,
 }

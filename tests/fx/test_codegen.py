@@ -295,3 +295,15 @@ def test_long_programs_have_no_limit(count: int) -> None:
     graph.output(node)
     module = fx.GraphModule({}, graph)
     assert torch.equal(module(torch.zeros(1)), torch.full((1,), float(count)))
+
+
+def test_an_overridden_output_may_call_the_one_it_overrides() -> None:
+    class Wrapped(fx.CodeGen):
+        def generate_output(self, output_args, *, descs=None, repr_fn=None):  # type: ignore[no-untyped-def]
+            return super().generate_output({"a": output_args}, repr_fn=repr_fn)
+
+    program = fx.symbolic_trace(lambda x: x + 1)
+    program.graph.set_codegen(Wrapped())
+    program.recompile()
+    assert "return {'a': add}" in program.code
+    assert program(1) == {"a": 2}

@@ -402,3 +402,17 @@ def test_code_of_a_captured_program_is_known_to_be_older_than_its_first_edit() -
     assert "torch.relu" in program.code
     program.recompile()
     assert program._code_revision == program.graph.revision
+
+
+@pytest.mark.parametrize("name", ["graph", "code", "recompile"])
+def test_an_attribute_under_a_name_of_every_program_is_refused(name: str) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * getattr(self, name)
+
+    model = Model()
+    model.register_parameter(name, torch.nn.Parameter(torch.ones(1)))
+    with pytest.raises(fx.GraphError, match=f"cannot hold an attribute called '{name}'") as error:
+        fx.symbolic_trace(model)
+    assert "x * getattr(self, name)" in str(error.value)
+    assert "rename it in the module" in str(error.value)

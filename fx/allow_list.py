@@ -85,7 +85,7 @@ def allow(target: T, name: str | None = None) -> T:
             return target
         raise FxError(f"{name!r} stands for {listed[0]!r} in saved programs", remedy="pass another name")
     if _is_redefined(_allowed._entries.get(name), known):
-        del _allowed._entries[name]
+        _own_names.pop(id(_allowed._entries.pop(name)), None)
     _allowed.register(name, known)
     _own_names[id(known)] = name
     _own_attributes.update(getattr(known, "_fields", ()), getattr(known, "__dataclass_fields__", ()))
@@ -121,7 +121,8 @@ _REFUSED_OPERATORS = frozenset(
     _words(
         "backward data from_file pin_memory record_stream requires_grad_ resize_as_sparse_ retain_grad save set "
         "set_ set_data sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor "
-        "sparse_csc_tensor sparse_csr_tensor sparse_resize_ sparse_resize_and_clear_ unsafe_chunk unsafe_split unsafe_split_with_sizes"
+        "sparse_csc_tensor sparse_csr_tensor sparse_resize_ sparse_resize_and_clear_ unsafe_chunk unsafe_split "
+        "unsafe_split_with_sizes"
     )
 )
 """Operators that open files, change what a tensor is made of, or leave it to the caller that indices are in bounds."""

@@ -49,7 +49,8 @@ class TensorWriter:
         return {"memory": self._memory, "tensors": self._records}
 
     def _memory_of(self, tensor: torch.Tensor, path: str) -> int:
-        key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+        place = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+        key = (*place, tensor.is_conj(), tensor.is_neg())
         if tensor.numel() and key in self._memories:
             return self._memories[key]
         name, number = path, 0

@@ -183,7 +183,7 @@ def _bytes(tensor: torch.Tensor) -> memoryview:
 
 
 def _read_tensor(file: BufferedReader, name: str, dtype: torch.dtype, shape: list[int], length: int) -> torch.Tensor:
-    data = torch.empty(length, dtype=torch.uint8)
+    data = torch.empty(length, dtype=torch.uint8, device="cpu")
     if length and file.readinto(_bytes(data)) != length:
         raise Refused("it is cut off")
     if dtype is torch.bool and length and int(data.max()) > 1:

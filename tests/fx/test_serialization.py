@@ -436,6 +436,20 @@ def test_views_with_gaps_or_overlaps_become_tensors_of_their_own(path: Path) -> 
     assert loaded.gaps.data_ptr() != loaded.window.data_ptr()
 
 
+def test_a_number_and_its_conjugate_in_one_memory_stay_apart(path: Path) -> None:
+    value = torch.complex(torch.ones(2), torch.ones(2))
+    loaded = reload(of_tensors(value=value, conjugate=value.conj()), path)
+    assert torch.equal(loaded.conjugate, loaded.value.conj())
+
+
+def test_loading_does_not_depend_on_the_default_device_or_type(path: Path) -> None:
+    program = fx.symbolic_trace(Net().half())
+    serialization.save(program, path)
+    with torch.device("meta"):
+        loaded = serialization.load(path)
+    assert_same_state(loaded, program)
+
+
 def test_what_is_tied_stays_tied(path: Path) -> None:
     embedding, out = torch.nn.Embedding(4, 3), torch.nn.Linear(3, 4, bias=False)
     out.weight = embedding.weight

@@ -103,7 +103,7 @@ class Occurrence:
         """The match as torch.fx describes it."""
         pattern, subject = self.pattern, self.subject
         nodes_map: dict[Node, Argument] = {
-            node: subject.original(self.bound[canonical])
+            node: self._as_written(canonical, subject.original(self.bound[canonical]))
             for node, canonical in pattern.values.items()
             if canonical in self.bound
         }
@@ -115,6 +115,20 @@ class Occurrence:
             name_node_map={node.name: value for node, value in nodes_map.items()},
             literals=dict(self.literals),
         )
+
+    def _as_written(self, pattern: Node, value: Argument) -> Argument:
+        """A tuple that is passed for an input, as the program has it: perhaps a list, or one number for all."""
+        if not isinstance(value, tuple):
+            return value
+        for user in pattern.users:
+            if user in self.bound:
+                original = self.subject.stands_for[self.bound[user]]
+                for written in (*original.args, *original.kwargs.values()):
+                    if isinstance(written, list) and tuple(written) == value:
+                        return written
+                    if isinstance(written, int) and value and all(element is written for element in value):
+                        return written
+        return value
 
     # Why it cannot be replaced.
 

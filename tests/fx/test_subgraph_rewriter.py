@@ -121,10 +121,17 @@ class TestCode:
 
     def test_lists_and_constants_are_passed_on(self) -> None:
         def program(x: Any, y: Any) -> Any:
-            return torch.cat([x, y], 1) + torch.cat([y, x], dim=-1)
+            return torch.cat([x, y], 1) + torch.cat((y, x), dim=-1)
 
         code = rewritten(program, lambda xs, d: torch.cat(xs, d), lambda xs, d: torch.stack(xs, d))
-        assert code[:2] == ["stack = torch.stack((x, y), 1)", "stack_1 = torch.stack((y, x), -1)"]
+        assert code[:2] == ["stack = torch.stack([x, y], 1)", "stack_1 = torch.stack((y, x), -1)"]
+
+    def test_constants_are_passed_on_as_they_are_written(self) -> None:
+        def pattern(x: Any, kernel: Any) -> Any:
+            return F.avg_pool2d(x, kernel)
+
+        code = rewritten(lambda x: F.avg_pool2d(x, 2), pattern, lambda x, kernel: x * kernel)
+        assert code == ["mul = x * 2", "return mul"]
 
     def test_inputs_that_the_pattern_does_not_use_need_no_value(self) -> None:
         code = rewritten(lambda x: torch.sin(x), lambda a, b: torch.sin(a), lambda a, b: torch.cos(a))

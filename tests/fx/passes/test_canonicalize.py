@@ -139,6 +139,32 @@ def test_a_module_that_stays_for_one_call_stays() -> None:
     assert isinstance(program.pool, nn.MaxUnpool1d)
 
 
+def test_modules_inside_of_a_module_of_the_user_stay_in_it() -> None:
+    block = nn.ModuleDict({"linear": nn.Linear(3, 3), "lstm": nn.LSTM(3, 3)})
+    linear = block["linear"]
+
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = block
+            self.block.register_forward_hook(print)
+            self.block.forward = lambda x: x + block["linear"](x)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.block(x) + self.block["linear"](x)
+
+    model = Sum()
+
+    class WholeBlock(Tracer):
+        def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+            return module_qualified_name.startswith("block")
+
+    program = Canonicalize()(GraphModule(model, WholeBlock().trace(model)))
+    assert [str(node.target) for node in program.graph.find_nodes(op="call_module")] == ["block"]
+    assert program.block is block
+    assert block["linear"] is linear
+
+
 def test_it_is_exact_and_known_by_name() -> None:
     assert contract_of(Canonicalize()) is exact
     assert isinstance(get_pass("canonicalize"), Canonicalize)

@@ -138,6 +138,17 @@ def test_a_weight_that_is_no_parameter_stays() -> None:
     assert make_edits(FoldIntoModules(), GraphModule({"a.weight": torch.ones(2, 4)}, graph)) == []
 
 
+@pytest.mark.parametrize("bias, is_used", [(torch.ones(2), False), (torch.ones(1), True)], ids=["unused", "spread"])
+def test_a_bias_that_is_not_that_of_such_a_module_keeps_the_function(bias: torch.Tensor, is_used: bool) -> None:
+    graph = Graph()
+    tensors = [graph.get_attr("a.weight"), *([graph.get_attr("a.bias")] if is_used else [])]
+    graph.output(graph.call_function(F.linear, (graph.placeholder("x"), *tensors)))
+    root = {"a.weight": nn.Parameter(torch.ones(2, 4)), "a.bias": nn.Parameter(bias)}
+    program = GraphModule(root, graph)
+    program.a.bias = root["a.bias"]
+    assert make_edits(FoldIntoModules(), program) == []
+
+
 def test_what_module_classes_refuse_stays_a_function() -> None:
     graph = Graph()
     call = graph.call_function(F.conv2d, (graph.placeholder("x"), graph.get_attr("a.weight")), {"groups": 3})

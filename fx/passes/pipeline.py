@@ -272,7 +272,8 @@ class _Run:
         """Raise for an exception that the pass raised."""
         first, *more = str(error).split("\n")
         indent = "" if isinstance(error, FxError) else " " * 9  # ours are in this form already
-        what = "\n".join([f"{self.place} raised {type(error).__name__}: {first}", *(indent + line for line in more)])
+        raised = f"{type(error).__name__}: {first}" if first else type(error).__name__
+        what = "\n".join([f"{self.place} raised {raised}", *(indent + line for line in more)])
         raise PassError(
             what,
             where=self.edits[-1].where if self.edits and not isinstance(error, FxError) else None,

@@ -13,7 +13,8 @@ from small_passes import NegateEachRelu, captured, chain, change_nothing, double
 from torch import nn
 
 import fx
-from fx.passes import Edit, FuseConvBN, RemoveDeadCode, approximate, close, exact
+import model_zoo
+from fx.passes import Edit, FuseConvBN, RemoveDeadCode, approximate, close, exact, list_passes
 from fx.passes.contract import Close
 from fx.passes.pipeline import PassPipeline, PassReport, PipelineListener
 
@@ -246,3 +247,16 @@ def test_a_pipeline_inside_of_a_pass_adds_to_the_history() -> None:
 
     program = PassPipeline([NegateEachRelu(), both])(captured())
     assert program.graph.history == ("negate-each-relu", "double-the-result", "both")
+
+
+@pytest.mark.parametrize("model", ["resnet_tiny", "two_heads", "functional_convnet", "transformer_encoder_small"])
+@pytest.mark.parametrize("name", list_passes())
+def test_every_amount_of_fuel_leaves_a_program_that_computes_the_same(name: str, model: str) -> None:
+    entry = model_zoo.get_model(model)
+    program, inputs = fx.symbolic_trace(entry.build()), entry.example_inputs(batch=2)
+    expected = program(*inputs)
+    edits = sum(len(report.edits) for report in PassPipeline(name).run(copy.deepcopy(program)).reports)
+    for fuel in sorted({0, 1, 2, edits // 2, edits - 1, edits} & set(range(edits + 1))):
+        result = PassPipeline(name).run(copy.deepcopy(program), fuel)
+        assert sum(len(report.edits) for report in result.reports) == fuel
+        torch.testing.assert_close(result.graph_module(*inputs), expected, rtol=1e-3, atol=1e-4)

@@ -288,3 +288,10 @@ def test_fuel_below_zero_is_refused() -> None:
 def test_what_is_no_pass_is_refused(given: Any) -> None:
     with pytest.raises(PassError, match=r"a (int|NoneType|ReLU) is no pass\n(.|\n)*give a function from GraphModule"):
         PassPipeline(given)
+
+
+def test_an_exception_without_words_is_named_by_its_type() -> None:
+    def stumbles(graph_module: fx.GraphModule) -> None:
+        raise NotImplementedError
+
+    assert refused(stumbles).startswith("pass 'stumbles' (2 of 2) raised NotImplementedError\n  why ")

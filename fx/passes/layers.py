@@ -127,13 +127,13 @@ class Layers:
         return self._layers.get(node) if isinstance(node, Node) else None
 
     @cached_property
-    def _dependences(self) -> Dependences:
+    def dependences(self) -> Dependences:
         """Those of the program as it was when first asked about."""
         return Dependences(self._graph_module.graph)
 
     def why_not_joined(self, layer: Layer, after: Layer) -> str | None:
         """Return why one operation cannot do the work of ``layer`` and of what comes ``after``, or ``None``."""
-        return self._dependences.why_not_fuse((layer.node, after.node))
+        return self.dependences.why_not_fuse((layer.node, after.node))
 
     def obstacle(self, layer: Layer) -> str | None:
         """Return why other tensors cannot take the place of those of ``layer``, or ``None`` if they can."""
@@ -148,7 +148,7 @@ class Layers:
         held, holders = [layer.module, *layer.tensors.values()], [layer.node, *layer.fetched.values()]
         if any(self._uses[id(one)] > 1 for one in held) or any(len(node.users) > 1 for node in layer.fetched.values()):
             return f"`%{layer.node}` shares its module or its tensors with another operation"
-        if (written := next(filter(None, map(self._dependences.why_state_varies, holders)), None)) is not None:
+        if (written := next(filter(None, map(self.dependences.why_state_varies, holders)), None)) is not None:
             return written
         if not all(self._is_own(path) for path in layer.paths):
             return f"`%{layer.node}` is inside a module that may be the user's, not a container of the program"
@@ -176,7 +176,7 @@ class Layers:
         args, kwargs, names = list(node.args), dict(node.kwargs), _ARGUMENTS[layer.kind]
         prefix = str(layer.fetched["weight"].target).rpartition(".")[0]
         for name, tensor in tensors.items():
-            path = self._add_attribute(prefix, f"fused_{name}", tensor)
+            path = self.add_attribute(prefix, f"fused_{name}", tensor)
             with graph.inserting_before(node):
                 fetched = graph.get_attr(path)
             if (position := names.index(name)) < len(args):
@@ -193,16 +193,22 @@ class Layers:
             self._remove_attribute(str(layer.node.target))
         self._remove_fetched(layer)
 
-    def _add_attribute(self, prefix: str, wish: str, tensor: Tensor) -> str:
+    def add_attribute(self, prefix: str, wish: str, tensor: Tensor) -> str:
         """Add ``tensor`` beside the attributes below ``prefix`` and return its path, the name made unique."""
         parent = fetch_attribute(self._graph_module, prefix)
-        names = itertools.chain([wish], (f"{wish}_{number}" for number in itertools.count(1)))
-        name = next(name for name in names if not hasattr(parent, name))
+        name = _free_name(parent, wish)
         if isinstance(tensor, nn.Parameter):
             parent.register_parameter(name, tensor)
         else:
             parent.register_buffer(name, tensor)
         return f"{prefix}.{name}" if prefix else name
+
+    def add_module(self, prefix: str, wish: str, module: nn.Module) -> str:
+        """Add ``module`` beside the attributes below ``prefix`` and return its path, the name made unique."""
+        name = _free_name(fetch_attribute(self._graph_module, prefix), wish)
+        path = f"{prefix}.{name}" if prefix else name
+        self._graph_module.add_submodule(path, module)
+        return path
 
     def _remove_fetched(self, layer: Layer) -> None:
         for node in layer.fetched.values():
@@ -216,6 +222,12 @@ class Layers:
         delattr(parent, name)
         if prefix and not any(vars(parent)[held] for held in ("_modules", "_parameters", "_buffers")):
             self._remove_attribute(prefix)
+
+
+def _free_name(parent: Any, wish: str) -> str:
+    """``wish``, with a number behind it if ``parent`` has such an attribute already."""
+    names = itertools.chain([wish], (f"{wish}_{number}" for number in itertools.count(1)))
+    return next(name for name in names if not hasattr(parent, name))
 
 
 def _copy_with(module: nn.Module, tensors: dict[str, Tensor]) -> nn.Module:

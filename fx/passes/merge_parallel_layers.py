@@ -1,0 +1,326 @@
+"""``merge-parallel-layers``: layers that read the same value become one, as with the projections of attention."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fx.dependence import Dependences
+from fx.effects import effect_of, why_impure
+from fx.errors import PassError
+from fx.graph_module import GraphModule
+from fx.node import Node
+from fx.passes.contract import Contract, close
+from fx.passes.layers import Layer, Layers
+from fx.passes.registry import register_pass
+from fx.passes.rewriting import Edit, RewritingPass
+from fx.provenance import SourceLocation, inherit
+from fx.targets import qualified_name
+
+_DIMENSIONS: dict[Any, int] = {
+    **{kind: number for number, kind in enumerate((nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d))},
+    **{function: number for number, function in enumerate((F.linear, F.conv1d, F.conv2d, F.conv3d))},
+}
+"""The layers that can be merged, and over how many dimensions their kernels reach."""
+
+_UPWARD: tuple[Any, ...] = (
+    *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
+    *(F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d),
+)
+"""Layers of another kind, which nobody expects to be merged."""
+
+_SETTINGS = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
+_LAYOUT = frozenset(
+    "as_strided data_ptr is_contiguous is_non_overlapping_and_dense numpy storage_offset stride tolist untyped_storage "
+    "view view_as view_as_complex _unsafe_view sym_stride sym_storage_offset".split()
+)
+"""Operations whose result, or whether they work at all, depends on how a tensor lies in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merging:
+    """What becomes of one of several layers that read the same value."""
+
+    node: str
+    """Name of its node."""
+    merged: bool
+    """Whether it becomes part of another one."""
+    reason: str
+    """With which layers it is merged, or why it is left alone."""
+    where: SourceLocation | None
+    """The user's line that calls it, if known."""
+
+
+@register_pass
+@dataclass(frozen=True, slots=True)
+class MergeParallelLayers(RewritingPass):
+    """Make one layer of several linear layers, or several convolutions, that read the same value.
+
+    The weights are put one behind the other, and the result is split: one large product in the place of small ones.
+    Convolutions must agree in kernel, stride, padding and dilation and have one group. Where only some have a bias, the
+    others get one of zeros, which training would change. The merged layer runs where the first of them stood, and has
+    new tensors; the traced module's are never written to.
+
+    The parts of the result are views of it. So layers are left alone whose results are written to or returned, or
+    used by something that may depend on how they lie in memory, such as ``view`` unless it only divides the features
+    of a linear layer. Left alone are subclasses and layers with hooks or shared tensors too; ``explain`` says why.
+    """
+
+    least: int = 2
+    """How many layers have to come together for a merge to be worth it; two at least."""
+
+    name: ClassVar[str] = "merge-parallel-layers"
+    contract: ClassVar[Contract] = close
+
+    def __post_init__(self) -> None:
+        if self.least < 2:
+            raise PassError(
+                "merge-parallel-layers merges two layers or more", value=f"least={self.least}", remedy="leave it out"
+            )
+
+    def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
+        """Merge one group of layers after the other."""
+        layers = Layers(graph_module)
+        for group in self._plan(graph_module, layers)[0]:
+            names = ", ".join(layer.label for layer in group[1:])
+            yield Edit(f"{names} into {group[0].label}", group[0].node.source)
+            _merge(graph_module, layers, group)
+
+    def explain(self, graph_module: GraphModule) -> list[Merging]:
+        """Return what this pass would do to each layer that reads what another one reads, and why. Nothing changes."""
+        groups, reasons = self._plan(graph_module, Layers(graph_module))
+        report = dict.fromkeys(reasons, False)
+        for group in groups:
+            for layer in group:
+                others = ", ".join(f"`%{other.node}`" for other in group if other is not layer)
+                reasons[layer], report[layer] = f"merged with {others}", True
+        ordered = sorted(report, key=lambda layer: layer.node)
+        return [Merging(layer.node.name, report[layer], reasons[layer], layer.node.source) for layer in ordered]
+
+    def _plan(self, graph_module: GraphModule, layers: Layers) -> tuple[list[list[Layer]], dict[Layer, str]]:
+        """Groups to be merged, and of each other layer that reads what another one reads why it is in none."""
+        beside: dict[Node, list[Layer]] = {}
+        for layer in layers:
+            if isinstance(layer.source, Node) and "weight" in layer.tensors and not _is_of_another_kind(layer):
+                beside.setdefault(layer.source, []).append(layer)
+        several = [together for together in beside.values() if len(together) > 1]
+        if not several:
+            return [], {}
+        dependences = layers.dependences
+        chosen: list[list[Layer]] = []
+        reasons: dict[Layer, str] = {}
+        for together in several:
+            for group in _group(together, layers, dependences, reasons):
+                if len(group) >= self.least:
+                    chosen.append(group)
+                else:
+                    why = f"too few other layers of its kind can be merged with it where they read `%{group[0].source}`"
+                    reasons.update((layer, reasons.get(layer, why)) for layer in group)
+        merged = {layer for group in chosen for layer in group}
+        return chosen, {layer: why for layer, why in reasons.items() if layer not in merged}
+
+
+def _group(
+    together: Sequence[Layer], layers: Layers, dependences: Dependences, reasons: dict[Layer, str]
+) -> list[list[Layer]]:
+    """Divide layers that read one value into those that can be merged; fills ``reasons`` for those that cannot."""
+    groups: list[list[Layer]] = []
+    latest: dict[Any, list[Layer]] = {}
+    for layer in together:
+        alone = layers.obstacle(layer) if layer.kind in _DIMENSIONS else _why_other_kind(layer)
+        kind = _kind_of(layer) if alone is None else alone
+        why_apart = kind if isinstance(kind, str) else _why_no_view(layer, dependences)
+        if why_apart is not None:
+            reasons[layer] = why_apart
+            continue
+        group = latest.get(kind)
+        why = None if group is None else dependences.why_not_merge(group[0].node, layer.node)
+        if why is not None:
+            reasons[layer] = why
+        if group is None or why is not None:
+            groups.append(group := [])
+            latest[kind] = group
+        group.append(layer)
+    return groups
+
+
+def _is_of_another_kind(layer: Layer) -> bool:
+    return layer.is_batch_norm or layer.kind in _UPWARD
+
+
+# What stands against it.
+
+
+def _why_other_kind(layer: Layer) -> str:
+    name = getattr(layer.kind, "__name__", str(layer.kind))
+    return f"`{name}` is not one of torch's own linear layers and convolutions"
+
+
+def _why_no_view(layer: Layer, dependences: Dependences) -> str | None:
+    """Why the layer's result cannot be a view of another tensor."""
+    aliases = dependences.aliases
+    if writers := dependences.writers(layer.node):
+        return f"{why_impure(writers[0]) or f'`%{writers[0]}` uses it up'}, which may be memory of its result"
+    if aliases.returned[aliases.position[layer.node]]:
+        return "its result is returned or kept, and must not be part of another tensor"
+    reached, seen = [layer.node], {layer.node}
+    for value in reached:  # which grows
+        for user in value.users:
+            if user.op == "call_method" and user.target == "contiguous" and len(user.args) == 1 and not user.kwargs:
+                continue  # a copy, however the value lies
+            if _is_layout_dependent(user) and not (value is layer.node and _divides_features(layer, user)):
+                return f"`%{user}` may depend on how its result lies in memory"
+            if user not in seen and aliases.may_share(user, value):
+                seen.add(user)
+                reached.append(user)
+    return None
+
+
+def _is_layout_dependent(user: Node) -> bool:
+    if user.op == "call_method":
+        return user.target in _LAYOUT
+    effect = effect_of(user)
+    if effect is not None and effect.kind in ("unknown", "state"):
+        return True
+    if user.op == "call_module":
+        owner = cast("GraphModule", user.graph.owning_module)
+        return not type(owner.get_submodule(str(user.target))).__module__.startswith("torch.nn.")
+    name = qualified_name(user.target)
+    parts = name.split(".")
+    return parts[0] not in ("torch", "operator", "builtins", "math") or not _LAYOUT.isdisjoint(parts)
+
+
+def _divides_features(layer: Layer, user: Node) -> bool:
+    """Whether ``user`` is a ``view`` that leaves all dimensions but the last one of a linear layer's result alone."""
+    sizes: Sequence[Any] = user.args[1:]
+    if _DIMENSIONS[layer.kind] or user.op != "call_method" or user.target != "view" or user.kwargs:
+        return False
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        sizes = cast("Sequence[Any]", sizes[0])
+    features = layer.tensors["weight"].shape[0]
+    product = 1
+    for size in reversed(sizes):
+        if type(size) is not int or size < 1:
+            return False
+        product *= size
+        if product >= features:
+            return product == features
+    return False
+
+
+# Which layers are of one kind.
+
+
+def _kind_of(layer: Layer) -> Any:
+    """What layers must have in common to be merged, or why this one cannot be."""
+    weight = layer.tensors["weight"]
+    settings = _settings(layer)
+    if any(isinstance(setting, Node) for setting in settings.values()):
+        return f"a setting of `%{layer.node}` is computed by the program"
+    if settings.get("groups", 1) != 1:
+        return f"it has {settings['groups']} groups, each with inputs of its own"
+    bias = layer.tensors.get("bias")
+    if bias is not None and (bias.dtype, bias.device) != (weight.dtype, weight.device):
+        return "its weight and its bias differ in dtype or device"
+    dimensions = _DIMENSIONS[layer.kind]
+    spread = tuple(_spread(value, dimensions) for value in settings.values())
+    kernel = tuple(weight.shape[1:])
+    return layer.kind, kernel, spread, weight.dtype, weight.device, weight.requires_grad, type(weight)
+
+
+def _settings(layer: Layer) -> dict[str, Any]:
+    """The settings of a convolution, under the names of its arguments."""
+    if not _DIMENSIONS[layer.kind]:
+        return {}
+    if layer.module is not None:
+        return {name: getattr(layer.module, name) for name in (*_SETTINGS, "padding_mode")}
+    given = dict(zip(("input", "weight", "bias", *_SETTINGS), layer.node.args, strict=False))
+    given.update(layer.node.kwargs)
+    return {name: given.get(name, default) for name, default in _SETTINGS.items()}
+
+
+def _spread(value: Any, dimensions: int) -> Any:
+    """A setting of a convolution for each of its dimensions, though one number may stand for all."""
+    if isinstance(value, int):
+        return (value,) * dimensions
+    if isinstance(value, (tuple, list)):
+        each = tuple(cast("Sequence[Any]", value))
+        return each * dimensions if len(each) == 1 else each
+    return value
+
+
+# Merging.
+
+
+def _merge(graph_module: GraphModule, layers: Layers, group: Sequence[Layer]) -> None:
+    graph, first = graph_module.graph, group[0]
+    sizes = [layer.tensors["weight"].shape[0] for layer in group]
+    weight, bias = _stack(group)
+    call = _call_function if first.module is None else _call_module
+    with graph.inserting_before(first.node):
+        merged = call(graph_module, layers, first, weight, bias)
+        dim = -1 - _DIMENSIONS[first.kind]  # without counting a batch dimension, which may be missing
+        parts = graph.call_function(torch.split, (merged, sizes), {"dim": dim})
+        taken = [graph.call_function(operator.getitem, (parts, number)) for number in range(len(group))]
+    for node in (merged, parts):
+        inherit(node, [layer.node for layer in group])
+    for layer, part in zip(group, taken, strict=True):
+        layer.node.replace_all_uses_with(part)
+        layers.remove(layer)
+
+
+@torch.no_grad()
+def _stack(group: Sequence[Layer]) -> tuple[Tensor, Tensor | None]:
+    """The weights and biases of several layers behind one another, parameters if those of the first layer are."""
+    weights = [layer.tensors["weight"] for layer in group]
+    biases = [layer.tensors.get("bias") for layer in group]
+    given = [bias for bias in biases if bias is not None]
+    weight = torch.cat(weights)
+    bias = None
+    if given:
+        zeros = (one.new_zeros(one.shape[0]) for one in weights)
+        bias = torch.cat([zero if own is None else own for own, zero in zip(biases, zeros, strict=True)])
+    if isinstance(weights[0], nn.Parameter):
+        weight = nn.Parameter(weight, weights[0].requires_grad)
+        bias = None if bias is None else nn.Parameter(bias, any(one.requires_grad for one in given))
+    return weight, bias
+
+
+def _call_module(graph_module: GraphModule, layers: Layers, first: Layer, weight: Tensor, bias: Tensor | None) -> Node:
+    """Call a new module with these tensors, which stands beside the one of ``first``."""
+    features = {"bias": bias is not None, "device": "meta", "dtype": weight.dtype}
+    if _DIMENSIONS[first.kind]:
+        settings = {**_settings(first), "kernel_size": weight.shape[2:]}
+        module = first.kind(weight.shape[1], weight.shape[0], **settings, **features)
+    else:
+        module = first.kind(weight.shape[1], weight.shape[0], **features)
+    module.weight, module.bias = weight, bias
+    module.train(cast("nn.Module", first.module).training)
+    prefix, _, name = str(first.node.target).rpartition(".")
+    path = layers.add_module(prefix, f"{name}_merged", module)
+    return graph_module.graph.call_module(path, _input(first))
+
+
+def _call_function(
+    graph_module: GraphModule, layers: Layers, first: Layer, weight: Tensor, bias: Tensor | None
+) -> Node:
+    """Call the function of ``first`` with these tensors, which become attributes beside its own."""
+    graph = graph_module.graph
+    prefix = str(first.fetched["weight"].target).rpartition(".")[0]
+    fetched = [
+        None if tensor is None else graph.get_attr(layers.add_attribute(prefix, f"merged_{name}", tensor))
+        for name, tensor in (("weight", weight), ("bias", bias))
+    ]
+    return graph.call_function(first.kind, (*_input(first), *fetched), _settings(first))
+
+
+def _input(layer: Layer) -> tuple[Node]:
+    """What the layer is applied to now: merging others may have changed that."""
+    node = layer.node
+    return (cast("Node", node.args[0] if node.args else node.kwargs["input"]),)

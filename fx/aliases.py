@@ -55,7 +55,7 @@ class Aliases:
     def __init__(self, graph: Graph) -> None:
         self.nodes: list[Node] = list(graph.nodes)
         """The nodes of the graph, in order."""
-        self.position: dict[Node, int] = {node: index for index, node in enumerate(self.nodes)}
+        self.position: dict[Node, int] = {}
         """Where each of them stands."""
         self.effects: list[Effect | None] = []
         """The effect of each node."""
@@ -72,8 +72,13 @@ class Aliases:
         self._outside, self._given = count, count + 1  # what unknown functions keep, and the inputs
         self._storages = Storages(graph.owning_module, self._new_cell)
         self._called: dict[str, tuple[Effect | None, Sharing | None]] = {}
-        for index, node in enumerate(self.nodes):
-            self._visit(index, node)
+        try:
+            for index, node in enumerate(self.nodes):
+                self._visit(index, node)
+                self.position[node] = index
+        except KeyError:  # an argument that does not stand before its user
+            graph.lint()
+            raise
         for first, second in self._storages.overlapping():
             self._join((first,), second)
         self.roots: list[int] = [self._find(index) for index in range(len(self._parent))]
@@ -237,16 +242,16 @@ class Aliases:
 
     def _given_at(self, node: Node, places: tuple[tuple[int, str], ...] | None, inputs: tuple[int, ...]) -> list[int]:
         """The positions of the nodes in the arguments at ``places``."""
-        if places is None or (len(inputs) == 1 and places):
+        if places is None:
             return list(inputs)
-        args, kwargs, found = node.args, node.kwargs, dict[int, None]()
+        args, kwargs, found = node.args, node.kwargs, list[int]()
         for place, name in places:
             value = args[place] if place < len(args) else kwargs.get(name)
             if value is not None:
-                found.update(dict.fromkeys(self.position[used] for used in nodes_in(value)))
+                found += [self.position[used] for used in nodes_in(value)]
             elif place == 0 and args == () and kwargs:  # spelled with another name, as `self` for `input`
                 return list(inputs)
-        return list(found)
+        return found
 
     def _kind_of_element(self, node: Node, inputs: tuple[int, ...]) -> Kind:
         """Of ``container[key]``."""

@@ -255,7 +255,7 @@ class Dependences:
 
     def _why_not_gather(self, members: Sequence[int], inside: Collection[int]) -> str | None:
         """Why ``members`` cannot pass what stands between them, of which only the last of each kind counts."""
-        nodes, accesses, end = self.aliases.nodes, self._accesses, members[-1]
+        nodes, accesses, end = self.aliases.nodes, self._accesses, members[-1] if members else 0
         known: dict[int, int] = {}
 
         def latest(positions: Sequence[int]) -> int:

@@ -76,7 +76,7 @@ class Storages:
         if cell is None:
             cell = self._cells[start] = self._new_cell()
             self.paths[cell] = path
-            if end > start:
+            if end > start > 0:
                 self._ranges.append((start, end, cell))
         return cell
 

@@ -49,6 +49,7 @@ class UserModule(nn.Module):
 class Root(nn.Module):
     def __init__(self) -> None:
         super().__init__()
+        torch.manual_seed(0)
         self.register_buffer("a", torch.arange(9.0).reshape(3, 3) / 9)
         self.register_buffer("view_of_a", self.a.t())
         self.register_buffer("b", torch.ones(3, 3))

@@ -13,6 +13,9 @@ from torch.utils._pytree import tree_leaves
 import fx
 from fx.aliases import Aliases
 from fx.dependence import Dependences
+from fx.passes.common_subexpressions import EliminateCommonSubexpressions
+from fx.passes.dead_code import RemoveDeadCode
+from fx.passes.fold_constants import FoldConstants
 
 many = settings(
     max_examples=60,
@@ -140,3 +143,19 @@ def test_what_may_run_together_can_stand_where_the_last_one_does(
         return True
 
     assert_unchanged(recipe, shared, before, gather)
+
+
+@many
+@given(recipes, shared_inputs, st.sampled_from(["dead", "common", "constants"]), st.booleans())
+def test_passes_that_ask_are_exact(recipe: Recipe, shared: int, name: str, doubled: bool) -> None:
+    steps, returned = recipe
+    recipe = ((*steps, *steps) if doubled else steps, returned)
+    before = seen_of(recipe, shared)
+    passes = {"dead": RemoveDeadCode(), "common": EliminateCommonSubexpressions(), "constants": FoldConstants()}
+
+    def rewrite(nodes: list[fx.Node], dependences: Dependences) -> Any:
+        owner = nodes[0].graph.owning_module
+        assert owner is not None
+        passes[name](owner)
+
+    assert_unchanged(recipe, shared, before, rewrite)

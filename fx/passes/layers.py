@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -171,7 +171,7 @@ class Layers:
         """
         node, graph = layer.node, self._graph_module.graph
         if layer.module is not None:
-            self._graph_module.add_submodule(str(node.target), _copy_with(layer.module, tensors))
+            self._graph_module.add_submodule(str(node.target), copy_with(layer.module, tensors))
             return
         args, kwargs, names = list(node.args), dict(node.kwargs), _ARGUMENTS[layer.kind]
         prefix = str(layer.fetched["weight"].target).rpartition(".")[0]
@@ -230,11 +230,11 @@ def _free_name(parent: Any, wish: str) -> str:
     return next(name for name in names if not hasattr(parent, name))
 
 
-def _copy_with(module: nn.Module, tensors: dict[str, Tensor]) -> nn.Module:
+def copy_with(module: nn.Module, tensors: dict[str, Any]) -> nn.Module:
     """Return a copy of ``module`` with other parameters, which shares nothing with it that may be written to."""
     copied = type(module).__new__(type(module))
     for name, value in vars(module).items():
         vars(copied)[name] = value.copy() if isinstance(value, (dict, set)) else value
     for name, tensor in tensors.items():
-        copied.register_parameter(name, cast("nn.Parameter", tensor))
+        copied.register_parameter(name, tensor)
     return copied

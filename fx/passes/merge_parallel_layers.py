@@ -17,7 +17,7 @@ from fx.errors import PassError
 from fx.graph_module import GraphModule
 from fx.node import Node
 from fx.passes.contract import Contract, close
-from fx.passes.layers import Layer, Layers
+from fx.passes.layers import Layer, Layers, copy_with
 from fx.passes.registry import register_pass
 from fx.passes.rewriting import Edit, RewritingPass
 from fx.provenance import SourceLocation, inherit
@@ -294,14 +294,8 @@ def _stack(group: Sequence[Layer]) -> tuple[Tensor, Tensor | None]:
 
 def _call_module(graph_module: GraphModule, layers: Layers, first: Layer, weight: Tensor, bias: Tensor | None) -> Node:
     """Call a new module with these tensors, which stands beside the one of ``first``."""
-    features = {"bias": bias is not None, "device": "meta", "dtype": weight.dtype}
-    if _DIMENSIONS[first.kind]:
-        settings = {**_settings(first), "kernel_size": weight.shape[2:]}
-        module = first.kind(weight.shape[1], weight.shape[0], **settings, **features)
-    else:
-        module = first.kind(weight.shape[1], weight.shape[0], **features)
-    module.weight, module.bias = weight, bias
-    module.train(cast("nn.Module", first.module).training)
+    module = copy_with(cast("nn.Module", first.module), {"weight": weight, "bias": bias})
+    setattr(module, "out_channels" if _DIMENSIONS[first.kind] else "out_features", weight.shape[0])
     prefix, _, name = str(first.node.target).rpartition(".")
     path = layers.add_module(prefix, f"{name}_merged", module)
     return graph_module.graph.call_module(path, _input(first))

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import torch
 
-from fx.passes import Approximate, Close, Contract, Exact, Pass
+from fx.passes import Approximate, Close, Contract, Exact, Pass, RewritingPass
+from fx.passes.pipeline import PassPipeline
 
 from .capture import GraphModule
 from .contracts import rounding_limit
-from .equality import Leaf
+from .equality import Leaf, pair_leaves
 from .errors import ContractViolation
+from .evaluation import default_dtype
 from .loading import importable_name
 from .localization import Limit, NodeError, localize
 from .reproducer import find_part, write_test
@@ -46,6 +48,7 @@ def explain(
     """
     try:
         wrong, text = _first_wrong(subject, pass_, contract, leaves)
+        text = f"{_first_wrong_edit(subject, pass_, contract, leaves)}{text}"
     except Exception as error:
         return f"the node that goes wrong could not be found: {type(error).__name__}: {error}"
     if wrong is None or not leaves:
@@ -68,6 +71,28 @@ def _first_wrong(subject: Subject, pass_: Pass, contract: Contract, leaves: bool
     if largest is None:
         return None, "no node of the transformed program stands for one of the original, so none could be compared"
     return None, f"no node alone is wrong by more than is allowed; the one that adds most:\n{_indented(str(largest))}"
+
+
+def _first_wrong_edit(subject: Subject, pass_: Pass, contract: Contract, leaves: bool) -> str:
+    """A line on the edit with which the program goes wrong, for passes that say which edits they make.
+
+    What is approximate by design goes a little wrong with each of them, so none is named.
+    """
+    if not isinstance(pass_, (RewritingPass, PassPipeline)) or isinstance(contract, Approximate):
+        return ""
+    dtype = torch.float64 if isinstance(contract, Close) else subject.dtype
+    expected = subject.eager_answers(dtype)
+
+    def limits(leaf: Leaf) -> torch.Tensor:
+        return leaf.limits(contract.rtol, contract.atol) if isinstance(contract, Close) else _no_error(leaf, 0.0)
+
+    def is_good(program: GraphModule) -> bool:
+        pairs = pair_leaves(expected, subject.answers_of(program, dtype))
+        return not isinstance(pairs, str) and not any(bool((leaf.errors > limits(leaf)).any()) for leaf in pairs)
+
+    with default_dtype(dtype):
+        culprit = PassPipeline(pass_).bisect(subject.capture(subject.fresh(dtype), leaves=leaves), is_good)
+    return "" if culprit is None else f"the first edit that goes wrong: {culprit}\n"
 
 
 def _reproduce(

@@ -18,7 +18,9 @@ from torch import nn
 
 import model_zoo
 from fx.errors import FxError
+from fx.interop import AdaptedPass, adapt, is_for_torch
 from fx.passes import Approximate, Close, Contract, Pass, close, exact, get_pass, list_passes, pass_name
+from fx.passes.pipeline import PassPipeline
 
 from .collection import ModelCase
 from .errors import LoadError
@@ -104,22 +106,26 @@ def load_subject(case: ModelCase) -> Subject:
 
 
 def load_pass(name: Any) -> Pass:
-    """Return the pass called ``name``: a registered one, or ``package.module:callable``; a pass itself is returned.
+    """Return the pass called ``name``: registered, ``package.module:callable``, or a pipeline such as ``"a,b{n=2}"``.
 
-    A class is called without arguments for an instance. Raises :class:`~fx.errors.FxError`, which lists the nearest
-    names, if there is none.
+    A pass itself is returned, a class is called without arguments for an instance, and what is written for
+    ``torch.fx`` is adapted. Raises :class:`~fx.errors.FxError`, which lists the nearest names, if there is none.
     """
     if isinstance(name, str) and not _is_path(name):
-        return get_pass(name)
+        pipeline = PassPipeline(name)
+        return pipeline.passes[0] if len(pipeline.passes) == 1 else PassPipeline(name, name=str(pipeline))
     found = _import_attribute(name, "pass") if isinstance(name, str) else name
-    return found() if isinstance(found, type) else found
+    made = found() if isinstance(found, type) else found
+    return adapt(made) if is_for_torch(made) else made
 
 
-def importable_name(pass_: Pass) -> str | None:
+def importable_name(pass_: Any) -> str | None:
     """Return the name under which :func:`load_pass` finds ``pass_``, or None if there is none."""
     name = pass_name(pass_)
     if name in list_passes() and _same_pass(get_pass(name), pass_):
         return name
+    if isinstance(pass_, AdaptedPass):
+        return importable_name(pass_.pass_)
     definition = pass_ if hasattr(pass_, "__qualname__") else type(pass_)
     path = f"{definition.__module__}:{definition.__qualname__}"
     try:
@@ -128,8 +134,10 @@ def importable_name(pass_: Pass) -> str | None:
         return None
 
 
-def _same_pass(found: Pass, pass_: Pass) -> bool:
+def _same_pass(found: Any, pass_: Any) -> bool:
     """Whether two passes do the same: they are one, are equal, or have the same class and nothing to set."""
+    if isinstance(found, AdaptedPass):
+        found = found.pass_
     return (
         found is pass_
         or found == pass_

@@ -56,6 +56,7 @@ class Subject:
         self.device = torch.device(device)
         self._module = copy.deepcopy(module).eval().to(self.device, working_dtype)
         self._inputs = inputs
+        self._default_dtype = torch.get_default_dtype()
         self._answers: dict[torch.dtype, list[Any]] = {}
 
     @property
@@ -81,7 +82,8 @@ class Subject:
         """Return the arguments of a call, other values for each draw, or raise ``LookupError`` if there are none."""
         if self._inputs is None:
             raise LookupError(f"{self.name} has no example inputs: its factory should return (module, inputs)")
-        return self._inputs(draw).map(lambda tensor: tensor.to(self.device))
+        with default_dtype(self._default_dtype):  # another one would draw other numbers
+            return self._inputs(draw).map(lambda tensor: tensor.to(self.device))
 
     def capture(self, module: nn.Module | None = None, *, leaves: bool = True) -> GraphModule:
         """Return a new capture, of a fresh copy or of ``module``, for calls like those with the example inputs.

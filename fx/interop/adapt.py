@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch.fx
@@ -116,3 +118,30 @@ def adapt(pass_: Callable[[torch.fx.GraphModule], Any]) -> AdaptedPass:
 
 
 __all__ = ["AdaptedPass", "adapt"]
+
+
+def is_for_torch(pass_: object) -> bool:
+    """Whether a pass is written for ``torch.fx``, as far as it shows: by its annotations, its class or what it uses.
+
+    >>> def rename(graph_module: torch.fx.GraphModule) -> None: ...
+    >>> is_for_torch(rename)
+    True
+    """
+    if type(pass_).__module__.startswith("torch.fx.") or getattr(pass_, "__module__", "").startswith("torch.fx."):
+        return True
+    function = inspect.unwrap(getattr(pass_, "__func__", pass_))  # type: ignore[arg-type]
+    if not isinstance(function, FunctionType):
+        function = inspect.getattr_static(type(pass_), "__call__", None)
+        if not isinstance(function, FunctionType):
+            return False
+    annotations = [str(annotation) for annotation in function.__annotations__.values()]
+    names, known = function.__code__.co_names, function.__globals__
+    used = [known.get(name) for name in names]
+    if torch in used and "fx" in names and "fx" not in known:  # torch.fx, spelled out
+        return True
+    return any("torch.fx." in annotation for annotation in annotations) or any(map(_is_of_torch_fx, used))
+
+
+def _is_of_torch_fx(value: object) -> bool:
+    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+    return isinstance(name, str) and (name == "torch.fx" or name.startswith("torch.fx."))

@@ -5,31 +5,62 @@ it. Ours are frozen dataclasses: the fields are the options, the docstring is th
 knows it by and ``contract`` what it promises about the numbers.
 """
 
+from fx.passes.canonicalize import Canonicalize
+from fx.passes.common_subexpressions import EliminateCommonSubexpressions
 from fx.passes.contract import Approximate, Close, Contract, Exact, approximate, close, contract_of, exact
 from fx.passes.dead_code import RemoveDeadCode
+from fx.passes.fold_constants import FoldConstants
+from fx.passes.fold_into_modules import FoldIntoModules
 from fx.passes.fuse_conv_bn import FuseConvBN, Fusion
-from fx.passes.registry import Pass, get_pass, list_passes, pass_name, register_pass
+from fx.passes.merge_parallel_layers import MergeParallelLayers
+from fx.passes.pipeline import Culprit, PassPipeline, PassReport, PipelineListener, PipelineResult
+from fx.passes.registry import (
+    Pass,
+    describe_pass,
+    get_pass,
+    list_passes,
+    parse_pipeline,
+    pass_name,
+    register_pass,
+)
 from fx.passes.remove_checks import RemoveChecks
+from fx.passes.remove_identities import RemoveIdentities
 from fx.passes.rewriting import Edit, RewritingPass
+from fx.passes.split_module import Split, split_by_nodes
 
 __all__ = [
     "Approximate",
+    "Canonicalize",
     "Close",
     "Contract",
+    "Culprit",
     "Edit",
+    "EliminateCommonSubexpressions",
     "Exact",
+    "FoldConstants",
+    "FoldIntoModules",
     "FuseConvBN",
     "Fusion",
+    "MergeParallelLayers",
     "Pass",
+    "PassPipeline",
+    "PassReport",
+    "PipelineListener",
+    "PipelineResult",
     "RemoveChecks",
     "RemoveDeadCode",
+    "RemoveIdentities",
     "RewritingPass",
+    "Split",
     "approximate",
     "close",
     "contract_of",
+    "describe_pass",
     "exact",
     "get_pass",
     "list_passes",
+    "parse_pipeline",
     "pass_name",
     "register_pass",
+    "split_by_nodes",
 ]

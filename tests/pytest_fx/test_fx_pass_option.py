@@ -12,7 +12,7 @@ def test_without_the_option_every_registered_pass_that_changes_the_model_is_appl
 
 
 def test_a_pass_that_finds_nothing_to_do_is_skipped_with_the_reason(pytester):
-    result = pytester.runpytest("--fx-model", "mlp", "-k", CONTRACT, "-rs")
+    result = pytester.runpytest("--fx-model", "mlp", "-k", f"{CONTRACT} and not canonicalize", "-rs")
     assert "passed" not in result.parseoutcomes()
     result.stdout.fnmatch_lines("*fuse-conv-bn finds nothing to change in mlp")
 
@@ -84,3 +84,76 @@ def test_an_unknown_pass_is_answered_with_the_nearest_names_and_no_traceback(use
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(lines)
     result.stderr.no_fnmatch_line("*Traceback*")
+
+
+def test_a_pipeline_in_text_is_one_pass(user):
+    pipeline = "fuse-conv-bn,remove-dead-code"
+    result = user.runpytest("--fx-model", "resnet_tiny", "--fx-pass", pipeline, "-k", CONTRACT, "-v")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [f"*{CONTRACT}?resnet_tiny-{pipeline}? PASSED*", f"resnet_tiny  {pipeline} *67 -> 47 *"]
+    )
+
+
+def test_options_of_a_pass_can_be_given_in_text_and_a_wrong_one_is_a_usage_error(user):
+    result = user.runpytest("--fx-model", "resnet_tiny", "--fx-pass", "split{at=layer3}", "-k", CONTRACT)
+    assert result.ret == 0
+    result = user.runpytest("--fx-model", "resnet_tiny", "--fx-pass", "split{after=layer3}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines("ERROR: *after*")
+
+
+TORCH_PASSES = """
+import operator
+import torch
+from torch.fx import GraphModule
+
+def negate(graph_module: GraphModule) -> GraphModule:
+    for node in graph_module.graph.nodes:
+        if node.op == "call_module" and node.target == "linear":
+            with graph_module.graph.inserting_after(node):
+                negated = graph_module.graph.call_function(operator.neg, (node,))
+            node.replace_all_uses_with(negated, delete_user_cb=lambda user: user is not negated)
+    return torch.fx.GraphModule(graph_module, graph_module.graph)
+
+def untouched(graph_module):
+    assert isinstance(graph_module, GraphModule)
+"""
+
+
+def test_a_pass_written_for_torch_fx_is_run_and_judged_like_any_other(user):
+    user.makepyfile(theirs=TORCH_PASSES)
+    run = ("--fx-model", "mine:pair", "-k", CONTRACT)
+    assert user.runpytest(*run, "--fx-pass", "theirs:untouched").ret == 0
+    result = user.runpytest(*run, "--fx-pass", "theirs:negate")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        [
+            "E*ContractViolation: negate changes what mine:pair computes",
+            "E *the first node that goes wrong:",
+            "E *%neg = call_function[[]operator.neg[]](%linear)",
+        ]
+    )
+
+
+STEPWISE = """
+import torch
+from fx.passes import Edit, RewritingPass
+
+class Widen(RewritingPass):
+    def rewrites(self, graph_module):
+        for number, node in enumerate(graph_module.graph.find_nodes(op="call_module")):
+            yield Edit(f"{node.target} is multiplied", node.source)
+            with graph_module.graph.inserting_after(node):
+                wider = graph_module.graph.call_function(torch.mul, (node, 1.5 if number == 3 else 1.0))
+            node.replace_all_uses_with(wider, delete_user_cb=lambda user: user is not wider)
+"""
+
+
+def test_the_edit_with_which_a_stepwise_pass_goes_wrong_is_named(user):
+    user.makepyfile(stepwise=STEPWISE)
+    result = user.runpytest("--fx-model", "mlp", "--fx-pass", "stepwise:Widen", "-k", CONTRACT)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        ["E *the first edit that goes wrong: edit 4 of widen: layers.3 is multiplied (*small_models.py:*)"]
+    )

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from pytest_fx.evaluation import Arguments
+from model_zoo import get_model
+from pytest_fx.evaluation import Arguments, default_dtype
 from pytest_fx.subject import Subject
 
 
@@ -74,3 +75,11 @@ def test_eager_answers_are_computed_once():
 def test_a_model_without_inputs_says_how_to_give_some():
     with pytest.raises(LookupError, match="its factory should return"):
         Subject("own", nn.Identity(), None).arguments()
+
+
+def test_inputs_are_the_same_whatever_the_default_dtype_is():
+    model = get_model("mlp")
+    subject = Subject("mlp", model.build(), lambda draw: Arguments(model.example_inputs(2, draw)))
+    (expected,) = subject.arguments().args
+    with default_dtype(torch.float64):
+        assert torch.equal(subject.arguments().args[0], expected)

@@ -303,6 +303,7 @@ def test_results_that_are_returned_are_left_alone() -> None:
     [
         (lambda y: y.view(-1), "view"),
         (lambda y: y.view(2, -1), "view"),
+        (lambda y: y.view(9, 4), "view"),
         (lambda y: y.view(2, 1, y.size(2)), "view"),
         (lambda y: y.transpose(0, 1).view(2, 3, 2, 3), "view"),
         (lambda y: y.stride(), "stride"),

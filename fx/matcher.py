@@ -80,7 +80,6 @@ class Matcher:
         self.filters = tuple(match_filters)
         self._unifier = Unifier(self.pattern, self.subject, ignore_literals, node_name_match)
         self._terrain = Terrain(self.subject)
-        self._claimed: set[Node] = set()
 
     def occurrences(self) -> list[Occurrence]:
         """All places where the pattern can be replaced, none of which overlap, in order."""
@@ -106,17 +105,16 @@ class Matcher:
 
     def _begin(self) -> None:
         self._terrain = Terrain(self.subject)
-        self._claimed = set()
-        self._unifier.claimed = self._claimed
+        self._unifier.begin()
 
     def _first(self, anchor: Node) -> Occurrence | None:
         """The first way to match from ``anchor`` that can be replaced; it belongs to the matches from now on."""
-        if anchor in self._claimed:
+        if anchor in self._unifier.claimed:
             return None
         for _ in self._unifier.solutions(anchor):
             occurrence = self._occurrence()
             if occurrence.why_not(self._terrain) is None and self._refused_by(occurrence) is None:
-                self._claimed.update(occurrence.taken)
+                self._unifier.claimed.update(occurrence.taken)
                 self._terrain.add(occurrence)
                 return occurrence
         return None
@@ -136,7 +134,7 @@ class Matcher:
 
     def _near_miss(self, anchor: Node) -> NearMiss | None:
         """What is missing at ``anchor``, if something matched there; of several ways the one that got farthest."""
-        if anchor in self._claimed:
+        if anchor in self._unifier.claimed:
             return None
         calls = len(self.pattern.calls)
         mismatches: list[Mismatch] = []

@@ -70,6 +70,7 @@ class Subject:
             elif node.op == "get_attr":
                 value = self._attributes[node] = attribute_value(node)
                 self._fetches.setdefault(id(value), []).append(node)
+        self._users: dict[tuple[Node, Hashable], list[Node]] = {}
         self._results: dict[Node, Node | None] = {}
         self.order: dict[Node, int] = {node: number for number, node in enumerate(graph_module.graph.nodes)}
         """Positions of the program's own nodes."""
@@ -79,12 +80,14 @@ class Subject:
         """All calls of one kind, in order."""
         return self._by_kind.get(kind, ())
 
-    def users(self, node: Node) -> list[Node]:
-        """The users of a value, in order; those of an attribute however often it is fetched."""
-        if node.op != "get_attr":
-            return sorted(node.users, key=self.position.__getitem__)
-        users = dict.fromkeys(user for fetch in self._fetches[id(self.attribute(node))] for user in fetch.users)
-        return sorted(users, key=self.position.__getitem__)
+    def users(self, node: Node, kind: Hashable) -> list[Node]:
+        """The calls of one kind that use a value, in order; those of an attribute however often it is fetched."""
+        fetches = self._fetches[id(self.attribute(node))] if node.op == "get_attr" else [node]
+        known = self._users.get((fetches[0], kind))
+        if known is None:
+            users = {user for fetch in fetches for user in fetch.users if is_call(user) and kind_of(user) == kind}
+            known = self._users[fetches[0], kind] = sorted(users, key=self.position.__getitem__)
+        return known
 
     def result(self, original: Node) -> Node | None:
         """The canonical node whose value is that of ``original``; ``None`` where there is no single one."""

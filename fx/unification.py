@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -76,7 +76,7 @@ class Unifier:
         self.subject = subject
         self.ignore_literals = ignore_literals
         self.node_name_match = node_name_match
-        self.claimed: Collection[Node] = ()
+        self.claimed: set[Node] = set()
         """Canonical nodes that belong to other matches."""
         self.observer: Callable[[Mismatch], object] | None = None
         """Told of every mismatch. While there is one, values that others use too are no mismatch yet."""
@@ -91,8 +91,14 @@ class Unifier:
         self._attributes: dict[int, Node] = {}
         self._agenda: _Agenda = None
         self._stage = 1
+        self._free: dict[int, int] = {}  # of each list of candidates, where those begin that no match took
         self._trail: list[tuple[dict[Any, Any], Any]] = []
         self._choices: list[tuple[int, int, Iterator[_Agenda]]] = []
+
+    def begin(self) -> None:
+        """Forget the matches made so far."""
+        self.claimed = set()
+        self._free.clear()
 
     def anchors(self) -> list[Node]:
         """The nodes of the program to search from, in order."""
@@ -123,14 +129,18 @@ class Unifier:
         return (stage.root, node, None, None, None)
 
     def _candidates(self, stage: Stage) -> Iterator[_Agenda]:
-        """Where to go on: the users of what ``stage`` hangs on to."""
+        """Where to go on: the users of what ``stage`` hangs on to, but for those that other matches took."""
         pivot = None if stage.pivot is None else self.bound[stage.pivot]
         kind = self._kinds[stage.root]
-        nodes = self.subject.users(pivot) if isinstance(pivot, Node) else self.subject.calls(kind)
-        found = [node for node in nodes if is_call(node) and kind_of(node) == kind and node not in self.taken]
-        if not found:
+        nodes = self.subject.users(pivot, kind) if isinstance(pivot, Node) else self.subject.calls(kind)
+        start = self._free.get(id(nodes), 0)
+        while self.observer is None and start < len(nodes) and nodes[start] in self.claimed:
+            start += 1
+        self._free[id(nodes)] = start
+        if all(node in self.taken for node in nodes[start : start + len(self.taken) + 1]):
             self._fail("absent", stage.root, pivot, None, None)
-        return iter([self._start(stage, node) for node in found])
+        free = (nodes[index] for index in range(start, len(nodes)))
+        return (self._start(stage, node) for node in free if node not in self.taken)
 
     def _resume(self) -> _Agenda:
         """Go back to the last choice that has another way to go; ``None`` if there is none."""

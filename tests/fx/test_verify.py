@@ -171,6 +171,10 @@ def hidden_node(module: fx.GraphModule) -> None:
     by_name(module, "_0").args = (by_name(module, "input_1"), {by_name(module, "input_1")})
 
 
+def hidden_deeper(module: fx.GraphModule) -> None:
+    by_name(module, "_0").kwargs = {"options": {"key": [1, {by_name(module, "input_1")}]}}
+
+
 def left_proxy(module: fx.GraphModule) -> None:
     node = by_name(module, "_0")
     node.args = (node.args[0], fx.Proxy(node.args[0]))
@@ -194,6 +198,7 @@ BROKEN_BESIDES: dict[str, tuple[Callable[[fx.GraphModule], None], str]] = {
     "method of nothing": (method_of_nothing, "Node _0 calls the method 'relu' of nothing"),
     "list": (listed_argument, "Node _0 holds a list as an argument\n(.|\n)*could change without the graph's knowledge"),
     "hidden node": (hidden_node, "Node _0 holds a set as an argument\n(.|\n)*nodes in it are in no use list"),
+    "hidden deeper": (hidden_deeper, "Node _0 holds a set as an argument\n(.|\n)*nodes in it are in no use list"),
     "proxy": (left_proxy, "Node _0 holds a Proxy as an argument\n(.|\n)*it stands for the node input_1"),
     "stale user": (user_that_uses_nothing, "node input_1 lists _1 as a user, which does not use it"),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
@@ -57,6 +58,11 @@ def test_another_way_to_take_inputs_is_seen() -> None:
         (lambda x: (x, x), lambda x: (x,), "the result has 1 elements instead of 2"),
         (lambda x: (x, x), lambda x: [x, x], "the result is a immutable_list instead of a tuple"),
         (lambda x: {"a": x}, lambda x: {"b": x}, "the keys of the result are ['b'] instead of ['a']"),
+        (
+            lambda x: {"a": x, "b": x},
+            lambda x: {"b": x, "a": x},
+            "the keys of the result are ['b', 'a'] instead of ['a', 'b']",
+        ),
         (lambda x: {"a": [x, x]}, lambda x: {"a": [x]}, "element 'a' of the result has 1 elements instead of 2"),
         (lambda x: (x, None), lambda x: (x, 3), "element 1 of the result is a int instead of a NoneType"),
         (lambda x: (x, 2), lambda x: (x, 3), "element 1 of the result is 3 instead of 2"),
@@ -163,6 +169,31 @@ def test_what_may_be_written_to_is_given_the_benefit_of_the_doubt() -> None:
 @fx.wrap
 def opaque(x: Tensor) -> Tensor:
     return x
+
+
+def test_a_write_to_a_number_is_none() -> None:
+    def counting(add: Callable[..., Any]) -> Interface:
+        graph = fx.Graph()
+        graph.output(graph.call_function(add, (graph.placeholder("n", int), 1)))
+        return Interface.of(graph)
+
+    assert counting(operator.iadd).writes == {}
+    assert writes_are_kept(counting(operator.iadd), counting(operator.add)) is None
+
+
+def test_a_write_through_a_container_is_possible() -> None:
+    def through(box: list[Tensor], x: Tensor) -> Tensor:
+        box.append(x)
+        box[-1].add_(1)
+        return x * 1
+
+    def directly(box: list[Tensor], x: Tensor) -> Tensor:
+        box.append(x)
+        x.add_(1)
+        return x * 1
+
+    assert "input 'x'" in interface(directly).writes
+    assert writes_are_kept(interface(directly), interface(through)) is None
 
 
 def test_a_write_that_moves_into_a_program_inside_is_kept() -> None:

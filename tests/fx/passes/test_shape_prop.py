@@ -165,12 +165,18 @@ def test_inputs_and_defaults_that_are_fake_or_nested_are_taken() -> None:
     assert isinstance(ShapeProp(program, mode).propagate(torch.ones(5, 3, 8, 8)), FakeTensor)
     assert tuple(metadata(program, "relu").shape) == (5, 4, 6, 6)
 
-    def nested(pair: tuple[Tensor, Tensor], bias: Tensor = torch.ones(3)) -> Tensor:  # noqa: B008
-        return pair[0] @ pair[1] + bias
-
-    program = fx.symbolic_trace(nested)
+    program = fx.symbolic_trace(lambda pair: pair[0] @ pair[1])
     assert isinstance(ShapeProp(program, fake=True).propagate((torch.ones(2, 4), torch.ones(4, 3))), FakeTensor)
     assert tuple(program.graph.output_node().meta["tensor_meta"].shape) == (2, 3)
+
+
+def test_a_default_that_is_a_tensor_becomes_a_fake_one() -> None:
+    graph = fx.Graph()
+    x, bias = graph.placeholder("x"), graph.placeholder("bias", default_value=torch.ones(3))
+    graph.output(graph.call_function(torch.add, (x, bias)))
+    program = fx.GraphModule(nn.Module(), graph)
+    assert isinstance(ShapeProp(program, FakeTensorMode()).propagate(torch.ones(2, 3)), FakeTensor)
+    assert metadata(program, "bias").shape == (3,)
 
 
 def test_programs_called_by_programs_are_run_on_fake_tensors_too() -> None:

@@ -122,8 +122,8 @@ _COMPUTING_MODULES = frozenset(
         "ConvTranspose3d CosineSimilarity CrossEntropyLoss ELU Embedding EmbeddingBag GELU GLU GroupNorm Hardsigmoid "
         "Hardswish Hardtanh HuberLoss InstanceNorm1d InstanceNorm2d InstanceNorm3d KLDivLoss L1Loss LayerNorm "
         "LeakyReLU Linear LocalResponseNorm LogSigmoid LogSoftmax MSELoss Mish NLLLoss PReLU RMSNorm RReLU ReLU ReLU6 "
-        "SELU SiLU Sigmoid SmoothL1Loss Softmax Softmax2d Softmin Softplus Softshrink Softsign SyncBatchNorm Tanh Tanhshrink "
-        "Threshold Upsample"
+        "SELU SiLU Sigmoid SmoothL1Loss Softmax Softmax2d Softmin Softplus Softshrink Softsign SyncBatchNorm Tanh "
+        "Tanhshrink Threshold Upsample"
     )
 )
 _POOLING_MODULES = (nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AdaptiveMaxPoolNd)

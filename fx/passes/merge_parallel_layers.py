@@ -69,7 +69,8 @@ class MergeParallelLayers(RewritingPass):
 
     The parts of the result are views of it. So layers are left alone whose results are written to or returned, or
     used by something that may depend on how they lie in memory, such as ``view`` unless it only divides the features
-    of a linear layer. Left alone are subclasses and layers with hooks or shared tensors too; ``explain`` says why.
+    of a linear layer. Left alone are subclasses and layers with hooks or shared tensors too; ``explain`` says why. Fold
+    batch norms first: what is behind a part of a merged layer cannot be folded into it.
     """
 
     least: int = 2

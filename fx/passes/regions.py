@@ -230,10 +230,11 @@ class Regions:
         Raises:
             PassError: a region has the name of an attribute that the outer program uses.
         """
-        for name, node in self.names_outside().items():
-            if any(region.name == name for region in self.regions):
+        outside = self.names_outside()
+        for region in self.regions:
+            if (node := outside.get(region.name)) is not None:
                 raise PassError(
-                    f"a submodule cannot be called {name!r}: the program has an attribute of that name",
+                    f"a submodule cannot be called {region.name!r}: the program has an attribute of that name",
                     where=node.source,
                     value=node.format_node(),
                     remedy="give the submodules another name, with partition_affix of split_module",

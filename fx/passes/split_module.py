@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Iterable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -144,9 +145,9 @@ def split_by_nodes(graph_module: GraphModule, sets: Iterable[Iterable[Node]]) ->
         return exp
     """
     home: dict[Node, Region] = {}
-    named = _free_names(graph_module, chosen := [list(nodes) for nodes in sets])
-    for nodes in chosen:
-        region = Region(next(named))
+    names = _free_names(graph_module)
+    for nodes in sets:
+        region = Region(next(names))
         for node in nodes:
             _check_member(graph_module.graph, node, home.get(node), region)
             home[node] = region
@@ -154,15 +155,10 @@ def split_by_nodes(graph_module: GraphModule, sets: Iterable[Iterable[Node]]) ->
     return regions.build(regions.in_program_order(_last), Spelling())
 
 
-def _free_names(graph_module: GraphModule, sets: Collection[Collection[Node]]) -> Iterator[str]:
-    """As many names for submodules as there are sets, and none that the program uses."""
+def _free_names(graph_module: GraphModule) -> Iterator[str]:
+    """Names for submodules that the program does not use."""
     used = {str(node.target).partition(".")[0] for node in graph_module.graph.nodes if isinstance(node.target, str)}
-    number = 0
-    for _ in sets:
-        while f"submod_{number}" in used:
-            number += 1
-        yield f"submod_{number}"
-        number += 1
+    return (name for name in map("submod_{}".format, itertools.count()) if name not in used)
 
 
 def _check_member(graph: Graph, node: Node, other: Region | None, region: Region) -> None:

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import torch
 from torch.utils import _pytree as pytree
 
-from fx.allow_list import allow
 from fx.errors import TraceError
 from fx.node import base_types
 from fx.proxy import Proxy, TracerBase
 from fx.pytree_codegen import PyTreeCodeGen, PyTreeInfo
+from fx.serialization.allow_list import allow
 
 T = TypeVar("T")
 

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 import fx
-from fx import allow_list, serialization
-from fx.allow_list import Refused, classes, find, functions, is_attribute, methods, name_of, operators
+from fx import serialization
 from fx.effect_rules import SETS_STATE, UNKNOWN, find_rule
 from fx.errors import FxError
+from fx.serialization import allow_list
+from fx.serialization.allow_list import Refused, classes, find, functions, is_attribute, methods, name_of, operators
 
 DANGEROUS = """
 builtins.__import__ builtins.breakpoint builtins.compile builtins.delattr builtins.dir builtins.eval builtins.exec

@@ -1,4 +1,4 @@
-"""Graphs as JSON and back: nodes by position, targets by names that :mod:`fx.allow_list` resolves."""
+"""Graphs as JSON and back: nodes by position, targets by names that :mod:`fx.serialization.allow_list` resolves."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 import torch
 
-from fx.allow_list import Refused, find, is_attribute, is_callable_target, methods, name_of
 from fx.errors import FxError, LoadError, SaveError
 from fx.graph import Graph
-from fx.module_attributes import LONGEST_NAME, is_name
 from fx.names import is_identifier
 from fx.node import OPCODES, Node
 from fx.printing import describe
 from fx.provenance import SourceLocation
-from fx.stored_annotations import decode_annotation, encode_annotation
-from fx.stored_notes import encode_note, encode_notes
-from fx.stored_signatures import decode_codegen, encode_codegen
-from fx.stored_values import Json, ValueReader, ValueWriter, stored_object, stored_strings
+from fx.serialization.allow_list import Refused, find, is_attribute, is_callable_target, methods, name_of
+from fx.serialization.annotations import decode_annotation, encode_annotation
+from fx.serialization.module_attributes import LONGEST_NAME, is_name
+from fx.serialization.notes import encode_note, encode_notes
+from fx.serialization.signatures import decode_codegen, encode_codegen
+from fx.serialization.values import Json, ValueReader, ValueWriter, stored_object, stored_strings
 from fx.verify import check_graph
 
 PathCheck = Callable[[str, str], None]

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from fx.allow_list import Refused
-from fx.stored_values import Json
-from fx.tensor_file import DTYPES, are_sizes
+from fx.serialization.allow_list import Refused
+from fx.serialization.tensor_file import DTYPES, are_sizes
+from fx.serialization.values import Json
 
 _STORED = frozenset(DTYPES.values())
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch.utils import _pytree as pytree
 
-from fx.allow_list import Refused
 from fx.codegen import CodeGen
-from fx.module_attributes import is_name
 from fx.names import is_identifier
 from fx.pytree_codegen import PyTreeCodeGen, PyTreeInfo
-from fx.stored_values import Json, ValueReader, ValueWriter, stored_object, stored_strings
+from fx.serialization.allow_list import Refused
+from fx.serialization.module_attributes import is_name
+from fx.serialization.values import Json, ValueReader, ValueWriter, stored_object, stored_strings
 
 
 def encode_codegen(codegen: CodeGen) -> Json:

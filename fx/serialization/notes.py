@@ -7,8 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from fx.allow_list import Refused, name_of
-from fx.stored_values import DEPTH, Json, ValueReader, ValueWriter
+from fx.serialization.allow_list import Refused, name_of
+from fx.serialization.values import DEPTH, Json, ValueReader, ValueWriter
 
 _DATA = ValueWriter(None)
 

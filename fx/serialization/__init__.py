@@ -9,9 +9,9 @@ The file is a safetensors file. Its tensors are the weights; its metadata entry 
 
 A module of ``torch.nn`` is the name of its class and the arguments of its constructor; a program (also one inside
 another) is its graph. Functions, methods, attributes and classes are names, which loading looks up in a fixed list
-(:mod:`fx.allow_list`) that users extend with :func:`allow`; any other name is a ``LoadError``. So a loaded program
-calls nothing but what is listed, with the arguments that the file gives; what it costs to *run* is not bounded, and
-torch does not promise that its operators survive every argument.
+(:mod:`fx.serialization.allow_list`) that users extend with :func:`allow`; any other name is a ``LoadError``. So a
+loaded program calls nothing but what is listed, with the arguments that the file gives; what it costs to *run* is not
+bounded, and torch does not promise that its operators survive every argument.
 
 >>> import os, tempfile, torch, fx
 >>> from fx import serialization
@@ -31,12 +31,12 @@ from typing import Any
 
 import torch
 
-from fx.allow_list import Refused, allow
 from fx.errors import LoadError, SaveError
 from fx.graph_module import GraphModule
-from fx.stored_modules import ModuleReader, ModuleWriter
-from fx.stored_tensors import TensorWriter, restore_tensors
-from fx.tensor_file import parse_json, read_tensor_file, write_tensor_file
+from fx.serialization.allow_list import Refused, allow
+from fx.serialization.modules import ModuleReader, ModuleWriter
+from fx.serialization.tensor_file import parse_json, read_tensor_file, write_tensor_file
+from fx.serialization.tensors import TensorWriter, restore_tensors
 
 _FORMAT = "fx"
 _VERSION = 1

@@ -9,8 +9,8 @@ import typing
 from types import GenericAlias, UnionType
 from typing import Any
 
-from fx.allow_list import Refused, find_class, name_of
-from fx.stored_values import DEPTH, Json, ValueReader, ValueWriter, pair, shown
+from fx.serialization.allow_list import Refused, find_class, name_of
+from fx.serialization.values import DEPTH, Json, ValueReader, ValueWriter, pair, shown
 
 _MOST_PARTS = 256
 

@@ -54,7 +54,7 @@ def allow(target: T, name: str | None = None) -> T:
     with whatever arguments a file holds, so a function that runs commands or a class that opens files is none to allow.
 
     >>> import fx
-    >>> from fx.allow_list import allow
+    >>> from fx.serialization.allow_list import allow
     >>> @allow
     ... def halve(x):
     ...     return x / 2

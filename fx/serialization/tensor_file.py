@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from fx.allow_list import Refused
+from fx.serialization.allow_list import Refused
 
 HEADER_LIMIT = 100_000_000
 """Most bytes that a header may have; the same as in the safetensors package."""

@@ -2,7 +2,7 @@
 
 ``null``, booleans, integers of 64 bits, finite floats, strings and lists stand for themselves. Everything else is an
 object with one key that says what it is: ``{"node": 3}``, ``{"tuple": [...]}``, ``{"dtype": "float32"}``. Functions and
-classes are names that :mod:`fx.allow_list` resolves.
+classes are names that :mod:`fx.serialization.allow_list` resolves.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from fx.allow_list import Refused, find, find_class, name_of
 from fx.immutable_collections import immutable_dict, immutable_list
 from fx.node import Node
+from fx.serialization.allow_list import Refused, find, find_class, name_of
 
 Json: TypeAlias = Any
 

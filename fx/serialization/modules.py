@@ -7,16 +7,16 @@ from typing import Any
 
 import torch
 
-from fx.allow_list import HOLDERS, Refused, find_class, name_of
 from fx.containers import Container
 from fx.errors import FxError, LoadError, SaveError
 from fx.graph_module import GraphModule, _plain_class
-from fx.module_attributes import FRESH, PROGRAM_STATE, check_attribute, check_path, is_name
-from fx.module_state import check_layers, constructor_arguments, fill_module, make_module, tensor_slots
-from fx.stored_graphs import decode_graph, encode_graph
-from fx.stored_notes import decode_notes, encode_notes
-from fx.stored_tensors import TensorWriter
-from fx.stored_values import Json, ValueReader, ValueWriter
+from fx.serialization.allow_list import HOLDERS, Refused, find_class, name_of
+from fx.serialization.graphs import decode_graph, encode_graph
+from fx.serialization.module_attributes import FRESH, PROGRAM_STATE, check_attribute, check_path, is_name
+from fx.serialization.module_state import check_layers, constructor_arguments, fill_module, make_module, tensor_slots
+from fx.serialization.notes import decode_notes, encode_notes
+from fx.serialization.tensors import TensorWriter
+from fx.serialization.values import Json, ValueReader, ValueWriter
 
 _MOST_LEVELS = 100
 """How deep modules may nest."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fx.allow_list import Refused
+from fx.serialization.allow_list import Refused
 
 LONGEST_NAME = 1000
 """Most characters that the name of a node or attribute may have in a file."""

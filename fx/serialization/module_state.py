@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch.overrides import TorchFunctionMode
 
-from fx.allow_list import Refused
+from fx.serialization.allow_list import Refused
 
 _nn: Any = torch.nn
 

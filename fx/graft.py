@@ -74,16 +74,7 @@ class Graft:
         return map_arg(argument, self._value)
 
     def _value(self, node: Node) -> Argument:
-        try:
-            return self._values[node]
-        except KeyError:
-            raise PassError(
-                f"the replacement uses its input `{node.target}`, which the pattern does not use",
-                where=node.source,
-                value=describe(node),
-                why="what it stands for in a match is not known",
-                remedy="use it in the pattern too",
-            ) from None
+        return self._values[node]
 
 
 class Attributes:
@@ -102,12 +93,16 @@ class Attributes:
         self._owners: list[Any] = []  # kept alive, as they are known by their ids
         self._copies: dict[int, Any] = {}
 
-    def path(self, replacement: Graph, node: Node, matched: Mapping[str, str]) -> str:
-        """Where the program has what ``node`` of ``replacement`` refers to; it is copied there if need be."""
-        target = str(node.target)
-        owner: Any = replacement.owning_module
-        value = replacement.constants.get(target, _MISSING) if owner is None else _look_up(owner, target)
-        if value is _MISSING:
+    def check(self, replacement: Graph) -> None:
+        """Check that all that ``replacement`` refers to exists.
+
+        Raises:
+            PassError: neither it nor the program has something.
+        """
+        for node in replacement.nodes:
+            target = str(node.target)
+            if node.op not in ("get_attr", "call_module") or self._brought(replacement, target) is not _MISSING:
+                continue
             if _look_up(self._program, target) is _MISSING:
                 raise PassError(
                     f"the replacement refers to `{target}`, which neither it nor the program has",
@@ -115,9 +110,21 @@ class Attributes:
                     value=describe(node),
                     remedy="give the replacement as a module that has it, or add it to the program first",
                 )
+
+    def _brought(self, replacement: Graph, target: str) -> Any:
+        """What a replacement itself has under a path."""
+        owner: Any = replacement.owning_module
+        return replacement.constants.get(target, _MISSING) if owner is None else _look_up(owner, target)
+
+    def path(self, replacement: Graph, node: Node, matched: Mapping[str, str]) -> str:
+        """Where the program has what ``node`` of ``replacement`` refers to; it is copied there if need be."""
+        target = str(node.target)
+        value = self._brought(replacement, target)
+        if value is _MISSING:
             return target
         if target in matched and self._pattern is not None and _alike(_look_up(self._pattern, target), value):
             return matched[target]
+        owner = replacement.owning_module
         return self.install(owner if owner is not None else replacement, target, value)
 
     def install(self, owner: object, target: str, value: Any) -> str:

@@ -36,12 +36,12 @@ class Rewrite:
         self._changed = False
 
     def check_fit(self, replacement: Graph) -> None:
-        """Check that ``replacement`` takes and returns as many values as the pattern.
+        """Check that ``replacement`` can take the place of the pattern, so that no rewrite stops half-way.
 
         Raises:
-            PassError: it does not.
+            PassError: it takes or returns another number of values, or uses what is not there.
         """
-        ours, theirs = (sum(node.op == "placeholder" for node in g.nodes) for g in (replacement, self._pattern.graph))
+        ours, theirs = len(_placeholders(replacement)), len(self._pattern.given)
         if ours != theirs:
             raise PassError(
                 f"the replacement takes {_count(ours, 'input')}, the pattern {theirs}",
@@ -49,14 +49,33 @@ class Rewrite:
                 why="each input of the replacement stands for the pattern's in the same place",
                 remedy="give both the same inputs, used or not",
             )
-        returned = replacement.output_node()
-        ours, theirs = sum(1 for _ in leaves(returned.args[0])), len(self._pattern.results)
-        if ours != theirs:
+        for node, given in zip(_placeholders(replacement), self._pattern.given, strict=True):
+            if node.users and not self._pattern.values[given].users:
+                raise PassError(
+                    f"the replacement uses its input `{node.target}`, which the pattern does not use",
+                    value=f"replacement({_inputs(replacement)}), pattern({_inputs(self._pattern.graph)})",
+                    why="what it stands for in a match is not known",
+                    remedy="use it in the pattern too",
+                )
+        self._check_results(replacement.output_node())
+        self._attributes.check(replacement)
+
+    def _check_results(self, output: Node) -> None:
+        values, results = list(leaves(output.args[0])), self._pattern.results
+        if len(values) != len(results):
             raise PassError(
-                f"the replacement returns {_count(ours, 'value')}, the pattern {theirs}",
-                value=f"{describe(returned)}, {describe(self._pattern.graph.output_node())}",
+                f"the replacement returns {_count(len(values), 'value')}, the pattern {len(results)}",
+                value=f"{describe(output)}, {describe(self._pattern.graph.output_node())}",
                 why="each value that the replacement returns takes the place of the pattern's in the same place",
             )
+        known: dict[Node, Argument] = {}
+        for result, value in zip(results, values, strict=True):
+            if known.setdefault(result, value) is not value:
+                raise PassError(
+                    f"the replacement returns two values for `%{result}`, which the pattern returns twice",
+                    value=f"{describe(output)}, {describe(self._pattern.graph.output_node())}",
+                    remedy="return the same value in both places",
+                )
 
     def renewed(self, match: InternalMatch) -> InternalMatch:
         """``match`` in terms of the program as it is now: with what replaced the results of earlier matches."""
@@ -93,7 +112,7 @@ class Rewrite:
         last = max(results, key=self._subject.order.__getitem__)
         with graph.inserting_before(place):
             fetched = self._fetch(match)
-            inputs = [node for node in replacement.nodes if node.op == "placeholder"]
+            inputs = _placeholders(replacement)
             known = self._pattern.values
             values = {
                 node: fetched[given]
@@ -202,13 +221,7 @@ class Rewrite:
     def _use(self, results: list[Node], values: list[Argument]) -> None:
         """Use ``values`` wherever ``results`` were used."""
         for result, value in zip(results, values, strict=True):
-            if self._replaced.setdefault(result, value) is not value:
-                raise PassError(
-                    f"the replacement returns two values for `%{result}`, which the pattern returns twice",
-                    where=result.source,
-                    value=f"{value!r} and {self._replaced[result]!r}",
-                    remedy="return the same value in both places",
-                )
+            self._replaced[result] = value
             if isinstance(value, Node):
                 result.replace_all_uses_with(value)
             else:
@@ -243,5 +256,9 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def _placeholders(graph: Graph) -> list[Node]:
+    return [node for node in graph.nodes if node.op == "placeholder"]
+
+
 def _inputs(graph: Graph) -> str:
-    return ", ".join(str(node.target) for node in graph.nodes if node.op == "placeholder")
+    return ", ".join(str(node.target) for node in _placeholders(graph))

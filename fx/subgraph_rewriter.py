@@ -121,16 +121,18 @@ def replace_pattern_with_filters(
     if common is not None and replacement_callback is None:
         rewrite.check_fit(common)
     done: list[ReplacedPatterns] = []
-    for occurrence in matcher.occurrences():
-        match = rewrite.renewed(occurrence.internal_match())
-        graph = common
-        if replacement_callback is not None:
-            graph = _made_by(replacement_callback, replacement_callback(match, gm.graph, matcher.pattern.graph))
-            rewrite.check_fit(graph)
-        assert graph is not None
-        nodes_map, made = rewrite.replace(occurrence, match, graph)
-        done.append(ReplacedPatterns(match.anchors[0], nodes_map, made))
-    rewrite.finish()
+    try:
+        for occurrence in matcher.occurrences():
+            match = rewrite.renewed(occurrence.internal_match())
+            graph = common
+            if replacement_callback is not None:
+                graph = _made_by(replacement_callback, replacement_callback(match, gm.graph, matcher.pattern.graph))
+                rewrite.check_fit(graph)
+            assert graph is not None
+            nodes_map, made = rewrite.replace(occurrence, match, graph)
+            done.append(ReplacedPatterns(match.anchors[0], nodes_map, made))
+    finally:  # where a callback fails, the program has the replacements made so far
+        rewrite.finish()
     return done
 
 

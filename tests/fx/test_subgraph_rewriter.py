@@ -478,6 +478,15 @@ class TestErrors:
             replace_pattern_with_filters(program, lambda x: torch.relu(x), replacement_callback=nonsense)
         assert "nonsense" in str(caught.value)
 
+    def test_a_callback_that_fails_leaves_a_program_that_runs(self) -> None:
+        def once(match: InternalMatch, graph: fx.Graph, pattern: fx.Graph) -> Any:
+            return 3 if match.placeholder_nodes[0].op != "placeholder" else fx.symbolic_trace(lambda x: torch.cos(x))
+
+        program = fx.symbolic_trace(lambda x: torch.relu(torch.relu(x)))
+        with pytest.raises(fx.PassError, match="the replacement callback returned a int"):
+            replace_pattern_with_filters(program, lambda x: torch.relu(x), replacement_callback=once)
+        assert body(program) == ["cos = torch.cos(x)", "relu_1 = torch.relu(cos)", "return relu_1"]
+
     def test_a_value_that_is_returned_twice_is_replaced_by_one(self) -> None:
         def twice(x: Any) -> Any:
             y = torch.relu(x)

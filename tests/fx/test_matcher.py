@@ -376,6 +376,19 @@ class TestEffects:
         assert found(program, pattern) == []
         assert reasons(program, pattern) == ["`%add_` comes before `%sin` here, in the pattern after it"]
 
+    def test_a_user_between_the_operations_does_not_move_behind_a_write(self) -> None:
+        def program(x: torch.Tensor, y: torch.Tensor) -> Any:
+            used = torch.sin(x) + y
+            return used, y.add_(1)
+
+        def pattern(a: Any, b: Any) -> Any:
+            return torch.sin(a), b.add_(1)
+
+        assert found(program, pattern) == []
+        assert reasons(program, pattern) == [
+            "`%add` uses its result and stands between its operations, which have effects"
+        ]
+
     def test_a_write_whose_result_nobody_uses_belongs_to_the_pattern(self) -> None:
         def pattern(x: Any) -> Any:
             y = torch.exp(x)

@@ -9,7 +9,17 @@
 """
 
 from fx import passes
-from fx.errors import CodegenError, FxError, GraphError, PassError, PickleError, TraceError
+from fx.errors import (
+    CodegenError,
+    FxError,
+    GraphError,
+    InteropError,
+    LoadError,
+    PassError,
+    PickleError,
+    SaveError,
+    TraceError,
+)
 from fx.graph import CodeGen, Graph
 from fx.graph_module import GraphModule
 from fx.immutable_collections import immutable_dict, immutable_list
@@ -17,6 +27,8 @@ from fx.inputs import PH, PHWithMeta
 from fx.interpreter import Interpreter, Transformer
 from fx.node import Node, has_side_effect, map_arg
 from fx.proxy import Proxy
+from fx.serialization import load, save
+from fx.subgraph_rewriter import replace_pattern
 from fx.tracer import ProxyableClassMeta, Tracer, is_fx_symbolic_tracing, is_fx_tracing, symbolic_trace
 from fx.wrapping import wrap
 
@@ -28,13 +40,16 @@ __all__ = [
     "Graph",
     "GraphError",
     "GraphModule",
+    "InteropError",
     "Interpreter",
+    "LoadError",
     "Node",
     "PHWithMeta",
     "PassError",
     "PickleError",
     "Proxy",
     "ProxyableClassMeta",
+    "SaveError",
     "TraceError",
     "Tracer",
     "Transformer",
@@ -43,8 +58,11 @@ __all__ = [
     "immutable_list",
     "is_fx_symbolic_tracing",
     "is_fx_tracing",
+    "load",
     "map_arg",
     "passes",
+    "replace_pattern",
+    "save",
     "symbolic_trace",
     "wrap",
 ]

@@ -23,9 +23,9 @@ from fx.errors import PassError
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.matcher import InternalMatch, Matcher, MatchFilter
+from fx.matcher.patterns import Program, graph_of
+from fx.matcher.rewrite import Rewrite
 from fx.node import Argument, Node
-from fx.patterns import Program, graph_of
-from fx.rewrite import Rewrite
 
 __all__ = ["Match", "ReplacedPatterns", "replace_pattern", "replace_pattern_with_filters"]
 

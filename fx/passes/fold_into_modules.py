@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fx.canonical_calls import CallSpeller
+from fx.canonical.calls import CallSpeller
 from fx.containers import Container
 from fx.graph_module import GraphModule
 from fx.node import Node

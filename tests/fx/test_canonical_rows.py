@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fx import Graph, GraphModule, symbolic_trace
 from fx.canonical import canonical_form
-from fx.canonical_rows import Row, rows_by_method, rows_by_target
+from fx.canonical.rows import Row, rows_by_method, rows_by_target
 from fx.node import Node
 
 SQUARE = torch.linspace(-2.0, 3.0, 16).reshape(4, 4)

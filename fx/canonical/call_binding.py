@@ -1,0 +1,244 @@
+"""Calls of torch's functions with every argument by name, as the operator schemas have them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from inspect import Parameter
+from typing import Any, TypeAlias
+
+import torch
+
+from fx.immutable_collections import immutable_list
+from fx.node import Argument, Node
+from fx.operator_schemas import Overload, get_overloads, get_python_signature
+
+ALIASES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x1": "input", "x2": "other", "a": "input"}
+"""NumPy's names of arguments, which torch's functions take too."""
+
+_LITERALS = (int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+
+IsTensor: TypeAlias = Callable[[Node], bool]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Binding:
+    """The arguments of one call, by name."""
+
+    arguments: dict[str, Argument]
+    """All arguments in the order of the signature, defaults included."""
+    given: frozenset[str]
+    """The names of those that the call gives."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """What a signature asks of a call, with the types that decide between overloads."""
+
+    positional: tuple[str, ...]
+    """Names of the arguments that may be passed by position, in order."""
+    names: tuple[str, ...]
+    """Names of all arguments, in order."""
+    defaults: Mapping[str, Any]
+    """Defaults of those that have one."""
+    kinds: Mapping[str, tuple[str, ...]]
+    """For each argument the kinds of literals that it takes; an empty mapping takes all."""
+    counts: Mapping[str, int]
+    """For each list of integers that one integer may stand for, how many there are."""
+    reals: frozenset[str] = frozenset()
+    """Names of the arguments for which a whole number means the same as a float."""
+    packed: str | None = None
+    """The list of integers that may be spread over the positional arguments."""
+    tuples: bool = True
+    """Whether a list means the same as a tuple, as it does to torch's functions."""
+
+    def bind(self, args: tuple[Argument, ...], kwargs: Mapping[str, Argument], is_tensor: IsTensor) -> Binding | None:
+        """The arguments by name, or None where the call does not fit.
+
+        Args:
+            args: positional arguments.
+            kwargs: keyword arguments.
+            is_tensor: whether a value of the program is known to be a tensor.
+        """
+        positional = self.positional
+        if len(args) > len(positional):
+            if self.packed is None:
+                return None
+            count = len(positional) - 1
+            if not all(type(size) is int or isinstance(size, Node) for size in args[count:]):
+                return None
+            args = (*args[:count], args[count:])
+        given = dict(zip(positional, args, strict=False))
+        for name, value in kwargs.items():
+            if name not in self.names:
+                name = ALIASES.get(name, name)
+            if name in given or name not in self.names:
+                return None
+            given[name] = value
+        bound: dict[str, Argument] = {}
+        for name in self.names:
+            if name in given:
+                value = given[name]
+                if name in self.kinds and not _takes(self.kinds[name], value, is_tensor):
+                    return None
+                bound[name] = self._tidy(name, value)
+            elif name in self.defaults:
+                if _is_literal(self.defaults[name]):
+                    bound[name] = self.defaults[name]
+            else:
+                return None
+        return Binding(bound, frozenset(given))
+
+    def _tidy(self, name: str, value: Argument) -> Argument:
+        kind = type(value)
+        if kind is int and name in self.counts:
+            return (value,) * self.counts[name]
+        if kind is int and name in self.reals:
+            return float(value)
+        if self.tuples and (kind is immutable_list or kind is list):
+            return tuple(value)
+        return value
+
+
+def _takes(kinds: tuple[str, ...], value: Argument, is_tensor: IsTensor) -> bool:
+    if isinstance(value, Node):
+        if "literal" in kinds or "known" in kinds:
+            return "known" in kinds and is_tensor(value)
+        return "tensor" in kinds or "number" in kinds or "any" in kinds or not is_tensor(value)
+    return any(_is_kind(kind, value) for kind in kinds)
+
+
+def _is_kind(kind: str, value: Argument) -> bool:
+    given = type(value)
+    if kind == "any":
+        return True
+    if kind == "none":
+        return value is None
+    if kind == "number":
+        return given in (int, float, bool, complex)
+    if kind == "float":
+        return given in (int, float)
+    if kind == "list":
+        return isinstance(value, (tuple, list))
+    if kind == "ints":
+        return isinstance(value, (tuple, list)) and all(type(one) is int or isinstance(one, Node) for one in value)
+    return given.__name__ == kind
+
+
+def _is_literal(value: Any) -> bool:
+    """Whether a default may be written out: equal wherever it is made."""
+    return all(map(_is_literal, value)) if type(value) is tuple else type(value) in _LITERALS
+
+
+_OWN_BINDINGS = frozenset({"to"})
+"""Methods whose parameters in Python are not those of the schemas."""
+
+_MEMORY_FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
+"""As operator schemas number them."""
+
+_KINDS = {
+    "int": ("int",),
+    "float": ("float",),
+    "number": ("number",),
+    "Scalar": ("number",),
+    "bool": ("bool",),
+    "str": ("str",),
+    "Tensor": ("tensor",),
+    "ScalarType": ("dtype",),
+    "Layout": ("layout",),
+    "Device": ("device", "str", "int"),
+    "MemoryFormat": ("memory_format",),
+    "List[int]": ("ints",),
+    "Generator": (),
+}
+
+
+def _kinds(described: str, count: int | None) -> tuple[str, ...]:
+    if described.startswith("Optional["):
+        return ("none", *_kinds(described[len("Optional[") : -1], count))
+    kinds = _KINDS.get(described, ("list",) if described.startswith("List[") else ("any",))
+    return (*kinds, "int") if described == "List[int]" and count is not None else kinds
+
+
+def shape_of_overload(overload: Overload, *, skip: int | None = None) -> Shape:
+    """What one overload asks of a call.
+
+    Args:
+        overload: one of an operator's.
+        skip: position of an argument that the call passes apart, as a method's receiver.
+    """
+    arguments = list(zip(overload.signature.parameters.values(), overload.schema.arguments, strict=True))
+    if skip is not None:
+        del arguments[skip]
+    kinds: dict[str, tuple[str, ...]] = {}
+    counts: dict[str, int] = {}
+    reals: set[str] = set()
+    defaults: dict[str, Any] = {}
+    for parameter, argument in arguments:
+        name, described = parameter.name, str(getattr(argument, "real_type", argument.type))
+        count: int | None = getattr(argument, "N", None)
+        kinds[name] = _kinds(described, count)
+        if "List[int]" in described and count is not None:
+            counts[name] = count
+        if described in ("float", "Optional[float]"):
+            reals.add(name)
+        if parameter.default is not Parameter.empty:
+            default = parameter.default
+            if "MemoryFormat" in described and type(default) is int:
+                default = _MEMORY_FORMATS[default]
+            defaults[name] = tuple(default) if isinstance(default, list) else default
+    positional = [(p, a) for p, a in arguments if p.kind is not Parameter.KEYWORD_ONLY]
+    packed = None
+    if len(positional) == 1 and str(positional[0][1].type) in ("List[int]", "Optional[List[int]]"):
+        packed = positional[0][0].name
+    names = tuple(p.name for p, _ in arguments)
+    return Shape(tuple(p.name for p, _ in positional), names, defaults, kinds, counts, frozenset(reals), packed)
+
+
+def shapes_of(target: Callable[..., Any]) -> list[Shape]:
+    """What the overloads of a function of torch ask, those that only TorchScript calls and ``out=`` left out."""
+    return [shape_of_overload(overload) for overload in _callable_overloads(get_overloads(target))]
+
+
+def shapes_of_method(name: str) -> list[tuple[Shape, str]]:
+    """What the overloads of a tensor's method ask, the tensor itself aside, and what that is called in functions."""
+    packet = None if name in _OWN_BINDINGS else getattr(torch.ops.aten, name, None)
+    shapes: list[tuple[Shape, str]] = []
+    for overload in _callable_overloads(get_overloads(packet)) if packet is not None else ():
+        names = [argument.name for argument in overload.schema.arguments]
+        if "self" in names:
+            place = names.index("self")
+            shapes.append((shape_of_overload(overload, skip=place), list(overload.signature.parameters)[place]))
+    return shapes
+
+
+def _callable_overloads(overloads: tuple[Overload, ...]) -> list[Overload]:
+    plain = [one for one in overloads if "out" not in one.written and not one.schema.overload_name.endswith("_out")]
+    plain = [one for one in plain if not one.written] or plain
+    with_tensors = [one for one in plain if any("Tensor" in str(a.type) for a in one.schema.arguments)]
+    return with_tensors or plain
+
+
+def shape_of_function(function: Callable[..., Any], *, follow: bool) -> Shape | None:
+    """What a Python function asks, or None where keywords cannot spell a call of it.
+
+    Args:
+        function: the function.
+        follow: it is one of torch's, whose decorators keep signatures.
+    """
+    try:
+        signature = get_python_signature(function) if follow else inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return None
+    parameters = () if signature is None else signature.parameters.values()
+    if signature is None or any(
+        p.kind not in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY) for p in parameters
+    ):
+        return None
+    defaults = {p.name: p.default for p in parameters if p.default is not Parameter.empty}
+    positional = tuple(p.name for p in parameters if p.kind is Parameter.POSITIONAL_OR_KEYWORD)
+    names = tuple(p.name for p in parameters)
+    reals = frozenset(p.name for p in parameters if follow and p.annotation in (float, "float"))
+    return Shape(positional, names, defaults, {}, {}, reals, tuples=follow)

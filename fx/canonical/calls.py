@@ -1,0 +1,268 @@
+"""Calls in their one spelling: which function a call is of, and its arguments by keyword."""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import torch
+from torch import nn
+
+from fx.canonical.call_binding import Binding, IsTensor, Shape, shape_of_function, shapes_of, shapes_of_method
+from fx.canonical.rows import Row, rows_by_method, rows_by_target
+from fx.canonical.targets import FUNCTION_ALIASES, METHOD_ALIASES
+from fx.node import Argument, Node
+from fx.operator_schemas import get_overloads, get_python_signature
+
+__all__ = ["Call", "CallSpeller"]
+
+_OTHER_TYPES = (str, bytes, tuple, list, dict, int, float, complex, range, slice, torch.Size)
+SHARED_METHODS = frozenset(dir(torch.Tensor)).intersection(name for kind in _OTHER_TYPES for name in dir(kind))
+"""Methods that tensors have in common with values of Python."""
+
+_TELLING: dict[str, tuple[type[Any], ...]] = {"split": (int, tuple, list)}
+"""For some of them the types of a first argument that only the tensor's method takes."""
+
+_ARITHMETIC = frozenset(
+    getattr(operator, name)
+    for name in (
+        "add sub mul truediv floordiv mod pow matmul and_ or_ xor lshift rshift eq ne lt le gt ge neg pos abs invert "
+        "iadd isub imul itruediv ifloordiv imod ipow imatmul iand ior ixor"
+    ).split()
+)
+_Builtin = (types.BuiltinFunctionType, types.BuiltinMethodType)
+_Arguments: TypeAlias = Mapping[str, Argument]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A call of a function."""
+
+    target: Callable[..., Any]
+    """The function."""
+    args: tuple[Argument, ...]
+    """Its positional arguments."""
+    kwargs: dict[str, Argument]
+    """Its keyword arguments."""
+
+
+_Spelling: TypeAlias = Callable[[tuple[Argument, ...], dict[str, Argument], IsTensor], Call | None]
+
+
+class CallSpeller:
+    """Spells the calls of one program, and knows which of its values are tensors."""
+
+    def __init__(self, root: nn.Module) -> None:
+        self._root = root
+        self._functions: dict[int, tuple[Any, _Spelling | None]] = {}
+        self._tensors: dict[Node, bool] = {}
+
+    def spell(self, node: Node) -> Call | None:
+        """The canonical spelling of a call, or None where it has it already, or has no other."""
+        args, kwargs, target = node._args, node._kwargs, node._target
+        if node._op == "call_method":
+            if not self._is_tensor_method(node):
+                return None
+            spelling = _method_spelling(str(target))
+        else:
+            known = _of_torch.get(id(target)) or self._functions.get(id(target))
+            if known is None:
+                kept = _of_torch if _is_torchs(target) else self._functions
+                known = kept[id(target)] = (target, _function_spelling(target))
+            spelling = known[1]
+        if spelling is None or "out" in kwargs:
+            return None
+        call = spelling(args, kwargs, self.is_tensor)
+        if call is None or (call.target is target and _is_same(call, args, kwargs)):
+            return None
+        return call
+
+    def is_tensor(self, node: Node) -> bool:
+        """Whether ``node`` is known to be a tensor. Answers for calls need those for the nodes before."""
+        known = self._tensors.get(node)
+        return self.note(node) if known is None else known
+
+    def note(self, node: Node) -> bool:
+        """Find out whether ``node`` is a tensor; call in the order of the graph."""
+        known = self._tensors[node] = self._is_tensor(node)
+        return known
+
+    def _is_tensor_method(self, node: Node) -> bool:
+        receiver = node._args[0] if node._args else None
+        if not isinstance(receiver, Node):
+            return False
+        name = str(node._target)
+        if name not in SHARED_METHODS or self.is_tensor(receiver):
+            return True
+        return len(node._args) > 1 and isinstance(node._args[1], _TELLING.get(name, ()))
+
+    def _is_tensor(self, node: Node) -> bool:
+        value = node._meta.get("val", node._meta.get("tensor_meta")) if node._meta else None
+        if isinstance(value, torch.Tensor) or hasattr(value, "memory_format"):
+            return True
+        if node._op == "placeholder":
+            return isinstance(node._type, type) and issubclass(node._type, torch.Tensor)
+        if node._op == "get_attr":
+            held: Any = self._root
+            for name in str(node._target).split("."):
+                held = getattr(held, name, None)
+            return isinstance(held, torch.Tensor)
+        if node._op != "call_function":
+            return False
+        if node._target in _ARITHMETIC:
+            return any(isinstance(one, Node) and self._tensors.get(one, False) for one in node._args)
+        return _returns_tensor(node._target)
+
+
+def _is_same(call: Call, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> bool:
+    return call.args == args and call.kwargs == kwargs and list(call.kwargs) == list(kwargs)
+
+
+@lru_cache(maxsize=4096)
+def _returns_tensor(target: Any) -> bool:
+    """Whether a function always returns one tensor."""
+    if isinstance(target, types.MethodDescriptorType):
+        overloads = get_overloads(getattr(torch.ops.aten, target.__name__, target))
+    else:
+        overloads = get_overloads(target)
+    if overloads:
+        with_tensor = [one for one in overloads if "Tensor" in str(one.schema)]
+        return all([str(returned.type) for returned in one.schema.returns] == ["Tensor"] for one in with_tensor)
+    if not _is_torch_function(target):
+        return False
+    signature = get_python_signature(target)
+    return signature is not None and signature.return_annotation in (torch.Tensor, "Tensor")
+
+
+def _is_torch_function(target: Any) -> bool:
+    return isinstance(target, types.FunctionType) and target.__module__ in (
+        "torch.nn.functional",
+        "torch.functional",
+        "torch._jit_internal",
+    )
+
+
+# What a function or method is, found out once for each.
+
+_of_torch: dict[int, tuple[Any, _Spelling | None]] = {}
+"""Spellings of torch's and Python's functions, by identity. Those of the user's are kept for one program only."""
+
+
+def _is_torchs(target: Any) -> bool:
+    return isinstance(target, (*_Builtin, types.MethodDescriptorType)) or _is_torch_function(target)
+
+
+def _function_spelling(target: Any) -> _Spelling | None:
+    if id(target) in FUNCTION_ALIASES:
+        target = FUNCTION_ALIASES[id(target)][1]
+    if (rows := rows_by_target().get(id(target))) is not None:
+        return _first(*(_by_row(row) for row in rows), _general_spelling(target))
+    return _general_spelling(target)
+
+
+def _general_spelling(target: Any) -> _Spelling | None:
+    if isinstance(target, types.MethodDescriptorType):
+        is_method = getattr(torch.Tensor, target.__name__, None) is target
+        return _method_spelling(target.__name__, rows=False) if is_method else None
+    if isinstance(target, _Builtin):
+        name = target.__name__
+        if name.endswith("_") and getattr(torch, name, None) is target and hasattr(torch.Tensor, name):
+            return _method_spelling(name)  # torch.exp_(x) is x.exp_()
+        is_python = getattr(target, "__module__", None) in ("builtins", "_operator", "math")
+        shapes = [] if is_python else shapes_of(target)
+        return _by_shapes(target, shapes) if shapes else None
+    if not isinstance(target, types.FunctionType):
+        return None
+    is_torch = target.__module__.partition(".")[0] == "torch"
+    shape = shape_of_function(target, follow=is_torch)
+    return None if shape is None else _by_shapes(target, [shape])
+
+
+@lru_cache(maxsize=4096)
+def _method_spelling(name: str, *, rows: bool = True) -> _Spelling | None:
+    name = METHOD_ALIASES.get(name, name)
+    method = getattr(torch.Tensor, name, None)
+    if method is None or (name.startswith("__") and name not in rows_by_method()):
+        return None
+    found = [_by_row(row) for row in rows_by_method().get(name, ())] if rows else []
+    if isinstance(method, types.MethodDescriptorType):
+        found.append(_by_method(name, method))
+    return _first(*found)
+
+
+def _first(*spellings: _Spelling | None) -> _Spelling | None:
+    """Try one after the other."""
+    given = [spelling for spelling in spellings if spelling is not None]
+    if len(given) <= 1:
+        return given[0] if given else None
+
+    def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:
+        return next(filter(None, (spelling(args, kwargs, is_tensor) for spelling in given)), None)
+
+    return spell
+
+
+def _by_row(row: Row) -> _Spelling:
+    general = _general_spelling(row.target)
+
+    def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:
+        applied = row.apply(args, kwargs, is_tensor)
+        if applied is None:
+            return None
+        call = Call(*applied)
+        # the values as the signature of the canonical function has them, but no arguments that the row leaves out
+        tidied = None if general is None else general(call.args, call.kwargs, is_tensor)
+        if tidied is None or tidied.target is not call.target or not call.kwargs.keys() <= tidied.kwargs.keys():
+            return call
+        return Call(call.target, call.args, {name: tidied.kwargs[name] for name in call.kwargs})
+
+    return spell
+
+
+def _by_shapes(target: Callable[..., Any], shapes: list[Shape]) -> _Spelling:
+    def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:
+        bound = _agreed([one for shape in shapes if (one := shape.bind(args, kwargs, is_tensor)) is not None])
+        return None if bound is None else Call(target, (), bound)
+
+    return spell
+
+
+def _by_method(name: str, method: Any) -> _Spelling:
+    """As the function of the same name, as the unbound method with keywords, as that with the arguments as they are."""
+    shapes = shapes_of_method(name)
+    function: Any = getattr(torch, name, None)
+    of_function = _by_shapes(function, shapes_of(function)) if _is_function_of_method(function, name) else None
+
+    def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:
+        found: list[Binding] = []
+        receivers: set[str] = set()
+        for shape, receiver in shapes:
+            if (binding := shape.bind(args[1:], kwargs, is_tensor)) is not None:
+                found.append(binding)
+                receivers.add(receiver)
+        bound = _agreed(found)
+        if bound is None or len(receivers) != 1:
+            return Call(method, args, kwargs)
+        if of_function is not None:
+            call = of_function((), {receivers.pop(): args[0], **bound}, is_tensor)
+            if call is not None:
+                return call
+        return Call(method, args[:1], bound)
+
+    return spell
+
+
+def _is_function_of_method(function: Any, name: str) -> bool:
+    return isinstance(function, _Builtin) and bool(get_overloads(function)) and not name.endswith("_")
+
+
+def _agreed(found: list[Binding]) -> dict[str, Argument] | None:
+    """The arguments as the first overload that fits has them; None where another one calls what is given otherwise."""
+    if not found:
+        return None
+    first = found[0]
+    return first.arguments if all(one.given == first.given for one in found[1:]) else None

@@ -1,0 +1,190 @@
+"""Replacements put into a program: their nodes in the place of a match, their tensors and modules under free names."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any
+
+import torch
+
+from fx.containers import Container
+from fx.errors import PassError
+from fx.graph import Graph
+from fx.graph_module import GraphModule
+from fx.matcher.settings import same_settings
+from fx.node import Argument, Node, map_arg
+from fx.printing import describe
+from fx.provenance import inherit
+
+__all__ = ["Attributes", "Graft"]
+
+_MISSING = object()
+
+
+class Graft:
+    """One copy of a replacement, placed in a graph."""
+
+    def __init__(
+        self, replacement: Graph, inputs: Mapping[Node, Argument], paths: Attributes, matched: Mapping[str, str]
+    ) -> None:
+        """Prepare a copy.
+
+        Args:
+            replacement: what to copy.
+            inputs: for its placeholders what to use instead.
+            paths: knows under which path the program has what the replacement refers to.
+            matched: for paths of the pattern those of the program.
+        """
+        self._replacement = replacement
+        self._values: dict[Node, Argument] = dict(inputs)
+        self._paths = paths
+        self._matched = matched
+        self.nodes: list[Node] = []
+        """The nodes that were made, in order."""
+
+    def copy_to(self, graph: Graph, matched: list[Node], result: Node) -> Argument:
+        """Copy the replacement to the insertion point of ``graph``, and return what it returns.
+
+        Args:
+            graph: the program.
+            matched: the nodes it replaces, whose origins the copies get.
+            result: the node whose line and place in the module hierarchy they get.
+        """
+        stack = result.meta.get("nn_module_stack")
+        for node in self._replacement.nodes:
+            if node.op == "output":
+                return self.value(node.args[0])
+            if node.op == "placeholder":
+                continue
+            made = self._values[node] = graph.node_copy(node, self._value)
+            if node.op in ("get_attr", "call_module"):
+                made.target = self._paths.path(self._replacement, node, self._matched)
+            made.source = result.source
+            made.origins = ()
+            if stack is not None:
+                made.meta["nn_module_stack"] = dict(stack)
+            inherit(made, matched)
+            self.nodes.append(made)
+        return None
+
+    def value(self, argument: Argument) -> Argument:
+        """An argument of the replacement in terms of the program."""
+        return map_arg(argument, self._value)
+
+    def _value(self, node: Node) -> Argument:
+        return self._values[node]
+
+
+class Attributes:
+    """The tensors and modules of a program that replacements refer to, and those that they bring with them."""
+
+    def __init__(self, graph_module: GraphModule, pattern: Graph) -> None:
+        """Start with what the program has.
+
+        Args:
+            graph_module: the program.
+            pattern: where a replacement has the same attribute under the same path, it means what matched that one.
+        """
+        self._program = graph_module
+        self._pattern: Any = pattern.owning_module
+        self._installed: dict[tuple[int, str], str] = {}
+        self._owners: list[Any] = []  # kept alive, as they are known by their ids
+        self._copies: dict[int, Any] = {}
+
+    def check(self, replacement: Graph) -> None:
+        """Check that all that ``replacement`` refers to exists.
+
+        Raises:
+            PassError: neither it nor the program has something.
+        """
+        for node in replacement.nodes:
+            target = str(node.target)
+            if node.op not in ("get_attr", "call_module") or self._brought(replacement, target) is not _MISSING:
+                continue
+            if _look_up(self._program, target) is _MISSING:
+                raise PassError(
+                    f"the replacement refers to `{target}`, which neither it nor the program has",
+                    where=node.source,
+                    value=describe(node),
+                    remedy="give the replacement as a module that has it, or add it to the program first",
+                )
+
+    def _brought(self, replacement: Graph, target: str) -> Any:
+        """What a replacement itself has under a path."""
+        owner: Any = replacement.owning_module
+        return replacement.constants.get(target, _MISSING) if owner is None else _look_up(owner, target)
+
+    def path(self, replacement: Graph, node: Node, matched: Mapping[str, str]) -> str:
+        """Where the program has what ``node`` of ``replacement`` refers to; it is copied there if need be."""
+        target = str(node.target)
+        value = self._brought(replacement, target)
+        if value is _MISSING:
+            return target
+        if target in matched and self._pattern is not None and _alike(_look_up(self._pattern, target), value):
+            return matched[target]
+        owner = replacement.owning_module
+        return self.install(owner if owner is not None else replacement, target, value)
+
+    def install(self, owner: object, target: str, value: Any) -> str:
+        """The path of a copy of ``value``, which is ``target`` of ``owner``: that one if it is free."""
+        if _look_up(self._program, target) is value:
+            return target
+        known = self._installed.get((id(owner), target))
+        if known is None:
+            self._owners.append(owner)
+            known = self._installed[id(owner), target] = self.free_path(target)
+            put(self._program, known, copy.deepcopy(value, self._copies))
+        return known
+
+    def free_path(self, wish: str) -> str:
+        """A path at which nothing is and a value may be put, as much like ``wish`` as possible."""
+        path = wish if _may_hold(self._program, wish) else wish.replace(".", "_")
+        free, number = path, 0
+        while _look_up(self._program, free) is not _MISSING:
+            number += 1
+            free = f"{path}_{number}"
+        return free
+
+
+def put(program: GraphModule, path: str, value: Any) -> None:
+    """Make ``value`` the attribute of ``program`` at a dotted path."""
+    *names, last = path.split(".")
+    owner: torch.nn.Module = program
+    for name in names:
+        if name not in owner._modules:
+            owner.add_module(name, Container())
+        owner = owner.get_submodule(name)
+    if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
+        owner.register_buffer(last, value)
+    else:
+        setattr(owner, last, value)
+
+
+def _look_up(module: Any, path: str) -> Any:
+    try:
+        return reduce(getattr, path.split("."), module)
+    except AttributeError:
+        return _MISSING
+
+
+def _may_hold(program: GraphModule, path: str) -> bool:
+    """Whether all modules on the way are the program's own: others are shared with the module that was traced."""
+    owner: Any = program
+    for name in path.split(".")[:-1]:
+        owner = _look_up(owner, name)
+        if owner is _MISSING:
+            return True
+        if not isinstance(owner, Container):
+            return False
+    return True
+
+
+def _alike(left: Any, right: Any) -> bool:
+    """Whether two attributes differ in nothing but the values of their tensors."""
+    if isinstance(left, torch.nn.Module) and isinstance(right, torch.nn.Module):
+        return same_settings(left, right)
+    if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
+        return left.shape == right.shape and left.dtype == right.dtype
+    return left is right

@@ -1,0 +1,211 @@
+"""Why a pattern does not match where it nearly does, in sentences that name the user's lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fx.matcher.occurrences import InternalMatch, at, place
+from fx.matcher.subject import attribute_value, is_call
+from fx.matcher.unification import Mismatch
+from fx.node import Argument, Node, nodes_in
+from fx.printing import format_argument
+from fx.provenance import SourceLocation
+from fx.targets import qualified_name
+
+__all__ = ["Explanation", "NearMiss", "sentence"]
+
+
+@dataclass(frozen=True, slots=True)
+class NearMiss:
+    """A place where a part of a pattern matched."""
+
+    node: Node
+    """The node of the program from which the pattern was looked for."""
+    matched: int
+    """How many operations of the pattern matched."""
+    reason: str
+    """What prevented the rest, in a sentence."""
+
+    @property
+    def where(self) -> SourceLocation | None:
+        """The user's line of ``node``."""
+        return self.node.source
+
+    def __str__(self) -> str:
+        return f"at `%{self.node}`{_in_parentheses(self.node)}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Where a pattern matches, and where it nearly does and why not."""
+
+    matches: tuple[InternalMatch, ...]
+    """What a rewrite would replace, in order."""
+    near_misses: tuple[NearMiss, ...]
+    """The places where it does not match, in order."""
+
+    def __str__(self) -> str:
+        lines = [f"{_count(len(self.matches), 'match', 'matches')}"]
+        for match in self.matches:
+            results = ", ".join(f"`%{node}`{_in_parentheses(node)}" for node in match.returning_nodes)
+            lines.append(f"  {results}")
+        lines.append(_count(len(self.near_misses), "near miss", "near misses"))
+        lines += [f"  {miss}" for miss in self.near_misses]
+        return "\n".join(lines)
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _in_parentheses(node: Node) -> str:
+    return f" ({place(node.source)})" if node.source is not None else ""
+
+
+def sentence(mismatch: Mismatch, in_pattern: Mapping[Node, Node], in_program: Mapping[Node, Node]) -> str:
+    """What a mismatch says to the user.
+
+    Args:
+        mismatch: where a search ended.
+        in_pattern: from canonical nodes to those of the pattern as it was given.
+        in_program: from canonical nodes to those of the program as it was given.
+    """
+    return _Wording(mismatch, in_pattern, in_program).sentence()
+
+
+class _Wording:
+    """One mismatch in words."""
+
+    def __init__(self, mismatch: Mismatch, in_pattern: Mapping[Node, Node], in_program: Mapping[Node, Node]) -> None:
+        self.mismatch = mismatch
+        self.in_pattern = in_pattern
+        self.in_program = in_program
+
+    def sentence(self) -> str:
+        return getattr(self, f"_{self.mismatch.kind}")()
+
+    def _there(self, node: Node) -> Node:
+        return self.in_program.get(node, node)
+
+    def _here(self) -> str:
+        """The node of the program whose arguments were compared."""
+        site = self.mismatch.site
+        return "it" if site is None else f"`%{self._there(site[1])}`"
+
+    def _label(self) -> str:
+        label = self.mismatch.label
+        return f"{label}=" if isinstance(label, str) else ""
+
+    def _place(self) -> str:
+        label = self.mismatch.label
+        return f" as argument {label + 1}" if isinstance(label, int) else ""
+
+    def _shown(self, argument: Argument, nodes: Mapping[Node, Node]) -> str:
+        if isinstance(argument, Node):
+            return f"`%{nodes.get(argument, argument)}`"
+        return format_argument(argument)
+
+    def _kind(self) -> str:
+        pattern, program, site = self.mismatch.pattern, self.mismatch.program, self.mismatch.site
+        if site is None:
+            return f"it is {_called(program)}, the pattern has {_called(pattern)}"
+        fed = self.in_pattern.get(site[0], site[0])
+        argument = "" if self._is_first() else f" {self._argument_name()}"
+        return (
+            f"the pattern's `%{fed}` is fed{argument} by {_called(pattern)}, here by {_called(program)}{self._line()}"
+        )
+
+    def _line(self) -> str:
+        site = self.mismatch.site
+        return "" if site is None else at(self._there(site[1]))
+
+    def _is_first(self) -> bool:
+        return self.mismatch.label in (0, "input", "self", None)
+
+    def _argument_name(self) -> str:
+        label = self.mismatch.label
+        return f"`{label}`" if isinstance(label, str) else f"argument {label + 1 if label is not None else 1}"
+
+    def _constant(self) -> str:
+        ours, theirs = self._compared()
+        label, where = self._label(), self._place()
+        return (
+            f"{self._here()} has {label}{self._shown(theirs, self.in_program)}{where} where the pattern has "
+            f"{label}{self._shown(ours, self.in_pattern)}{self._line()}"
+        )
+
+    def _compared(self) -> tuple[Argument, Argument]:
+        """The two values that differ: the whole arguments where these are tuples of constants, such as strides."""
+        site, label = self.mismatch.site, self.mismatch.label
+        if site is not None and label is not None:
+            ours, theirs = (_argument(node, label) for node in site)
+            if isinstance(ours, tuple) and isinstance(theirs, tuple) and not nodes_in((ours, theirs)):
+                return ours, theirs
+        return self.mismatch.pattern, self.mismatch.program
+
+    def _arguments(self) -> str:
+        return (
+            f"{self._here()} is called with {_arguments(self.mismatch.program)}, "
+            f"the pattern's with {_arguments(self.mismatch.pattern)}{self._line()}"
+        )
+
+    def _settings(self) -> str:
+        ours, theirs = (_module(node) for node in (self.mismatch.pattern, self.mismatch.program))
+        return f"{self._here()} calls {theirs}, the pattern has {ours}{self._line()}"
+
+    def _attribute(self) -> str:
+        return f"{self._here()} uses another value of the constant `{_target(self.mismatch.pattern)}`{self._line()}"
+
+    def _input(self) -> str:
+        name = _target(self.mismatch.pattern)
+        found = self._shown(self.mismatch.program, self.in_program)
+        return f"the pattern uses `{name}` more than once, and {self._here()} has {found}, another value{self._line()}"
+
+    def _twice(self) -> str:
+        found = self._shown(self.mismatch.program, self.in_program)
+        return f"{found} would be two different operations of the pattern, or one of its operations two values"
+
+    def _taken(self) -> str:
+        return f"{self._shown(self.mismatch.program, self.in_program)} belongs to another match, which comes first"
+
+    def _absent(self) -> str:
+        ours = _called(self.mismatch.pattern)
+        if self.mismatch.program is None:
+            return f"there is no further {ours}"
+        return f"{self._shown(self.mismatch.program, self.in_program)} is not used by {ours}"
+
+
+def _argument(node: Node, label: str | int) -> Argument:
+    return node.kwargs[label] if isinstance(label, str) else node.args[label]
+
+
+def _called(argument: Argument) -> str:
+    """What computes a value, in a word."""
+    if not isinstance(argument, Node):
+        return f"the constant {format_argument(argument)}"
+    if argument.op == "placeholder":
+        return f"the input `{argument.target}`"
+    if argument.op == "get_attr":
+        return f"the attribute `{argument.target}`"
+    if argument.op == "call_module":
+        return type(attribute_value(argument)).__name__
+    if isinstance(argument.target, str):
+        return argument.target
+    return qualified_name(argument.target).rpartition(".")[2]
+
+
+def _arguments(node: Any) -> str:
+    names = [*(f"argument {index + 1}" for index in range(len(node.args))), *node.kwargs]
+    return ", ".join(names) or "no arguments"
+
+
+def _module(node: Any) -> str:
+    module = attribute_value(node)
+    mode = "training" if module.training else "evaluation"
+    return f"`{type(module).__name__}({module.extra_repr()})` in {mode} mode"
+
+
+def _target(node: Any) -> str:
+    return str(node.target) if isinstance(node, Node) and not is_call(node) else str(node)

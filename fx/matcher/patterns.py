@@ -1,0 +1,239 @@
+"""``Pattern``: what to look for, checked, in canonical form, with the order in which to look for its parts."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+
+from fx.canonical import CanonicalForm, canonical_form
+from fx.effects import Effect, effect_of
+from fx.errors import PassError, add_note
+from fx.graph import Graph
+from fx.graph_module import GraphModule
+from fx.matcher.subject import drop_inner_checks, is_call
+from fx.node import Argument, Node
+from fx.printing import describe
+from fx.tracer import Tracer, symbolic_trace
+
+__all__ = ["Pattern", "Program", "Stage", "graph_of", "leaves"]
+
+Program: TypeAlias = Callable[..., Any] | torch.nn.Module | Graph
+"""What patterns and replacements are given as: a function, a module (captured or not), or a graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A part of a pattern that can be found going from results to inputs."""
+
+    root: Node
+    """The node to start from."""
+    pivot: Node | None
+    """An input of ``root`` that an earlier stage has found, whose users are tried; ``None`` tries the whole program."""
+
+
+class Pattern:
+    """What to look for.
+
+    The search walks from a result of the pattern towards its inputs; where the pattern has more results it goes on
+    with the users of what it has found.
+    """
+
+    def __init__(self, pattern: Program) -> None:
+        """Check ``pattern`` and bring it into canonical form.
+
+        Raises:
+            PassError: there is nothing to look for, a part of it is not used, or it returns an input or a constant.
+            TraceError: it cannot be captured.
+        """
+        self.graph: Graph = graph_of(pattern, "pattern")
+        """The pattern as it was given; its nodes are the keys of ``nodes_map``."""
+        _check(self.graph)
+        form, stands_for = _canonical(self.graph)
+        drop_inner_checks(form.graph_module.graph, stands_for)
+        nodes = list(form.graph_module.graph.nodes)
+        self.stands_for: dict[Node, Node] = stands_for
+        """From canonical nodes to those of ``graph``."""
+        self.values: dict[Node, Node] = {stands_for[node]: node for node in nodes if node.op != "output"}
+        """From nodes of ``graph`` to the canonical nodes that have their values: the last of each."""
+        self.given: list[Node] = [node for node in self.graph.nodes if node.op == "placeholder"]
+        """Its inputs, nodes of ``graph``."""
+        self.inputs: list[Node] = [node for node in nodes if node.op == "placeholder"]
+        self.calls: list[Node] = [node for node in nodes if is_call(node)]
+        self.fetches: list[Node] = [node for node in nodes if node.op == "get_attr"]
+        self.results: list[Node] = _results(self.graph, nodes[-1].args[0])
+        """What it returns, canonical nodes, leaf by leaf."""
+        self.effects: dict[Node, Effect] = {node: effect for node in self.calls if (effect := effect_of(node))}
+        self.constants: frozenset[str] = frozenset(self.graph.constants)
+        """Paths of the tensors that are part of the program; other tensors of a pattern stand for any."""
+        returned = self.graph.output_node().all_input_nodes
+        self.anchors: list[Node] = [node for node in returned if len(node.users) == 1] or returned[:1]
+        """What it returns and does not use itself, nodes of ``graph``."""
+        if not self.calls:
+            raise _nothing_to_find(self.graph)
+        self.stages: list[Stage] = list(_stages(self.calls, self.results))
+
+        self.inner: frozenset[Node] = frozenset(self.calls).difference(self.results)
+        """Canonical nodes whose values nobody but the pattern may use."""
+        self.is_single: bool = len(set(self.results)) == 1 and len(self.stages) == 1
+        """Whether everything in it is computed for one result."""
+
+
+def graph_of(program: Program, role: str) -> Graph:
+    """The graph of a pattern or replacement, captured where it is no graph yet.
+
+    Raises:
+        PassError: it is nothing that has a graph.
+        TraceError: it cannot be captured.
+    """
+    if isinstance(program, Graph):
+        return program
+    if isinstance(program, GraphModule):
+        return program.graph
+    if not callable(program):
+        raise PassError(
+            f"the {role} is a {type(program).__name__}",
+            value=repr(program),
+            remedy="give a function, a module, a GraphModule or a Graph",
+        )
+    leaf = program if isinstance(program, torch.nn.Module) and Tracer().is_leaf_module(program, "") else None
+    if leaf is not None and role == "pattern":
+        return _call_of(leaf)
+    try:
+        return symbolic_trace(program).graph
+    except Exception as error:
+        if leaf is not None:
+            return _call_of(leaf)
+        add_note(error, f"while capturing the {role} {getattr(program, '__name__', type(program).__name__)}")
+        raise
+
+
+def _call_of(module: torch.nn.Module) -> Graph:
+    """A program that calls a leaf module: its inside is not the user's, and some cannot be captured."""
+    graph = Graph()
+    parameters = inspect.signature(module.forward).parameters.values()
+    required = [parameter.name for parameter in parameters if parameter.default is parameter.empty]
+    name = type(module).__name__.lower()
+    graph.output(graph.call_module(name, tuple([graph.placeholder(parameter) for parameter in required])))
+    return GraphModule({name: module}, graph).graph
+
+
+def leaves(argument: Argument) -> Iterator[Argument]:
+    """The values in ``argument``, at any depth, in order: nodes and constants."""
+    pending = [argument]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, (tuple, list)):
+            pending.extend(reversed(value))  # type: ignore[arg-type]
+        elif isinstance(value, dict):
+            pending.extend(reversed(value.values()))  # type: ignore[arg-type]
+        elif isinstance(value, slice):
+            pending.extend((value.step, value.stop, value.start))
+        else:
+            yield value
+
+
+def _check(graph: Graph) -> None:
+    """Refuse patterns that do not say what they look for."""
+    output = graph.output_node()
+    for value in leaves(output.args[0]):
+        if not isinstance(value, Node):
+            raise PassError(
+                f"the pattern returns the constant {value!r}",
+                value=describe(output),
+                why="a replacement takes the place of computed values",
+                remedy="return only what the pattern computes",
+            )
+        if value.op == "placeholder":
+            raise PassError(
+                f"the pattern returns its input `{value.target}`",
+                value=describe(output),
+                why="which uses of that value to replace could not be told",
+                remedy="return only what the pattern computes",
+            )
+    if not any(is_call(node) for node in graph.nodes):
+        raise _nothing_to_find(graph)
+    for node in graph.nodes:
+        if not node.users and node.op not in ("placeholder", "output") and not node.is_impure():
+            raise PassError(
+                f"the pattern computes `%{node}` and does not use it",
+                where=node.source,
+                value=describe(node),
+                why="what is not connected to a result could match anywhere",
+                remedy="return it, or drop it from the pattern",
+            )
+
+
+def _nothing_to_find(graph: Graph) -> PassError:
+    return PassError(
+        "the pattern has no operation to look for",
+        value=describe(graph.output_node()),
+        remedy="let it call at least one function or module that computes something",
+    )
+
+
+def _canonical(graph: Graph) -> tuple[CanonicalForm, dict[Node, Node]]:
+    """The canonical form of a graph, and the way back to its own nodes."""
+    owner: Any = graph.owning_module
+    if isinstance(owner, GraphModule) and owner.graph is graph:
+        form = canonical_form(owner)
+        return form, dict(form.stands_for)
+    copied = copy.deepcopy(graph)
+    form = canonical_form(GraphModule(torch.nn.Module() if owner is None else owner, copied))
+    back = dict(zip(copied.nodes, graph.nodes, strict=True))
+    return form, {node: back[original] for node, original in form.stands_for.items()}
+
+
+def _results(graph: Graph, returned: Argument) -> list[Node]:
+    results = list(leaves(returned))
+    for value in results:
+        if not isinstance(value, Node) or not is_call(value):
+            raise PassError(
+                "the pattern returns what is no result of an operation",
+                value=describe(graph.output_node()),
+                why="a parameter, or an input that passes through modules which compute nothing",
+                remedy="return only what the pattern computes",
+            )
+    return results
+
+
+def _stages(calls: list[Node], results: list[Node]) -> Iterator[Stage]:
+    """Stages whose roots reach every node of the pattern."""
+    found: set[Node] = set()
+    sinks = [node for node in results if not any(map(is_call, node.users))]
+    root, pivot = (sinks or [node for node in calls if not any(map(is_call, node.users))])[0], None
+    while True:
+        yield Stage(root, pivot)
+        _reach(root, found)
+        missing = [node for node in calls if node not in found]
+        if not missing:
+            return
+        root, pivot = _next_root(missing, found)
+
+
+def _next_root(missing: list[Node], found: set[Node]) -> tuple[Node, Node | None]:
+    """A node that is not found yet, and one of its inputs that is, preferring inputs that have few users."""
+    for kinds in (("call_function", "call_method", "call_module"), ("placeholder",), ("get_attr",)):
+        for node in missing:
+            for used in node.all_input_nodes:
+                if used in found and used.op in kinds:
+                    return node, used
+    return next(node for node in missing if not any(map(is_call, node.users))), None
+
+
+def _reach(root: Node, found: set[Node]) -> None:
+    """Add ``root`` and all it is computed from to ``found``."""
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        if node not in found:
+            found.add(node)
+            pending.extend(_unfound(node, found))
+
+
+def _unfound(node: Node, found: set[Node]) -> Iterable[Node]:
+    return (used for used in node.all_input_nodes if used not in found)

@@ -1,0 +1,264 @@
+"""``Rewrite``: replaces the occurrences of a pattern in a program, one after the other."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from fx.containers import Container
+from fx.effects import effect_of
+from fx.errors import PassError
+from fx.graph import Graph
+from fx.graph_module import GraphModule
+from fx.matcher.graft import Attributes, Graft
+from fx.matcher.occurrences import InternalMatch, Occurrence
+from fx.matcher.patterns import Pattern, leaves
+from fx.matcher.subject import Subject, attribute_value, is_call
+from fx.node import Argument, Node, map_arg, nodes_in
+from fx.printing import describe
+from fx.provenance import record_origins
+
+__all__ = ["Rewrite"]
+
+
+class Rewrite:
+    """Edits a program whose occurrences of a pattern are known."""
+
+    def __init__(self, graph_module: GraphModule, pattern: Pattern, subject: Subject) -> None:
+        """Prepare to edit ``graph_module``, which ``subject`` was made from."""
+        self._program = graph_module
+        self._pattern = pattern
+        self._subject = subject
+        self._attributes = Attributes(graph_module, pattern.graph)
+        self._replaced: dict[Node, Argument] = {}
+        self._moved: set[Node] = set()
+        self._uncalled: dict[str, None] = {}
+        self._changed = False
+
+    def check_fit(self, replacement: Graph) -> None:
+        """Check that ``replacement`` can take the place of the pattern, so that no rewrite stops half-way.
+
+        Raises:
+            PassError: it takes or returns another number of values, or uses what is not there.
+        """
+        ours, theirs = len(_placeholders(replacement)), len(self._pattern.given)
+        if ours != theirs:
+            raise PassError(
+                f"the replacement takes {_count(ours, 'input')}, the pattern {theirs}",
+                value=f"replacement({_inputs(replacement)}), pattern({_inputs(self._pattern.graph)})",
+                why="each input of the replacement stands for the pattern's in the same place",
+                remedy="give both the same inputs, used or not",
+            )
+        for node, given in zip(_placeholders(replacement), self._pattern.given, strict=True):
+            if node.users and not self._pattern.values[given].users:
+                raise PassError(
+                    f"the replacement uses its input `{node.target}`, which the pattern does not use",
+                    value=f"replacement({_inputs(replacement)}), pattern({_inputs(self._pattern.graph)})",
+                    why="what it stands for in a match is not known",
+                    remedy="use it in the pattern too",
+                )
+        self._check_results(replacement.output_node())
+        self._attributes.check(replacement)
+
+    def _check_results(self, output: Node) -> None:
+        values, results = list(leaves(output.args[0])), self._pattern.results
+        if len(values) != len(results):
+            raise PassError(
+                f"the replacement returns {_count(len(values), 'value')}, the pattern {len(results)}",
+                value=f"{describe(output)}, {describe(self._pattern.graph.output_node())}",
+                why="each value that the replacement returns takes the place of the pattern's in the same place",
+            )
+        known: dict[Node, Argument] = {}
+        for result, value in zip(results, values, strict=True):
+            if known.setdefault(result, value) is not value:
+                raise PassError(
+                    f"the replacement returns two values for `%{result}`, which the pattern returns twice",
+                    value=f"{describe(output)}, {describe(self._pattern.graph.output_node())}",
+                    remedy="return the same value in both places",
+                )
+
+    def renewed(self, match: InternalMatch) -> InternalMatch:
+        """``match`` in terms of the program as it is now: with what replaced the results of earlier matches."""
+        nodes_map = {key: self._current(value) for key, value in match.nodes_map.items()}
+        return dataclasses.replace(
+            match,
+            nodes_map=nodes_map,
+            placeholder_nodes=[nodes_map.get(node) for node in self._pattern.given],
+            name_node_map={node.name: value for node, value in nodes_map.items()},
+        )
+
+    def _current(self, argument: Argument) -> Argument:
+        if isinstance(argument, Node):
+            while isinstance(argument, Node) and argument in self._replaced:
+                argument = self._replaced[argument]
+            return argument
+        return map_arg(argument, self._current)
+
+    def replace(
+        self, occurrence: Occurrence, match: InternalMatch, replacement: Graph
+    ) -> tuple[dict[Node, Argument], list[Node]]:
+        """Put ``replacement`` in the place of ``occurrence``.
+
+        Returns:
+            What the nodes of the pattern stood for, and the new nodes.
+        """
+        graph = self._program.graph
+        if not self._changed:
+            record_origins(graph)
+            self._changed = True
+        is_pure = not self._pattern.effects and not any(map(effect_of, filter(is_call, replacement.nodes)))
+        place, late = self._place(occurrence, match, is_pure)
+        results = occurrence.results
+        last = max(results, key=self._subject.order.__getitem__)
+        with graph.inserting_before(place):
+            fetched = self._fetch(match)
+            inputs = _placeholders(replacement)
+            known = self._pattern.values
+            values = {
+                node: fetched[given]
+                for node, given in zip(inputs, self._pattern.given, strict=True)
+                if known[given] in occurrence.bound
+            }
+            graft = Graft(replacement, values, self._attributes, self._matched_paths(occurrence))
+            returned = graft.copy_to(graph, occurrence.nodes, last)
+        for node in late:
+            place.prepend(node)
+        self._moved.update(late)
+        self._use(results, list(leaves(returned)))
+        self._erase(occurrence)
+        for node in nodes_in(list(fetched.values())):
+            if node.op == "get_attr" and not node.users:
+                graph.erase_node(node)
+        nodes_map = {node: fetched.get(node, value) for node, value in match.nodes_map.items()}
+        return nodes_map, graft.nodes
+
+    def finish(self) -> None:
+        """Drop the modules that nothing calls any more, and recompile."""
+        if not self._changed:
+            return
+        used: set[str] = set()
+        for node in self._program.graph.nodes:
+            if node.op in ("call_module", "get_attr"):
+                path = str(node.target).split(".")
+                used.update(".".join(path[:length]) for length in range(1, len(path) + 1))
+        for path in self._uncalled:
+            owner = self._program.get_submodule(path.rpartition(".")[0])
+            # any other owner is shared with the module that was traced
+            if path not in used and isinstance(owner, (GraphModule, Container)):
+                self._program.delete_submodule(path)
+        self._program.graph.lint()
+        self._program.recompile()
+
+    # Where to.
+
+    def _place(self, occurrence: Occurrence, match: InternalMatch, is_pure: bool) -> tuple[Node, list[Node]]:
+        """The node before which to put the replacement, and the nodes to move from before to behind it.
+
+        That is before the first user, or where the match ends if an effect comes before that.
+        """
+        own = {*occurrence.nodes, *occurrence.silent()}
+        last = max(own)
+        late = sorted(self._late(own, last))
+        if not late:
+            users = [user for result in occurrence.results for user in result.users if user not in own]
+            first = min(users, default=last.next)
+            return (first if is_pure and self._is_free(last, first) else last.next), []
+        inputs = nodes_in(match.placeholder_nodes)
+        in_graph = (node for node in inputs if node.graph is last.graph)
+        if is_pure and all(node < late[0] for node in in_graph) and self._is_free(late[0], last):
+            return late[0], []
+        return last.next, late
+
+    def _late(self, own: set[Node], last: Node) -> set[Node]:
+        """What is computed from the results and stands before the last operation of a match."""
+        found: set[Node] = set()
+        pending = [user for node in own for user in node.users]
+        while pending:
+            node = pending.pop()
+            if node not in own and node not in found and node < last:
+                found.add(node)
+                pending.extend(node.users)
+        return found
+
+    def _is_free(self, first: Node, last: Node) -> bool:
+        """Whether nothing between the two has an effect, as far as is known."""
+        order = self._subject.order
+        if not self._moved.isdisjoint((first, last)) or first not in order or last not in order:
+            return False
+        return not self._subject.has_effect_between(order[first] + 1, order[last] - 1)
+
+    # What with.
+
+    def _fetch(self, match: InternalMatch) -> dict[Node, Argument]:
+        """What is passed for the pattern's inputs, with nodes for what only leaf modules have fetched so far."""
+        graph = self._program.graph
+        fetched: dict[Node, Node] = {}
+
+        def fetch(node: Node) -> Node:
+            if node.graph is graph:
+                return node
+            if node not in fetched:
+                path = self._attributes.install(node.graph.owning_module, str(node.target), attribute_value(node))
+                fetched[node] = graph.get_attr(path)
+            return fetched[node]
+
+        passed = zip(self._pattern.given, match.placeholder_nodes, strict=True)
+        return {node: map_arg(value, fetch) for node, value in passed}
+
+    def _matched_paths(self, occurrence: Occurrence) -> Mapping[str, str]:
+        """For the paths of the pattern's tensors and modules, those of what matched them."""
+        paths: dict[str, str] = {}
+        stands_for = self._subject.stands_for
+        for fetch in self._pattern.fetches:
+            if isinstance(found := occurrence.bound.get(fetch), Node):
+                paths[str(fetch.target)] = str(found.target)
+        for node, value in self._pattern.values.items():
+            found = occurrence.bound.get(value)
+            if node.op == "call_module" and isinstance(found, Node) and stands_for[found].op == "call_module":
+                paths[str(node.target)] = str(stands_for[found].target)
+        return paths
+
+    def _use(self, results: list[Node], values: list[Argument]) -> None:
+        """Use ``values`` wherever ``results`` were used."""
+        for result, value in zip(results, values, strict=True):
+            self._replaced[result] = value
+            if isinstance(value, Node):
+                result.replace_all_uses_with(value)
+            else:
+                for user in list(result.users):
+                    user.args = _with(user.args, result, value)
+                    user.kwargs = _with(user.kwargs, result, value)
+
+    def _erase(self, occurrence: Occurrence) -> None:
+        """Erase what was replaced, and what served only that."""
+        graph = self._program.graph
+        served: dict[Node, None] = {}
+        own = {*occurrence.nodes, *occurrence.silent()}
+        for node in sorted(own, reverse=True):
+            if node.op == "call_module":
+                self._uncalled[str(node.target)] = None
+            served.update(dict.fromkeys(node.all_input_nodes))
+            graph.erase_node(node)
+        pending = sorted(node for node in served if node not in own)
+        while pending:
+            node = pending.pop()
+            if not node.users and (node.op == "get_attr" or self._subject.is_silent(node)):
+                pending.extend(node.all_input_nodes)
+                graph.erase_node(node)
+
+
+def _with(argument: Argument, node: Node, value: Argument) -> Argument:
+    """``argument`` with ``value`` in the place of ``node``."""
+    return map_arg(argument, lambda used: value if used is node else used)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _placeholders(graph: Graph) -> list[Node]:
+    return [node for node in graph.nodes if node.op == "placeholder"]
+
+
+def _inputs(graph: Graph) -> str:
+    return ", ".join(str(node.target) for node in _placeholders(graph))

@@ -1,0 +1,375 @@
+"""The search for a pattern from one node of a program: every way in which the two can be made one."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+
+from fx.matcher.patterns import Pattern, Stage
+from fx.matcher.settings import same_settings
+from fx.matcher.subject import Subject, attribute_value, is_call, kind_of
+from fx.matcher.wildcards import Wildcard
+from fx.node import Argument, Node, nodes_in
+from fx.targets import torch_path
+
+__all__ = ["COMMUTATIVE", "Mismatch", "Unifier", "same_constant"]
+
+_torch: Any = torch
+COMMUTATIVE: frozenset[Any] = frozenset(
+    {
+        *(operator.add, operator.mul, operator.eq, operator.ne, operator.and_, operator.or_, operator.xor),
+        *(torch.add, torch.mul, torch.eq, torch.ne, torch.maximum, torch.minimum),
+        *(torch.logical_and, torch.logical_or, torch.logical_xor),
+        *(torch.bitwise_and, torch.bitwise_or, torch.bitwise_xor),
+    }
+)
+"""Functions whose first two operands may be swapped: for every value, the result is bit for bit the same."""
+
+_SEQUENCES = (str, bytes, tuple, list)
+_TELLS_KINDS_APART = frozenset({"__getitem__", "__setitem__", "index_put", "index_put_"})
+"""Functions of torch to which a list is something else than a tuple."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Why a pattern does not match where the search stood."""
+
+    kind: str
+    """``kind``: another operation. ``constant``, ``arguments``, ``settings``, ``attribute``: what differs. ``input``:
+    one input of the pattern would be two values. ``twice``: one operation would be two. ``taken``: it belongs to
+    another match. ``absent``: nothing is there. ``users``: a value is used elsewhere too."""
+    pattern: Argument
+    """What the pattern has: a canonical node or a constant."""
+    program: Argument
+    """What the program has."""
+    site: tuple[Node, Node] | None
+    """The canonical nodes, of pattern and program, whose arguments these are."""
+    label: str | int | None
+    """Position or name of the argument."""
+    depth: int
+    """How many operations of the pattern had been found."""
+
+
+_Agenda: TypeAlias = "tuple[Argument, Argument, tuple[Node, Node] | None, str | int | None, _Agenda] | None"
+"""What is still to be compared: values of pattern and program, whose arguments they are, and the rest."""
+
+
+class Unifier:
+    """Finds a pattern from given nodes on. After a solution, its public attributes tell it."""
+
+    def __init__(
+        self, pattern: Pattern, subject: Subject, ignore_literals: bool = False, node_name_match: str = ""
+    ) -> None:
+        """Prepare for any number of searches.
+
+        Args:
+            pattern: what to look for.
+            subject: where.
+            ignore_literals: let every constant of the pattern stand for any constant.
+            node_name_match: accept every operation at the anchor whose name contains this.
+        """
+        self.pattern = pattern
+        self.subject = subject
+        self.ignore_literals = ignore_literals
+        self.node_name_match = node_name_match
+        self.claimed: set[Node] = set()
+        """Canonical nodes that belong to other matches."""
+        self.observer: Callable[[Mismatch], object] | None = None
+        """Told of every mismatch. While there is one, values that others use too are no mismatch yet."""
+        self.bound: dict[Node, Argument] = {}
+        """For canonical nodes of the pattern what they stand for."""
+        self.taken: dict[Node, Node] = {}
+        """For the calls found, canonical nodes of the program, those of the pattern."""
+        self.literals: dict[str, Argument] = {}
+        """The constants that named wildcards stand for."""
+        self._kinds = {node: kind_of(node) for node in pattern.calls}
+        self._inner = {node: len(node.users) for node in pattern.inner}
+        self._attributes: dict[int, Node] = {}
+        self._agenda: _Agenda = None
+        self._stage = 1
+        self._free: dict[int, int] = {}  # of each list of candidates, where those begin that no match took
+        self._trail: list[tuple[dict[Any, Any], Any]] = []
+        self._choices: list[tuple[int, int, Iterator[_Agenda]]] = []
+
+    def begin(self) -> None:
+        """Forget the matches made so far."""
+        self.claimed = set()
+        self._free.clear()
+
+    def anchors(self) -> list[Node]:
+        """The nodes of the program to search from, in order."""
+        root = self.pattern.stages[0].root
+        calls = self.subject.calls(self._kinds[root])
+        if not self.node_name_match:
+            return list(calls)
+        named = [node for node in self.subject.position if is_call(node) and self._is_named(node)]
+        return sorted({*calls, *named}, key=self.subject.position.__getitem__)
+
+    def solutions(self, anchor: Node) -> Iterator[None]:
+        """Search from ``anchor``; each time around, the attributes tell another solution."""
+        self._undo(0)
+        self._choices.clear()
+        stages = self.pattern.stages
+        agenda = self._start(stages[0], anchor)
+        self._stage = 1
+        while agenda is not None:
+            if self._compare_all(agenda):
+                if self._stage == len(stages):
+                    yield
+                else:
+                    ways = self._candidates(stages[self._stage])
+                    self._choices.append((len(self._trail), self._stage + 1, ways))
+            agenda = self._resume()
+
+    def _start(self, stage: Stage, node: Node) -> _Agenda:
+        return (stage.root, node, None, None, None)
+
+    def _candidates(self, stage: Stage) -> Iterator[_Agenda]:
+        """Where to go on: the users of what ``stage`` hangs on to, but for those that other matches took."""
+        pivot = None if stage.pivot is None else self.bound[stage.pivot]
+        kind = self._kinds[stage.root]
+        nodes = self.subject.users(pivot, kind) if isinstance(pivot, Node) else self.subject.calls(kind)
+        start = self._free.get(id(nodes), 0)
+        while self.observer is None and start < len(nodes) and nodes[start] in self.claimed:
+            start += 1
+        self._free[id(nodes)] = start
+        if all(node in self.taken for node in nodes[start : start + len(self.taken) + 1]):
+            self._fail("absent", stage.root, pivot, None, None)
+        free = (nodes[index] for index in range(start, len(nodes)))
+        return (self._start(stage, node) for node in free if node not in self.taken)
+
+    def _resume(self) -> _Agenda:
+        """Go back to the last choice that has another way to go; ``None`` if there is none."""
+        while self._choices:
+            length, self._stage, ways = self._choices[-1]
+            self._undo(length)
+            for agenda in ways:
+                return agenda
+            self._choices.pop()
+        return None
+
+    def _undo(self, length: int) -> None:
+        while len(self._trail) > length:
+            table, key = self._trail.pop()
+            del table[key]
+
+    def _bind(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        table[key] = value
+        self._trail.append((table, key))
+
+    def _fail(self, kind: str, pattern: Argument, program: Argument, site: Any, label: Any) -> bool:
+        if self.observer is not None:
+            self.observer(Mismatch(kind, pattern, program, site, label, len(self.taken)))
+        return False
+
+    # Comparing.
+
+    def _compare_all(self, agenda: _Agenda) -> bool:
+        self._agenda = agenda
+        while self._agenda is not None:
+            pattern, program, site, label, self._agenda = self._agenda
+            if not self._compare(pattern, program, site, label):
+                return False
+        return True
+
+    def _compare(self, pattern: Argument, program: Argument, site: Any, label: Any) -> bool:
+        """Compare two arguments; what is in them is put on the agenda."""
+        if isinstance(pattern, Node):
+            if pattern.op == "placeholder":
+                return self._compare_input(pattern, program, site, label)
+            if not isinstance(program, Node):
+                return self._fail("kind", pattern, program, site, label)
+            if pattern.op == "get_attr":
+                return self._compare_fetch(pattern, program, site, label)
+            return self._compare_call(pattern, program, site, label)
+        if type(pattern) is Wildcard:
+            return self._compare_wildcard(pattern, program, site, label)
+        if isinstance(program, Node):
+            return self._fail("constant", pattern, program, site, label)
+        if isinstance(pattern, (tuple, list, dict, slice)):
+            return self._compare_container(pattern, program, site, label)
+        if same_constant(pattern, program) or (self.ignore_literals and not nodes_in(program)):
+            return True
+        return self._fail("constant", pattern, program, site, label)
+
+    def _compare_input(self, pattern: Node, program: Argument, site: Any, label: Any) -> bool:
+        if pattern not in self.bound:
+            self._bind(self.bound, pattern, program)
+            return True
+        return self._same(self.bound[pattern], program) or self._fail("input", pattern, program, site, label)
+
+    def _compare_fetch(self, pattern: Node, program: Node, site: Any, label: Any) -> bool:
+        """An attribute of the pattern stands for any tensor, unless the tensor is part of the program."""
+        if program.op != "get_attr":
+            return self._fail("kind", pattern, program, site, label)
+        expected, found = attribute_value(pattern), self.subject.attribute(program)
+        if isinstance(expected, torch.Tensor) and isinstance(found, torch.Tensor):
+            if str(pattern.target) in self.pattern.constants and not same_constant(expected, found):
+                return self._fail("attribute", pattern, program, site, label)
+        elif expected is not None and not same_constant(expected, found):
+            return self._fail("attribute", pattern, program, site, label)
+        key = id(expected) if expected is not None else hash(pattern.target)
+        if key not in self._attributes:
+            self._bind(self._attributes, key, program)
+        elif not self.subject.same_value(self._attributes[key], program):
+            return self._fail("input", pattern, program, site, label)
+        if pattern not in self.bound:
+            self._bind(self.bound, pattern, program)
+        return True
+
+    def _compare_call(self, pattern: Node, program: Node, site: Any, label: Any) -> bool:
+        if pattern in self.bound:
+            return self.bound[pattern] is program or self._fail("twice", pattern, program, site, label)
+        named = site is None and self._is_named(program)
+        if not is_call(program) or not (named or kind_of(program) == self._kinds[pattern]):
+            return self._fail("kind", pattern, program, site, label)
+        if program in self.taken:
+            return self._fail("twice", pattern, program, site, label)
+        if program in self.claimed:
+            return self._fail("taken", pattern, program, site, label)
+        if self.observer is None and len(program.users) != self._inner.get(pattern, len(program.users)):
+            return False  # somebody else uses it
+        self._bind(self.bound, pattern, program)
+        self._bind(self.taken, program, pattern)
+        return self._compare_arguments(pattern, program)
+
+    def _is_named(self, node: Node) -> bool:
+        return bool(self.node_name_match) and self.node_name_match in self.subject.stands_for[node].name
+
+    def _compare_arguments(self, pattern: Node, program: Node) -> bool:
+        site = (pattern, program)
+        if kind_of(program) != self._kinds[pattern]:
+            return self._compare_operands(site)
+        if pattern.op == "call_module" and not same_settings(attribute_value(pattern), attribute_value(program)):
+            return self._fail("settings", pattern, program, site, None)
+        if len(pattern.args) != len(program.args) or pattern.kwargs.keys() != program.kwargs.keys():
+            return self._fail("arguments", pattern, program, site, None)
+        expected: list[tuple[str | int, Argument]] = [*enumerate(pattern.args), *pattern.kwargs.items()]
+        found: list[Argument] = [*program.args, *(program.kwargs[key] for key in pattern.kwargs)]
+        rest = self._agenda
+        self._agenda = _put(site, expected, found, rest)
+        if _commutes(pattern) and found[0] is not found[1] and not any(map(_is_sequence, found[:2])):
+            swapped = [found[1], found[0], *found[2:]]
+            way = _put(site, expected, swapped, rest)
+            self._choices.append((len(self._trail), self._stage, iter((way,))))
+        return True
+
+    def _compare_operands(self, site: tuple[Node, Node]) -> bool:
+        """Compare the computed arguments of two different operations, whatever their other arguments are."""
+        expected, found = (nodes_in([node.args, node.kwargs]) for node in site)
+        if len(expected) != len(found):
+            return self._fail("arguments", site[0], site[1], site, None)
+        self._agenda = _put(site, list(enumerate(expected)), found, self._agenda)
+        return True
+
+    def _compare_wildcard(self, pattern: Wildcard, program: Argument, site: Any, label: Any) -> bool:
+        if nodes_in(program):
+            return self._fail("constant", pattern, program, site, label)
+        if not pattern.name:
+            return True
+        if pattern.name not in self.literals:
+            self._bind(self.literals, pattern.name, program)
+            return True
+        known = self.literals[pattern.name]
+        return self._same(known, program) or self._fail("constant", known, program, site, label)
+
+    def _compare_container(self, pattern: Any, program: Any, site: Any, label: Any) -> bool:
+        if _shape_of(pattern, site) != _shape_of(program, site):
+            ignored = self.ignore_literals and not nodes_in(pattern) and not nodes_in(program)
+            return ignored or self._fail("constant", pattern, program, site, label)
+        rest = self._agenda
+        for expected, found in reversed(list(zip(_elements(pattern), _elements(program), strict=True))):
+            rest = (expected, found, site, label, rest)
+        self._agenda = rest
+        return True
+
+    def _same(self, left: Argument, right: Argument) -> bool:
+        """Whether two arguments of the program are one value."""
+        pending = [(left, right)]
+        while pending:
+            left, right = pending.pop()
+            if isinstance(left, Node) or isinstance(right, Node):
+                if not (isinstance(left, Node) and isinstance(right, Node) and self.subject.same_value(left, right)):
+                    return False
+            elif isinstance(left, (tuple, list, dict, slice)):
+                if _shape_of(left, None) != _shape_of(right, None):
+                    return False
+                pending.extend(zip(_elements(left), _elements(right), strict=True))
+            elif not same_constant(left, right):
+                return False
+        return True
+
+
+def _put(site: tuple[Node, Node], expected: list[tuple[str | int, Argument]], found: Any, rest: _Agenda) -> _Agenda:
+    """An agenda that compares these arguments, the first one first."""
+    for index in range(len(expected) - 1, -1, -1):
+        label, value = expected[index]
+        rest = (value, found[index], site, label, rest)
+    return rest
+
+
+def _commutes(node: Node) -> bool:
+    try:
+        known = node.target in COMMUTATIVE
+    except TypeError:
+        return False
+    return known and len(node.args) + len(node.kwargs) >= 2 and node.kwargs.get("alpha", 1) == 1
+
+
+def _is_sequence(operand: Argument) -> bool:
+    """Whether an operand is a string, tuple or list, which ``+`` joins in order."""
+    if isinstance(operand, Node):
+        return operand.target in ("size", torch.Tensor.size, tuple, list) and len(operand.args) == 1
+    return isinstance(operand, _SEQUENCES)
+
+
+def _shape_of(container: Any, site: tuple[Node, Node] | None) -> Any:
+    """What two containers must have in common before their elements are compared."""
+    if isinstance(container, (tuple, list)):
+        kind = tuple if isinstance(container, tuple) else list
+        if site is not None and _takes_any_sequence(site[0]):
+            kind = list
+        return kind, len(container)
+    if isinstance(container, dict):
+        return dict, tuple(container)
+    return type(container)
+
+
+def _takes_any_sequence(node: Node) -> bool:
+    """Whether the function called makes no difference between tuples and lists: those of torch, but for indexing."""
+    target = node.target
+    if isinstance(target, str) or torch_path(target) is None:
+        return False
+    return getattr(target, "__name__", "") not in _TELLS_KINDS_APART
+
+
+def _elements(container: Any) -> list[Argument]:
+    if isinstance(container, dict):
+        return list(container.values())
+    if isinstance(container, slice):
+        return [container.start, container.stop, container.step]
+    return list(container)
+
+
+def same_constant(left: Any, right: Any) -> bool:
+    """Whether two constants are the same: in type, in value, in the sign of zero; NaN is the same as NaN."""
+    if left is right:
+        return True
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, (float, complex)):
+        return repr(left) == repr(right)
+    if isinstance(left, torch.Tensor):
+        return _same_tensor(left, right)
+    return bool(left == right)
+
+
+def _same_tensor(left: torch.Tensor, right: torch.Tensor) -> bool:
+    if left.dtype != right.dtype or left.shape != right.shape or left.device != right.device or left.is_meta:
+        return False
+    same = (left == right) | ((left != left) & (right != right))
+    return bool(same.all())

@@ -412,3 +412,39 @@ def test_elimination_is_linear_in_the_length_of_a_chain() -> None:
     short = min(seconds_per_node(1000) for _ in range(5))
     long = min(seconds_per_node(50_000) for _ in range(2))
     assert long < 3 * short + 1e-6
+
+
+DRAWING_WRITES: list[tuple[Any, tuple[Any, ...], dict[str, Any], bool]] = [
+    ("normal_", ("x",), {}, True),
+    ("bernoulli_", ("x",), {}, True),
+    ("add_", ("x", 1), {}, False),
+    (torch.ops.aten.uniform_.default, ("x",), {}, True),
+    (torch.dropout_, ("x", 0.5, True), {}, True),
+    (torch.relu_, ("x",), {}, False),
+    (F.dropout, ("x",), {"inplace": True}, True),
+    (F.rrelu_, ("x",), {"training": True}, True),
+    (F.relu, ("x", True), {}, False),
+]
+
+
+@pytest.mark.parametrize("target, args, kwargs, draws", DRAWING_WRITES)
+def test_writes_that_also_draw_random_numbers_say_so(target: Any, args: Any, kwargs: Any, draws: bool) -> None:
+    nodes = Nodes()
+    node = (nodes.method if isinstance(target, str) else nodes.function)(target, *args, **kwargs)
+    effect = effect_of(node)
+    assert effect is not None and effect.kind == "write" and effect.draws == draws
+
+
+@pytest.mark.parametrize(
+    "target, sets_modes",
+    [
+        (torch._C._set_grad_enabled, True),
+        (torch.set_grad_enabled, True),
+        (torch.manual_seed, True),
+        (user_function, False),
+        (torch.ops._c10d_functional.all_reduce.default, False),
+    ],
+)
+def test_what_may_change_the_results_of_others_says_so(target: Any, sets_modes: bool) -> None:
+    effect = effect_of(Nodes().function(target, "x"))
+    assert effect is not None and effect.sets_modes == sets_modes

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import fx
-from fx.effects import declare_pure, has_side_effect, is_impure, why_impure
+from fx.effects import declare_pure, effect_of, has_side_effect, is_impure, why_impure
 
 
 class Own(nn.Module):
@@ -177,3 +177,12 @@ def test_calls_of_modules_that_cannot_be_found_are_effects() -> None:
     found = call(nn.ReLU())
     found.target = "nowhere"
     assert why_impure(found) == "`%child` calls the module `nowhere`, which does not exist"
+
+
+def test_a_module_of_several_has_the_gravest_effect_and_says_whether_it_draws() -> None:
+    effect = effect_of(call(nn.Sequential(nn.Dropout(), nn.BatchNorm1d(2))))
+    assert effect is not None and (effect.kind, effect.draws) == ("write", True)
+    effect = effect_of(call(nn.Sequential(nn.BatchNorm1d(2), nn.ReLU())))
+    assert effect is not None and (effect.kind, effect.draws) == ("write", False)
+    effect = effect_of(call(nn.Dropout(inplace=True)))
+    assert effect is not None and (effect.kind, effect.draws) == ("write", True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import pytest
@@ -252,3 +253,33 @@ def test_folds_that_half_precision_cannot_hold_are_left_alone(variance: float) -
     nn.init.constant_(model[1].running_var, variance)
     program = traced(nn.Sequential(model[0].half(), model[1]).eval())
     assert_left_alone(program, "the folded weight of `%_0` would be too large or too small for torch.float16")
+
+
+@pytest.mark.parametrize("path, holder", [("conv.weight", "conv"), ("bn.weight", "bn"), ("bn.running_mean", "bn")])
+def test_tensors_whose_memory_the_program_writes_to_are_left_alone(path: str, holder: str) -> None:
+    def call(m: Any, x: Any) -> Any:
+        m.window.mul_(x.mean())
+        return m.bn(m.conv(x))
+
+    class Reading(fx.Tracer):
+        proxy_buffer_attributes = True
+
+    model = Own(call).eval()
+    model.register_buffer("window", operator.attrgetter(path)(model).detach()[0])
+    program = fx.GraphModule(model, Reading().trace(model))
+    line = call.__code__.co_firstlineno + 1
+    assert_left_alone(
+        program, f"`%mul_` writes to `%window`, {__file__}:{line}, which may be memory that `%{holder}` holds or reads"
+    )
+
+
+def test_a_mode_that_is_set_between_the_two_is_respected() -> None:
+    program = traced(pair())
+    (norm,) = program.graph.find_nodes(op="call_module", target="1")
+    enter: Any = torch.amp
+    with program.graph.inserting_before(norm):
+        program.graph.call_function(enter._enter_autocast, ("cpu", None, True, None))
+    program.recompile()
+    assert_left_alone(
+        program, "`%_enter_autocast` changes state outside of the program, which may change what `%_0` computes"
+    )

@@ -262,6 +262,18 @@ def test_a_module_that_is_not_torchs_may_return_its_state() -> None:
     assert aliases.may_share(called, fetched) and aliases.may_share(called, x)
 
 
+def test_a_program_that_is_called_may_return_its_state() -> None:
+    inner = fx.Graph()
+    inner.placeholder("x")
+    inner.output(inner.get_attr("kept"))
+    root = nn.Module()
+    root.inner = fx.GraphModule({"kept": torch.ones(3)}, inner)
+    graph = fx.Graph(owning_module=root)  # type: ignore[arg-type]
+    called = graph.call_module("inner", (graph.call_function(torch.ones, (3,)),))
+    fetched = graph.get_attr("inner.kept")
+    assert Aliases(graph).may_share(called, fetched)
+
+
 def test_unknown_functions_may_return_what_others_were_given() -> None:
     graph = fx.Graph()
     made = graph.call_function(torch.ones, (3,))

@@ -258,6 +258,10 @@ SWAPS: list[tuple[Callable[[Program], tuple[fx.Node, fx.Node]], str | None]] = [
         lambda p: (p.call(torch.relu, p.x), p.call(_torch.amp._enter_autocast, "cpu", None, True, None)),
         "`%_enter_autocast` changes state outside of the program, which may change what `%relu` computes",
     ),
+    (
+        lambda p: (p.call("relu_", p.call(torch.ones, 3)), p.call(_torch._assert, p.x, "")),
+        "`%relu_` writes to `%ones`, and `%_assert` checks a condition: they keep their order",
+    ),
     (lambda p: (p.x, p.y), "`%x` is an input of the program"),
 ]
 
@@ -525,6 +529,16 @@ def test_groups_of_memory_can_be_compared(program: Program) -> None:
     assert dependences.memory(size) is None and dependences.writers(size) == []
     assert dependences.writes(linear) == frozenset()
     assert len(dependences.reads(linear)) == 3  # its input, its weight, its bias
+
+
+def test_an_unknown_function_touches_what_others_were_given(program: Program) -> None:
+    given = program.call(torch.relu, program.x)
+    apart = program.call(torch.exp, program.x)
+    program.call(unknown, given)
+    later = program.call(unknown)
+    dependences = program.returning()
+    assert dependences.reads(later) == dependences.writes(later) == {dependences.memory(given)}
+    assert dependences.may_be_returned(given) and not dependences.may_be_returned(apart)
 
 
 # After edits.

@@ -606,14 +606,14 @@ def test_building_and_asking_takes_time_in_proportion_to_the_graph() -> None:
     def seconds(length: int) -> float:
         graph = chain(length)
         nodes = list(graph.nodes)
-        start = time.perf_counter()
+        start = time.process_time()
         dependences = Dependences(graph)
         for one, two in zip(nodes, nodes[2:], strict=False):
             dependences.why_not_drop(one)
             dependences.why_not_move(two, one)
             dependences.why_not_merge(one, two)
             dependences.why_not_fuse((one, two))
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     seconds(600)
     assert min(seconds(16_000) for _ in range(2)) < 16 * min(seconds(2_000) for _ in range(3))

@@ -554,7 +554,7 @@ def _copy_notes(node: Node, copied: Node) -> None:
     if node._meta:
         copied._meta = dict(node._meta)
     copied.source = node.source
-    copied.origins = node.origins
+    copied._origins = node._origins if type(node._origins) is tuple else node.origins
 
 
 def _has_path(module: torch.nn.Module, path: str) -> bool:

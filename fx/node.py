@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -135,8 +135,8 @@ class Node:
     """
 
     __slots__ = (
-        "__dict__", "__weakref__", "_args", "_erased", "_kwargs", "_meta", "_name", "_next", "_op", "_order", "_prev",
-        "_target", "_type", "graph", "origins", "source", "users",
+        "__dict__", "__weakref__", "_args", "_erased", "_kwargs", "_meta", "_name", "_next", "_op", "_order",
+        "_origins", "_prev", "_target", "_type", "graph", "source", "users",
     )  # fmt: skip
 
     _opcodes: ClassVar[frozenset[str]] = frozenset((*OPCODES, "root"))
@@ -147,8 +147,6 @@ class Node:
     """The nodes that use this one's value, in order of first use."""
     source: SourceLocation | None
     """The user's line that made this node, or None."""
-    origins: tuple[str, ...]
-    """Names of the nodes of the captured program whose work this node does; empty until the first pass runs."""
 
     def __init__(
         self,
@@ -176,7 +174,7 @@ class Node:
         self._type = return_type
         self._meta: dict[str, Any] | None = None
         self.source = None
-        self.origins = ()
+        self._origins: tuple[str, ...] | dict[str, None] = ()
         self.users = {}
         self._erased = False
         self._order = 0
@@ -264,6 +262,24 @@ class Node:
     @meta.setter
     def meta(self, value: dict[str, Any]) -> None:
         self._meta = value
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Names of the nodes of the captured program whose work this node does; empty until the first pass runs."""
+        return tuple(self._origins)
+
+    @origins.setter
+    def origins(self, names: tuple[str, ...]) -> None:
+        self._origins = tuple(names)
+
+    def add_origins(self, names: Collection[str]) -> None:
+        """Let this node do the work of more nodes of the captured program; in time that grows with ``names`` alone."""
+        if len(self._origins) + len(names) < 8:
+            self._origins = tuple(dict.fromkeys((*self._origins, *names)))
+            return
+        if isinstance(self._origins, tuple):
+            self._origins = dict.fromkeys(self._origins)
+        self._origins.update(dict.fromkeys(names))
 
     @property
     def stack_trace(self) -> str | None:

@@ -104,8 +104,8 @@ class SourceLocation:
 def inherit(node: Node, sources: Iterable[Node]) -> None:
     """Let ``node`` stand for what ``sources`` came from as well: their origins, and a line where it has none."""
     for source in sources:
-        if source.origins and source.origins != node.origins:
-            node.origins = tuple(dict.fromkeys((*node.origins, *source.origins)))
+        if source._origins and source._origins is not node._origins:
+            node.add_origins(source._origins)
         if node.source is None:
             node.source = source.source
 
@@ -113,7 +113,7 @@ def inherit(node: Node, sources: Iterable[Node]) -> None:
 def record_origins(graph: Graph) -> None:
     """Before a pass: let every node that has no origins yet be its own."""
     for node in graph.nodes:
-        if not node.origins:
+        if not node._origins:
             node.origins = (node.name,)
 
 
@@ -126,7 +126,7 @@ def match_origins(graph: Graph, earlier: Mapping[str, tuple[str, tuple[str, ...]
     """
     for node in graph.nodes:
         op, origins, source = earlier.get(node.name, ("", (), None))
-        if node.op == op and not node.origins:
+        if node.op == op and not node._origins:
             node.origins = origins
             node.source = node.source or source
 
@@ -138,15 +138,15 @@ def complete_origins(graph: Graph) -> None:
     has origins takes those of what stands before it.
     """
     for node in reversed(graph.nodes):
-        if not node.origins or node.source is None:
+        if not node._origins or node.source is None:
             _take_missing(node, [user for user in node.users if user.op != "output"])
     for node in graph.nodes:
-        if not node.origins or node.source is None:
+        if not node._origins or node.source is None:
             _take_missing(node, node.all_input_nodes)
     for nodes in (graph.nodes, reversed(graph.nodes)):
         before: list[Node] = []
         for node in nodes:
-            if not node.origins or node.source is None:
+            if not node._origins or node.source is None:
                 _take_missing(node, before)
             before = [node]
 
@@ -154,9 +154,9 @@ def complete_origins(graph: Graph) -> None:
 def _take_missing(node: Node, neighbours: Iterable[Node]) -> None:
     """From the first neighbour that has origins; a line too, unless ``node`` knows its own."""
     for neighbour in neighbours:
-        if not node.origins:
+        if not node._origins:
             node.origins = neighbour.origins
         if node.source is None:
             node.source = neighbour.source
-        if node.origins and node.source is not None:
+        if node._origins and node.source is not None:
             return

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fx.serialization import allow
+
 from .batch_norm import settle_batch_norm
 from .registry import register_model
 from .resnet import images
@@ -71,6 +73,7 @@ class SharedConvNet(nn.Module):
         return torch.flatten(functional.adaptive_avg_pool2d(x, 1), 1)
 
 
+@allow
 class Scores(NamedTuple):
     """What :class:`TwoHeads` predicts for each sample."""
 

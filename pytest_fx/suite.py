@@ -6,15 +6,27 @@ Not all of it applies to every model. What does not is skipped with the reason (
 from __future__ import annotations
 
 import copy
+import importlib
 import pickle
+import sys
+import uuid
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
+from fx import load, save
 from fx.errors import TraceError
 from fx.passes import Pass, exact, pass_name
 
 from .capture import GraphModule, capture
 from .checks import WITHOUT_LEAVES, EqualityCheck, TimingCheck
+from .evaluation import evaluate
 from .options import options_of
 from .rewriting import rewrite
 from .subject import Subject
@@ -53,11 +65,63 @@ def test_generated_code_can_be_captured_again(fx_traced: GraphModule, fx_equal: 
     fx_equal(again, contract=exact, label="capture")
 
 
-def test_copies_and_pickles_equal_eager(fx_traced: GraphModule, fx_equal: EqualityCheck) -> None:
-    """A copy and an unpickled copy of the program compute the same bits, and have the same code."""
-    for program in (copy.deepcopy(fx_traced), pickle.loads(pickle.dumps(fx_traced))):
-        assert program.code == fx_traced.code
-        fx_equal(program, contract=exact, label="capture")
+def test_code_is_deterministic(fx_model: Subject, fx_traced: GraphModule) -> None:
+    """Two captures of the model are written as the same code."""
+    assert fx_model.capture().code == fx_traced.code
+
+
+def test_state_keeps_its_names(fx_model: Subject, fx_traced: GraphModule) -> None:
+    """Parameters and buffers of the program are those of the model, under the model's names, beside its constants."""
+    state = {**fx_model.fresh().state_dict(), **fx_traced.graph.constants}
+    unknown = [name for name in fx_traced.state_dict() if name not in state]
+    assert not unknown, f"the program has entries that {fx_model.name} does not have: {unknown}"
+
+
+def test_copy_equals_eager(fx_traced: GraphModule, fx_equal: EqualityCheck) -> None:
+    """A copy of the program computes the same bits, and has the same code."""
+    program = copy.deepcopy(fx_traced)
+    assert program.code == fx_traced.code
+    fx_equal(program, contract=exact, label="capture")
+
+
+def test_pickle_equals_eager(fx_model: Subject, fx_traced: GraphModule, fx_equal: EqualityCheck) -> None:
+    """An unpickled copy of the program computes the same bits, and has the same code."""
+    skip_if_refused(lambda: pickle.dumps(fx_model.fresh()), f"{fx_model.name} itself cannot be pickled")
+    program = pickle.loads(pickle.dumps(fx_traced))
+    assert program.code == fx_traced.code
+    fx_equal(program, contract=exact, label="capture")
+
+
+def test_saved_file_equals_eager(fx_traced: GraphModule, fx_equal: EqualityCheck, tmp_path: Path) -> None:
+    """The program loaded from a data-only file computes the same bits, and has the same code."""
+    path = tmp_path / "program.safetensors"
+    skip_if_refused(lambda: save(fx_traced, path), "it holds what a data-only file cannot")
+    program = load(path)
+    assert program.code == fx_traced.code
+    fx_equal(program, contract=exact, label="capture")
+
+
+def test_folder_equals_eager(fx_traced: GraphModule, fx_equal: EqualityCheck, tmp_path: Path) -> None:
+    """The package that the program is written as computes the same."""
+    name = f"fx_{uuid.uuid4().hex}"
+    skip_if_refused(lambda: fx_traced.to_folder(tmp_path / name, "Program"), "it cannot be written as a package")
+    with import_path(tmp_path):
+        program = importlib.import_module(name).Program()
+    fx_equal(program.eval(), label="capture")
+
+
+def test_torchscript_equals_eager(fx_model: Subject, fx_traced: GraphModule, fx_equal: EqualityCheck) -> None:
+    """Compiled by TorchScript, where it takes the program, the program computes the same."""
+    scripted = skip_if_refused(lambda: script(fx_traced), "TorchScript does not take it")
+    try:
+        fx_equal(scripted, label="capture")
+    except torch.jit.Error:  # while it ran: the program's fault only if the model itself fares better
+        arguments = fx_model.arguments()
+        skip_if_refused(
+            lambda: evaluate(script(fx_model.fresh()), arguments, fx_model.dtype),
+            f"TorchScript does not run {fx_model.name} itself",
+        )
+        raise
 
 
 def test_pass_keeps_its_contract(
@@ -88,6 +152,31 @@ def skip_unless_changed(model: Subject, pass_: Pass, *, leaves: bool = True) -> 
     """Skip the test if the pass finds nothing to do in the model."""
     if not rewrite(model, pass_, leaves=leaves).changed:
         pytest.skip(f"{pass_name(pass_)} finds nothing to change in {model.name}")
+
+
+def skip_if_refused(act: Callable[[], Any], what: str) -> Any:
+    """Return what ``act`` returns, or skip the test with the first line of what it raises."""
+    try:
+        return act()
+    except Exception as error:
+        pytest.skip(f"{what}: {str(error).partition(chr(10))[0]}")
+
+
+def script(program: nn.Module) -> Any:
+    """Return ``program`` as TorchScript, whose deprecation is not what is tested here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.script(program)
+
+
+@contextmanager
+def import_path(folder: Path) -> Generator[None]:
+    """Let modules be imported from ``folder`` inside the block."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
 
 
 def skip_unless_captured_without_leaves(model: Subject) -> None:

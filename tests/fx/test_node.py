@@ -240,3 +240,19 @@ def test_a_node_takes_attributes_of_the_users_own() -> None:
     node = fx.Graph().placeholder("x")
     node.shape = (2, 3)
     assert node.shape == (2, 3)
+
+
+def test_a_node_that_takes_over_many_others_stands_for_all_of_them_once() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    nodes = [graph.call_function(torch.relu, (x,)) for _ in range(20)]
+    graph.output(tuple(nodes))
+    for node in nodes:
+        node.origins = (node.name, "relu")
+    copied = None
+    for number, node in enumerate(nodes[1:], 1):
+        node.replace_all_uses_with(nodes[0])
+        if number == 10:
+            copied = graph.node_copy(nodes[0])
+    assert nodes[0].origins == tuple(node.name for node in nodes)
+    assert copied is not None and copied.origins == tuple(node.name for node in nodes[:11])

@@ -161,18 +161,18 @@ class Table:
 
     def __post_init__(self) -> None:
         compared = "  ".join(f"{f'{label} / {self.contenders[0]}':>24}" for label in self.contenders[1:])
-        print(f"{'':<44}{''.join(f'{label:>11}' for label in self.contenders)}  {compared}  goal", flush=True)
+        print(f"{'':<62}{''.join(f'{label:>12}' for label in self.contenders)}  {compared}  goal", flush=True)
 
     def add(self, measurement: Measurement) -> None:
         """Print a row and keep it."""
         self.measurements.append(measurement)
         done = measurement.seconds
         each = {label: duration(measurement.each(label)) for label in done}
-        times = "".join(f"{each.get(label, '-'):>11}" for label in self.contenders)
+        times = "".join(f"{each.get(label, '-'):>12}" for label in self.contenders)
         both = self.contenders[0] in done
         compared = {label: str(measurement.ratio(label)) for label in done if both}
         ratios = "  ".join(f"{compared.get(label, '-'):>24}" for label in self.contenders[1:])
-        print(f"{measurement.name:<44}{times}  {ratios}  {measurement.goal}", flush=True)
+        print(f"{measurement.name:<62}{times}  {ratios}  {measurement.goal}", flush=True)
 
 
 def rounds_for(size: int, rounds: int) -> int:

@@ -19,7 +19,7 @@ from fx.passes.verification import verify
 
 from .libraries import LIBRARIES
 from .paired import Contender, Table, measure, parse, rounds_for
-from .programs import pairs_module, parallel_layers, repeated_module
+from .programs import effects_module, pairs_module, parallel_layers, repeated_module
 
 Make = Callable[..., Any]
 
@@ -30,13 +30,25 @@ def split_in_ten(split: Callable[..., Any], program: Any) -> None:
     split(program, program, lambda node: position[node] * 10 // len(position))
 
 
+def ask(program: Any) -> None:
+    """Work out the dependences and ask about every node."""
+    nodes = list(program.graph.nodes)
+    dependences = Dependences(program.graph)
+    for one, two in zip(nodes, nodes[2:], strict=False):
+        dependences.why_not_drop(one)
+        dependences.why_not_move(two, one)
+        dependences.why_not_merge(one, two)
+        dependences.why_not_fuse((one, two))
+
+
 def main() -> None:
     """Print the table."""
     options = parse(__doc__, rounds=11)
     table = Table(tuple(LIBRARIES))
     x = torch.ones(1)
     rows: tuple[tuple[str, Make, dict[str, Callable[[Any], object]]], ...] = (
-        ("effects and dependences", pairs_module, {"fx": lambda program: Dependences(program.graph)}),
+        ("effects and dependences", effects_module, {"fx": lambda program: Dependences(program.graph)}),
+        ("the same, asked four questions a node", effects_module, {"fx": ask}),
         ("verify all rules", pairs_module, {"fx": verify}),
         ("remove-dead-code", pairs_module, {"torch.fx": _eliminate, "fx": passes.RemoveDeadCode()}),
         (

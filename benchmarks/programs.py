@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -115,3 +116,18 @@ def parallel_layers(library: ModuleType, operations: int) -> Any:
         value = graph.call_function(torch.add, (graph.call_function(torch.add, (parts[0], parts[1])), parts[2]))
     graph.output(value)
     return library.GraphModule(root, graph)
+
+
+def effects_module(library: ModuleType, operations: int) -> Any:
+    """Writes, views, sizes, random numbers and sums, all on one value and its views, as a module of ``library``."""
+    graph = library.Graph()
+    x = value = graph.placeholder("x")
+    for number in range(operations // 6):
+        view = graph.call_method("view", (value, -1))
+        graph.call_method("add_", (view, number))
+        size = graph.call_method("size", (x, 0))
+        graph.call_function(math.sqrt, (size,))
+        dropped = graph.call_function(nn.functional.dropout, (value,))
+        value = graph.call_function(torch.add, (dropped, value))
+    graph.output(value)
+    return library.GraphModule(nn.Module(), graph)

@@ -27,11 +27,24 @@ class Children(dict[str, Any]):
         """Let these entries stand in both, and bring the attributes in step."""
         self.mirrored.update(names)
         for name in tuple(self.mirrored):
-            if self.get(name) is None:
-                self._attributes.pop(name, None)
-                self.mirrored.discard(name)
-            else:
-                self._attributes[name] = self[name]
+            self._bring_in_step(name)
+
+    def _bring_in_step(self, name: str) -> None:
+        if self.get(name) is None:
+            self._attributes.pop(name, None)
+            self.mirrored.discard(name)
+        else:
+            self._attributes[name] = self[name]
+
+    def __setitem__(self, name: str, module: Any) -> None:
+        super().__setitem__(name, module)
+        if name in self.mirrored:
+            self._bring_in_step(name)
+
+    def __delitem__(self, name: str) -> None:
+        super().__delitem__(name)
+        if name in self.mirrored:
+            self._bring_in_step(name)
 
     def __reduce__(self) -> Any:
         return dict, (dict(self),)
@@ -53,7 +66,7 @@ def _then_mirror(name: str) -> Any:
     return changed
 
 
-for _name in "__setitem__ __delitem__ __ior__ clear pop popitem setdefault update".split():
+for _name in "__ior__ clear pop popitem setdefault update".split():
     setattr(Children, _name, _then_mirror(_name))
 
 

@@ -6,13 +6,13 @@ knows it by and ``contract`` what it promises about the numbers.
 """
 
 from fx.passes.canonicalize import Canonicalize
-from fx.passes.common_subexpressions import EliminateCommonSubexpressions
+from fx.passes.common_subexpressions import EliminateCommonSubexpressions, Repetition
 from fx.passes.contract import Approximate, Close, Contract, Exact, approximate, close, contract_of, exact
-from fx.passes.dead_code import RemoveDeadCode
-from fx.passes.fold_constants import FoldConstants
+from fx.passes.dead_code import Kept, RemoveDeadCode
+from fx.passes.fold_constants import FoldConstants, Folding
 from fx.passes.fold_into_modules import FoldIntoModules
 from fx.passes.fuse_conv_bn import FuseConvBN, Fusion
-from fx.passes.merge_parallel_layers import MergeParallelLayers
+from fx.passes.merge_parallel_layers import MergeParallelLayers, Merging
 from fx.passes.pipeline import Culprit, PassPipeline, PassReport, PipelineListener, PipelineResult
 from fx.passes.registry import (
     Pass,
@@ -24,9 +24,11 @@ from fx.passes.registry import (
     register_pass,
 )
 from fx.passes.remove_checks import RemoveChecks
-from fx.passes.remove_identities import RemoveIdentities
+from fx.passes.remove_identities import Removal, RemoveIdentities
 from fx.passes.rewriting import Edit, RewritingPass
+from fx.passes.shape_prop import ShapeProp
 from fx.passes.split_module import Split, split_by_nodes
+from fx.passes.verification import verify
 
 __all__ = [
     "Approximate",
@@ -39,18 +41,24 @@ __all__ = [
     "Exact",
     "FoldConstants",
     "FoldIntoModules",
+    "Folding",
     "FuseConvBN",
     "Fusion",
+    "Kept",
     "MergeParallelLayers",
+    "Merging",
     "Pass",
     "PassPipeline",
     "PassReport",
     "PipelineListener",
     "PipelineResult",
+    "Removal",
     "RemoveChecks",
     "RemoveDeadCode",
     "RemoveIdentities",
+    "Repetition",
     "RewritingPass",
+    "ShapeProp",
     "Split",
     "approximate",
     "close",
@@ -63,4 +71,5 @@ __all__ = [
     "pass_name",
     "register_pass",
     "split_by_nodes",
+    "verify",
 ]

@@ -52,19 +52,11 @@ class EliminateCommonSubexpressions(RewritingPass):
 
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
         """Merge them in the order of the program."""
-        merged: dict[Node, list[Node]] = {}
-        try:
-            for node, first, reason in _repetitions(graph_module):
-                if reason is None:
-                    yield Edit(f"{node} into {first}", node.source)
-                    for user in list(node.users):
-                        user.replace_input_with(node, first)
-                    graph_module.graph.erase_node(node)
-                    merged.setdefault(first, []).append(node)
-        finally:  # once for each that stays, as it may stand for very many
-            for first, nodes in merged.items():
-                first.origins = tuple(dict.fromkeys(origin for one in (first, *nodes) for origin in one.origins))
-                first.source = next((one.source for one in (first, *nodes) if one.source is not None), None)
+        for node, first, reason in _repetitions(graph_module):
+            if reason is None:
+                yield Edit(f"{node} into {first}", node.source)
+                node.replace_all_uses_with(first)
+                graph_module.graph.erase_node(node)
 
     def explain(self, graph_module: GraphModule) -> list[Repetition]:
         """Return what this pass would do to each repeated call of ``graph_module``, and why. Nothing is changed."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import re
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -582,38 +580,3 @@ def test_a_graph_that_is_not_well_formed_is_refused_with_the_rule_it_breaks() ->
     x.prepend(next(reversed(graph.nodes)))
     with pytest.raises(GraphError, match="was used before it has been defined"):
         Dependences(graph)
-
-
-# Linear time.
-
-
-def chain(length: int) -> fx.Graph:
-    """Writes, views, random numbers, checks and constants, all on one value and its views."""
-    graph = fx.Graph()
-    x = value = graph.placeholder("x")
-    for number in range(length // 6):
-        view = graph.call_method("view", (value, -1))
-        graph.call_method("add_", (view, number))
-        size = graph.call_method("size", (x, 0))
-        graph.call_function(math.sqrt, (size,))
-        dropped = graph.call_function(F.dropout, (value,))
-        value = graph.call_function(torch.add, (dropped, value))
-    graph.output(value)
-    return graph
-
-
-def test_building_and_asking_takes_time_in_proportion_to_the_graph() -> None:
-    def seconds(length: int) -> float:
-        graph = chain(length)
-        nodes = list(graph.nodes)
-        start = time.process_time()
-        dependences = Dependences(graph)
-        for one, two in zip(nodes, nodes[2:], strict=False):
-            dependences.why_not_drop(one)
-            dependences.why_not_move(two, one)
-            dependences.why_not_merge(one, two)
-            dependences.why_not_fuse((one, two))
-        return time.process_time() - start
-
-    seconds(600)
-    assert min(seconds(16_000) for _ in range(2)) < 16 * min(seconds(2_000) for _ in range(3))

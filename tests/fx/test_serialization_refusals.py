@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -542,12 +541,11 @@ def test_a_bad_module_or_table_is_refused(path: Path, name: str) -> None:
     assert_not_loaded(edited(small(), path, without_result), part)
 
 
+@pytest.mark.timeout(60)
 def test_counts_of_layers_are_checked_before_a_constructor_runs(path: Path) -> None:
     program = of_module(torch.nn.LSTM(2, 2))
-    start = time.perf_counter()
     changed = edited(program, path, lambda s: linear(s)["arguments"].update(num_layers=10**9))
     assert_not_loaded(changed, "num_layers is 1000000000, but there are tensors for fewer layers")
-    assert time.perf_counter() - start < 10
 
 
 def test_modules_shared_by_exponentially_many_paths_are_refused(path: Path) -> None:

@@ -4,7 +4,6 @@ import pytest
 
 from model_zoo import get_model, list_models
 
-
 SMALL = [name for name in list_models() if "small" in get_model(name).tags]
 
 
@@ -29,7 +28,8 @@ def test_what_does_not_apply_to_a_model_is_skipped_with_the_reason(pytester):
 
 
 def test_resnet50_is_captured_fused_and_rid_of_its_checks(pytester):
-    result = pytester.runpytest("--fx-model", "resnet50", "-k", "not timing")
+    shown = "test_capture or contract and (fuse-conv-bn or remove-checks)"
+    result = pytester.runpytest("--fx-model", "resnet50", "-k", shown)
     assert result.ret == 0
     small = r"\d\.\de-1\d"
     rounding = r"\d\.\de-0[56] \(\d\.\de-0[56]\) float32"

@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: verify test lint bench fuzz
+.PHONY: verify test lint bench fuzz fuzz-atheris
 
 verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, time it, print the table
 	$(BIN)/python -m pytest --fx-model $(MODEL) $(ARGS)
@@ -25,6 +25,10 @@ bench: $(INSTALLED)  ## speed and memory of the library itself, as ratios in one
 
 fuzz: $(INSTALLED)  ## damage saved programs 100,000 times; the loader must refuse each or load it
 	$(BIN)/python -m pytest tests/fuzz --hypothesis-profile=fuzz $(ARGS)
+
+fuzz-atheris: $(INSTALLED)  ## the same by coverage: atheris looks for files that the loader does not refuse well
+	$(PIP) atheris
+	$(BIN)/python tests/fuzz/fuzz_load.py -runs=100000 $(ARGS)
 
 # torch comes first and pinned, so that no later line can pull in another build of it; the build backend is
 # installed by hand because an isolated build would download its own.

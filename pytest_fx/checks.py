@@ -16,7 +16,6 @@ from .capture import GraphModule
 from .contracts import Comparison
 from .errors import ContractViolation
 from .explanation import explain
-from .loading import chosen_contract
 from .options import options_of
 from .rewriting import rewrite
 from .subject import Subject
@@ -57,7 +56,7 @@ class EqualityCheck:
         if isinstance(transform, nn.Module):
             return self._check_program(transform, contract or close, label or self._item.name)
         label = label or pass_name(transform) + ("" if leaves else WITHOUT_LEAVES)
-        contract = contract or chosen_contract(self._options, contract_of(transform))
+        contract = contract or self._contract_for(transform)
         try:
             return self._check_pass(transform, contract, label, leaves)
         except ContractViolation as error:
@@ -65,6 +64,13 @@ class EqualityCheck:
             folder = self._item.config.rootpath / FAILURES
             details = explain(self._subject, transform, contract, violation, label, folder, leaves=leaves)
         raise violation.with_details(details)
+
+    def _contract_for(self, pass_: Pass) -> Contract:
+        """What the hook says: somebody's implementation, or else the command line, or else the pass itself."""
+        config = self._item.config
+        return config.hook.pytest_fx_contract(
+            config=config, model=self._subject.name, pass_=pass_, contract=contract_of(pass_), options=self._options
+        )
 
     def _check_pass(self, pass_: Pass, contract: Contract, label: str, leaves: bool) -> Comparison:
         __tracebackhide__ = True

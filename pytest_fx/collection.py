@@ -66,7 +66,7 @@ class ModelCase:
     @classmethod
     def of(cls, model: Any, options: Options, batch: int | None = None) -> ModelCase:
         """The case of ``model`` under ``options``, for one of the batch sizes."""
-        name = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
+        name = _name_of(model)
         size = options.batch[0] if batch is None else batch
         label = name if len(options.batch) == 1 else f"{name}, batch {size}"
         return cls(model, size, label, options.device, options.dtype, options.threads[0], options.seed)
@@ -75,6 +75,8 @@ class ModelCase:
 def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
     """Give ``fx_model``, ``fx_pass`` and ``fx_timing`` what was asked for, unless the test names its own."""
     options = options_of(metafunc.definition)
+    if options.used:
+        importlib.import_module("pytest_fx.loading").register(metafunc.config)
     named_by_test = {
         name.strip()
         for marker in metafunc.definition.iter_markers("parametrize")
@@ -93,6 +95,23 @@ def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
         _parametrize(metafunc, "fx_pass", passes, _label_of_pass, "needs a pass: pytest --fx-pass NAME")
     if "fx_timing" in wanted and len(options.threads) > 1:
         metafunc.parametrize("fx_timing", options.threads, ids="{} threads".format, indirect=True)
+
+
+def skip_vetoed(items: Sequence[pytest.Item]) -> None:
+    """Mark the tests of a pass on a model that somebody vetoes, with the reason."""
+    for item in items:
+        given: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+        case, pass_ = given.get("fx_model"), given.get("fx_pass")
+        if not isinstance(case, ModelCase) or pass_ is None:
+            continue
+        names = {"model": _name_of(case.model), "pass_name": _label_of_pass(pass_)}
+        reason = item.config.hook.pytest_fx_veto(config=item.config, **names)
+        if reason is not None:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _name_of(model: Any) -> str:
+    return model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
 
 
 def _label_of_case(case: ModelCase) -> str:

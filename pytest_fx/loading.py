@@ -19,7 +19,7 @@ from torch import nn
 import model_zoo
 from fx.errors import FxError
 from fx.interop import AdaptedPass, adapt, is_for_torch
-from fx.passes import Approximate, Close, Contract, Pass, close, exact, get_pass, list_passes, pass_name
+from fx.passes import Approximate, Close, Contract, Pass, close, exact, get_pass, list_passes, pass_name, register_pass
 from fx.passes.pipeline import PassPipeline
 
 from .collection import ModelCase
@@ -28,6 +28,8 @@ from .evaluation import Arguments
 from .options import OPTIONS, Options
 from .subject import Subject
 
+REGISTERED = pytest.StashKey[bool]()
+"""Whether hooks were asked for models and passes."""
 _CONTRACTS = "exact, close or approximate(DECIBELS), e.g. approximate(30)"
 
 
@@ -38,6 +40,7 @@ def check_names(config: pytest.Config) -> None:
     """
     options = config.stash[OPTIONS]
     try:
+        register(config)
         for name in expand(options, config.invocation_params.dir):
             _import_attribute(name, "factory") if _is_path(name) else model_zoo.get_model(name)
         for name in options.passes:
@@ -48,6 +51,16 @@ def check_names(config: pytest.Config) -> None:
         _check_device(options.device)
     except FxError as error:
         raise pytest.UsageError(str(error)) from None
+
+
+def register(config: pytest.Config) -> None:
+    """Make the models and passes known that hooks offer, once for each run of pytest."""
+    if REGISTERED in config.stash:
+        return
+    config.stash[REGISTERED] = True
+    for offered in config.hook.pytest_fx_register(config=config):
+        for made in offered:
+            model_zoo.register_model(made) if isinstance(made, model_zoo.ZooModel) else register_pass(made)
 
 
 def expand(options: Options, folder: Path) -> list[Any]:

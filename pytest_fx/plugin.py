@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from . import hooks
 from .benchmark_records import presented_as_benchmarks
-from .collection import SUITE_PATH, SuiteModule, choose_suite, parametrize_from_options
+from .collection import SUITE_PATH, SuiteModule, choose_suite, parametrize_from_options, skip_vetoed
 from .fixtures import fx_device, fx_equal, fx_inputs, fx_model, fx_pass, fx_timing, fx_traced, fx_transformed
-from .options import OPTIONS, add_options, read_options
-from .summary import write_summary
+from .options import OPTIONS, Options, add_options, read_options
+from .summary import COLUMNS, write_summary
 
 __all__ = [
     "fx_device",
@@ -26,6 +27,11 @@ __all__ = [
     "fx_traced",
     "fx_transformed",
 ]
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Declare the hooks of the plugin."""
+    pluginmanager.add_hookspecs(hooks)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -72,7 +78,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, Any, Any]:
-    """Let ``--benchmark-only`` and ``--benchmark-skip`` see timings as the benchmarks that they are."""
+    """Skip vetoed combinations; let ``--benchmark-only`` and ``--benchmark-skip`` see timings as benchmarks."""
+    skip_vetoed(items)
     with presented_as_benchmarks(items):
         return (yield)
 
@@ -82,6 +89,18 @@ def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: di
     """Add to pytest-benchmark's record what a timing of PyTorch depends on."""
     if config.stash[OPTIONS].used:
         machine_info["torch"] = importlib.import_module("pytest_fx.timing").describe_torch()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_fx_contract(contract: Any, options: Options) -> Any:
+    """Hold a pass to what the command line says, or else to its own contract."""
+    return importlib.import_module("pytest_fx.loading").chosen_contract(options, contract)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fx_summary_columns() -> Sequence[Any]:
+    """The columns of the plugin itself."""
+    return COLUMNS
 
 
 @pytest.hookimpl(trylast=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +15,6 @@ if TYPE_CHECKING:
 
 PROPERTY = "fx"
 """The user property that carries a row on a test's report."""
-HEADINGS = (
-    "model",
-    "program",
-    "nodes",
-    "float64 error",
-    "error (eager's own)",
-    "eager",
-    "transformed",
-    "speed-up (95 % interval)",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,23 +72,43 @@ class Row:
         known = {field.name: getattr(other, field.name) for field in fields(other)}
         return replace(self, **{name: value for name, value in known.items() if value is not None})
 
-    def cells(self) -> tuple[str, ...]:
-        """Return the row as the table prints it."""
-        error = _error(self.error)
-        if self.eager_error is not None:
-            error = f"{error} ({_error(self.eager_error)}) {self.dtype}"
-        return (
-            self.model,
-            self.program,
-            " -> ".join(str(count) for count in (self.nodes_before, self.nodes_after) if count is not None) or "-",
-            _error(self.float64_error),
-            error,
-            _milliseconds(self.eager_seconds),
-            _milliseconds(self.seconds),
-            "-"
-            if self.speedup is None
-            else f"{self.speedup:.3f} ({self.speedup_low:.3f} to {self.speedup_high:.3f}), {self.verdict}",
-        )
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of the table."""
+
+    heading: str
+    """What stands above it."""
+    cell: Callable[[Row], str]
+    """What it shows of a row."""
+
+
+def _nodes(row: Row) -> str:
+    return " -> ".join(str(count) for count in (row.nodes_before, row.nodes_after) if count is not None) or "-"
+
+
+def _errors(row: Row) -> str:
+    error = _error(row.error)
+    return error if row.eager_error is None else f"{error} ({_error(row.eager_error)}) {row.dtype}"
+
+
+def _speedup(row: Row) -> str:
+    if row.speedup is None:
+        return "-"
+    return f"{row.speedup:.3f} ({row.speedup_low:.3f} to {row.speedup_high:.3f}), {row.verdict}"
+
+
+COLUMNS = (
+    Column("model", lambda row: row.model),
+    Column("program", lambda row: row.program),
+    Column("nodes", _nodes),
+    Column("float64 error", lambda row: _error(row.float64_error)),
+    Column("error (eager's own)", _errors),
+    Column("eager", lambda row: _milliseconds(row.eager_seconds)),
+    Column("transformed", lambda row: _milliseconds(row.seconds)),
+    Column("speed-up (95 % interval)", _speedup),
+)
+"""The columns that the plugin itself gives."""
 
 
 def record_row(item: pytest.Item, row: Row) -> None:
@@ -120,10 +130,10 @@ def collect_rows(reports: Iterable[Any]) -> list[Row]:
     return list(rows.values())
 
 
-def format_table(rows: Sequence[Row]) -> list[str]:
+def format_table(rows: Sequence[Row], columns: Sequence[Column] = COLUMNS) -> list[str]:
     """Return the lines of the table."""
-    table = [HEADINGS, *(row.cells() for row in rows)]
-    widths = [max(len(cells[column]) for cells in table) for column in range(len(HEADINGS))]
+    table = [[column.heading for column in columns], *([column.cell(row) for column in columns] for row in rows)]
+    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in table]
 
 
@@ -138,7 +148,8 @@ def write_summary(reporter: pytest.TerminalReporter, options: Options) -> None:
     order = {model: (order.get(model, len(order)), position) for position, model in enumerate(models)}
     rows.sort(key=lambda row: (order[row.model], row.nodes_before is not None, row.program))
     reporter.section("fx: largest errors against eager in float64, median times of a call")
-    for line in format_table(rows):
+    given: list[Sequence[Column]] = reporter.config.hook.pytest_fx_summary_columns(config=reporter.config)
+    for line in format_table(rows, [column for columns in given for column in columns]):
         reporter.write_line(line)
 
 

@@ -1,0 +1,66 @@
+"""Hooks that a ``conftest.py`` or another plugin may implement; the plugin's own behaviour implements them, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from fx.passes import Contract, Pass
+    from model_zoo import ZooModel
+
+    from .options import Options
+    from .summary import Column
+
+
+@pytest.hookspec
+def pytest_fx_register(config: pytest.Config) -> Iterable[ZooModel | Pass] | None:  # type: ignore[empty-body]
+    """Make models and passes known by their names, before any name is looked up.
+
+    Called once, when a model or a pass is first asked for::
+
+        def pytest_fx_register(config):
+            from mypackage import models, passes
+            return [models.zoo_model, passes.FuseGelu]
+    """
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_fx_contract(
+    config: pytest.Config, model: str, pass_: Pass, contract: Contract, options: Options
+) -> Contract | None:
+    """Say what a pass is held to on a model; the first answer that is not None counts.
+
+    ``contract`` is the pass's own, ``options`` are those of the test. By default ``--fx-contract``, ``--fx-rtol`` and
+    ``--fx-atol`` decide::
+
+        def pytest_fx_contract(config, model, pass_, contract):
+            from fx.passes import approximate
+            return approximate(sqnr_db=30) if model == "deep_recommender" else None
+    """
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_fx_veto(config: pytest.Config, model: str, pass_name: str) -> str | None:
+    """Give a reason not to try a pass on a model, whose tests are then skipped with it; None to try it.
+
+    By default nothing is vetoed::
+
+        def pytest_fx_veto(config, model, pass_name):
+            if model.startswith("lstm") and pass_name == "my-fusion":
+                return "recurrent networks are handled by another pass"
+    """
+
+
+@pytest.hookspec
+def pytest_fx_summary_columns(config: pytest.Config) -> Sequence[Column]:  # type: ignore[empty-body]
+    """Give columns of the table at the end of the run; those of all implementations stand side by side.
+
+    By default those of the plugin come first::
+
+        def pytest_fx_summary_columns(config):
+            from pytest_fx.summary import Column
+            return [Column("nodes saved", lambda row: str((row.nodes_before or 0) - (row.nodes_after or 0)))]
+    """

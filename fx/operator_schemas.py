@@ -92,15 +92,19 @@ def _make_parameter(argument: SchemaArgument, name: str, positional_only: bool) 
     return Parameter(name, kind, default=default, annotation=python_type(argument.type))
 
 
+def _name_in_python(argument: SchemaArgument, names: list[str]) -> str:
+    """What Python calls an argument: `input` where the schema says `self`, if it is a tensor, not a number or list."""
+    is_receiver = argument.name == "self" and str(argument.type) == "Tensor" and "input" not in names
+    return "input" if is_receiver else argument.name
+
+
 def _make_overload(schema: FunctionSchema) -> Overload:
     """Work out what is known about one overload."""
     names = [argument.name for argument in schema.arguments]
     # A parameter called `from` cannot be passed by keyword, hence none before it can.
     last_positional_only = names.index("from") if "from" in names else -1
-    # Python calls the first tensor `input` where the schema says `self`.
-    receiver = "self" if "input" in names else "input"
     parameters = [
-        _make_parameter(argument, receiver if argument.name == "self" else argument.name, index <= last_positional_only)
+        _make_parameter(argument, _name_in_python(argument, names), index <= last_positional_only)
         for index, argument in enumerate(schema.arguments)
     ]
     returns = tuple(python_type(returned.type) for returned in schema.returns)

@@ -47,30 +47,31 @@ def explain(
         leaves: whether the program was captured with leaf modules.
     """
     try:
-        wrong, text = _first_wrong(subject, pass_, contract, leaves)
+        wrong, draw, text = _first_wrong(subject, pass_, contract, leaves)
         text = f"{_first_wrong_edit(subject, pass_, contract, leaves)}{text}"
     except Exception as error:
         return f"the node that goes wrong could not be found: {type(error).__name__}: {error}"
     if wrong is None or not leaves:
         return text
     try:
-        return f"{text}\n{_reproduce(subject, pass_, contract, violation, label, folder, wrong)}"
+        return f"{text}\n{_reproduce(subject, pass_, contract, violation, label, folder, wrong, draw)}"
     except Exception as error:
         return f"{text}\nno test file could be made of it: {type(error).__name__}: {error}"
 
 
-def _first_wrong(subject: Subject, pass_: Pass, contract: Contract, leaves: bool) -> tuple[NodeError | None, str]:
-    """The first node that goes wrong, and the lines about it."""
-    arguments = subject.arguments()
+def _first_wrong(subject: Subject, pass_: Pass, contract: Contract, leaves: bool) -> tuple[NodeError | None, int, str]:
+    """The first node that goes wrong, the draw of inputs on which it does, and the lines about it."""
     largest = None
-    for original, transformed, eager, limit in _programs(subject, pass_, contract, leaves):
-        found = localize(original, transformed, arguments, limit, eager)
-        if found.first_wrong is not None:
-            return found.first_wrong, f"the first node that goes wrong:\n{_indented(str(found.first_wrong))}"
-        largest = found.largest
+    for draw in range(subject.draws):
+        for original, transformed, eager, limit in _programs(subject, pass_, contract, leaves):
+            found = localize(original, transformed, subject.arguments(draw), limit, eager)
+            if found.first_wrong is not None:
+                return found.first_wrong, draw, f"the first node that goes wrong:\n{_indented(str(found.first_wrong))}"
+            largest = found.largest
     if largest is None:
-        return None, "no node of the transformed program stands for one of the original, so none could be compared"
-    return None, f"no node alone is wrong by more than is allowed; the one that adds most:\n{_indented(str(largest))}"
+        return None, 0, "no node of the transformed program stands for one of the original, so none could be compared"
+    most = f"no node alone is wrong by more than is allowed; the one that adds most:\n{_indented(str(largest))}"
+    return None, 0, most
 
 
 def _first_wrong_edit(subject: Subject, pass_: Pass, contract: Contract, leaves: bool) -> str:
@@ -103,12 +104,13 @@ def _reproduce(
     label: str,
     folder: Path,
     wrong: NodeError,
+    draw: int,
 ) -> str:
     """Write a test file, and return a line on it."""
     name = importable_name(pass_)
     if name is None:
         return "no test file was made of it: the pass cannot be imported by name"
-    part = find_part(subject, pass_, contract, wrong.origins, violation, label)
+    part = find_part(subject, pass_, contract, wrong.origins, violation, label, draw)
     if part is None:
         return "no test file was made of it: no part of the model fails alone in the same way"
     what = str(violation).partition("\n")[0]

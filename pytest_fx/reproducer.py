@@ -68,7 +68,13 @@ class Part:
 
 
 def find_part(
-    subject: Subject, pass_: Pass, contract: Contract, names: frozenset[str], violation: ContractViolation, label: str
+    subject: Subject,
+    pass_: Pass,
+    contract: Contract,
+    names: frozenset[str],
+    violation: ContractViolation,
+    label: str,
+    draw: int = 0,
 ) -> Part | None:
     """Return a small part of ``subject`` on which ``pass_`` fails as it does on the whole, or None if there is none.
 
@@ -79,8 +85,9 @@ def find_part(
         names: nodes of the captured model that every part holds, the last of which it computes.
         violation: how the contract was broken.
         label: what messages call the pass.
+        draw: which inputs of the model show it.
     """
-    original, arguments = subject.capture(), subject.arguments()
+    original, arguments = subject.capture(), subject.arguments(draw)
 
     def fails(part: Part) -> bool:
         return _fails(subject, part, pass_, contract, violation, label)

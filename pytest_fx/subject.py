@@ -16,6 +16,8 @@ from .structure import leaves
 
 ENOUGH_ELEMENTS = 256
 """Elements of an output over which an error is taken: the largest of few is a matter of luck."""
+FEWEST_DRAWS = 2
+"""Input sets that a model is called with at least: a program specialized to the values of one fails on another."""
 MOST_DRAWS = 8
 """Input sets that a model is called with at most, however few elements it returns."""
 
@@ -93,6 +95,11 @@ class Subject:
         how = capture if leaves else capture_without_leaves
         return how(self.fresh() if module is None else module, self.arguments() if self.has_inputs else None)
 
+    @property
+    def draws(self) -> int:
+        """How many input sets the model is called with."""
+        return len(self.eager_answers(self.dtype))
+
     @cached_property
     def capture_error(self) -> Exception | None:
         """Why the model cannot be captured, if it cannot."""
@@ -123,4 +130,4 @@ def _draws_for(answer: Any) -> int:
     """Return how many draws give every floating-point output enough elements."""
     sizes = [leaf.numel() for _, leaf in leaves(answer) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
     smallest = min((size for size in sizes if size), default=ENOUGH_ELEMENTS)
-    return min(MOST_DRAWS, -(-ENOUGH_ELEMENTS // smallest))
+    return max(FEWEST_DRAWS, min(MOST_DRAWS, -(-ENOUGH_ELEMENTS // smallest)))

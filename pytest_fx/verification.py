@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -10,6 +11,7 @@ from torch import nn
 from fx.passes import Approximate, Close, Contract, Exact, Pass
 
 from .contracts import Comparison
+from .errors import ContractViolation
 from .rewriting import Rewriting, rewrite
 from .subject import Subject
 
@@ -41,14 +43,31 @@ def verify(subject: Subject, pass_: Pass, contract: Contract, label: str, *, lea
 def compare(subject: Subject, program: nn.Module, program64: nn.Module | None, label: str) -> Comparison:
     """Run a program, in the working dtype and in float64 if it exists there, beside the model."""
     dtype = subject.dtype
+    eager, eager64 = subject.eager_answers(dtype), subject.eager_answers(torch.float64)
     return Comparison(
         model=subject.name,
         program=label,
-        eager=subject.eager_answers(dtype),
-        actual=subject.answers_of(program, dtype),
-        eager64=subject.eager_answers(torch.float64),
-        actual64=None if program64 is None else subject.answers_of(program64, torch.float64),
+        eager=eager,
+        actual=_answers(subject, program, dtype, label),
+        eager64=eager64,
+        actual64=None if program64 is None else _answers(subject, program64, torch.float64, label),
     )
+
+
+def _answers(subject: Subject, program: nn.Module, dtype: torch.dtype, label: str) -> list[Any]:
+    """What ``program`` answers where the model itself does."""
+    __tracebackhide__ = True
+    try:
+        return subject.answers_of(program, dtype)
+    except torch.jit.Error:  # what TorchScript does not run is nobody's broken promise
+        raise
+    except Exception as error:
+        notes = [line for note in getattr(error, "__notes__", []) for line in note.splitlines()]
+        raise ContractViolation(
+            f"{label} makes {subject.name} raise where it answers",
+            value=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",
+            why="\n".join(notes) or None,
+        ) from error
 
 
 def require(comparison: Comparison, contract: Contract) -> None:

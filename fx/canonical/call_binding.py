@@ -177,7 +177,7 @@ def shape_of_overload(overload: Overload, *, skip: int | None = None) -> Shape:
     reals: set[str] = set()
     defaults: dict[str, Any] = {}
     for parameter, argument in arguments:
-        name, described = parameter.name, str(getattr(argument, "real_type", argument.type))
+        name, described = _name(parameter), str(getattr(argument, "real_type", argument.type))
         count: int | None = getattr(argument, "N", None)
         kinds[name] = _kinds(described, count)
         if "List[int]" in described and count is not None:
@@ -192,9 +192,24 @@ def shape_of_overload(overload: Overload, *, skip: int | None = None) -> Shape:
     positional = [(p, a) for p, a in arguments if p.kind is not Parameter.KEYWORD_ONLY]
     packed = None
     if len(positional) == 1 and str(positional[0][1].type) in ("List[int]", "Optional[List[int]]"):
-        packed = positional[0][0].name
-    names = tuple(p.name for p, _ in arguments)
-    return Shape(tuple(p.name for p, _ in positional), names, defaults, kinds, counts, frozenset(reals), packed)
+        packed = _name(positional[0][0])
+    names = tuple(_name(p) for p, _ in arguments)
+    return Shape(tuple(_name(p) for p, _ in positional), names, defaults, kinds, counts, frozenset(reals), packed)
+
+
+def _name(parameter: Parameter) -> str:
+    """What an argument is called in all overloads: a number in the place of the tensor `input` is called `self`."""
+    return "input" if parameter.name == "self" else parameter.name
+
+
+def by_position(target: Callable[..., Any]) -> int:
+    """How many arguments a call has to pass by position: those up to one that is `input` or `self`, by its value."""
+    places: list[int] = []
+    for overload in _callable_overloads(get_overloads(target)):
+        names = list(overload.signature.parameters)
+        if "self" in names:
+            places.append(names.index("self") + 1)
+    return max(places, default=0)
 
 
 def shapes_of(target: Callable[..., Any]) -> list[Shape]:
@@ -208,7 +223,7 @@ def shapes_of_method(name: str) -> list[tuple[Shape, str]]:
     shapes: list[tuple[Shape, str]] = []
     for overload in _callable_overloads(get_overloads(packet)) if packet is not None else ():
         names = [argument.name for argument in overload.schema.arguments]
-        if "self" in names:
+        if "self" in names and str(overload.schema.arguments[names.index("self")].type) == "Tensor":
             place = names.index("self")
             shapes.append((shape_of_overload(overload, skip=place), list(overload.signature.parameters)[place]))
     return shapes

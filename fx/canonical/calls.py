@@ -12,7 +12,15 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
-from fx.canonical.call_binding import Binding, IsTensor, Shape, shape_of_function, shapes_of, shapes_of_method
+from fx.canonical.call_binding import (
+    Binding,
+    IsTensor,
+    Shape,
+    by_position,
+    shape_of_function,
+    shapes_of,
+    shapes_of_method,
+)
 from fx.canonical.rows import Row, rows_by_method, rows_by_target
 from fx.canonical.targets import FUNCTION_ALIASES, METHOD_ALIASES
 from fx.node import Argument, Node
@@ -173,8 +181,7 @@ def _general_spelling(target: Any) -> _Spelling | None:
         if name.endswith("_") and getattr(torch, name, None) is target and hasattr(torch.Tensor, name):
             return _method_spelling(name)  # torch.exp_(x) is x.exp_()
         is_python = getattr(target, "__module__", None) in ("builtins", "_operator", "math")
-        shapes = [] if is_python else shapes_of(target)
-        return _by_shapes(target, shapes) if shapes else None
+        return None if is_python else _by_overloads(target)
     if not isinstance(target, types.FunctionType):
         return None
     is_torch = target.__module__.partition(".")[0] == "torch"
@@ -223,19 +230,27 @@ def _by_row(row: Row) -> _Spelling:
     return spell
 
 
-def _by_shapes(target: Callable[..., Any], shapes: list[Shape]) -> _Spelling:
+def _by_shapes(target: Callable[..., Any], shapes: list[Shape], positional: int = 0) -> _Spelling:
     def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:
         bound = _agreed([one for shape in shapes if (one := shape.bind(args, kwargs, is_tensor)) is not None])
-        return None if bound is None else Call(target, (), bound)
+        if bound is None:
+            return None
+        values = tuple(bound.values())[:positional]
+        return Call(target, values, dict(list(bound.items())[positional:]) if positional else bound)
 
     return spell
+
+
+def _by_overloads(target: Callable[..., Any]) -> _Spelling | None:
+    shapes = shapes_of(target)
+    return _by_shapes(target, shapes, by_position(target)) if shapes else None
 
 
 def _by_method(name: str, method: Any) -> _Spelling:
     """As the function of the same name, as the unbound method with keywords, as that with the arguments as they are."""
     shapes = shapes_of_method(name)
     function: Any = getattr(torch, name, None)
-    of_function = _by_shapes(function, shapes_of(function)) if _is_function_of_method(function, name) else None
+    of_function = _by_overloads(function) if _is_function_of_method(function, name) else None
 
     def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:
         found: list[Binding] = []

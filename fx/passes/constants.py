@@ -15,6 +15,11 @@ from fx.graph_module import GraphModule
 from fx.node import Node, map_arg
 from fx.storages import NUMBERS
 
+_AUTOGRAD = frozenset({"requires_grad", "is_leaf", "grad", "grad_fn", "output_nr", "retains_grad", "_version"})
+"""Attributes of tensors that tell how they were computed, not what they are."""
+_MODES: frozenset[Any] = frozenset({torch.is_grad_enabled, torch.is_autocast_enabled, torch.initial_seed})
+"""Functions that tell what is set when the program runs."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
@@ -78,6 +83,8 @@ class Constants:
         dependences = self._dependences
         if (reason := dependences.why_not_constant(node)) is not None:
             return _Refusal(reason)
+        if node.target in _MODES or (node.target is getattr and node.args[1] in _AUTOGRAD):
+            return _Refusal(f"`%{node}` tells what gradients, modes or seeds are when the program runs")
         args, kwargs = (map_arg(part, self._values.__getitem__) for part in (node.args, node.kwargs))
         justified = sum(self._justified.get(used, 0) for used in node.all_input_nodes)
         call = _callable(self._graph_module, node)

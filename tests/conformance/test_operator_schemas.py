@@ -33,13 +33,20 @@ BETTER_HERE = {"torch.nonzero", "torch.quantized_gru", "torch.quantized_lstm", "
 """There an argument has a name that cannot be used, or an annotation that is no type of Python."""
 
 
+def called_as_there(signatures: list[str] | None) -> list[str] | None:
+    """With the name that torch.fx gives a `self` that is no tensor, `input`, by which Python cannot pass it."""
+    if signatures is None:
+        return None
+    return [re.sub(r"\bself(?=: (?!torch\.Tensor\b))", "input", signature) for signature in signatures]
+
+
 def test_all_signatures_and_schemas_are_equal() -> None:
     compared = 0
     for name, function in functions_with_schemas():
         expected, expected_schemas = theirs.get_signature_for_torch_op(function, return_schemas=True)
         signatures, schemas = ours.get_signature_for_torch_op(function, return_schemas=True)
         if name not in BETTER_HERE:
-            assert spelled(signatures) == spelled(expected), name
+            assert called_as_there(spelled(signatures)) == spelled(expected), name
         assert (schemas is None) == (expected_schemas is None), name
         assert list(map(str, schemas or ())) == list(map(str, expected_schemas or ())), name
         compared += 1

@@ -186,6 +186,8 @@ GROUPS: dict[str, tuple[Tensor, tuple[Callable[..., Any] | nn.Module, ...]]] = {
     "chunk": (SQUARE, (lambda x: x.chunk(2), lambda x: torch.chunk(x, 2, 0))),
     "split": (SQUARE, (lambda x: x.split(2), lambda x: torch.split(x, 2), lambda x: x.split(2, dim=0))),
     "where": (SQUARE, (lambda x: torch.where(x > 0, x, x), lambda x: x.where(x > 0, x))),
+    "number or tensor": (SQUARE, (lambda x: torch.where(x > 0, 0.5, x), lambda x: torch.where(x > 0, 0.5, other=x))),
+    "logarithm": (SQUARE, (lambda x: torch.xlogy(x, x), lambda x: x.xlogy(x), lambda x: torch.xlogy(x, other=x))),
     "masked_fill": (SQUARE, (lambda x: x.masked_fill(x > 0, 0.5), lambda x: torch.masked_fill(x, x > 0, value=0.5))),
     "maximum": (SQUARE, (lambda x: torch.maximum(x.neg(), x.abs()), lambda x: torch.max(-x, abs(x)))),
     "convert": (SQUARE, (lambda x: x.double(), lambda x: x.to(torch.float64), lambda x: x.to(dtype=torch.float64))),

@@ -1,7 +1,7 @@
 """Models and passes of an imaginary user, for runs of pytest inside the tests."""
 
 import pytest
-import torch  # noqa: F401 - before the inner runs, each of which forgets what it imported first
+import torch._inductor.test_operators  # noqa: F401 - before the inner runs, which forget what they imported first
 
 import pytest_fx.suite  # noqa: F401
 

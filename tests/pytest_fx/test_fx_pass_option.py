@@ -157,3 +157,69 @@ def test_the_edit_with_which_a_stepwise_pass_goes_wrong_is_named(user):
     result.stdout.fnmatch_lines(
         ["E *the first edit that goes wrong: edit 4 of widen: layers.3 is multiplied (*small_models.py:*)"]
     )
+
+
+SPECIALIZING = """
+import torch
+from torch import nn
+
+class Rectified(nn.Module):
+    def forward(self, x):
+        return torch.relu(x + 0.5) * 2
+
+def model():
+    return Rectified(), torch.ones(300)
+
+def drop_relu(program):
+    # "the example is positive anyway"
+    for node in program.graph.find_nodes(op="call_function", target=torch.relu):
+        node.replace_all_uses_with(node.args[0])
+        program.graph.erase_node(node)
+    program.recompile()
+
+def raise_later(program):
+    for node in program.graph.find_nodes(op="call_function", target=torch.relu):
+        node.target = torch.linalg.det
+    program.recompile()
+"""
+
+
+def test_a_program_specialized_to_the_values_of_the_example_fails_on_other_values(user):
+    user.makepyfile(special=SPECIALIZING)
+    user.makeconftest(
+        """
+        import torch
+        from model_zoo import ZooModel
+        from special import Rectified
+
+        def pytest_fx_register(config):
+            def inputs(batch=1, seed=0):
+                return (torch.full((batch, 300), 1.0 - 2 * (seed % 2)),)
+            yield ZooModel("rectified_of_a_conftest", Rectified, inputs, "here")
+        """
+    )
+    options = ("--fx-model", "rectified_of_a_conftest", "--fx-pass", "special:drop_relu", "-k", CONTRACT)
+    result = user.runpytest_subprocess("-p", "no:cacheprovider", *options, "-s", "--rootdir=.")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        [
+            "E*ContractViolation: drop-relu changes what rectified_of_a_conftest computes",
+            "E *the first node that goes wrong:",
+            "E *%add = call_function[[]operator.add[]](%x, 0.5)",
+            "E *a test of * nodes that shows it alone: *",
+        ]
+    )
+
+
+def test_a_program_that_raises_where_eager_answers_breaks_its_contract_with_the_node(user):
+    user.makepyfile(special=SPECIALIZING)
+    result = user.runpytest("--fx-model", "special:model", "--fx-pass", "special:raise_later", "-k", CONTRACT)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        [
+            "E*ContractViolation: raise-later makes special:model raise where it answers",
+            "E *value *Error: linalg.det: *",
+            "E *%relu = call_function[[]torch.*det[]](%add)",
+            "E *special.py:*return torch.relu(x + 0.5) * 2",
+        ]
+    )

@@ -183,3 +183,21 @@ def test_only_values_that_are_still_needed_are_kept(monkeypatch):
 def test_programs_that_nothing_changed_have_no_errors(name):
     found = located(zoo_subject(name), lambda program: program)
     assert found.errors and not any(error.made or error.inherited for error in found.errors)
+
+
+def test_a_baked_batch_size_is_found_where_it_is_used():
+    class Flat(nn.Module):
+        def forward(self, x):
+            return torch.relu(x.view(x.size(0), -1) + 1)
+
+    def bake(program):
+        (size,) = program.graph.find_nodes(op="call_method", target="size")
+        for user in list(size.users):
+            user.args = tuple(2 if arg is size else arg for arg in user.args)
+        program.graph.erase_node(size)
+        program.recompile()
+
+    assert located(subject_of(Flat(), torch.rand(2, 3, 4)), bake).first_wrong is None
+    wrong = located(subject_of(Flat(), torch.rand(6, 3, 4)), bake).first_wrong
+    assert wrong.node == "%view = call_method[view](%x, 2, -1)"
+    assert wrong.mismatch == "output has the shape [6, 12] in eager and [2, 36] in the program"

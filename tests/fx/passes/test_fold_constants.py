@@ -135,6 +135,14 @@ REFUSED: list[tuple[Make, str]] = [
         "`%unknown` calls `test_fold_constants.unknown`, which has no operator schema and is not declared pure",
     ),
     (
+        plus(call(getattr, call("mul", fetch("table"), 2), "requires_grad")),
+        "`%getattr_1` tells what gradients, modes or seeds are when the program runs",
+    ),
+    (
+        plus(call(torch.is_grad_enabled)),
+        "`%is_grad_enabled` tells what gradients, modes or seeds are when the program runs",
+    ),
+    (
         lambda graph, x: graph.call_function(sum, (graph.call_method("chunk", (graph.get_attr("table"), 2)), x)),
         "`%chunk` is a tuple, which is neither a tensor nor an immediate value",
     ),

@@ -135,7 +135,7 @@ REFUSED: list[tuple[Make, str]] = [
         "`%unknown` calls `test_fold_constants.unknown`, which has no operator schema and is not declared pure",
     ),
     (
-        plus(call(getattr, call("mul", fetch("table"), 2), "requires_grad")),
+        plus(call(getattr, fetch("table"), "requires_grad")),
         "`%getattr_1` tells what gradients, modes or seeds are when the program runs",
     ),
     (

@@ -44,17 +44,19 @@ class EqualityCheck:
         label: str | None = None,
         *,
         leaves: bool = True,
+        draws: int | None = None,
     ) -> Comparison:
         """Raise :class:`~pytest_fx.errors.ContractViolation` if ``transform`` breaks its contract.
 
         ``contract`` stands in for what the command line or the pass itself says, or for ``close`` if ``transform`` is
         a program; ``label`` is what the summary calls it. A pass is applied to a capture in functions only if
-        ``leaves`` is false. Skips the test if the model has no example inputs.
+        ``leaves`` is false. A program is called with ``draws`` sets of inputs, or as many as it takes to tell that it
+        is not made for one. Skips the test if the model has no example inputs.
         """
         __tracebackhide__ = True
         require_inputs(self._subject)
         if isinstance(transform, nn.Module):
-            return self._check_program(transform, contract or close, label or self._item.name)
+            return self._check_program(transform, contract or close, label or self._item.name, draws)
         label = label or pass_name(transform) + ("" if leaves else WITHOUT_LEAVES)
         contract = contract or self._contract_for(transform)
         try:
@@ -79,10 +81,10 @@ class EqualityCheck:
         row = Row(self._subject.name, label, nodes_before=before, nodes_after=after)
         return self._judge(verification.comparison, contract, row)
 
-    def _check_program(self, program: nn.Module, contract: Contract, label: str) -> Comparison:
+    def _check_program(self, program: nn.Module, contract: Contract, label: str, draws: int | None) -> Comparison:
         __tracebackhide__ = True
         nodes = len(program.graph.nodes) if isinstance(program, GraphModule) else None
-        comparison = compare(self._subject, program, None, label)
+        comparison = compare(self._subject, program, None, label, draws)
         return self._judge(comparison, contract, Row(self._subject.name, label, nodes_after=nodes))
 
     def _judge(self, comparison: Comparison, contract: Contract, row: Row) -> Comparison:

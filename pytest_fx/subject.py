@@ -101,10 +101,15 @@ class Subject:
         return len(self.eager_answers(self.dtype))
 
     @cached_property
+    def captured(self) -> GraphModule:
+        """One capture of the model that is kept: to be read and called, never changed. See :meth:`capture`."""
+        return self.capture()
+
+    @cached_property
     def capture_error(self) -> Exception | None:
         """Why the model cannot be captured, if it cannot."""
         try:
-            self.capture()
+            self.captured.graph  # noqa: B018 - found out by capturing
         except Exception as error:  # whatever the model's code raises when it is given traced values
             return error
         return None
@@ -120,10 +125,13 @@ class Subject:
             self._answers[dtype] = answers
         return self._answers[dtype]
 
-    def answers_of(self, program: Callable[..., Any], dtype: torch.dtype) -> list[Any]:
-        """Return what ``program`` answers where the model itself is asked in :meth:`eager_answers`."""
-        draws = range(len(self.eager_answers(dtype)))
-        return [evaluate(program, self.arguments(draw), dtype, self.threads) for draw in draws]
+    def answers_of(self, program: Callable[..., Any], dtype: torch.dtype, draws: int | None = None) -> list[Any]:
+        """Return what ``program`` answers where the model itself is asked in :meth:`eager_answers`.
+
+        ``draws`` is how many of those questions are asked; None for all.
+        """
+        count = len(self.eager_answers(dtype)) if draws is None else draws
+        return [evaluate(program, self.arguments(draw), dtype, self.threads) for draw in range(count)]
 
 
 def _draws_for(answer: Any) -> int:

@@ -26,6 +26,7 @@ from fx.passes import Pass, exact, pass_name
 
 from .capture import GraphModule, capture
 from .checks import WITHOUT_LEAVES, EqualityCheck, TimingCheck
+from .errors import ContractViolation
 from .evaluation import evaluate
 from .options import options_of
 from .rewriting import rewrite
@@ -54,7 +55,7 @@ def test_capture_equals_eager(fx_traced: GraphModule, fx_equal: EqualityCheck) -
 def test_capture_without_leaf_modules_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
     """Captured through torch.nn, down to functions, the program still computes the same bits."""
     skip_unless_captured_without_leaves(fx_model)
-    fx_equal(fx_model.capture(leaves=False), contract=exact, label=f"capture{WITHOUT_LEAVES}")
+    fx_equal(fx_model.capture(leaves=False), contract=exact, label=f"capture{WITHOUT_LEAVES}", draws=1)
 
 
 def test_generated_code_can_be_captured_again(fx_traced: GraphModule, fx_equal: EqualityCheck) -> None:
@@ -62,64 +63,82 @@ def test_generated_code_can_be_captured_again(fx_traced: GraphModule, fx_equal: 
     again = capture(fx_traced)
     kinds = [[(node.op, node.target) for node in program.graph.nodes] for program in (fx_traced, again)]
     assert kinds[0] == kinds[1]
-    fx_equal(again, contract=exact, label="capture")
+    fx_equal(again, contract=exact, label="capture", draws=1)
 
 
-def test_code_is_deterministic(fx_model: Subject, fx_traced: GraphModule) -> None:
+def test_code_is_deterministic(fx_model: Subject) -> None:
     """Two captures of the model are written as the same code."""
-    assert fx_model.capture().code == fx_traced.code
+    assert fx_model.capture().code == fx_model.captured.code
 
 
-def test_state_keeps_its_names(fx_model: Subject, fx_traced: GraphModule) -> None:
+def test_state_keeps_its_names(fx_model: Subject) -> None:
     """Parameters and buffers of the program are those of the model, under the model's names, beside its constants."""
-    state = {**fx_model.fresh().state_dict(), **fx_traced.graph.constants}
-    unknown = [name for name in fx_traced.state_dict() if name not in state]
+    program = fx_model.captured
+    state = {*fx_model.fresh().state_dict(), *program.graph.constants}
+    unknown = [name for name in program.state_dict() if name not in state]
     assert not unknown, f"the program has entries that {fx_model.name} does not have: {unknown}"
 
 
-def test_copy_equals_eager(fx_traced: GraphModule, fx_equal: EqualityCheck) -> None:
+def test_copy_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
     """A copy of the program computes the same bits, and has the same code."""
-    program = copy.deepcopy(fx_traced)
-    assert program.code == fx_traced.code
-    fx_equal(program, contract=exact, label="capture")
+    program = copy.deepcopy(fx_model.captured)
+    assert program.code == fx_model.captured.code
+    fx_equal(program, contract=exact, label="capture", draws=1)
 
 
-def test_pickle_equals_eager(fx_model: Subject, fx_traced: GraphModule, fx_equal: EqualityCheck) -> None:
+def test_pickle_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
     """An unpickled copy of the program computes the same bits, and has the same code."""
-    skip_if_refused(lambda: pickle.dumps(fx_model.fresh()), f"{fx_model.name} itself cannot be pickled")
-    program = pickle.loads(pickle.dumps(fx_traced))
-    assert program.code == fx_traced.code
-    fx_equal(program, contract=exact, label="capture")
+    try:
+        pickled = pickle.dumps(fx_model.captured)
+    except Exception:
+        skip_if_refused(lambda: pickle.dumps(fx_model.fresh()), f"{fx_model.name} itself cannot be pickled")
+        raise
+    program = pickle.loads(pickled)
+    assert program.code == fx_model.captured.code
+    fx_equal(program, contract=exact, label="capture", draws=1)
 
 
-def test_saved_file_equals_eager(fx_traced: GraphModule, fx_equal: EqualityCheck, tmp_path: Path) -> None:
+def test_saved_file_equals_eager(fx_model: Subject, fx_equal: EqualityCheck, tmp_path: Path) -> None:
     """The program loaded from a data-only file computes the same bits, and has the same code."""
     path = tmp_path / "program.safetensors"
-    skip_if_refused(lambda: save(fx_traced, path), "it holds what a data-only file cannot")
+    skip_if_refused(lambda: save(fx_model.captured, path), "it holds what a data-only file cannot")
     program = load(path)
-    assert program.code == fx_traced.code
-    fx_equal(program, contract=exact, label="capture")
+    assert program.code == fx_model.captured.code
+    fx_equal(program, contract=exact, label="capture", draws=1)
 
 
-def test_folder_equals_eager(fx_traced: GraphModule, fx_equal: EqualityCheck, tmp_path: Path) -> None:
+def test_folder_equals_eager(fx_model: Subject, fx_equal: EqualityCheck, tmp_path: Path) -> None:
     """The package that the program is written as computes the same."""
     name = f"fx_{uuid.uuid4().hex}"
-    skip_if_refused(lambda: fx_traced.to_folder(tmp_path / name, "Program"), "it cannot be written as a package")
+    skip_if_refused(
+        lambda: fx_model.captured.to_folder(tmp_path / name, "Program"), "it cannot be written as a package"
+    )
     with import_path(tmp_path):
         program = importlib.import_module(name).Program()
-    fx_equal(program.eval(), label="capture")
+    fx_equal(program.eval(), label="capture", draws=1)
 
 
 def test_torchscript_equals_eager(fx_model: Subject, fx_traced: GraphModule, fx_equal: EqualityCheck) -> None:
     """Compiled by TorchScript, where it takes the program, the program computes the same."""
     scripted = skip_if_refused(lambda: script(fx_traced), "TorchScript does not take it")
     try:
-        fx_equal(scripted, label="capture")
+        fx_equal(scripted, label="capture", draws=1)
     except torch.jit.Error:  # while it ran: the program's fault only if the model itself fares better
-        arguments = fx_model.arguments()
         skip_if_refused(
-            lambda: evaluate(script(fx_model.fresh()), arguments, fx_model.dtype),
+            lambda: evaluate(script(fx_model.fresh()), fx_model.arguments(), fx_model.dtype),
             f"TorchScript does not run {fx_model.name} itself",
+        )
+        raise
+
+
+def test_torch_compile_equals_eager(fx_model: Subject, fx_traced: GraphModule, fx_equal: EqualityCheck) -> None:
+    """Captured once more by torch.compile, which runs what it captures as it is, the program computes the same."""
+    try:
+        fx_equal(compiled(fx_traced), label="capture", draws=1)
+    except ContractViolation:
+        skip_if_refused(
+            lambda: evaluate(compiled(fx_model.fresh()), fx_model.arguments(), fx_model.dtype),
+            f"torch.compile does not run {fx_model.name} itself",
         )
         raise
 
@@ -167,6 +186,12 @@ def script(program: nn.Module) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return torch.jit.script(program)
+
+
+def compiled(program: nn.Module) -> nn.Module:
+    """Return ``program`` behind torch.compile, without a compiler and without what was compiled before."""
+    torch.compiler.reset()
+    return torch.compile(program, backend="eager", fullgraph=True)
 
 
 @contextmanager

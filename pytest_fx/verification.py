@@ -40,25 +40,30 @@ def verify(subject: Subject, pass_: Pass, contract: Contract, label: str, *, lea
     return Verification(rewriting, compare(subject, rewriting.program, program64, label))
 
 
-def compare(subject: Subject, program: nn.Module, program64: nn.Module | None, label: str) -> Comparison:
-    """Run a program, in the working dtype and in float64 if it exists there, beside the model."""
+def compare(
+    subject: Subject, program: nn.Module, program64: nn.Module | None, label: str, draws: int | None = None
+) -> Comparison:
+    """Run a program, in the working dtype and in float64 if it exists there, beside the model.
+
+    ``draws`` is how many sets of inputs it is called with; None for as many as the model was.
+    """
     dtype = subject.dtype
-    eager, eager64 = subject.eager_answers(dtype), subject.eager_answers(torch.float64)
+    eager, eager64 = subject.eager_answers(dtype)[:draws], subject.eager_answers(torch.float64)[:draws]
     return Comparison(
         model=subject.name,
         program=label,
         eager=eager,
-        actual=_answers(subject, program, dtype, label),
+        actual=_answers(subject, program, dtype, label, len(eager)),
         eager64=eager64,
-        actual64=None if program64 is None else _answers(subject, program64, torch.float64, label),
+        actual64=None if program64 is None else _answers(subject, program64, torch.float64, label, len(eager)),
     )
 
 
-def _answers(subject: Subject, program: nn.Module, dtype: torch.dtype, label: str) -> list[Any]:
-    """What ``program`` answers where the model itself does."""
+def _answers(subject: Subject, program: nn.Module, dtype: torch.dtype, label: str, draws: int) -> list[Any]:
+    """What ``program`` answers to the first ``draws`` questions that the model itself was asked."""
     __tracebackhide__ = True
     try:
-        return subject.answers_of(program, dtype)
+        return subject.answers_of(program, dtype, draws)
     except torch.jit.Error:  # what TorchScript does not run is nobody's broken promise
         raise
     except Exception as error:

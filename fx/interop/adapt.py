@@ -99,7 +99,7 @@ def adapt(pass_: Callable[[torch.fx.GraphModule], Any]) -> AdaptedPass:
         pass_: the pass; its attributes ``name``, ``contract`` and ``may_change`` are kept if it has them.
 
     Raises:
-        PassError: it cannot be called, or its ``contract`` is none.
+        PassError: it cannot be called, is a module, or its ``contract`` is none.
 
     >>> import operator, torch, fx
     >>> def subtract(graph_module: torch.fx.GraphModule) -> None:
@@ -109,7 +109,7 @@ def adapt(pass_: Callable[[torch.fx.GraphModule], Any]) -> AdaptedPass:
     >>> adapt(subtract)(program) is program, program(1)
     (True, 0)
     """
-    if not callable(pass_):
+    if not callable(pass_) or isinstance(pass_, torch.nn.Module):
         raise PassError(
             f"adapt takes a pass, not an object of class {type(pass_).__name__}",
             remedy="pass a function from torch.fx.GraphModule to torch.fx.GraphModule",

@@ -58,7 +58,7 @@ def make_pass(definition: type, written: PassText) -> Any:
 
     Raises:
         PassError: an option is unknown, given twice, missing, or its value is of another type; the message points at
-            it and lists the options.
+            it and lists the options. Or the class refuses the values together.
     """
     options = {option.name: option for option in options_of(definition)}
     values: dict[str, Any] = {}
@@ -78,7 +78,13 @@ def make_pass(definition: type, written: PassText) -> Any:
             why=str(missing[0]),
             remedy=f"write {written.name}{{{missing[0].name}=…}}",
         )
-    return definition(**values)
+    try:
+        return definition(**values)
+    except PassError:
+        raise
+    except Exception as error:
+        what = f"pass {written.name!r} cannot be made with these options"
+        refuse(written.text, written.start, what, why=f"{type(error).__name__}: {error}")
 
 
 def write_options(pass_: object) -> str:

@@ -106,9 +106,13 @@ class PassPipeline:
         """
         if not isinstance(graph_module, GraphModule):
             remedy = "capture it first: fx.symbolic_trace(module)"
+            if _is_of_torch(graph_module):
+                remedy = "convert it first: fx.interop.from_torch(graph_module)"
             raise PassError(f"a pipeline runs on a GraphModule, not on a {type(graph_module).__name__}", remedy=remedy)
-        if fuel is not None and fuel < 0:
-            raise PassError("a pipeline's fuel is a number of edits", value=fuel, remedy="leave it out to run it whole")
+        if fuel is not None and (type(fuel) is not int or fuel < 0):
+            raise PassError(
+                "a pipeline's fuel is a number of edits", value=repr(fuel), remedy="leave it out to run it whole"
+            )
         run = _Run(self, graph_module, fuel)
         for index in range(len(self.passes)):
             if run.fuel == 0:
@@ -205,13 +209,17 @@ class _Run:
         except Exception as error:
             if error is self.heard:
                 raise
-            self.fail(error)
+            self.fail(error, is_rewriting)
         if isinstance(returned, GraphModule) or returned is None:
             return self.program if returned is None else returned
         kind = type(returned).__name__
         remedy = "return the GraphModule, or nothing after editing it in place"
         if hasattr(returned, "graph_module"):
             remedy = "return its graph_module"
+        elif isinstance(returned, tuple):
+            remedy = "return the GraphModule alone: whether it changed is read from the graph"
+        elif _is_of_torch(returned):
+            remedy = "adapt a pass that is written for torch.fx: fx.interop.adapt(pass_)"
         elif isinstance(returned, torch.nn.Module):
             remedy = "return a GraphModule: capture the module with fx.symbolic_trace"
         raise PassError(
@@ -235,7 +243,7 @@ class _Run:
         try:
             program.recompile()
         except Exception as error:
-            self.fail(error)
+            self.fail(error, is_rewriting=False)
 
     def announce(self, edit: Edit) -> None:
         """Count an edit and tell the listeners."""
@@ -268,7 +276,7 @@ class _Run:
             remedy=", ".join(part for part in remedies if part) or None,
         )
 
-    def fail(self, error: Exception) -> NoReturn:
+    def fail(self, error: Exception, is_rewriting: bool) -> NoReturn:
         """Raise for an exception that the pass raised."""
         first, *more = str(error).split("\n")
         indent = "" if isinstance(error, FxError) else " " * 9  # ours are in this form already
@@ -277,7 +285,7 @@ class _Run:
         raise PassError(
             what,
             where=self.edits[-1].where if self.edits and not isinstance(error, FxError) else None,
-            why=self.progress() or "it was still looking for what to edit",
+            why=self.progress() or ("it was still looking for what to edit" if is_rewriting else None),
             remedy="the program may be edited in part: go on with a fresh one",
         ) from error
 
@@ -302,6 +310,11 @@ def _passes_in(given: object) -> Iterator[Pass]:
             yield from _passes_in(part)
     else:
         yield _checked(given)
+
+
+def _is_of_torch(value: object) -> bool:
+    """Whether ``value`` is a program of ``torch.fx``, which is not imported here."""
+    return any(base.__module__ == "torch.fx.graph_module" for base in type(value).__mro__)
 
 
 def _checked(given: Any) -> Pass:

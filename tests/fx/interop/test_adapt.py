@@ -268,5 +268,7 @@ def test_a_pass_that_returns_no_program_is_refused(result: Any) -> None:
 def test_what_is_no_pass_is_refused() -> None:
     with pytest.raises(fx.PassError, match=r"adapt takes a pass, not an object of class int"):
         adapt(3)  # type: ignore[arg-type]
+    with pytest.raises(fx.PassError, match=r"adapt takes a pass, not an object of class ReLU"):
+        adapt(nn.ReLU())
     with pytest.raises(InteropError, match=r"to_torch takes an fx.GraphModule"):
         adapt(subtract)(nn.ReLU())  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils.checkpoint
 
 import fx
 from fx.interop import compile_backend
@@ -68,3 +69,39 @@ def test_a_pass_that_returns_no_program_is_named() -> None:
     theirs = torch.fx.symbolic_trace(lambda x: x + 1)
     with pytest.raises(fx.PassError, match="the pass 'wrong' returned no program"):
         compile_backend(wrong)(theirs, [])
+
+
+def test_passes_are_given_as_in_a_pipeline_and_refused_before_anything_is_compiled() -> None:
+    theirs = torch.fx.symbolic_trace(lambda x: (x + 1, torch.relu(x))[0])
+    for given in ("remove-dead-code", fx.passes.RemoveDeadCode):
+        assert len(compile_backend(given)(theirs, []).graph.nodes) == 3
+    with pytest.raises(fx.PassError, match="a int is no pass"):
+        compile_backend(3)
+    with pytest.raises(fx.PassError, match="did you mean 'remove-dead-code'"):
+        compile_backend("remove-ded-code")
+
+
+class Twice(torch.autograd.Function):
+    """Has a gradient of its own, so that Dynamo makes programs of both directions."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * 5
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # by Dynamo itself
+def test_higher_order_operators_run_their_bodies() -> None:
+    def checkpointed(x: torch.Tensor) -> torch.Tensor:
+        return torch.utils.checkpoint.checkpoint(lambda y: y.sin(), x, use_reentrant=False)
+
+    for function in (checkpointed, Twice.apply):
+        x, copy = (torch.linspace(-1.0, 1.0, 4).requires_grad_() for _ in range(2))
+        result = torch.compile(lambda value, call=function: call(value) + 1, backend=compile_backend())(x)
+        result.sum().backward()
+        expected = function(copy) + 1
+        expected.sum().backward()
+        assert torch.equal(result, expected) and torch.equal(x.grad, copy.grad)

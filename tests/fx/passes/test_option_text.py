@@ -46,6 +46,19 @@ class Needy:
         return graph_module
 
 
+@dataclass(frozen=True)
+class Picky:
+    name: ClassVar[str] = "picky"
+    limit: int = 1
+
+    def __post_init__(self) -> None:
+        if self.limit < 0:
+            raise ValueError("limit must be positive")
+
+    def __call__(self, graph_module: Any) -> Any:
+        return graph_module
+
+
 def leave_it(graph_module: Any) -> Any:
     return graph_module
 
@@ -53,7 +66,7 @@ def leave_it(graph_module: Any) -> Any:
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_definitions", registry._definitions.copy())
-    for definition in (Tune, Needy, leave_it):
+    for definition in (Tune, Needy, Picky, leave_it):
         register_pass(definition)
 
 
@@ -169,3 +182,15 @@ def test_a_type_that_is_imported_for_checking_only_is_named() -> None:
 
     with pytest.raises(PassError, match=r"the type of option 'at' of .*Local cannot be found out"):
         options_of(Local)
+
+
+def test_options_that_the_pass_itself_refuses_are_shown_with_what_it_raised() -> None:
+    with pytest.raises(PassError) as caught:
+        parse_pipeline("tune,picky{limit=-1}")
+    assert str(caught.value) == (
+        "pass 'picky' cannot be made with these options\n"
+        "  value  tune,picky{limit=-1}\n"
+        "              ^\n"
+        "  why    ValueError: limit must be positive"
+    )
+    assert isinstance(caught.value.__context__, ValueError)

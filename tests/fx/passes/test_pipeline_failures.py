@@ -35,7 +35,6 @@ def test_a_pass_that_raises_is_named_with_what_it_raised() -> None:
         PassPipeline([change_nothing, stumbles]).run(captured())
     assert str(caught.value) == (
         "pass 'stumbles' (2 of 2) raised KeyError: 'conv\\nof another'\n"
-        "  why    it was still looking for what to edit\n"
         "  try    the program may be edited in part: go on with a fresh one"
     )
     assert isinstance(caught.value.__cause__, KeyError)
@@ -62,7 +61,7 @@ def test_several_lines_of_a_foreign_error_stay_readable() -> None:
     def stumbles(graph_module: fx.GraphModule) -> None:
         raise ValueError("one\ntwo")
 
-    assert refused(stumbles).startswith("pass 'stumbles' (2 of 2) raised ValueError: one\n         two\n  why ")
+    assert refused(stumbles).startswith("pass 'stumbles' (2 of 2) raised ValueError: one\n         two\n  try ")
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit])
@@ -87,6 +86,12 @@ class PassResult:
         (True, "a bool", "return the GraphModule, or nothing after editing it in place"),
         (PassResult(None, True), "a PassResult", "return its graph_module"),
         (nn.ReLU(), "a ReLU", "return a GraphModule: capture the module with fx.symbolic_trace"),
+        ((None, True), "a tuple", "return the GraphModule alone: whether it changed is read from the graph"),
+        (
+            torch.fx.symbolic_trace(nn.ReLU()),
+            "a ReLU",
+            "adapt a pass that is written for torch.fx: fx.interop.adapt(pass_)",
+        ),
     ],
 )
 def test_a_pass_that_returns_no_program_is_told_what_to_return(returned: Any, what: str, remedy: str) -> None:
@@ -279,9 +284,15 @@ def test_what_is_no_program_is_refused() -> None:
     )
 
 
-def test_fuel_below_zero_is_refused() -> None:
-    with pytest.raises(PassError, match="a pipeline's fuel is a number of edits\n  value  -1"):
-        PassPipeline([change_nothing]).run(captured(), fuel=-1)
+@pytest.mark.parametrize("fuel", [-1, "2", 1.5, True], ids=repr)
+def test_fuel_that_is_no_number_of_edits_is_refused(fuel: Any) -> None:
+    with pytest.raises(PassError, match=f"a pipeline's fuel is a number of edits\n  value  {fuel!r}"):
+        PassPipeline([change_nothing]).run(captured(), fuel=fuel)
+
+
+def test_a_program_of_torch_fx_is_to_be_converted_first() -> None:
+    with pytest.raises(PassError, match=r"not on a ReLU\n  try    convert it first: fx.interop.from_torch"):
+        PassPipeline([change_nothing]).run(torch.fx.symbolic_trace(nn.ReLU()))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("given", [3, [None], nn.ReLU()], ids=repr)
@@ -294,4 +305,4 @@ def test_an_exception_without_words_is_named_by_its_type() -> None:
     def stumbles(graph_module: fx.GraphModule) -> None:
         raise NotImplementedError
 
-    assert refused(stumbles).startswith("pass 'stumbles' (2 of 2) raised NotImplementedError\n  why ")
+    assert refused(stumbles).startswith("pass 'stumbles' (2 of 2) raised NotImplementedError\n  try ")

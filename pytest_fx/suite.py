@@ -188,7 +188,7 @@ def script(program: nn.Module) -> Any:
         return torch.jit.script(program)
 
 
-def compiled(program: nn.Module) -> nn.Module:
+def compiled(program: nn.Module) -> Any:
     """Return ``program`` behind torch.compile, without a compiler and without what was compiled before."""
     torch.compiler.reset()
     return torch.compile(program, backend="eager", fullgraph=True)

@@ -1,9 +1,12 @@
 """Models and passes of an imaginary user, for runs of pytest inside the tests."""
 
 import pytest
-import torch._inductor.test_operators  # noqa: F401 - before the inner runs, which forget what they imported first
+import torch
 
 import pytest_fx.suite  # noqa: F401
+
+# Inner runs forget the modules that they imported first, and some that torch.compile imports cannot be imported again.
+torch.compile(lambda x: x, backend="eager")(torch.ones(1))
 
 USER_MODULE = '''
 """A user's models and passes."""

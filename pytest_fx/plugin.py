@@ -86,9 +86,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, A
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
-    """Add to pytest-benchmark's record what a timing of PyTorch depends on."""
+    """Add to pytest-benchmark's record what a timing of PyTorch depends on; it has the commit elsewhere."""
     if config.stash[OPTIONS].used:
-        machine_info["torch"] = importlib.import_module("pytest_fx.timing").describe_torch()
+        machine = importlib.import_module("pytest_fx.records").describe_machine()
+        machine_info["fx"] = {name: value for name, value in machine.items() if name != "commit"}
 
 
 @pytest.hookimpl(trylast=True)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import gc
 import math
-import os
 import statistics
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +18,18 @@ from .options import WARMUP_ROUNDS
 
 SHORTEST_SAMPLE = 2e-3
 """Seconds that a sample takes at least; faster programs are called several times in each."""
+LONG_CALL = 1.0
+"""Seconds of a call from which on two pairs are warm-up enough; the first may have compiled something."""
+LONG_TIMING = 60.0
+"""Seconds from which on a timing is announced before it starts."""
 RESAMPLES = 2000
 """Bootstrap samples that the interval is taken from."""
+FENCE = 1.5
+"""Interquartile ranges outside of the quartiles from which on a ratio is an outlier (Tukey's fences)."""
+MANY_OUTLIERS = 0.1
+"""Share of outliers above which a timing is called noisy."""
+MUCH_NOISE = 0.05
+"""Relative deviation above which a timing is called noisy."""
 
 Program = Callable[[], Any]
 
@@ -30,13 +39,17 @@ class PairedTiming:
     """What pairs of an eager call and a transformed call took."""
 
     eager: tuple[float, ...]
-    """Seconds of each eager call."""
+    """Seconds of each eager call; on a GPU those of the device."""
     transformed: tuple[float, ...]
     """Seconds of the transformed call that each was paired with."""
     threads: int
     """Threads that PyTorch computed with."""
     iterations: int
     """Calls in each sample; a sample's time is divided by it."""
+    eager_host: tuple[float, ...] = ()
+    """On a GPU, seconds until each eager call had launched its work; otherwise empty."""
+    transformed_host: tuple[float, ...] = ()
+    """The same of the transformed calls."""
 
     @property
     def speedups(self) -> tuple[float, ...]:
@@ -61,41 +74,93 @@ class PairedTiming:
             return "no difference shown"
         return "faster" if low > 1.0 else "slower"
 
+    @property
+    def outliers(self) -> float:
+        """The share of :attr:`speedups` that lie more than 1.5 interquartile ranges outside of the quartiles."""
+        if len(self.speedups) < 2:
+            return 0.0
+        first, _, third = statistics.quantiles(self.speedups, n=4, method="inclusive")
+        reach = FENCE * (third - first)
+        return sum(not first - reach <= ratio <= third + reach for ratio in self.speedups) / len(self.speedups)
+
+    @property
+    def noise(self) -> float:
+        """The median absolute deviation of :attr:`speedups`, relative to :attr:`speedup`."""
+        return statistics.median(abs(ratio - self.speedup) for ratio in self.speedups) / self.speedup
+
+    @property
+    def noisy(self) -> bool:
+        """Whether outliers or deviations are so many that the run deserves a second look."""
+        return self.outliers > MANY_OUTLIERS or self.noise > MUCH_NOISE
+
 
 def time_pairs(
-    eager: Program, transformed: Program, *, rounds: int = 30, threads: int = 1, device: str = "cpu"
+    eager: Program,
+    transformed: Program,
+    *,
+    rounds: int = 30,
+    threads: int = 1,
+    device: str = "cpu",
+    announce: Callable[[float], None] | None = None,
 ) -> PairedTiming:
-    """Return the times of ``rounds`` pairs, after :data:`~pytest_fx.options.WARMUP_ROUNDS` that are not counted.
+    """Return the times of ``rounds`` pairs, after warm-up calls that are not counted.
 
-    The order within a pair alternates. Garbage collection and gradients are off and PyTorch has ``threads`` threads
-    while times are taken; all three are as they were afterwards.
+    The order within a pair alternates. Everything that :func:`steady_conditions` holds still is as it was afterwards,
+    also if a program raises. Warm-up is :data:`~pytest_fx.options.WARMUP_ROUNDS` pairs, or two where calls take longer
+    than :data:`LONG_CALL`. ``announce`` is called with the expected seconds before a timing that will take more than
+    :data:`LONG_TIMING`.
     """
-    seconds = _seconds_on_gpu if device.startswith("cuda") else _seconds_on_cpu
-    times: dict[Program, list[float]] = {eager: [], transformed: []}
+    measure = _sample_on_gpu if device.startswith("cuda") else _sample_on_cpu
+    programs = (eager, transformed)
+    samples: tuple[list[tuple[float, ...]], ...] = ([], [])
     with steady_conditions(threads):
-        slowest = 0.0
-        for _ in range(WARMUP_ROUNDS):
-            slowest = max(seconds(eager, 1), seconds(transformed, 1))
-        iterations = max(1, math.ceil(SHORTEST_SAMPLE / max(slowest, 1e-7)))
+        calls = _warm_up(programs, measure)
+        iterations = max(1, math.ceil(SHORTEST_SAMPLE / max(min(calls), 1e-7)))
+        expected = rounds * iterations * sum(calls)
+        if announce is not None and expected > LONG_TIMING:
+            announce(expected)
         for round_number in range(rounds):
-            order = (eager, transformed) if round_number % 2 == 0 else (transformed, eager)
-            for program in order:
-                times[program].append(seconds(program, iterations) / iterations)
-    return PairedTiming(tuple(times[eager]), tuple(times[transformed]), threads, iterations)
+            for role in (0, 1) if round_number % 2 == 0 else (1, 0):
+                samples[role].append(measure(programs[role], iterations))
+    (eager_times, *eager_host), (times, *host) = (_per_call(clocks, iterations) for clocks in samples)
+    return PairedTiming(
+        eager_times,
+        times,
+        threads,
+        iterations,
+        eager_host=eager_host[0] if eager_host else (),
+        transformed_host=host[0] if host else (),
+    )
 
 
 @contextmanager
 def steady_conditions(threads: int) -> Generator[None]:
-    """Set the threads, switch off gradients and garbage collection, and put everything back."""
+    """Hold still what times depend on inside the block, and put everything back as it was, also after an error.
+
+    PyTorch has ``threads`` threads, records no gradients, and Python collects no garbage. cuDNN chooses its
+    algorithms the same way in every run, as PyTorch does by default: no search, not only deterministic ones, TF32
+    allowed in convolutions.
+    """
     collecting = gc.isenabled()
     gc.collect()
     gc.disable()
     try:
-        with torch.no_grad(), evaluation.threads(threads):
+        with torch.no_grad(), evaluation.threads(threads), _cudnn_defaults():
             yield
     finally:
-        if collecting:
-            gc.enable()
+        (gc.enable if collecting else gc.disable)()
+
+
+@contextmanager
+def _cudnn_defaults() -> Generator[None]:
+    cudnn: Any = torch.backends.cudnn
+    before = {name: getattr(cudnn, name) for name in ("benchmark", "deterministic", "allow_tf32")}
+    try:
+        cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = False, False, True
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(cudnn, name, value)
 
 
 def median_interval(values: tuple[float, ...], confidence: float = 0.95) -> tuple[float, float]:
@@ -108,31 +173,40 @@ def median_interval(values: tuple[float, ...], confidence: float = 0.95) -> tupl
     return float(low), float(high)
 
 
-def describe_torch() -> dict[str, str | int | None]:
-    """Return what a timing of PyTorch depends on beside the machine, for pytest-benchmark's record."""
-    return {
-        "version": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "cores": os.cpu_count(),
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-    }
+def _warm_up(programs: Sequence[Program], measure: Callable[[Program, int], tuple[float, ...]]) -> list[float]:
+    """Call the programs until they are warm, and return the shortest time of each: one hiccup does not mislead."""
+    shortest = [math.inf for _ in programs]
+    for pairs in range(1, WARMUP_ROUNDS + 1):
+        shortest = [min(known, max(measure(program, 1))) for known, program in zip(shortest, programs, strict=True)]
+        if pairs > 1 and max(shortest) > LONG_CALL:
+            break
+    return shortest
 
 
-def _seconds_on_cpu(program: Program, iterations: int) -> float:
+def _per_call(samples: Sequence[tuple[float, ...]], iterations: int) -> tuple[tuple[float, ...], ...]:
+    """Return the samples of each clock, divided by the calls in them."""
+    return tuple(tuple(seconds / iterations for seconds in clock) for clock in zip(*samples, strict=True))
+
+
+def _sample_on_cpu(program: Program, iterations: int) -> tuple[float]:
     start = time.perf_counter()
     for _ in range(iterations):
         program()
-    return time.perf_counter() - start
+    return (time.perf_counter() - start,)
 
 
-def _seconds_on_gpu(program: Program, iterations: int) -> float:
-    """Return the time between two events on the device, which launches that are still queued do not shorten."""
+def _sample_on_gpu(program: Program, iterations: int) -> tuple[float, float]:
+    """Return the seconds between two events on the device, and those until everything was launched.
+
+    Work that is still queued does not shorten the first, and waiting for the device does not lengthen the second.
+    """
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     torch.cuda.synchronize()
     start.record()
+    launched = time.perf_counter()
     for _ in range(iterations):
         program()
+    launched = time.perf_counter() - launched
     end.record()
     torch.cuda.synchronize()
-    return start.elapsed_time(end) / 1e3
+    return start.elapsed_time(end) / 1e3, launched

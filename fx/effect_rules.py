@@ -53,6 +53,7 @@ UNKNOWN = Effect("unknown", "has no operator schema and is not declared pure")
 UNKNOWN_OF_TORCH = replace(UNKNOWN, sets_modes=True)
 UPDATES_STATISTICS = Effect("write", "updates running statistics")
 WRITES_FIRST = Effect("write", "writes to", 0)
+WRITES_SEVERAL = Effect("write", "writes to several of its arguments")
 DRAWS_INTO_FIRST = replace(WRITES_FIRST, draws=True)
 
 _torch: Any = torch  # for the functions that torch leaves without types
@@ -206,6 +207,8 @@ def _schema_rule(operation: Any, overloads: Sequence[Overload]) -> Rule:
 
 def _written_argument(overload: Overload) -> Effect:
     """The effect of an operator that always writes."""
+    if len(overload.written) > 1:
+        return WRITES_SEVERAL
     name = next(name for name in overload.signature.parameters if name in overload.written)
     if overload.signature.parameters[name].annotation is torch.Generator:
         return SETS_STATE
@@ -219,14 +222,15 @@ def _rule_by_arguments(
 ) -> Rule:
     """A rule that looks at one call: whether it is a writing overload's, and if not, what ``otherwise`` says."""
     outputs = frozenset[str]().union(*(overload.written.difference(overload.positional) for overload in writing))
+    outputs |= {"out"} if outputs else set()  # what functions of Python call them together: `out=(values, indices)`
     positional = [overload for overload in writing if overload.written.intersection(overload.positional)]
     readers = [(overload, ArgumentReader(overload.signature)) for overload in reading]
     unfitting = ArgumentReader(Signature())
 
     def answer(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Effect | None:
-        for name in kwargs:
-            if name in outputs and kwargs[name] is not None:
-                return Effect("write", "writes to", name)
+        filled = [name for name in kwargs if name in outputs and kwargs[name] is not None]
+        if filled:
+            return WRITES_SEVERAL if len(filled) > 1 else Effect("write", "writes to", filled[0])
         if not positional and otherwise is None:
             return None
         reader = next((reader for overload, reader in readers if overload.accepts(len(args), kwargs)), None)

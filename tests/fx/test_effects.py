@@ -200,6 +200,26 @@ def test_the_written_output_is_named_by_its_node() -> None:
     assert why_impure(only_output) == "`%add_out` writes to `%y`"
 
 
+@pytest.mark.parametrize("target", [torch.sort, torch.cummax, torch.aminmax, torch.linalg.qr, torch.frexp])
+def test_several_outputs_in_one_tuple_are_written_to(target: Any) -> None:
+    nodes = Nodes()
+    effect = effect_of(nodes.function(target, nodes.x, out=(nodes.x, nodes.y)))
+    assert effect is not None and (effect.kind, effect.written) == ("write", "out")
+
+
+SEVERAL_WRITES: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
+    (torch.ops.aten.sort.values, ("x",), {"values": "x", "indices": "y"}),
+    (torch.ops.aten.sort, ("x",), {"values": "x", "indices": "y"}),
+    (torch.ops.aten._native_batch_norm_legit.default, ("x", None, None, "x", "y", True, 0.1, 1e-5), {}),
+    (torch.ops.aten._fused_sgd_, (["x"], ["x"], ["y"]), {}),
+]
+
+
+@pytest.mark.parametrize("target, args, kwargs", SEVERAL_WRITES)
+def test_operators_that_write_to_several_arguments_name_none_of_them(target: Any, args: Any, kwargs: Any) -> None:
+    assert why_impure(Nodes().function(target, *args, **kwargs)) == "`%node` writes to several of its arguments"
+
+
 RANDOM_CALLS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = [
     (torch.rand, (2,), {}),
     (torch.randn, ([2],), {}),
@@ -393,6 +413,14 @@ def test_dead_writes_to_an_output_argument_are_kept() -> None:
         return y
 
     assert eliminated(function) == "x y add output"
+
+
+def test_dead_writes_to_several_outputs_are_kept() -> None:
+    def function(x: Any, y: Any, z: Any) -> Any:
+        torch.sort(x, out=(y, z))
+        return y, z
+
+    assert eliminated(function) == "x y z sort output"
 
 
 DRAWING_WRITES: list[tuple[Any, tuple[Any, ...], dict[str, Any], bool]] = [

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
+from fx.alias_rules import attribute_kind, find_sharing
 from fx.canonical.call_binding import (
     Binding,
     IsTensor,
@@ -68,6 +69,7 @@ class CallSpeller:
         self._root = root
         self._functions: dict[int, tuple[Any, _Spelling | None]] = {}
         self._tensors: dict[Node, bool] = {}
+        self._numbers: set[Node] = set()
 
     def spell(self, node: Node) -> Call | None:
         """The canonical spelling of a call, or None where it has it already, or has no other."""
@@ -87,6 +89,8 @@ class CallSpeller:
         call = spelling(args, kwargs, self.is_tensor)
         if call is None or (call.target is target and _is_same(call, args, kwargs)):
             return None
+        if call.target is not target and call.target in _ARITHMETIC and self._numbers.issuperset(node.all_input_nodes):
+            return None  # of numbers alone functions of torch make tensors, operators of Python do not
         return call
 
     def is_tensor(self, node: Node) -> bool:
@@ -97,6 +101,8 @@ class CallSpeller:
     def note(self, node: Node) -> bool:
         """Find out whether ``node`` is a tensor; call in the order of the graph."""
         known = self._tensors[node] = self._is_tensor(node)
+        if not known and self._is_number(node):
+            self._numbers.add(node)
         return known
 
     def _is_tensor_method(self, node: Node) -> bool:
@@ -124,6 +130,19 @@ class CallSpeller:
         if node._target in _ARITHMETIC:
             return any(isinstance(one, Node) and self._tensors.get(one, False) for one in node._args)
         return _returns_tensor(node._target)
+
+    def _is_number(self, node: Node) -> bool:
+        """Whether ``node`` is known to be a number, a size, or the like."""
+        if node._op == "placeholder":
+            return node._type in (int, float, bool)
+        if node._op not in ("call_function", "call_method"):
+            return False
+        target, inputs = node._target, node.all_input_nodes
+        if target is getattr:
+            return len(node._args) > 1 and attribute_kind(node._args[1]) == "number"
+        if target is operator.getitem or (target in _ARITHMETIC and inputs):
+            return self._numbers.issuperset(inputs)
+        return find_sharing(target).kind == "number"
 
 
 def _is_same(call: Call, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> bool:

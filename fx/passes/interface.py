@@ -35,7 +35,7 @@ class Interface:
     convention: tuple[Any, ...]
     """How callers' arguments become inputs: class of the code generator, and what it flattens."""
     result: Any
-    """The structure of what it returns: containers, with an ellipsis for each computed value."""
+    """The structure of what it returns: containers, with its kind for each computed value."""
     writes: dict[str, str]
     """What it surely writes to: inputs and its own state, each with the operation that does."""
     may_write: frozenset[str]
@@ -54,7 +54,7 @@ class Interface:
             output,
             {str(n.target): n.args[0] if n.args else ... for n in aliases.nodes if n.op == "placeholder"},
             (type(codegen), flattened),
-            _structure(output.args[0]) if output is not None and output.args else None,
+            _structure(output.args[0], aliases) if output is not None and output.args else None,
             dict(_sure_writes(writers, aliases)),
             _possible_writes(writers, aliases) if writers else frozenset(),
         )
@@ -108,24 +108,34 @@ def writes_are_kept(before: Interface, after: Interface) -> Violation | None:
     return None
 
 
-def _structure(value: Any) -> Any:
+@dataclass(frozen=True, slots=True)
+class _Computed:
+    """A value that the program computes."""
+
+    is_tensor: bool
+    """Whether it is known to be one tensor, not a container."""
+
+
+def _structure(value: Any, aliases: Aliases) -> Any:
     if isinstance(value, Node):
-        return ...
+        is_given = value.op in ("placeholder", "get_attr")  # which may be a container of tensors
+        return _Computed(aliases.kinds[aliases.position[value]] == "tensor" and not is_given)
     if isinstance(value, tuple):
-        elements = [_structure(element) for element in cast("tuple[Any, ...]", value)]
+        elements = [_structure(element, aliases) for element in cast("tuple[Any, ...]", value)]
         return type(value)(*elements) if hasattr(value, "_fields") else tuple(elements)
     if isinstance(value, list):
-        return [_structure(element) for element in cast("list[Any]", value)]
+        return [_structure(element, aliases) for element in cast("list[Any]", value)]
     if isinstance(value, dict):
-        return {key: _structure(element) for key, element in cast("dict[Any, Any]", value).items()}
+        return {key: _structure(element, aliases) for key, element in cast("dict[Any, Any]", value).items()}
     return value
 
 
 def _difference(before: Any, after: Any, what: str) -> str | None:
     """How two structures differ; a computed value may be anything that is computed."""
-    if before is ... or after is ...:
+    computed = [isinstance(value, _Computed) for value in (before, after)]
+    if all(computed) or any(isinstance(value, _Computed) and not value.is_tensor for value in (before, after)):
         return None
-    kinds = [type(value).__name__ for value in (after, before)]
+    kinds = ["tensor" if isinstance(value, _Computed) else type(value).__name__ for value in (after, before)]
     if kinds[0] != kinds[1]:
         return f"{what} is {' instead of '.join(f'a {kind}' for kind in kinds)}"
     if isinstance(before, dict):

@@ -15,6 +15,8 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
+from torch import nn
+
 from fx.errors import PassError, add_note
 from fx.passes.contract import contract_of
 from fx.passes.option_text import PassText, parse_text, refuse
@@ -41,7 +43,7 @@ def register_pass(definition: Definition) -> Definition:
 
     A class is registered under its attribute ``name``; where it is a dataclass, its fields are the options that
     :func:`get_pass` can set. A function ``fuse_gelu`` is registered as ``"fuse-gelu"``, unless it has an attribute
-    ``name``. Raises :class:`~fx.errors.PassError` if another definition has the name already.
+    ``name``. Raises :class:`~fx.errors.PassError` if another definition has the name already, or it is no pass.
 
     >>> @register_pass
     ... def leave_as_it_is(graph_module):
@@ -49,6 +51,12 @@ def register_pass(definition: Definition) -> Definition:
     >>> get_pass("leave-as-it-is") is leave_as_it_is
     True
     """
+    if not callable(cast("object", definition)) or isinstance(definition, nn.Module):
+        raise PassError(
+            f"a {type(definition).__name__} is no pass",
+            value=repr(definition)[:80],
+            remedy="register a function from GraphModule to GraphModule, or a class of passes",
+        )
     _definitions.register(pass_name(definition), definition)
     return definition
 

@@ -87,9 +87,10 @@ def take_edits(
     """Do what :func:`make_edits` does, but leave origins, lines and code as the pass leaves them.
 
     ``announce`` is called with each edit before it is made. Raises :class:`~fx.errors.PassError` if the pass yields
-    something else than an :class:`Edit`.
+    something else than an :class:`Edit`, or makes its first edit before it says so.
     """
     made: list[Edit] = []
+    revision = graph_module.graph.revision
     with closing(_generator(pass_.rewrites(graph_module))) as edits:
         for edit in edits:
             if len(made) == fuel:
@@ -99,6 +100,13 @@ def take_edits(
                     f"a pass announced a {type(edit).__name__}, which is no Edit",
                     value=repr(edit),
                     remedy='yield Edit("what it does", node.source) before each edit',
+                )
+            if not made and graph_module.graph.revision != revision:
+                raise PassError(
+                    "a pass edited the graph before it announced the edit",
+                    value=str(edit),
+                    why="whoever stops it after some edits would stop it after one more, and blame another one",
+                    remedy="yield first and edit then; work out what to edit without changing the graph",
                 )
             made.append(edit)
             if announce is not None:

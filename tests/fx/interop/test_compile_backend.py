@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import runpy
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ def test_a_pass_that_returns_no_program_is_named() -> None:
         return 3
 
     theirs = torch.fx.symbolic_trace(lambda x: x + 1)
-    with pytest.raises(fx.PassError, match="the pass 'wrong' returned no program"):
+    with pytest.raises(fx.PassError, match="pass 'wrong' .* returned a int, which is no program"):
         compile_backend(wrong)(theirs, [])
 
 
@@ -105,3 +106,13 @@ def test_higher_order_operators_run_their_bodies() -> None:
         expected = function(copy) + 1
         expected.sum().backward()
         assert torch.equal(result, expected) and torch.equal(x.grad, copy.grad)
+
+
+def test_a_pass_that_leaves_old_code_behind_is_named() -> None:
+    def forgetful(graph_module: fx.GraphModule) -> None:
+        for node in graph_module.graph.find_nodes(op="call_function", target=operator.add):
+            node.target = operator.sub
+
+    theirs = torch.fx.symbolic_trace(lambda x: x + 1)
+    with pytest.raises(fx.PassError, match="recompile"):
+        compile_backend(forgetful)(theirs, [])

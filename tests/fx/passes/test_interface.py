@@ -69,6 +69,9 @@ def test_another_way_to_take_inputs_is_seen() -> None:
         (lambda x: (x, 2), lambda x: (x, x.dim()), None),
         (lambda x: torch.split(x, 1), lambda x: (x, x), None),
         (lambda x: None, lambda x: None, None),
+        (lambda x: torch.relu(x), lambda x: (torch.relu(x),), "the result is a tuple instead of a tensor"),
+        (lambda x: (torch.relu(x), x), lambda x: torch.relu(x), "the result is a tensor instead of a tuple"),
+        (lambda x: x, lambda x: (x,), None),
     ],
 )
 def test_results_are_compared_as_far_as_the_output_shows(before: Any, after: Any, message: str | None) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
+import torch
 
 from fx.errors import PassError
 from fx.passes import FuseConvBN, contract_of, exact, get_pass, list_passes, pass_name, register_pass, registry
@@ -96,3 +97,9 @@ def test_names_are_worked_out_for_what_has_none() -> None:
     assert pass_name(FuseLinearBN) == pass_name(FuseLinearBN()) == "fuse-linear-bn"
     assert pass_name(Named) == pass_name(Named()) == "other"
     assert pass_name(fuse_gelu) == "fuse-gelu"
+
+
+@pytest.mark.parametrize("junk", [3, "x", torch.nn.ReLU()])
+def test_what_is_no_pass_is_not_registered(junk: object) -> None:
+    with pytest.raises(PassError, match="is no pass"):
+        register_pass(junk)  # type: ignore[type-var]

@@ -30,6 +30,15 @@ class NegateEachRelu(RewritingPass):
             graph.erase_node(node)
 
 
+class EditsFirst(RewritingPass):
+    """Says what it did when it is done."""
+
+    def rewrites(self, graph_module: fx.GraphModule) -> Iterator[Edit]:
+        for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+            node.target = operator.neg
+            yield Edit(f"{node} became a negation", node.source)
+
+
 def chain(x: torch.Tensor) -> torch.Tensor:
     return torch.relu(torch.relu(torch.relu(x)))
 
@@ -129,3 +138,8 @@ def test_an_announcement_that_is_no_edit_is_refused() -> None:
 
     with pytest.raises(PassError, match="a pass announced a str, which is no Edit\n  value  'drop it'"):
         Talks()(fx.symbolic_trace(chain))
+
+
+def test_a_pass_that_edits_before_it_says_so_is_refused() -> None:
+    with pytest.raises(PassError, match="edited the graph before it announced the edit"):
+        make_edits(EditsFirst(), fx.symbolic_trace(chain))

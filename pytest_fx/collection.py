@@ -14,14 +14,19 @@ import pytest
 from .options import Options, options_of
 
 SUITE_NAME = "pytest_fx.suite"
-SUITE_PATH = Path(__file__).with_name("suite.py")
+TABLES_NAME = "pytest_fx.tables.suite"
+SUITES = {
+    Path(__file__).with_name("suite.py"): SUITE_NAME,
+    Path(__file__).parent / "tables" / "suite.py": TABLES_NAME,
+}
+"""The modules of tests that come with the plugin, by their files."""
 
 
 class SuiteModule(pytest.Module):
-    """The built-in suite. Its tests are called ``fx::test_…`` from whatever folder pytest runs in."""
+    """A built-in suite. Its tests are called ``fx::test_…`` from whatever folder pytest runs in."""
 
     def _getobj(self) -> ModuleType:
-        return importlib.import_module(SUITE_NAME)
+        return importlib.import_module(SUITES[self.path])
 
     def funcnamefilter(self, name: str) -> bool:
         """Collect by our names: the user's ``python_functions`` is for the user's tests."""
@@ -32,14 +37,14 @@ class SuiteModule(pytest.Module):
         return False
 
 
-def choose_suite(config: pytest.Config) -> None:
-    """Collect the built-in suite, unless files or folders were named on the command line.
+def choose_suites(config: pytest.Config, names: Sequence[str]) -> None:
+    """Collect these built-in suites, unless files or folders were named on the command line.
 
-    The suite then stands in for whatever pytest would collect by itself (``testpaths`` or the current folder): who
+    They then stand in for whatever pytest would collect by itself (``testpaths`` or the current folder): who
     asks about a model does not ask for a run of all tests. ``pytest --pyargs pytest_fx.suite tests`` runs both.
     """
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
-        config.args = [SUITE_NAME]
+        config.args = list(names)
         config.args_source = pytest.Config.ArgsSource.ARGS
         config.option.pyargs = True
 

@@ -185,6 +185,12 @@ def add_options(parser: pytest.Parser) -> None:
         parser.addini(f"fx_{option.flag}", f"Default of --fx-{option.flag}.", type=kind, default=None)
     group.addoption("--fx-no-timing", action="store_true", help="Take no times, for a faster answer on correctness.")
     parser.addini("fx_no_timing", "Default of --fx-no-timing.", type="bool", default=False)
+    group.addoption(
+        "--fx-tables", nargs="?", const="all", metavar="NAME[,NAME…]",
+        help="Measure the paper's evaluation, all of it or these tables, and write it into results/. What was measured "
+        "already on this machine with this code is kept. Example: --fx-tables=ir-complexity,fusion",
+    )  # fmt: skip
+    group.addoption("--fx-tables-afresh", action="store_true", help="Let --fx-tables measure every row again.")
 
 
 def read_options(config: pytest.Config) -> Options:

@@ -12,7 +12,15 @@ import pytest
 
 from . import hooks
 from .benchmark_records import presented_as_benchmarks
-from .collection import SUITE_PATH, SuiteModule, choose_suite, parametrize_from_options, skip_vetoed
+from .collection import (
+    SUITE_NAME,
+    SUITES,
+    TABLES_NAME,
+    SuiteModule,
+    choose_suites,
+    parametrize_from_options,
+    skip_vetoed,
+)
 from .fixtures import fx_device, fx_equal, fx_inputs, fx_model, fx_pass, fx_timing, fx_traced, fx_transformed
 from .options import OPTIONS, Options, add_options, read_options
 from .summary import COLUMNS, write_summary
@@ -50,8 +58,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if asked.fx_model or asked.fx_pass:
         # The import costs what torch's does, so settings in the ini file wait for a test that uses them.
         importlib.import_module("pytest_fx.loading").check_names(config)
-    if asked.fx_model:
-        choose_suite(config)
+    if asked.fx_tables is not None:
+        importlib.import_module("pytest_fx.tables.run").prepare(config, asked.fx_tables, asked.fx_tables_afresh)
+    suites = {SUITE_NAME: asked.fx_model, TABLES_NAME: asked.fx_tables}
+    if wanted := [name for name, given in suites.items() if given]:
+        choose_suites(config, wanted)
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -66,7 +77,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
     """Collect the built-in suite whatever names the user's configuration reserves for tests."""
-    if module_path == SUITE_PATH:
+    if module_path in SUITES:
         return SuiteModule.from_parent(parent, path=module_path, nodeid="fx")  # pyright: ignore[reportUnknownMemberType]
     return None
 
@@ -108,3 +119,13 @@ def pytest_fx_summary_columns() -> Sequence[Any]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print the table of what each pass did, below those of other plugins."""
     write_summary(terminalreporter, config.stash[OPTIONS])
+    if config.option.fx_tables is not None:
+        terminalreporter.section("fx: tables")
+        for line in importlib.import_module("pytest_fx.tables.run").summary(config):
+            terminalreporter.write_line(line)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the evaluation's documents, also when the run was interrupted."""
+    if session.config.option.fx_tables is not None:
+        importlib.import_module("pytest_fx.tables.run").finish(session.config)

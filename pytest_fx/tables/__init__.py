@@ -1,0 +1,34 @@
+"""The evaluation: one table a file, with the paper's numbers beside those that ``pytest --fx-tables`` measures.
+
+>>> from pytest_fx.tables import get_table, list_tables
+>>> "ir-complexity" in list_tables()
+True
+>>> get_table("ir-complexity").paper["resnet50, fx, no leaf modules"]
+{'lines': 445}
+
+A table is added by a call of :func:`register_table` in its file and an import of that file here.
+"""
+
+from . import fusion, ir_complexity, transform_times
+from .errors import TableError
+from .registry import get_table, list_tables, register_table
+from .table import Chart, Claim, Column, Entry, NotRun, Row, Scale, Series, Table
+
+__all__ = [
+    "Chart",
+    "Claim",
+    "Column",
+    "Entry",
+    "NotRun",
+    "Row",
+    "Scale",
+    "Series",
+    "Table",
+    "TableError",
+    "fusion",
+    "get_table",
+    "ir_complexity",
+    "list_tables",
+    "register_table",
+    "transform_times",
+]

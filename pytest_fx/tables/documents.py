@@ -1,0 +1,204 @@
+"""What was measured, as documents: Markdown and CSV for each table, and one page with a row for each claim."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .measurements import MACHINE, Measurements
+from .registry import get_table, list_tables
+from .table import Claim, Entry, Scale, Table
+
+NOTHING = "-"
+"""What a cell shows where there is no number."""
+OVERVIEW = "README.md"
+"""The page with a row for each claim."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What one machine measured of one table."""
+
+    table: Table
+    """The table."""
+    machine: str
+    """The machine, in words."""
+    entries: tuple[Entry, ...]
+    """Its rows, in the table's order."""
+    records: tuple[Mapping[str, Any], ...]
+    """The records that the entries are made of."""
+
+    @property
+    def figure(self) -> str:
+        """The name of its figure's file."""
+        return f"{self.table.name}-{re.sub('[^a-z0-9]+', '-', self.machine.lower()).strip('-')}.svg"
+
+    @property
+    def measured(self) -> bool:
+        """Whether any row has numbers, so that there is something to draw."""
+        return any(entry.numbers for entry in self.entries)
+
+    def entry(self, name: str) -> Entry | None:
+        """Return the row called ``name``, if it is there."""
+        return next((entry for entry in self.entries if entry.name == name), None)
+
+
+def read_sections(folder: Path) -> dict[str, list[Section]]:
+    """Return what is recorded under ``folder``, by table; tables without records and rows of old names are left out."""
+    measurements = Measurements(folder / "raw")
+    sections: dict[str, list[Section]] = {}
+    for name in list_tables():
+        table = get_table(name)
+        by_machine: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
+        for record in measurements.read(table):
+            by_machine.setdefault(tuple(record[part] for part in MACHINE), {})[record["row"]] = record
+        made = [_section(table, machine, records) for machine, records in by_machine.items()]
+        if found := [section for section in made if section.entries]:
+            sections[name] = found
+    return sections
+
+
+def _section(table: Table, machine: tuple[Any, ...], records: Mapping[str, Mapping[str, Any]]) -> Section:
+    """Tell the rows of every size that has records; rows of such a size that have none are told as not measured yet."""
+    entries: list[Entry] = []
+    for size in ("full", "small"):
+        names = [row.name for row in table.rows(Scale(size=size))]
+        if any(name in records for name in names):
+            entries += [_entry(table, name, records.get(name)) for name in names]
+    unique = tuple(dict.fromkeys(entry.name for entry in entries))
+    by_name = {entry.name: entry for entry in entries}
+    used = tuple(records[name] for name in unique if name in records)
+    return Section(table, _machine_in_words(*machine), tuple(by_name[name] for name in unique), used)
+
+
+def _entry(table: Table, name: str, record: Mapping[str, Any] | None) -> Entry:
+    values = None if record is None else record.get("values")
+    numbers = {} if values is None else table.numbers(values)
+    reason = None if values is not None else "not measured yet" if record is None else str(record["reason"])
+    return Entry(name, numbers, table.paper.get(name, {}), reason)
+
+
+def _machine_in_words(machine: str, cores: int, device: str | None) -> str:
+    return f"{machine}, {cores} core{'s' * (cores != 1)}" + (f", {device}" if device else "")
+
+
+def write_documents(sections: Mapping[str, Sequence[Section]], figures: frozenset[str]) -> dict[str, str]:
+    """Return the text of every document by the name of its file. Figures are shown where ``figures`` has their name."""
+    texts = {OVERVIEW: _overview(sections)}
+    for name, found in sections.items():
+        texts[f"{name}.md"] = _page(found, figures)
+        texts[f"{name}.csv"] = _csv(found)
+    return texts
+
+
+def _overview(sections: Mapping[str, Sequence[Section]]) -> str:
+    rows = [
+        [claim.sentence, claim.paper, _findings(claim, found), f"[{found[0].table.title}]({name}.md)"]
+        for name, found in sections.items()
+        for claim in found[0].table.claims
+    ]
+    return _join(
+        "# The evaluation",
+        "What the paper says, and what `pytest --fx-tables` measured. The records are in `raw/`, one line for each "
+        "time that a row was measured; everything else in this folder is made of them.",
+        _markdown_table(["the paper says", "its number", "here", "table"], rows),
+    )
+
+
+def _findings(claim: Claim, sections: Sequence[Section]) -> str:
+    """Say what each machine found, and which machine if there are several."""
+    several = len(sections) > 1
+    told = [(f"{section.machine}: " if several else "") + _finding(claim, section) for section in sections]
+    return "<br>".join(told)
+
+
+def _finding(claim: Claim, section: Section) -> str:
+    parts: list[str] = []
+    for name, template in claim.found.items():
+        entry = section.entry(name)
+        if entry is None:
+            continue
+        told = entry.tell(template) or (entry.reason and _brief(entry.reason))
+        if told and told not in parts:
+            parts.append(told)
+    return "; ".join(parts) or "not measured"
+
+
+def _page(sections: Sequence[Section], figures: frozenset[str]) -> str:
+    table = sections[0].table
+    claims = [f"> {claim.sentence}" for claim in table.claims]
+    blocks = [f"# {table.title}", f"Paper: {table.section}.", "\n>\n".join(claims), table.protocol]
+    for section in sections:
+        blocks += [f"## {section.machine}", _entries_table(section)]
+        if section.figure in figures:
+            blocks.append(f"![{table.chart.title}]({section.figure})")
+        blocks.append(_circumstances(section))
+    return _join(*blocks)
+
+
+def _entries_table(section: Section) -> str:
+    columns = section.table.columns
+    rows: list[list[str]] = []
+    for entry in section.entries:
+        cells = [entry.tell(column.template) or NOTHING for column in columns]
+        if entry.reason is not None:
+            cells[0] = entry.reason
+        rows.append([entry.name, *cells])
+    return _markdown_table(["", *(column.heading for column in columns)], rows)
+
+
+def _circumstances(section: Section) -> str:
+    """Say when, at which commit and with which versions the rows were measured, and how busy the machine was."""
+    records = section.records
+    days = sorted({record["measured"][:10] for record in records})
+    versions = sorted({f"{name} {version}" for record in records for name, version in record["versions"].items()})
+    pythons = sorted({f"Python {record['python']}" for record in records if record.get("python")})
+    commits = sorted({str(record["commit"]) for record in records if record.get("commit")})
+    capabilities = sorted({str(record["cpu_capability"]) for record in records if record.get("cpu_capability")})
+    loads = [record["load"] for record in records if record.get("load") is not None]
+    parts = [
+        f"Measured {' and '.join(dict.fromkeys((days[0], days[-1])))}",
+        f"at commit {', '.join(commits)}" if commits else "",
+        f"with {', '.join((*pythons, *versions, *capabilities))}",
+    ]
+    span = " to ".join(dict.fromkeys(f"{load:.1f}" for load in (min(loads), max(loads)))) if loads else ""
+    busy = f" The load average before each row, which counts the rows before it, was {span}." if loads else ""
+    return " ".join(part for part in parts if part) + "." + busy
+
+
+def _csv(sections: Sequence[Section]) -> str:
+    """Every number of every row; the paper's have names that begin with ``paper_``."""
+    entries = [entry for section in sections for entry in section.entries]
+    names = list(dict.fromkeys(name for entry in entries for name in entry.numbers))
+    names += list(dict.fromkeys(f"paper_{name}" for entry in entries for name in entry.paper))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["machine", "row", "reason", *names])
+    for section in sections:
+        for entry in section.entries:
+            numbers = entry.all_numbers
+            cells = [numbers.get(name, "") for name in names]
+            writer.writerow([section.machine, entry.name, entry.reason or "", *cells])
+    return text.getvalue()
+
+
+def _markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _brief(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def _join(*blocks: str) -> str:
+    return "\n\n".join(block for block in blocks if block) + "\n"

@@ -1,0 +1,191 @@
+"""``fusion``: what folding batch norm into convolutions is worth on ResNet50 (paper, appendix C, figure 7)."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fx.passes import FuseConvBN
+from model_zoo import get_model
+from pytest_fx import evaluation
+from pytest_fx.capture import capture
+from pytest_fx.timing import time_pairs
+
+from .pairs import record_pairs, tell_pairs
+from .peers import torch_fx_fuse
+from .registry import register_table
+from .table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table
+
+_RTOL, _ATOL = 1e-5, 1e-8
+"""The paper's bound on the difference between fused and unfused outputs."""
+
+
+def _rows(scale: Scale) -> Sequence[Row]:
+    model, batches, gpu_batch = ("resnet50", (1, 10), 256) if scale.size == "full" else ("resnet_tiny", (1, 2), 4)
+    cores = os.cpu_count() or 1
+    cpu = [
+        _row(f"{model}, CPU, {words}, batch {batch}", scale, model, "cpu", threads, batch)
+        for words, threads in (("1 thread", 1), ("all threads", cores))
+        for batch in batches
+    ]
+    return [*cpu, _row(f"{model}, GPU, batch {gpu_batch}", scale, model, "cuda", 1, gpu_batch)]
+
+
+def _row(name: str, scale: Scale, model: str, device: str, threads: int, batch: int) -> Row:
+    settings = {"model": model, "device": device, "threads": threads, "batch": batch, "dtype": "float32"}
+    settings |= {"rounds": scale.rounds, "seed": scale.seed}
+    return Row(name, partial(_measure, settings), settings, timed=True)
+
+
+def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    device = settings["device"]
+    if device == "cuda" and not torch.cuda.is_available():
+        raise NotRun("not run: no GPU")
+    zoo_model = get_model(settings["model"])
+    unfused = zoo_model.build().to(device)
+    (images,) = zoo_model.example_inputs(settings["batch"], seed=settings["seed"])
+    images = images.to(device)
+    fused = FuseConvBN()(capture(copy.deepcopy(unfused)))
+    compared = _compare(unfused, fused, images, settings["threads"])
+    timed = partial(
+        time_pairs,
+        partial(unfused, images),
+        rounds=settings["rounds"],
+        threads=settings["threads"],
+        device=device,
+    )
+    ours = timed(partial(fused, images))
+    peer = timed(partial(torch_fx_fuse(unfused), images))
+    return {
+        **record_pairs(ours, "unfused", "fused"),
+        **record_pairs(peer, "peer_unfused", "peer_fused"),
+        **compared,
+    }
+
+
+def _compare(unfused: nn.Module, fused: nn.Module, images: Tensor, threads: int) -> Mapping[str, float]:
+    """Count the outputs outside of the paper's bound, in float64 and in float32."""
+    with torch.no_grad(), evaluation.threads(threads):
+        reference = copy.deepcopy(unfused).double()
+        wanted = reference(images.double())
+        found = FuseConvBN()(capture(reference))(images.double())
+        outside_float32 = _outside(fused(images), unfused(images))
+    return {
+        "outputs": wanted.numel(),
+        "outside": _outside(found, wanted),
+        "outside_float32": outside_float32,
+        "float64_error": float((wanted - found).abs().max()),
+    }
+
+
+def _outside(found: Tensor, wanted: Tensor) -> int:
+    return int((~torch.isclose(found, wanted, rtol=_RTOL, atol=_ATOL)).sum())
+
+
+def _numbers(values: Mapping[str, Any]) -> Mapping[str, float]:
+    return {
+        **tell_pairs(values, "unfused", "fused"),
+        **tell_pairs(values, "peer_unfused", "peer_fused"),
+        **{name: values[name] for name in ("outputs", "outside", "outside_float32", "float64_error", "threads")},
+    }
+
+
+def _paper(unfused: float, unfused_stdev: float, fused: float, fused_stdev: float) -> dict[str, float]:
+    return {
+        "unfused_mean": unfused,
+        "unfused_stdev": unfused_stdev,
+        "fused_mean": fused,
+        "fused_stdev": fused_stdev,
+        "fused_speedup": round(unfused / fused, 3),
+        "fused_relative": round(fused / unfused, 3),
+    }
+
+
+_FOUND = "{fused_speedup:.3f} times as fast ({fused_speedup_low:.3f} to {fused_speedup_high:.3f})"
+
+register_table(
+    Table(
+        name="fusion",
+        title="Convolution and batch norm, fused",
+        section="section 6.2.2, appendix C, figure 7",
+        protocol=(
+            "Unfused and fused calls alternate, 30 pairs after warm-up, float32 in evaluation mode. A speed-up is the "
+            "median of the pairs' ratios, with its bootstrap 95 % interval; seconds are mean ± standard deviation. "
+            "*torch.fx* is `torch.fx.experimental.optimization.fuse`, in pairs of its own in the same run. *Outside* "
+            "counts the outputs that differ by more than the paper's bound (rtol=1e-5, atol=1e-8) in float64, and in "
+            "float32, where rounding alone leaves it. The paper names neither batch sizes nor the number of threads; "
+            "its CPU times fit a batch of 10 to 16, its GPU times one of 256, and it calls a run time of 1/1.40 a "
+            "40 % reduction."
+        ),
+        claims=(
+            Claim(
+                "Figure 7 shows approximately a 6% latency reduction for the GPU case, …",
+                "1.062 times as fast",
+                {"resnet50, GPU, batch 256": _FOUND},
+            ),
+            Claim(
+                "… a 40% latency reduction on CPU with default intra-op parallelism, …",
+                "1.407 times as fast",
+                {
+                    "resnet50, CPU, all threads, batch 1": f"batch 1: {_FOUND}",
+                    "resnet50, CPU, all threads, batch 10": f"batch 10: {_FOUND}",
+                },
+            ),
+            Claim(
+                "… and a smaller 18% latency reduction with intra-op parallelism disabled (i.e. OMP_NUM_THREADS=1).",
+                "1.179 times as fast",
+                {
+                    "resnet50, CPU, 1 thread, batch 1": f"batch 1: {_FOUND}",
+                    "resnet50, CPU, 1 thread, batch 10": f"batch 10: {_FOUND}",
+                },
+            ),
+            Claim(
+                "Numerical correctness is confirmed via an epsilon equivalence comparison (rtol=1e-05, atol=1e-08) of "
+                "the outputs of the fused and unfused implementations.",
+                "equal within the bound",
+                {
+                    "resnet50, CPU, 1 thread, batch 10": "outside of the bound: {outside:,} of {outputs:,} outputs in "
+                    "float64, {outside_float32:,} in float32"
+                },
+            ),
+        ),
+        rows=_rows,
+        columns=(
+            Column("unfused, s", "{unfused_mean:.4g} ± {unfused_stdev:.2g}"),
+            Column("fused, s", "{fused_mean:.4g} ± {fused_stdev:.2g}"),
+            Column("speed-up", "{fused_speedup:.3f} ({fused_speedup_low:.3f} to {fused_speedup_high:.3f})"),
+            Column(
+                "torch.fx", "{peer_fused_speedup:.3f} ({peer_fused_speedup_low:.3f} to {peer_fused_speedup_high:.3f})"
+            ),
+            Column("outside: float64, float32", "{outside:,}, {outside_float32:,} of {outputs:,}"),
+            Column("paper: unfused, s", "{paper_unfused_mean:.4g} ± {paper_unfused_stdev:.2g}"),
+            Column("paper: fused, s", "{paper_fused_mean:.4g} ± {paper_fused_stdev:.2g}"),
+            Column("paper: speed-up", "{paper_fused_speedup:.3f}"),
+        ),
+        chart=Chart(
+            title="ResNet50 with batch norm folded into convolutions",
+            axis="run time over that of the unfused model (lower is better; 95 % intervals)",
+            series=(
+                Series("fx", "fused_relative", "ours", "fused_relative_low", "fused_relative_high"),
+                Series(
+                    "torch.fx", "peer_fused_relative", "peer", "peer_fused_relative_low", "peer_fused_relative_high"
+                ),
+                Series("the paper", "paper_fused_relative", "paper"),
+            ),
+            template="{:.3f}",
+            reference=(1.0, "unfused"),
+        ),
+        numbers=_numbers,
+        paper={
+            "resnet50, CPU, 1 thread, batch 10": _paper(2.0231, 0.23050, 1.7166, 0.25091),
+            "resnet50, CPU, all threads, batch 10": _paper(0.2996, 0.02835, 0.2129, 0.03491),
+            "resnet50, GPU, batch 256": _paper(0.1887, 0.00048, 0.1777, 0.00049),
+        },
+    )
+)

@@ -1,0 +1,105 @@
+"""What was measured, on disk: a file of JSON lines for each table, one line for each time a row was measured."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import fx
+import model_zoo
+from pytest_fx.records import append_record, describe_machine, read_records
+
+from .table import NotRun, Row, Table
+
+MACHINE = ("machine", "cores", "device")
+"""The parts of a record that say which machine it is of."""
+_CONDITIONS = (*MACHINE, "cpu_capability", "python", "settings", "code")
+"""What makes a measurement another one when it differs, beside the version of torch."""
+_NEEDED = ("row", "measured", "versions", *MACHINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """The raw records of an evaluation. They are only ever appended; the last one of a row is the one that is told."""
+
+    folder: Path
+    """Where the files are."""
+
+    def path(self, table: Table) -> Path:
+        """The file of ``table``."""
+        return self.folder / f"{table.name}.jsonl"
+
+    def read(self, table: Table) -> list[dict[str, Any]]:
+        """Return the records of ``table``, oldest first, without lines that are none."""
+        records = read_records(self.path(table))
+        return [record for record in records if _is_complete(record)]
+
+    def damaged(self, table: Table) -> int:
+        """Return how many lines :meth:`read` leaves out."""
+        path = self.path(table)
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        return sum(1 for line in lines if line.strip()) - len(self.read(table))
+
+    def last(self, table: Table, row: Row) -> dict[str, Any] | None:
+        """Return the last record of ``row`` on this machine, or None."""
+        here = describe_machine()
+        for record in reversed(self.read(table)):
+            if record["row"] == row.name and all(record[part] == here[part] for part in MACHINE):
+                return record
+        return None
+
+    def still_holds(self, table: Table, row: Row) -> dict[str, Any] | None:
+        """Return the last record of ``row`` if it has values, taken under the conditions of now, or None."""
+        record = self.last(table, row)
+        if record is None or record.get("values") is None:
+            return None
+        now = _conditions(row)
+        same = all(record.get(part) == now[part] for part in _CONDITIONS)
+        return record if same and record["versions"].get("torch") == now["versions"]["torch"] else None
+
+    def measure(self, table: Table, row: Row) -> str | None:
+        """Measure ``row`` and add the record. Return the reason if it cannot be run.
+
+        A reason is recorded once: the same one again on the same machine says nothing new.
+        """
+        load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+        values: Mapping[str, Any] | None = None
+        reason: str | None = None
+        try:
+            values = row.measure()
+        except NotRun as error:
+            reason = str(error)
+            last = self.last(table, row)
+            if last is not None and last.get("reason") == reason:
+                return reason
+        told = {"row": row.name, "reason": reason, "values": values, "load": load}
+        measured = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        append_record(self.path(table), {"measured": measured, **told, **_conditions(row)})
+        return reason
+
+
+def _is_complete(record: Mapping[str, Any]) -> bool:
+    has_values = isinstance(record.get("values"), dict) or isinstance(record.get("reason"), str)
+    return has_values and all(part in record for part in _NEEDED) and isinstance(record["versions"], dict)
+
+
+def _conditions(row: Row) -> dict[str, Any]:
+    return {"settings": dict(row.settings), "code": code_fingerprint(), **describe_machine()}
+
+
+@cache
+def code_fingerprint() -> str:
+    """Return what changes with any source file of ``fx`` or ``model_zoo``, and with nothing else."""
+    digest = hashlib.sha256()
+    for package in (fx, model_zoo):
+        folder = Path(package.__path__[0])
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(f"{package.__name__}/{path.relative_to(folder).as_posix()}\0".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

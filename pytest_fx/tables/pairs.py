@@ -1,0 +1,45 @@
+"""Paired timings as values of a row, and the numbers that are told of them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+from pytest_fx.timing import PairedTiming
+
+
+def record_pairs(timing: PairedTiming, before: str, after: str) -> dict[str, Any]:
+    """Return the seconds of every trial under ``before`` and ``after``, and the interval of their median ratio."""
+    low, high = timing.interval
+    return {
+        before: [_to_nanosecond(seconds) for seconds in timing.eager],
+        after: [_to_nanosecond(seconds) for seconds in timing.transformed],
+        f"{after}_speedup_interval": [round(low, 6), round(high, 6)],
+        "threads": timing.threads,
+        "iterations": timing.iterations,
+    }
+
+
+def tell_pairs(values: Mapping[str, Any], before: str, after: str) -> dict[str, float]:
+    """Return mean and standard deviation of both, and the median of the pairs' ratios with its 95 % interval."""
+    ratios = [old / new for old, new in zip(values[before], values[after], strict=True)]
+    low, high = values[f"{after}_speedup_interval"]
+    numbers: dict[str, float] = {"trials": len(ratios)}
+    for name in (before, after):
+        numbers[f"{name}_mean"] = statistics.fmean(values[name])
+        numbers[f"{name}_stdev"] = statistics.stdev(values[name]) if len(values[name]) > 1 else 0.0
+    speedup = round(statistics.median(ratios), 6)
+    return {
+        **{name: round(number, 9) for name, number in numbers.items()},
+        f"{after}_speedup": speedup,
+        f"{after}_speedup_low": low,
+        f"{after}_speedup_high": high,
+        f"{after}_relative": round(1 / speedup, 6),
+        f"{after}_relative_low": round(1 / high, 6),
+        f"{after}_relative_high": round(1 / low, 6),
+    }
+
+
+def _to_nanosecond(seconds: float) -> float:
+    return round(seconds, 9)

@@ -1,0 +1,152 @@
+"""What a table of the evaluation is: rows to measure, how they are told, and what the paper says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Role = Literal["ours", "baseline", "peer", "paper"]
+"""Whose numbers a series shows; each has its own colour in every figure."""
+
+
+class NotRun(Exception):
+    """A row cannot be measured here. The message is the reason, which stands in the place of its numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How large an evaluation is."""
+
+    size: str = "full"
+    """``"full"``, or ``"small"`` for the small siblings of zoo models."""
+    rounds: int = 30
+    """Pairs of calls in each timing."""
+    seed: int = 0
+    """Where the inputs are drawn from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row to measure."""
+
+    name: str
+    """What it is called, in this table and in every run: it does not depend on the machine."""
+    measure: Callable[[], Mapping[str, Any]]
+    """Returns its values, such as counts and lists of seconds; raises :class:`NotRun` where there can be none."""
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """All that the values depend on beside the code, the versions and the machine. With others it is measured again."""
+    timed: bool = False
+    """Whether times are taken, which means nothing beside other work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of the Markdown."""
+
+    heading: str
+    """What stands above it."""
+    template: str
+    """Its cell as a format string over the row's numbers, those of the paper under ``paper_…``: ``"{seconds:.3f}"``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A sentence of the paper that the table puts to the test."""
+
+    sentence: str
+    """What the paper says."""
+    paper: str
+    """Its number, in short."""
+    found: Mapping[str, str]
+    """What is found here: by row a format string over its numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The bars of one colour."""
+
+    label: str
+    """What the legend calls them."""
+    number: str
+    """The number that is their length."""
+    role: Role
+    """Whose they are."""
+    low: str | None = None
+    """The number where the error bar begins."""
+    high: str | None = None
+    """The number where it ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """The figure: horizontal bars or dots, a group for each row."""
+
+    title: str
+    """What it shows."""
+    axis: str
+    """What the length of a bar is, with its unit."""
+    series: tuple[Series, ...]
+    """The bars of a group."""
+    template: str = "{:g}"
+    """The format of the number at a bar's end."""
+    reference: tuple[float, str] | None = None
+    """Where a line is drawn to compare with, and what it stands for."""
+    logarithmic: bool = False
+    """Whether equal lengths are equal ratios; numbers are dots then, because a bar would have to begin at zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of the evaluation, with its figure."""
+
+    name: str
+    """What the command line and the files call it."""
+    title: str
+    """What the documents call it."""
+    section: str
+    """Where the paper has it."""
+    protocol: str
+    """How its rows are measured, in Markdown."""
+    claims: tuple[Claim, ...]
+    """What the paper says about it."""
+    rows: Callable[[Scale], Sequence[Row]]
+    """Its rows, in order. Called to learn the names as well, so it must be quick and the same on every machine."""
+    columns: tuple[Column, ...]
+    """How the Markdown tells a row."""
+    chart: Chart
+    """How the figure tells the rows."""
+    numbers: Callable[[Mapping[str, Any]], Mapping[str, float]] = dict
+    """From a row's values to the numbers that are told of it, such as the mean of its samples."""
+    paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, Mapping[str, float]])
+    """The paper's numbers by row, under the names that ours have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A row as it is told: with numbers, or with the reason why there are none."""
+
+    name: str
+    """The row's name."""
+    numbers: Mapping[str, float]
+    """Ours; empty where it was not run."""
+    paper: Mapping[str, float]
+    """The paper's; empty where it has none."""
+    reason: str | None
+    """Why there are no numbers, if there are none."""
+
+    @property
+    def all_numbers(self) -> dict[str, float]:
+        """Ours, and the paper's under ``paper_…``."""
+        return {**self.numbers, **{f"paper_{name}": number for name, number in self.paper.items()}}
+
+    def tell(self, template: str) -> str | None:
+        """Return ``template`` filled with the row's numbers, or None if it asks for one that there is not.
+
+        >>> Entry("fx", {"nodes": 444}, {}, None).tell("{nodes:,} nodes")
+        '444 nodes'
+        """
+        try:
+            return template.format_map(self.all_numbers)
+        except KeyError:
+            return None

@@ -1,0 +1,143 @@
+"""``transform-times``: how long it takes to capture models and to fuse them (paper, section 6.2.2: 81 ms)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch.fx
+from torch import nn
+from torch.fx.proxy import TraceError
+
+from fx.passes import FuseConvBN
+from model_zoo import get_model, list_models
+from pytest_fx.capture import GraphModule, capture
+from pytest_fx.timing import time_pairs
+
+from .pairs import record_pairs, tell_pairs
+from .peers import torch_fx_fuse
+from .registry import register_table
+from .table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table
+
+_FUSED = ("learning_to_paint_actor", "resnet50", "unet")
+"""Models that have batch norms behind convolutions."""
+_MILLISECONDS = 1e3
+
+
+def _rows(scale: Scale) -> Sequence[Row]:
+    captured = [name for name in list_models() if "small" not in get_model(name).tags]
+    works: dict[str, tuple[Callable[[nn.Module], None], Callable[[nn.Module], None], Sequence[str]]] = {
+        "capture": (_capture, _torch_fx_capture, captured),
+        "capture and fuse-conv-bn": (_fuse, _torch_fx_fuse, _FUSED),
+    }
+    return [
+        _row(name if scale.size == "full" else get_model(name).small or name, work, ours, theirs, scale)
+        for work, (ours, theirs, names) in works.items()
+        for name in names
+    ]
+
+
+def _row(
+    model: str,
+    work: str,
+    ours: Callable[[nn.Module], None],
+    theirs: Callable[[nn.Module], None],
+    scale: Scale,
+) -> Row:
+    settings = {"model": model, "work": work, "threads": 1, "rounds": scale.rounds}
+    return Row(f"{model}, {work}", partial(_measure, settings, ours, theirs), settings, timed=True)
+
+
+def _measure(
+    settings: Mapping[str, Any], ours: Callable[[nn.Module], None], theirs: Callable[[nn.Module], None]
+) -> Mapping[str, Any]:
+    module = get_model(settings["model"]).build()
+    try:
+        theirs(module)
+    except TraceError as error:
+        raise NotRun(f"torch.fx cannot capture it: {error}") from None
+    timing = time_pairs(partial(theirs, module), partial(ours, module), rounds=settings["rounds"], threads=1)
+    return record_pairs(timing, "torch_fx", "fx")
+
+
+def _capture(module: nn.Module) -> None:
+    _compile(capture(module))
+
+
+def _fuse(module: nn.Module) -> None:
+    program = FuseConvBN()(capture(module))
+    program.recompile()
+    _compile(program)
+    _release(program)
+
+
+def _torch_fx_capture(module: nn.Module) -> None:
+    torch.fx.symbolic_trace(module)
+
+
+def _torch_fx_fuse(module: nn.Module) -> None:
+    _release(torch_fx_fuse(module))
+
+
+def _compile(program: GraphModule) -> None:
+    """Compile ``forward``, which waits for its first use otherwise; torch.fx does it at once."""
+    _ = program.forward
+
+
+def _release(program: nn.Module) -> None:
+    """Let go of the new weights: programs are in cycles, and garbage is not collected while times are taken."""
+    program.__dict__.clear()
+
+
+def _numbers(values: Mapping[str, Any]) -> Mapping[str, float]:
+    numbers = tell_pairs(values, "torch_fx", "fx")
+    seconds = {name: number for name, number in numbers.items() if name.endswith(("_mean", "_stdev"))}
+    return {**numbers, **{f"{name}_ms": round(number * _MILLISECONDS, 6) for name, number in seconds.items()}}
+
+
+register_table(
+    Table(
+        name="transform-times",
+        title="Transform times",
+        section="section 6.2.2",
+        protocol=(
+            "From a module in evaluation mode to a program whose `forward` is compiled, on one thread. Calls of "
+            "torch.fx and of fx alternate, 30 pairs after warm-up; times are mean ± standard deviation, the ratio is "
+            "the median of the pairs' ratios with its bootstrap 95 % interval. Both leave the module as it was: "
+            "`torch.fx.experimental.optimization.fuse` copies it first, ours needs no copy."
+        ),
+        claims=(
+            Claim(
+                "The runtime of the transformation itself was 81 ms, the majority of which consists of the arithmetic "
+                "operations to fuse the parameter tensors together.",
+                "81 ms",
+                {
+                    "resnet50, capture and fuse-conv-bn": "{fx_mean_ms:.1f} ± {fx_stdev_ms:.1f} ms with the capture; "
+                    "torch.fx in the same run {torch_fx_mean_ms:.1f} ± {torch_fx_stdev_ms:.1f} ms",
+                    "resnet50, capture": "the capture alone {fx_mean_ms:.1f} ms",
+                },
+            ),
+        ),
+        rows=_rows,
+        columns=(
+            Column("fx, ms", "{fx_mean_ms:.2f} ± {fx_stdev_ms:.2f}"),
+            Column("torch.fx, ms", "{torch_fx_mean_ms:.2f} ± {torch_fx_stdev_ms:.2f}"),
+            Column("torch.fx / fx", "{fx_speedup:.2f} ({fx_speedup_low:.2f} to {fx_speedup_high:.2f})"),
+            Column("the paper, ms", "{paper_fx_mean_ms:g}"),
+        ),
+        chart=Chart(
+            title="From a module to a program, and to a fused one",
+            axis="milliseconds, logarithmic (lower is better)",
+            series=(
+                Series("fx", "fx_mean_ms", "ours"),
+                Series("torch.fx", "torch_fx_mean_ms", "peer"),
+                Series("the paper", "paper_fx_mean_ms", "paper"),
+            ),
+            template="{:.3g}",
+            logarithmic=True,
+        ),
+        numbers=_numbers,
+        paper={"resnet50, capture and fuse-conv-bn": {"fx_mean_ms": 81}},
+    )
+)

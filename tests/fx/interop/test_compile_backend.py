@@ -68,7 +68,7 @@ def test_a_pass_that_returns_no_program_is_named() -> None:
         return 3
 
     theirs = torch.fx.symbolic_trace(lambda x: x + 1)
-    with pytest.raises(fx.PassError, match="pass 'wrong' .* returned a int, which is no program"):
+    with pytest.raises(fx.PassError, match=r"pass 'wrong' .* returned a int, which is no program"):
         compile_backend(wrong)(theirs, [])
 
 

@@ -43,7 +43,7 @@ class Measurements:
     def damaged(self, table: Table) -> int:
         """Return how many lines :meth:`read` leaves out."""
         path = self.path(table)
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
         return sum(1 for line in lines if line.strip()) - len(self.read(table))
 
     def last(self, table: Table, row: Row) -> dict[str, Any] | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_fx.benchmark_records import reason_not_to_time
 from pytest_fx.options import options_of
 
 from .run import RUN
@@ -12,11 +11,20 @@ from .table import Row, Table
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make a test of every row that was asked for."""
+    """Make a test of every row that was asked for, those that take times known as such to pytest-xdist."""
     run = metafunc.config.stash.get(RUN, None)
-    chosen = [] if run is None else [(table, row) for table in run.tables for row in table.rows(run.scale)]
-    names = [f"{table.name}: {row.name}" for table, row in chosen]
-    metafunc.parametrize(("table", "row"), chosen, ids=names)
+    distributed = hasattr(metafunc.config, "workerinput")
+    cases = [
+        pytest.param(
+            table,
+            row,
+            id=f"{table.name}: {row.name}",
+            marks=[pytest.mark.xdist_group("fx-timing")] if row.timed and distributed else [],
+        )
+        for table in (run.tables if run is not None else ())
+        for row in table.rows(run.scale)
+    ]
+    metafunc.parametrize("table, row", cases)
 
 
 def test_table(request: pytest.FixtureRequest, table: Table, row: Row) -> None:
@@ -25,11 +33,8 @@ def test_table(request: pytest.FixtureRequest, table: Table, row: Row) -> None:
     record = None if run.afresh else run.measurements.still_holds(table, row)
     if record is not None:
         pytest.skip(f"measured {record['measured']}")
-    if row.timed:
-        timing = options_of(request.node).timing
-        reason = reason_not_to_time(request.config) if timing else "no times are wanted"
-        if reason is not None:
-            pytest.skip(reason)
+    if row.timed and not options_of(request.node).timing:
+        pytest.skip("no times are wanted")
     reason = run.measurements.measure(table, row)
     if reason is not None:
         pytest.skip(reason)

@@ -1,0 +1,219 @@
+"""How a pass handles programs: code left stale, graphs left broken, errors that are none, answers that vary."""
+
+from __future__ import annotations
+
+import operator
+import random
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import fx
+from fx.interop import adapt
+from fx.passes import exact
+
+from .rows import BOTH, Case, calls, case, layers, numbers, replace, wrong
+
+
+def _sum(**layers: Any) -> Case:
+    return case(lambda m, x, y: torch.relu(x + y) + torch.sigmoid(x) + 1, numbers(2, 3), numbers(3), **layers)
+
+
+# Code and graph.
+
+
+@wrong("stale code", "code and graph agree", on=_sum, contract=exact, modes=BOTH)
+def without_recompile(gm: fx.GraphModule) -> fx.GraphModule:
+    """The graph is edited and the code is not generated again."""
+    for node in calls(gm, torch.relu):
+        replace(node, F.relu, node.args[0])
+    for node in calls(gm, operator.add):
+        node.target = torch.add if all(isinstance(arg, fx.Node) for arg in node.args) else operator.add
+    return gm
+
+
+@wrong("stale code", "code and graph agree", on=_sum)
+def recompiled_too_early(gm: fx.GraphModule) -> fx.GraphModule:
+    """The code is generated before the last edit."""
+    gm.recompile()
+    for node in [*calls(gm, operator.add), *calls(gm, operator.mul)]:
+        if isinstance(node.args[1], (int, float)):
+            node.args = (node.args[1], node.args[0])
+    return gm
+
+
+@wrong("result dropped", "changes", on=_sum)
+def new_program_not_returned(gm: fx.GraphModule) -> None:
+    """The new program is built and not returned, so nothing happens."""
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    result = graph.graph_copy(gm.graph, copies)
+    for node in graph.find_nodes(op="call_function", target=torch.relu):
+        node.target = F.relu
+    graph.output(result)
+    fx.GraphModule(gm, graph)
+
+
+@wrong("result dropped", "returns a program", "contract", on=_sum)
+def graph_returned(gm: fx.GraphModule) -> Any:
+    """The graph is returned in the place of the program."""
+    for node in calls(gm, torch.relu):
+        node.target = F.relu
+    gm.recompile()
+    return gm.graph
+
+
+@wrong("broken graph", "well formed", on=_sum)
+def inserted_at_the_end(gm: fx.GraphModule) -> fx.GraphModule:
+    """The new node is appended behind those that use it, since no insertion point was set."""
+    for node in [*calls(gm, torch.relu), *calls(gm, torch.sigmoid), *calls(gm, torch.tanh)]:
+        made = gm.graph.call_method(node.target.__name__, node.args)
+        node.replace_all_uses_with(made)
+        gm.graph.erase_node(node)
+    gm.recompile()
+    return gm
+
+
+@wrong("broken graph", "refusal", on=_sum)
+def erased_before_replaced(gm: fx.GraphModule) -> fx.GraphModule:
+    """A node is erased before its users have another input."""
+    for node in calls(gm, torch.relu):
+        with gm.graph.inserting_before(node):
+            made = gm.graph.call_function(F.relu, node.args)
+        gm.graph.erase_node(node)
+        node.replace_all_uses_with(made)
+    gm.recompile()
+    return gm
+
+
+# Errors.
+
+
+@wrong(
+    "crash instead of refusal",
+    "refusal",
+    on=lambda: case(lambda m, x: m.net(x), numbers(2, 3), net=nn.Sequential(nn.Linear(3, 4), nn.ReLU())),
+)
+def modules_by_name(gm: fx.GraphModule) -> fx.GraphModule:
+    """A module is looked up by its whole path among the direct children."""
+    for node in gm.graph.find_nodes(op="call_module"):
+        if type(gm._modules[node.target]) is nn.ReLU:
+            replace(node, torch.relu, *node.args)
+    gm.recompile()
+    return gm
+
+
+@wrong("crash instead of refusal", "refusal", on=lambda: case(lambda m, x: torch.sum(x, 1), numbers(2, 3)))
+def arguments_by_keyword(gm: fx.GraphModule) -> fx.GraphModule:
+    """An argument is expected by keyword that may be given by position."""
+    for node in [*calls(gm, F.softmax), *calls(gm, torch.softmax), *calls(gm, torch.sum), *calls(gm, torch.cat)]:
+        node.kwargs = {**node.kwargs, "dim": int(node.kwargs["dim"])}
+    gm.recompile()
+    return gm
+
+
+@wrong(
+    "crash instead of refusal", "refusal", on=lambda: case(lambda m, x: torch.flatten(x, start_dim=1), numbers(2, 3, 2))
+)
+@adapt
+def arguments_by_position(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """An argument is expected by position that may be given by keyword, or left out."""
+    for node in list(gm.graph.nodes):
+        if node.target in (torch.flatten, torch.sum, torch.mean, "sum", "mean", "flatten"):
+            x, dim = node.args
+            with gm.graph.inserting_before(node):
+                made = gm.graph.call_function(torch.flatten if "flatten" in str(node.target) else torch.sum, (x, dim))
+            if "flatten" in str(node.target):
+                node.replace_all_uses_with(made)
+    gm.graph.eliminate_dead_code()
+    gm.recompile()
+    return gm
+
+
+@wrong(
+    "crash instead of refusal",
+    "refusal",
+    on=lambda: case(lambda m, x: m.fc(x), numbers(2, 3), fc=nn.Linear(3, 4, bias=False)),
+)
+def bias_taken_for_granted(gm: fx.GraphModule) -> fx.GraphModule:
+    """That a layer may have no bias is forgotten."""
+    for node, layer in layers(gm, nn.Linear):
+        made = nn.Linear(layer.in_features, layer.out_features, dtype=layer.weight.dtype)
+        made.weight, made.bias = layer.weight, nn.Parameter(layer.bias.detach().clone(), layer.bias.requires_grad)
+        gm.add_submodule(f"{node.name}_copy", made)
+        node.target = f"{node.name}_copy"
+    gm.recompile()
+    return gm
+
+
+@wrong("non-terminating", "terminates", on=_sum)
+def until_nothing_changes(gm: fx.GraphModule) -> fx.GraphModule:
+    """Operands are exchanged until nothing changes, which never happens."""
+    changed = True
+    while changed:
+        changed = False
+        for node in calls(gm, operator.add):
+            if len(node.args) == 2:
+                node.args = node.args[::-1]
+                changed = True
+    gm.recompile()
+    return gm
+
+
+# Answers that vary, programs that do not travel.
+
+
+@wrong("nondeterministic", "deterministic", on=_sum)
+def in_the_order_of_a_set(gm: fx.GraphModule) -> fx.GraphModule:
+    """Nodes are renamed in the order of a set, which is that of their addresses."""
+    for number, node in enumerate(set(gm.graph.nodes)):
+        if node.op.startswith("call"):
+            node.name = f"value_{number}"
+    gm.recompile()
+    return gm
+
+
+@wrong("nondeterministic", "deterministic", on=_sum)
+def by_lot(gm: fx.GraphModule) -> fx.GraphModule:
+    """Which calls are rewritten is decided by lot."""
+    for node in [*calls(gm, torch.relu), *calls(gm, torch.sigmoid), *calls(gm, operator.add)]:
+        if random.random() < 0.5:
+            node.meta["chosen"] = True
+            name = f"{node.name}_{random.randrange(1000)}"
+            node.name = name
+    gm.recompile()
+    return gm
+
+
+@wrong("closure as a target", "round trips", on=_sum, modes=BOTH)
+def fused_by_closure(gm: fx.GraphModule) -> fx.GraphModule:
+    """A program that calls a function without a name can be neither pickled nor saved."""
+    for node in calls(gm, torch.relu):
+        replace(node, lambda x: torch.clamp_min(x, 0) + 0, node.args[0])
+    for node, _ in layers(gm, nn.ReLU):
+        replace(node, lambda x: torch.clamp_min(x, 0) + 0, node.args[0])
+    gm.recompile()
+    return gm
+
+
+@wrong("meta data lost", "metadata kept", on=_sum, contract=exact, modes=BOTH)
+def graph_made_anew(gm: fx.GraphModule) -> fx.GraphModule:
+    """Nodes are created again from their targets and arguments, and lose the user's lines and notes."""
+    graph = fx.Graph()
+    made: dict[fx.Node, fx.Node] = {}
+    for node in gm.graph.nodes:
+        args, kwargs = fx.map_arg(node.args, made.__getitem__), fx.map_arg(node.kwargs, made.__getitem__)
+        made[node] = graph.create_node(node.op, node.target, args, dict(kwargs), node.name, node.type)
+    return fx.GraphModule(gm, graph)
+
+
+@wrong("meta data lost", "metadata kept", on=_sum, contract=exact)
+def notes_cleared(gm: fx.GraphModule) -> fx.GraphModule:
+    """Notes that others made are thrown away with one's own."""
+    for node in gm.graph.nodes:
+        node.meta = {}
+        node.name = f"{node.name}_" if node.op.startswith("call") else node.name
+    gm.recompile()
+    return gm

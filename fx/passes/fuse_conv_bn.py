@@ -45,10 +45,9 @@ class FuseConvBN(RewritingPass):
     """Fold batch norms in evaluation mode into the convolution or linear layer before them.
 
     Left alone are batch norms in training mode or without running statistics, and those whose layer has other users,
-    shares tensors, has hooks or is a subclass; ``explain`` says which and why. New tensors take the place of the
-    program's; the traced module's are never written to. Batch norm normalizes dimension 1: that is a convolution's
-    channels, whose input is taken to be batched unless recorded shapes deny it, but a linear layer's features only
-    if its result is a matrix. Where neither recorded shapes nor what comes before show that, the program gets a check.
+    shares tensors, has hooks or is a subclass; ``explain`` says which and why. The traced module's tensors are never
+    written to. Batch norm normalizes dimension 1: a linear layer's features if its result is a matrix, a convolution's
+    channels if its input is a batch. Where no recorded shape tells, linear layers and ``Conv1d`` get a check of that.
     """
 
     name: ClassVar[str] = "fuse-conv-bn"
@@ -61,8 +60,8 @@ class FuseConvBN(RewritingPass):
         for norm, fold in folds:
             yield Edit(f"{norm.label} into {fold.layer.label}", norm.node.source)
             layers.replace_tensors(fold.layer, fold.tensors)
-            if fold.checked:
-                insert_rank_check(norm.node, fold.layer.node, 2, self.name)
+            if fold.checked is not None:
+                insert_rank_check(norm.node, fold.layer.node, fold.checked, self.name)
             norm.node.replace_all_uses_with(fold.layer.node)
             layers.remove(norm)
 
@@ -80,8 +79,8 @@ class FuseConvBN(RewritingPass):
             norm = layers.get(node)
             if norm is not None and norm.is_batch_norm:
                 plan.append((norm, fold := _examine(norm, layers, ranks)))
-                if isinstance(fold, _Fold) and fold.checked:
-                    ranks.known[node] = 2  # from here on
+                if isinstance(fold, _Fold) and fold.checked is not None:
+                    ranks.known[node] = fold.checked  # from here on
         return plan
 
 
@@ -102,23 +101,24 @@ def _examine(norm: Layer, layers: Layers, ranks: Ranks) -> _Fold | str:
     rank, expected = ranks.known.get(layer.node, ranks.known.get(norm.node)), layer.tensors["weight"].dim()
     if rank not in (None, expected):
         return f"`%{layer.node}` has {rank} dimensions, where batch norm is not along the layer's features"
-    return _fold(layer, norm, checked=rank is None and layer.kind in _LINEAR)
+    return _fold(layer, norm, checked=expected if rank is None and expected <= 3 else None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Fold:
-    """A layer, the tensors with which it does the work of the batch norm too, and whether its rank is to be checked."""
+    """A layer, the tensors with which it does the work of the batch norm too, and the rank to check, if any."""
 
     layer: Layer
     tensors: dict[str, Tensor]
-    checked: bool
+    checked: int | None
 
     def __str__(self) -> str:
-        return f"folded into `%{self.layer.node}`" + (", with a check that it is a matrix" if self.checked else "")
+        checked = f", with a check that it has {self.checked} dimensions" if self.checked else ""
+        return f"folded into `%{self.layer.node}`{checked}"
 
 
 @torch.no_grad()
-def _fold(layer: Layer, norm: Layer, checked: bool) -> _Fold | str:
+def _fold(layer: Layer, norm: Layer, checked: int | None) -> _Fold | str:
     """Scale the weight and shift the bias of ``layer`` so that it computes what ``norm`` makes of its result."""
     weight, bias = layer.tensors["weight"], layer.tensors.get("bias")
     transposed = layer.kind in _TRANSPOSED

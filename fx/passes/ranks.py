@@ -13,9 +13,10 @@ from torch import nn
 from fx.graph_module import GraphModule
 from fx.node import Node
 
-_KEEPING_MODULES = ("torch.nn.modules.activation", "torch.nn.modules.batchnorm", "torch.nn.modules.dropout")
+_KEEPING_MODULES = tuple(f"torch.nn.modules.{name}" for name in ("activation", "batchnorm", "conv", "dropout"))
 _KEEPING: tuple[Any, ...] = (
     *(F.linear, F.batch_norm, torch.batch_norm, F.dropout),
+    *(F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d),
     *(F.relu, torch.relu, F.relu6, F.gelu, F.silu, F.elu, F.selu, F.leaky_relu, torch.tanh, torch.sigmoid),
     *("relu", "tanh", "sigmoid"),
 )
@@ -26,7 +27,7 @@ class Ranks:
     """The number of dimensions of each value where it is known.
 
     It is known from recorded shapes, after ``flatten(1)``, ``view`` and ``reshape`` to sizes that are counted, and
-    behind linear layers, batch norms, activations and dropout of such values.
+    behind linear layers, convolutions, batch norms, activations and dropout of such values.
     """
 
     def __init__(self, graph_module: GraphModule) -> None:

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 import fx
 import model_zoo
 from fx.passes import FuseConvBN, close
+from fx.passes.shape_prop import ShapeProp
 
 KINDS: dict[str, tuple[type[nn.Module], type[nn.Module], tuple[int, ...]]] = {
     "conv1d": (nn.Conv1d, nn.BatchNorm1d, (7,)),
@@ -56,7 +57,8 @@ def test_every_convolution_computes_the_same_in_float64(
     untouched(settle(model.double()))
     program = capture(model)
     FuseConvBN()(program)
-    assert "norm" not in program.code and "1" not in dict(program.named_children())
+    assert not program.graph.find_nodes(op="call_function", target=F.batch_norm)
+    assert "1" not in dict(program.named_children())
     assert_close(program, model, torch.randn(2, 4, *size, dtype=torch.float64))
     assert FuseConvBN().explain(program) == []
 
@@ -171,7 +173,7 @@ def test_the_functional_transposed_convolution_is_folded_by_group(untouched: Any
 
     model = untouched(settle(Model().double()))
     program = FuseConvBN()(traced(model))
-    assert names(program) == "x fused_weight fused_bias conv_transpose1d output"
+    assert names(program) == "x fused_weight fused_bias conv_transpose1d dim eq _assert output"
     assert_close(program, model, torch.randn(2, 4, 5, dtype=torch.float64))
 
 
@@ -299,7 +301,7 @@ def test_linear_layers_are_folded_with_a_check_where_their_rank_is_not_known(cap
     model = untouched(linear_model())
     program = capture(model)
     name = "_0" if capture is traced else "linear"
-    assert reasons(program) == [f"folded into `%{name}`, with a check that it is a matrix"]
+    assert reasons(program) == [f"folded into `%{name}`, with a check that it has 2 dimensions"]
     program = FuseConvBN()(program)
     program.graph.lint()
     assert not reasons(program)
@@ -391,3 +393,28 @@ def test_the_pass_returns_the_program_it_was_given_and_promises_close_results() 
     assert FuseConvBN()(program) is program
     assert FuseConvBN().contract is close
     assert FuseConvBN().name == "fuse-conv-bn"
+
+
+@SPELLINGS
+def test_a_convolution_in_one_dimension_is_folded_for_batches_only(capture: Any, untouched: Any) -> None:
+    model = untouched(settle(nn.Sequential(nn.Conv1d(4, 6, 1), nn.BatchNorm1d(6)).double()))
+    program = capture(model)
+    assert [reason.partition(", ")[2] for reason in reasons(program)] == ["with a check that it has 3 dimensions"]
+    FuseConvBN()(program)
+    assert_close(program, model, torch.randn(2, 4, 6, dtype=torch.float64))
+    # as many columns as channels: eager normalizes along the columns
+    with pytest.raises(AssertionError, match=r"holds only where .* has 3 dimensions"):
+        program(torch.randn(4, 6, dtype=torch.float64))
+
+
+def test_recorded_shapes_spare_convolutions_the_check() -> None:
+    model = settle(
+        nn.Sequential(nn.Conv1d(4, 6, 1), nn.BatchNorm1d(6), nn.ReLU(), nn.Conv1d(6, 6, 1), nn.BatchNorm1d(6))
+    )
+    program = traced(model)
+    assert [", with a check" in reason for reason in reasons(program)] == [True, False]
+    ShapeProp(program).propagate(torch.randn(2, 4, 8))
+    assert [", with a check" in reason for reason in reasons(program)] == [False, False]
+    alone = traced(model[:2])
+    ShapeProp(alone).propagate(torch.randn(4, 6))
+    assert reasons(alone) == ["`%_0` has 2 dimensions, where batch norm is not along the layer's features"]

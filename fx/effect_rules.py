@@ -183,6 +183,10 @@ def _python_rule(module: types.ModuleType | None, name: str) -> Rule:
 # Operators, which have schemas.
 
 
+_UPDATES = {"momentum", "exponential_average_factor"}
+"""How operators call the share of a batch in running statistics."""
+
+
 def _schema_rule(operation: Any, overloads: Sequence[Overload]) -> Rule:
     """The rule of an operator, or of the function of torch that calls it."""
     namespace, _, short = overloads[0].schema.name.partition("::")
@@ -198,7 +202,7 @@ def _schema_rule(operation: Any, overloads: Sequence[Overload]) -> Rule:
         return WRITES_FIRST  # by its name, though its schema does not say so
     if all(not candidate.schema.returns for candidate in reading) or _is_registered(operation):
         return SETS_STATE
-    if any({"running_mean", "momentum"} <= candidate.by_keyword for candidate in reading):
+    if any("running_mean" in candidate.by_keyword and _UPDATES & candidate.by_keyword for candidate in reading):
         return _rule_by_arguments(writing, reading, _statistics_effect)
     if any(_is_seeded(candidate) for candidate in reading):
         return _rule_by_arguments(writing, reading, _random_effect)

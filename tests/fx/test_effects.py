@@ -158,6 +158,7 @@ IMPURE_CALLS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], st
     (F.normalize, ("x",), {"out": 7}, "`%node` writes to its argument 7"),
     (F.embedding, ("x", "y"), {"max_norm": 1.0}, "`%node` renormalizes its weight"),
     (F.batch_norm, ("x", "y", "y"), {"training": True}, STATISTICS),
+    (torch.ops.aten.cudnn_batch_norm.default, ("x", "x", None, "y", "y", True, 0.1, 1e-5), {}, STATISTICS),
     (F.instance_norm, ("x", "y", "y"), {}, STATISTICS),
     (torch.batch_norm, ("x", None, None, "y", "y", True, 0.1, 1e-5, False), {}, STATISTICS),
     (torch._assert, ("x", "message"), {}, CHECK),

@@ -1,0 +1,18 @@
+"""Random programs for property tests: ``programs()`` and the smaller strategies it is made of."""
+
+from typing import Any, NamedTuple
+
+from .record import Input, Program
+from .strategy import programs
+from .tensors import shapes, tensors
+
+__all__ = ["Input", "Pair", "Program", "programs", "shapes", "tensors"]
+
+
+class Pair(NamedTuple):
+    """A named tuple that drawn programs return."""
+
+    first: Any
+    """A value."""
+    rest: Any
+    """The others."""

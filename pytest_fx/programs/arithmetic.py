@@ -1,0 +1,173 @@
+"""Rows: functions of each element, of two tensors element by element, and of numbers."""
+
+from __future__ import annotations
+
+import torch
+
+from .operands import (
+    ANY,
+    BOOLEAN,
+    DTYPE,
+    FLOAT,
+    MASK,
+    NUMBER,
+    OTHER,
+    OTHER_FLOAT,
+    SAME,
+    WHOLE,
+    argument,
+    number,
+    one_of,
+    place,
+)
+from .operations import Operation, Verbatim
+
+NUMBERS = argument("number", number)
+
+
+def _functions(names: str, *forms: str, tags: frozenset[str] = frozenset(), weight: int = 1) -> list[Operation]:
+    return [Operation(tuple(form.format(name) for form in forms), (FLOAT,), (), tags, weight) for name in names.split()]
+
+
+ELEMENTS = [
+    Operation(("F.relu", "torch.relu", ".relu", "nn.ReLU"), (FLOAT,), weight=5),
+    Operation(("torch.neg", "-{0}", ".neg"), (FLOAT,), weight=2),
+    Operation(("torch.abs", ".abs", "abs({0})"), (FLOAT,)),
+    Operation(("torch.sigmoid", ".sigmoid", "F.sigmoid", "nn.Sigmoid"), (FLOAT,), weight=2),
+    Operation(("torch.tanh", ".tanh", "F.tanh", "nn.Tanh"), (FLOAT,), weight=2),
+    *_functions("exp sin cos erf square floor round sign", "torch.{0}", ".{0}"),
+    Operation(("torch.sqrt({0}.abs())", "{0}.abs().sqrt()", "torch.rsqrt({0}.abs() + 0.1)"), (FLOAT,)),
+    Operation(("torch.log1p({0}.abs())", "{0}.square().add(1).log()", "torch.reciprocal({0}.abs() + 1)"), (FLOAT,)),
+    Operation(("F.relu",), (FLOAT,), (argument("inplace", one_of(True)),), frozenset({"in-place"})),
+    Operation(("nn.ReLU",), (FLOAT,), (argument("inplace", one_of(True)),), frozenset({"in-place"})),
+    Operation(("F.gelu", "nn.GELU"), (FLOAT,), (argument("approximate", one_of("tanh", "none"), 2),), weight=4),
+    Operation(("F.silu", "nn.SiLU"), (FLOAT,), weight=2),
+    Operation(("F.leaky_relu", "nn.LeakyReLU"), (FLOAT,), (argument("negative_slope", one_of(0.2, 0.0), 2),)),
+    Operation(("F.elu", "nn.ELU", "F.celu", "nn.CELU"), (FLOAT,), (argument("alpha", one_of(0.5, 2.0), 2),)),
+    Operation(("F.hardtanh", "nn.Hardtanh"), (FLOAT,), (argument("min_val", one_of(-0.5, 0.0), 2),)),
+    Operation(("F.softplus", "nn.Softplus"), (FLOAT,), (argument("beta", one_of(2, 0.5), 2),)),
+    Operation(("F.threshold", "nn.Threshold"), (FLOAT,), (place("threshold", number), place("value", number))),
+    *_functions("hardswish relu6 selu mish hardsigmoid softsign logsigmoid tanhshrink", "F.{0}"),
+    *(
+        Operation((f"nn.{name}",), (FLOAT,))
+        for name in "Hardswish ReLU6 SELU Mish Hardsigmoid Softsign LogSigmoid Tanhshrink Identity".split()
+    ),
+    Operation(("nn.Hardshrink", "nn.Softshrink"), (FLOAT,), (argument("lambd", one_of(0.1, 1.0), 2),)),
+    Operation(("nn.PReLU",), (FLOAT,), (argument("init", one_of(0.5, -0.1), 2), DTYPE)),
+    Operation(
+        ("torch.clamp", ".clamp"),
+        (FLOAT,),
+        (argument("min", one_of(0, -0.5, 0.0)), argument("max", one_of(1, 6.0), 2)),
+        weight=2,
+    ),
+    Operation(("{0}.clamp_min({number})", "torch.clamp({0}, max={number})"), (FLOAT,), (NUMBERS,)),
+    Operation(("torch.nan_to_num",), (FLOAT,), (argument("nan", one_of(1.0, 0.5), 2),)),
+    Operation(
+        ("torch.pow({0}, {power})", "{0} ** {power}", "{0}.pow({power})"),
+        (FLOAT,),
+        (argument("power", one_of(2, 3, 1, 2.0, 0)),),
+        weight=2,
+    ),
+    Operation(
+        ("F.dropout",),
+        (FLOAT,),
+        (argument("p", one_of(0.3, 0.0), 2), argument("training", one_of(Verbatim("self.training", False)))),
+        frozenset({"dropout"}),
+        2,
+    ),
+]
+
+PAIRS = [
+    Operation(("{0} + {1}", "torch.add", ".add"), (ANY, OTHER), weight=6),
+    Operation(("{0} * {1}", "torch.mul", ".mul"), (ANY, OTHER), weight=5),
+    Operation(("{0} - {1}", "torch.sub", ".sub", "{1} - {0}"), (FLOAT, OTHER), weight=4),
+    Operation(("{0} / ({1}.abs() + 1)", "torch.div({0}, {1}.abs() + 0.5)"), (FLOAT, OTHER), weight=2),
+    Operation(("{0} / {1}", "torch.div", ".div"), (FLOAT, OTHER), weight=2),
+    Operation(
+        ("torch.add", ".add", "torch.sub", ".sub"), (FLOAT, OTHER), (argument("alpha", one_of(2, 0.5, -1)),), weight=2
+    ),
+    Operation(("torch.maximum", "torch.minimum", ".maximum", "torch.fmax"), (FLOAT, OTHER_FLOAT), weight=2),
+    Operation(("torch.where({1} > 0, {0}, {1})", "torch.where({0} < {1}, {1}, {0})"), (FLOAT, OTHER), weight=2),
+    Operation(
+        ("torch.where({1}, {0}, {number})", "{0}.masked_fill({1}, {number})", "torch.where({1}, {number}, {0})"),
+        (FLOAT, MASK),
+        (NUMBERS,),
+        weight=2,
+    ),
+    Operation(("torch.div",), (FLOAT, OTHER), (argument("rounding_mode", one_of("floor", "trunc")),)),
+    Operation(("torch.atan2", "torch.hypot"), (FLOAT, OTHER_FLOAT)),
+    Operation(
+        ("torch.lerp({0}, {1}, {number})", "torch.addcmul({0}, {0}, {1}, value={number})"),
+        (FLOAT, OTHER_FLOAT),
+        (NUMBERS,),
+    ),
+    Operation(("{0} > {1}", "{0} <= {1}", "torch.eq", "{0} != {1}", "torch.isclose"), (FLOAT, OTHER_FLOAT), weight=2),
+    Operation(("{0} & {1}", "{0} | {1}", "torch.logical_xor"), (BOOLEAN, MASK)),
+    Operation(("~{0}", "torch.logical_not", "{0}.float()", "{0}.long()"), (BOOLEAN,)),
+    Operation(("torch.isnan", "torch.isfinite", "{0} > 0", "{0} != 0"), (FLOAT,)),
+    Operation(
+        ("{0} // {number}", "{0} % {number}", "{0} * {number}", "{0} + {number}", "{0} / {number}"),
+        (WHOLE,),
+        (argument("number", one_of(2, 3)),),
+        weight=2,
+    ),
+    Operation(
+        ("F.mse_loss", "F.l1_loss", "F.smooth_l1_loss"),
+        (FLOAT, SAME),
+        (argument("reduction", one_of("sum", "none"), 2),),
+    ),
+]
+
+SCALARS = [
+    Operation(
+        ("{0} * {number}", "{number} * {0}", "torch.mul({0}, {number})", "{0}.mul({number})"),
+        (ANY,),
+        (NUMBERS,),
+        weight=4,
+    ),
+    Operation(
+        ("{0} + {number}", "{number} + {0}", "torch.add({0}, {number})", "{0}.add({number})"),
+        (ANY,),
+        (NUMBERS,),
+        weight=4,
+    ),
+    Operation(
+        ("{0} - {number}", "{number} - {0}", "torch.sub({0}, {number})", "torch.rsub({0}, {number})"),
+        (FLOAT,),
+        (NUMBERS,),
+        weight=3,
+    ),
+    Operation(
+        ("{0} / {number}", "torch.div({0}, {number})", "{0}.div({number})"),
+        (FLOAT,),
+        (argument("number", one_of(2, 0.5, 3, 1, -1, 1.0, 7.0)),),
+        weight=3,
+    ),
+    Operation(
+        ("{number} / ({0}.abs() + 1)", "{number} ** {0}.clamp(-2, 2)"),
+        (FLOAT,),
+        (argument("number", one_of(2, 0.5, 3, 1)),),
+    ),
+    Operation(("torch.add({0}, {number}, alpha={alpha})",), (FLOAT,), (NUMBERS, argument("alpha", one_of(2, -1, 3)))),
+    Operation(("{0} // {number}", "{0} % {number}"), (FLOAT,), (argument("number", one_of(2, 0.5, 3)),)),
+    Operation(("{0} * {1}", "{0} / {1}", "{0} + {1}"), (FLOAT, NUMBER), tags=frozenset({"size"})),
+]
+
+DTYPES = [
+    Operation(
+        ("{0}.to({dtype})",),
+        (ANY,),
+        (
+            argument(
+                "dtype", one_of(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool)
+            ),
+        ),
+        frozenset({"cast"}),
+        2,
+    ),
+    Operation((".double", ".float", ".half", ".bfloat16"), (FLOAT,), (), frozenset({"cast"}), 2),
+    Operation(
+        (".type_as", "{0}.to({1})", "{0}.to({1}.dtype)", "{0}.to(dtype={1}.dtype)"), (ANY, ANY), (), frozenset({"cast"})
+    ),
+    Operation((".detach", ".clone", ".contiguous"), (ANY,), weight=2),
+]

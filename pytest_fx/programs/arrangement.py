@@ -1,0 +1,262 @@
+"""Rows: views and copies with other shapes, parts of tensors, reductions, and products of matrices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .operands import (
+    ANY,
+    BATCHED_FACTOR,
+    BIAS,
+    DIM,
+    DIMENSIONED,
+    FACTOR,
+    FLOAT,
+    IMAGES,
+    KEEPDIM,
+    MATRICES,
+    NUMBER,
+    OTHER,
+    POSITIONS,
+    ROWS,
+    SAME,
+    SAME_FLOAT,
+    SEQUENCES,
+    SEVERAL,
+    VECTORS,
+    WEIGHT,
+    argument,
+    dimension,
+    dimensions,
+    one_of,
+    order,
+)
+from .operations import Argument, Operation
+
+if TYPE_CHECKING:
+    from .sketch import Sketch
+
+VIEW = frozenset({"view"})
+
+
+def _index(sketch: Sketch, objects: list[Any]) -> Any:
+    """A subscript: slices, integers, an ellipsis, None."""
+    choices, rank = sketch.choices, objects[0].dim()
+    if choices.sometimes(6):
+        return (..., choices.pick((None, slice(None, None, 2), slice(1, None), 0)))
+    parts = [_part(sketch) for _ in range(1 + choices.below(rank))]
+    return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+def _part(sketch: Sketch) -> Any:
+    return sketch.choices.pick(
+        (slice(None), slice(1, None), slice(None, -1), slice(None, 2), 0, -1, slice(None, None, 2), slice(None), None)
+    )
+
+
+def _shape(sketch: Sketch, objects: list[Any]) -> tuple[int, ...]:
+    """Sizes for as many elements: some neighbours merged, or one split."""
+    sizes, choices = list(objects[0].shape), sketch.choices
+    if len(sizes) > 1 and choices.mostly(3):
+        at = choices.below(len(sizes) - 1)
+        sizes[at : at + 2] = [sizes[at] * sizes[at + 1]]
+    elif sizes:
+        at = choices.below(len(sizes))
+        sizes[at : at + 1] = [sizes[at] // 2, 2] if sizes[at] % 2 == 0 else [1, sizes[at]]
+    if sizes and choices.mostly(2):
+        sizes[choices.below(len(sizes))] = -1
+    return tuple(sizes)
+
+
+def _pads(sketch: Sketch, objects: list[Any]) -> tuple[int, ...]:
+    return sketch.choices.pick(((1, 1), (0, 1), (2, 0), (1, 0, 0, 1), (-1, 0)))[: 2 * objects[0].dim()]
+
+
+def _splits(sketch: Sketch, objects: list[Any]) -> Any:
+    size = objects[0].shape[-1]
+    return [1, size - 1] if sketch.choices.sometimes(2) and size > 1 else max(1, (size + 1) // 2)
+
+
+SHAPE = argument("shape", _shape)
+ORDER = argument("order", order)
+INDEX = argument("index", _index)
+TWO = (argument("one", dimension), argument("two", dimension))
+
+VIEWS = [
+    Operation(
+        ("{0}.transpose({one}, {two})", "torch.transpose({0}, {one}, {two})", "torch.swapaxes({0}, {one}, {two})"),
+        (DIMENSIONED,),
+        TWO,
+        VIEW,
+        3,
+    ),
+    Operation(("{0}.permute({order})", "torch.permute({0}, {order})"), (DIMENSIONED,), (ORDER,), VIEW, 3),
+    Operation(("{0}.t()", "torch.t({0})", "{0}.T"), (ROWS,), (), VIEW, 2),
+    Operation(("{0}.mT",), (MATRICES,), (), VIEW),
+    Operation(
+        ("{0}.reshape({shape})", "torch.reshape({0}, {shape})", "{0}.view({shape})"), (DIMENSIONED,), (SHAPE,), VIEW, 5
+    ),
+    Operation(
+        ("{0}.view({0}.size(0), -1)", "{0}.reshape({0}.shape[0], -1)", "{0}.reshape(-1, {0}.shape[-1])"),
+        (MATRICES,),
+        (),
+        VIEW | {"size"},
+        4,
+    ),
+    Operation(
+        ("torch.flatten", ".flatten", "nn.Flatten"), (DIMENSIONED,), (argument("start_dim", one_of(1, 0, -2)),), VIEW, 3
+    ),
+    Operation((".unsqueeze", "torch.unsqueeze"), (ANY,), (DIM,), VIEW, 2),
+    Operation((".squeeze", "torch.squeeze"), (DIMENSIONED,), (DIM,), VIEW, 2),
+    Operation((".squeeze", ".ravel"), (ANY,), (), VIEW),
+    Operation(
+        ("{0}.expand({0}.shape)", "{0}.broadcast_to({0}.size())", "{0}.unsqueeze(0).expand_as({0}.unsqueeze(0))"),
+        (ANY,),
+        (),
+        VIEW | {"size"},
+    ),
+    Operation((".expand_as", ".view_as", ".reshape_as"), (ANY, SAME), (), VIEW),
+    Operation(("{0}[{index}]",), (DIMENSIONED,), (INDEX,), VIEW, 6),
+    Operation(("{0}[{1}]",), (DIMENSIONED, NUMBER), (), VIEW | {"size"}),
+    Operation(
+        ("{0}.narrow({dim}, 0, 1)", "torch.select({0}, {dim}, 0)", "{0}.select({dim}, -1)"),
+        (DIMENSIONED,),
+        (DIM,),
+        VIEW,
+        2,
+    ),
+    Operation(("{0}.unfold({dim}, 2, 1)",), (DIMENSIONED,), (DIM,), VIEW),
+    Operation(("torch.diagonal", ".diagonal"), (MATRICES,), (), VIEW),
+    Operation(("{0}.movedim(0, -1)", "torch.movedim({0}, -1, 0)"), (DIMENSIONED,), (), VIEW),
+    Operation(("nn.Unflatten({dim}, (-1, 1))", "{0}.unflatten({dim}, (-1, 1))"), (DIMENSIONED,), (DIM,), VIEW),
+    Operation(
+        ("torch.flip({0}, ({dim},))", "torch.roll({0}, 1, {dim})", "{0}.roll(-1, {dim})", "{0}.flip({dim})"),
+        (DIMENSIONED,),
+        (DIM,),
+    ),
+    Operation(("{0}.repeat_interleave(2, {dim})", "torch.tile({0}, (2,))"), (DIMENSIONED,), (DIM,)),
+    Operation(("F.pad({0}, {pads})",), (VECTORS,), (argument("pads", _pads), argument("value", one_of(1.0, -2.0), 3))),
+    Operation(("torch.tril", "torch.triu", ".tril"), (MATRICES,), (argument("diagonal", one_of(1, -1), 3),)),
+    Operation(
+        ("{0}[:, {index}]",),
+        (MATRICES,),
+        (argument("index", one_of(0, slice(None, 1), None, slice(1, None), -1)),),
+        VIEW,
+        2,
+    ),
+    Operation(
+        ("{0}.to(memory_format=torch.channels_last)", "{0}.contiguous(memory_format=torch.channels_last)"), (IMAGES,)
+    ),
+]
+
+JOINS = [
+    Operation(
+        ("torch.cat([{0}, {1}]{*})", "torch.cat(({0}, {1}){*})", "torch.concat([{1}, {0}]{*})"),
+        (DIMENSIONED, SAME),
+        (Argument("dim", dimension, 1),),
+        weight=4,
+    ),
+    Operation(
+        ("torch.stack([{0}, {1}]{*})", "torch.stack(({1}, {0}){*})"),
+        (DIMENSIONED, SAME),
+        (argument("dim", dimension, 2),),
+        weight=2,
+    ),
+    Operation(("torch.cat([{0}, {0}]{*})", "torch.cat([{0}]{*})"), (DIMENSIONED,), (argument("dim", dimension, 2),)),
+    Operation(
+        ("torch.split({0}, {sizes}, dim=-1)", "{0}.split({sizes}, dim=-1)"),
+        (VECTORS,),
+        (argument("sizes", _splits),),
+        VIEW,
+        3,
+    ),
+    Operation(("{0}.chunk(2{*})", "torch.chunk({0}, 2{*})"), (DIMENSIONED,), (DIM,), VIEW, 3),
+    Operation(("{0}.unbind({dim})", "torch.unbind({0}, {dim})"), (DIMENSIONED,), (DIM,), VIEW),
+    Operation(("{0}[0]", "{0}[-1]"), (SEVERAL,), weight=3),
+    Operation(("torch.broadcast_tensors({0}, {1})",), (ANY, OTHER), (), VIEW),
+]
+
+REDUCTIONS = [
+    Operation(("torch.sum", ".sum", "torch.mean", ".mean"), (VECTORS,), (DIM, KEEPDIM), weight=4),
+    Operation((".sum", "torch.sum", ".mean", "torch.mean"), (FLOAT,), weight=2),
+    Operation(
+        ("{0}.mean({dims}{*})", "{0}.sum({dims}{*})", "torch.amax({0}, {dims}{*})"),
+        (VECTORS,),
+        (argument("dims", dimensions), KEEPDIM),
+        weight=2,
+    ),
+    Operation((".amax", "torch.amin", ".logsumexp", "torch.var", ".std", ".prod", ".cumsum"), (VECTORS,), (DIM,)),
+    Operation(("torch.var", ".var"), (VECTORS,), (DIM, argument("correction", one_of(0)), KEEPDIM)),
+    Operation(
+        ("torch.max", ".min", ".max", "torch.topk({0}, 1{*})", ".sort", "torch.median"), (VECTORS,), (DIM,), weight=2
+    ),
+    Operation((".argmax", "torch.argmin", ".argsort"), (VECTORS,), (DIM,)),
+    Operation((".max", "torch.min", ".norm", "torch.linalg.vector_norm", ".numel"), (FLOAT,)),
+    Operation(
+        ("F.softmax", ".softmax", "torch.softmax", "F.log_softmax", "nn.Softmax", "nn.LogSoftmax", "F.softmin"),
+        (VECTORS,),
+        (DIM,),
+        weight=4,
+    ),
+    Operation(("F.softmax",), (VECTORS,), (DIM, argument("dtype", one_of(torch.float64)))),
+    Operation(
+        ("F.normalize",), (VECTORS,), (DIM, argument("eps", one_of(0.1, 1e-6), 2), argument("p", one_of(1.0), 3))
+    ),
+    Operation(("F.glu",), (VECTORS,), (DIM,)),
+    Operation((".any", ".all", "torch.count_nonzero"), (DIMENSIONED,), (DIM,)),
+    Operation(("F.cosine_similarity",), (VECTORS, SAME_FLOAT), (argument("dim", dimension, 2),)),
+]
+
+PRODUCTS = [
+    Operation(("{0} @ {1}", "torch.matmul", ".matmul"), (VECTORS, FACTOR), weight=4),
+    Operation(("torch.mm", ".mm"), (ROWS, FACTOR)),
+    Operation(("torch.bmm", ".bmm"), (SEQUENCES, BATCHED_FACTOR), weight=2),
+    Operation(("F.linear",), (VECTORS, WEIGHT), weight=2),
+    Operation(("F.linear",), (VECTORS, WEIGHT, BIAS), weight=2),
+    Operation(("torch.addmm({2}, {0}, {1}.t())",), (ROWS, WEIGHT, BIAS)),
+    Operation(("{0} @ {0}.mT", "{0}.mT @ {0}", "torch.matmul({0}, {0}.transpose(-1, -2))"), (MATRICES,), weight=2),
+    Operation(
+        (
+            'torch.einsum("...i,...i->...", {0}, {1})',
+            "({0} * {1}).sum(-1)",
+            "torch.einsum('...i,...j->...ij', {0}, {1})",
+        ),
+        (VECTORS, SAME_FLOAT),
+    ),
+    Operation(
+        ("F.scaled_dot_product_attention({0}, {1}, {1}{*})",),
+        (SEQUENCES, SAME_FLOAT),
+        (argument("is_causal", one_of(True), 2), argument("scale", one_of(0.3), 3)),
+    ),
+    Operation(("{0}.index_select(-1, {1})", "{0}[..., {1}]"), (VECTORS, POSITIONS)),
+]
+
+SIZES = [
+    Operation(
+        ("{0}.size(0)", "{0}.shape[0]", "{0}.size(-1)", "{0}.shape[-1]", "{0}.dim()", "{0}.numel()"),
+        (DIMENSIONED,),
+        (),
+        frozenset({"size"}),
+        3,
+    ),
+    Operation((".size", "{0}.shape", "{0}.shape[1:]"), (DIMENSIONED,), (), frozenset({"size"})),
+    Operation(("{0} + 1", "{0} * 2", "{0} // 2", "{0} - 1", "-{0}"), (NUMBER,), (), frozenset({"size"})),
+    Operation(
+        (
+            "{0} / {0}.size(-1)",
+            "{0} * {0}.shape[0]",
+            "{0} / math.sqrt({0}.size(-1))",
+            "{0}[: {0}.shape[0] // 2]",
+            "{0} + {0}.new_ones({0}.size(-1))",
+        ),
+        (VECTORS,),
+        (),
+        frozenset({"size"}),
+        3,
+    ),
+    Operation(
+        ("{0}.new_zeros({0}.shape)", "torch.zeros_like", "torch.ones_like", "torch.full_like({0}, 0.5)"), (FLOAT,)
+    ),
+]

@@ -1,0 +1,60 @@
+"""The families of rows, with how often each is chosen."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from dataclasses import dataclass
+
+from .arithmetic import DTYPES, ELEMENTS, PAIRS, SCALARS
+from .arrangement import JOINS, PRODUCTS, REDUCTIONS, SIZES, VIEWS
+from .layers import DENSE, MODULES, NORMS, POOLS
+from .operations import Operation
+from .writes import RANDOMS, WRITES
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """Rows out of which one is chosen by its weight."""
+
+    rows: tuple[Operation, ...]
+    """The rows; the first one is the simplest."""
+    ends: tuple[int, ...]
+    """The sums of the weights up to and including each row."""
+
+    def at(self, number: int) -> Operation:
+        """The row for a number below ``total``."""
+        return self.rows[bisect.bisect_right(self.ends, number)]
+
+    @property
+    def total(self) -> int:
+        """The sum of the weights."""
+        return self.ends[-1]
+
+
+def weighted(rows: list[Operation]) -> Weighted:
+    """Make a choice of rows."""
+    return Weighted(tuple(rows), tuple(itertools.accumulate(row.weight for row in rows)))
+
+
+FAMILIES: dict[str, tuple[int, Weighted]] = {
+    "elements": (10, weighted(ELEMENTS)),
+    "scalars": (7, weighted(SCALARS)),
+    "pairs": (12, weighted(PAIRS)),
+    "views": (11, weighted(VIEWS)),
+    "joins": (5, weighted(JOINS)),
+    "reductions": (5, weighted(REDUCTIONS)),
+    "products": (5, weighted(PRODUCTS)),
+    "dense": (8, weighted(DENSE)),
+    "norms": (6, weighted(NORMS)),
+    "pools": (3, weighted(POOLS)),
+    "modules": (6, weighted(MODULES)),
+    "writes": (5, weighted(WRITES)),
+    "randoms": (1, weighted(RANDOMS)),
+    "sizes": (3, weighted(SIZES)),
+    "dtypes": (3, weighted(DTYPES)),
+}
+"""All rows: how often a family is chosen, and its rows."""
+
+ROWS = [row for _, family in FAMILIES.values() for row in family.rows]
+"""All rows in one list."""

@@ -1,0 +1,287 @@
+"""Rows: layers of torch.nn and their functional forms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .operands import (
+    DTYPE,
+    FLOAT,
+    IMAGES,
+    INDICES,
+    MATRICES,
+    SEQUENCES,
+    VECTORS,
+    VOLUMES,
+    argument,
+    drawn_size,
+    one_of,
+    place,
+    size,
+)
+from .operations import OMITTED, Operation
+
+if TYPE_CHECKING:
+    from .sketch import Sketch
+
+NO_BIAS = argument("bias", one_of(False), 3)
+EPS = argument("eps", one_of(0.1, 1e-3), 2)
+NO_AFFINE = argument("affine", one_of(False), 4)
+NORM = frozenset({"norm"})
+BATCH_NORM = NORM | {"batch-norm"}
+DROPOUT = frozenset({"dropout"})
+
+
+def _divisor(of: int) -> Any:
+    """A number that divides a size, not always 1."""
+
+    def draw(sketch: Sketch, objects: list[Any]) -> int:
+        total = objects[0].shape[of]
+        return sketch.choices.pick([number for number in (1, 2, 3, total) if number and total % number == 0] or [1])
+
+    return draw
+
+
+def _groups(sketch: Sketch, objects: list[Any]) -> Any:
+    return objects[0].shape[1] or OMITTED
+
+
+def _kernel(dimensions: int) -> Any:
+    sizes = (1, 2, 3, *(((2,) * (dimensions - 1) + (1,),) if dimensions > 1 else ()))
+    return one_of(*sizes)
+
+
+def _normalized(sketch: Sketch, objects: list[Any]) -> Any:
+    shape = tuple(objects[0].shape)
+    return shape[-2:] if len(shape) > 2 and sketch.choices.sometimes(4) else shape[-1]
+
+
+def _convolution(name: str, operand: Any, dimensions: int, weight: int) -> list[Operation]:
+    stride = argument("stride", one_of(2), 4)
+    padding = argument("padding", one_of(1, 2), 2)
+    plain = (
+        place("in_channels", size(1)),
+        place("out_channels", drawn_size),
+        place("kernel_size", _kernel(dimensions)),
+    )
+    grouped = (plain[0], place("out_channels", size(1)), plain[2], argument("groups", _groups))
+    return [
+        Operation(
+            (f"nn.{name}",),
+            (operand,),
+            (*plain, stride, padding, argument("dilation", one_of(2), 8), NO_BIAS, DTYPE),
+            frozenset({"layer"}),
+            weight,
+        ),
+        Operation(
+            (f"nn.{name}",), (operand,), (*grouped, padding, NO_BIAS, DTYPE), frozenset({"layer"}), 1 + weight // 4
+        ),
+    ]
+
+
+DENSE = [
+    Operation(
+        ("nn.Linear",),
+        (VECTORS,),
+        (place("in_features", size(-1)), place("out_features", drawn_size), NO_BIAS, DTYPE),
+        frozenset({"layer"}),
+        10,
+    ),
+    Operation(
+        ("nn.Bilinear({features}, {features}, {out}{*})",),
+        (VECTORS,),
+        (argument("features", size(-1)), argument("out", drawn_size), DTYPE),
+        frozenset({"layer"}),
+        1,
+        "{module}({0}, {0})",
+    ),
+    *_convolution("Conv2d", IMAGES, 2, 8),
+    *_convolution("Conv1d", SEQUENCES, 1, 4),
+    *_convolution("Conv3d", VOLUMES, 3, 1),
+    *_convolution("ConvTranspose2d", IMAGES, 2, 2)[:1],
+    *_convolution("ConvTranspose1d", SEQUENCES, 1, 1)[:1],
+    Operation(
+        ("nn.Embedding",),
+        (INDICES,),
+        (
+            place("num_embeddings", one_of(4, 5)),
+            place("embedding_dim", drawn_size),
+            argument("padding_idx", one_of(0, 1), 3),
+        ),
+        frozenset({"layer"}),
+        3,
+    ),
+    Operation(
+        ("nn.EmbeddingBag",),
+        (INDICES,),
+        (
+            place("num_embeddings", one_of(4, 5)),
+            place("embedding_dim", drawn_size),
+            argument("mode", one_of("sum", "max"), 2),
+        ),
+        frozenset({"layer"}),
+    ),
+]
+
+NORMS = [
+    Operation(
+        ("nn.BatchNorm2d",),
+        (IMAGES,),
+        (
+            place("num_features", size(1)),
+            EPS,
+            NO_AFFINE,
+            argument("momentum", one_of(0.3, None), 4),
+            argument("track_running_stats", one_of(False), 10),
+            DTYPE,
+        ),
+        BATCH_NORM,
+        6,
+    ),
+    Operation(
+        ("nn.BatchNorm1d",), (SEQUENCES,), (place("num_features", size(1)), EPS, NO_AFFINE, DTYPE), BATCH_NORM, 2
+    ),
+    Operation(("nn.BatchNorm1d",), (MATRICES,), (place("num_features", size(1)), EPS, NO_AFFINE, DTYPE), BATCH_NORM, 3),
+    Operation(("nn.BatchNorm3d",), (VOLUMES,), (place("num_features", size(1)), EPS, DTYPE), BATCH_NORM, 1),
+    Operation(
+        ("nn.LayerNorm",),
+        (VECTORS,),
+        (place("normalized_shape", _normalized), EPS, argument("elementwise_affine", one_of(False), 4), DTYPE),
+        NORM,
+        4,
+    ),
+    Operation(
+        ("nn.GroupNorm",),
+        (MATRICES,),
+        (place("num_groups", _divisor(1)), place("num_channels", size(1)), EPS, NO_AFFINE, DTYPE),
+        NORM,
+        2,
+    ),
+    Operation(
+        ("nn.InstanceNorm2d",),
+        (IMAGES,),
+        (place("num_features", size(1)), EPS, argument("affine", one_of(True), 2), DTYPE),
+        NORM,
+        1,
+    ),
+    Operation(("nn.RMSNorm",), (VECTORS,), (place("normalized_shape", size(-1)), EPS, DTYPE), NORM, 1),
+    Operation(("F.layer_norm({0}, ({width},){*})",), (VECTORS,), (argument("width", size(-1)), EPS), NORM, 1),
+    Operation(("nn.LocalResponseNorm(2)",), (SEQUENCES,), (), frozenset(), 1),
+]
+
+POOLS = [
+    Operation(
+        ("nn.MaxPool2d", "nn.AvgPool2d", "F.max_pool2d", "F.avg_pool2d"),
+        (IMAGES,),
+        (argument("kernel_size", one_of(2, 1, 3)), argument("stride", one_of(1, 2), 2)),
+        weight=4,
+    ),
+    Operation(
+        ("nn.MaxPool1d", "nn.AvgPool1d", "F.max_pool1d", "F.avg_pool1d"),
+        (SEQUENCES,),
+        (argument("kernel_size", one_of(2, 1)), argument("padding", one_of(1), 4)),
+        weight=2,
+    ),
+    Operation(
+        ("nn.AdaptiveAvgPool2d", "F.adaptive_avg_pool2d", "nn.AdaptiveMaxPool2d"),
+        (IMAGES,),
+        (argument("output_size", one_of(1, 2, (1, 2))),),
+        weight=3,
+    ),
+    Operation(
+        ("nn.AdaptiveAvgPool1d", "F.adaptive_avg_pool1d"), (SEQUENCES,), (argument("output_size", one_of(1, 2)),)
+    ),
+    Operation(("nn.MaxPool3d", "nn.AvgPool3d"), (VOLUMES,), (argument("kernel_size", one_of(1, 2)),)),
+    Operation(
+        ("nn.Upsample", "F.interpolate"),
+        (IMAGES,),
+        (argument("scale_factor", one_of(2)), argument("mode", one_of("nearest", "bilinear"), 2)),
+        weight=2,
+    ),
+    Operation(
+        ("nn.PixelShuffle({factor})", "F.pixel_shuffle({0}, {factor})"), (IMAGES,), (argument("factor", one_of(1, 2)),)
+    ),
+    Operation(
+        ("nn.PixelUnshuffle({factor})", "nn.ChannelShuffle({factor})", "F.channel_shuffle({0}, {factor})"),
+        (IMAGES,),
+        (argument("factor", one_of(1, 2)),),
+    ),
+    Operation(
+        ("nn.ZeroPad2d(1)", "nn.ConstantPad2d(1, 0.5)", "nn.ReflectionPad2d((1, 0, 1, 0))", "nn.ReplicationPad2d(1)"),
+        (IMAGES,),
+    ),
+    Operation(("F.unfold({0}, 2)", "nn.Unfold(2)"), (IMAGES,)),
+    Operation(("nn.LPPool2d(2, 2)",), (IMAGES,)),
+]
+
+MODULES = [
+    Operation(("nn.Dropout", "nn.AlphaDropout"), (FLOAT,), (argument("p", one_of(0.1, 0.0, 0.9), 2),), DROPOUT, 5),
+    Operation(("nn.Dropout1d", "nn.Dropout"), (SEQUENCES,), (argument("p", one_of(0.1), 2),), DROPOUT, 1),
+    Operation(("nn.Dropout2d",), (IMAGES,), (argument("p", one_of(0.1), 2),), DROPOUT, 1),
+    Operation(("nn.Dropout",), (FLOAT,), (argument("inplace", one_of(True)),), DROPOUT | {"in-place"}, 1),
+    Operation(
+        (
+            "nn.Sequential(nn.Linear({width}, 3), nn.ReLU(), nn.Dropout(0.1), nn.Linear(3, {width}))",
+            "nn.Sequential(nn.LayerNorm({width}), nn.Linear({width}, {width}), nn.GELU())",
+            "nn.Sequential(nn.Sequential(nn.Linear({width}, {width}, bias=False)), nn.Identity())",
+        ),
+        (VECTORS,),
+        (argument("width", size(-1)),),
+        frozenset({"container", "layer", "dropout", "norm"}),
+        4,
+    ),
+    Operation(
+        (
+            "nn.Sequential(nn.Conv2d({width}, 4, 1), nn.BatchNorm2d(4), nn.ReLU())",
+            "nn.Sequential(nn.Conv2d({width}, {width}, 3, padding=1, bias=False), nn.BatchNorm2d({width}, eps=0.01))",
+            "nn.Sequential(nn.BatchNorm2d({width}), nn.ReLU(), nn.Conv2d({width}, 2, 1))",
+        ),
+        (IMAGES,),
+        (argument("width", size(1)),),
+        frozenset({"container", "layer"}) | BATCH_NORM,
+        4,
+    ),
+    Operation(
+        ("nn.ModuleList([nn.Linear({width}, {width}), nn.Linear({width}, 2)])",),
+        (VECTORS,),
+        (argument("width", size(-1)),),
+        frozenset({"container", "layer"}),
+        2,
+        "{module}[1]({module}[0]({0}))",
+    ),
+    Operation(
+        ("nn.ModuleDict({'gate': nn.Linear({width}, {width}), 'value': nn.Linear({width}, {width})})",),
+        (VECTORS,),
+        (argument("width", size(-1)),),
+        frozenset({"container", "layer"}),
+        2,
+        "{module}['gate']({0}).sigmoid() * {module}['value']({0})",
+    ),
+    Operation(
+        (
+            "nn.LSTM({width}, 3, batch_first=True{*})",
+            "nn.GRU({width}, 3{*})",
+            "nn.LSTM({width}, 2, bidirectional=True{*})",
+            "nn.RNN({width}, 2, num_layers=2{*})",
+        ),
+        (SEQUENCES,),
+        (argument("width", size(-1)), NO_BIAS, DTYPE),
+        frozenset({"recurrent"}),
+        2,
+    ),
+    Operation(
+        ("nn.MultiheadAttention({width}, {heads}, batch_first=True{*})",),
+        (SEQUENCES,),
+        (argument("width", size(-1)), argument("heads", _divisor(-1)), NO_BIAS, DTYPE),
+        frozenset({"attention"}),
+        2,
+        "{module}({0}, {0}, {0})",
+    ),
+    Operation(
+        ("nn.TransformerEncoderLayer({width}, 1, 4, batch_first=True, dropout=0.0)",),
+        (SEQUENCES,),
+        (argument("width", size(-1)),),
+        frozenset({"attention", "norm"}),
+        1,
+    ),
+]

@@ -1,0 +1,258 @@
+"""Kinds of values that operations take, and constants that fit them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .operations import OMITTED, Argument, Fresh, Operand
+from .tensors import Shape, draw_size
+
+if TYPE_CHECKING:
+    from .sketch import Sketch
+
+
+def _size(sketch: Sketch) -> int:
+    return draw_size(sketch.choices)
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _float_with(least: int, most: int) -> Operand:
+    """A floating-point tensor with ``least`` to ``most`` dimensions."""
+
+    def fits(value: Any, earlier: list[Any]) -> bool:
+        return _is_floating(value) and least <= value.dim() <= most
+
+    def fresh(sketch: Sketch, earlier: list[Any]) -> Fresh:
+        return Fresh(tuple(_size(sketch) for _ in range(least)))
+
+    return Operand(fits, fresh)
+
+
+ANY = Operand(lambda value, earlier: _is_tensor(value), lambda sketch, earlier: Fresh((2, 3)))
+"""Any tensor."""
+FLOAT = _float_with(0, 6)
+"""A floating-point tensor."""
+VECTORS = _float_with(1, 6)
+"""A floating-point tensor with a dimension at least."""
+MATRICES = _float_with(2, 6)
+"""A floating-point tensor with two dimensions at least."""
+ROWS = _float_with(2, 2)
+"""A floating-point matrix."""
+SEQUENCES = _float_with(3, 3)
+"""``(batch, length, channels)`` or ``(batch, channels, length)``."""
+IMAGES = _float_with(4, 4)
+"""``(batch, channels, height, width)``."""
+VOLUMES = _float_with(5, 5)
+"""``(batch, channels, depth, height, width)``."""
+DIMENSIONED = Operand(
+    lambda value, earlier: _is_tensor(value) and value.dim() > 0,
+    lambda sketch, earlier: Fresh(tuple(_size(sketch) for _ in range(2))),
+)
+"""Any tensor with a dimension at least."""
+BOOLEAN = Operand(
+    lambda value, earlier: _is_tensor(value) and value.dtype is torch.bool,
+    lambda sketch, earlier: Fresh((2, 3), torch.bool),
+)
+"""A mask."""
+WHOLE = Operand(
+    lambda value, earlier: _is_tensor(value) and value.dtype in (torch.int64, torch.int32),
+    lambda sketch, earlier: Fresh((2, 3), torch.int64, 5),
+)
+"""A tensor of whole numbers."""
+NUMBER = Operand(lambda value, earlier: type(value) is int, lambda sketch, earlier: None)
+"""A size, used as a number."""
+SEVERAL = Operand(
+    lambda value, earlier: type(value) in (tuple, list, torch.Size) and len(value) > 0, lambda sketch, earlier: None
+)
+"""A tuple or list of values."""
+
+
+def broadcasts(one: Shape, other: Shape) -> bool:
+    """Whether tensors of two sizes can be added."""
+    return all(a == b or a == 1 or b == 1 for a, b in zip(reversed(one), reversed(other), strict=False))
+
+
+def _broadcast_shape(sketch: Sketch, shape: Shape) -> Shape:
+    kind = sketch.choices.below(5)
+    if kind == 1:
+        return shape[-1:]
+    if kind == 2:
+        return tuple(1 if sketch.choices.sometimes(2) else size for size in shape)
+    if kind == 3:
+        return ()
+    return shape
+
+
+def _fits_first(value: Any, earlier: list[Any]) -> bool:
+    return _is_tensor(value) and broadcasts(tuple(value.shape), tuple(earlier[0].shape))
+
+
+def _fresh_for_first(sketch: Sketch, earlier: list[Any]) -> Fresh:
+    dtype = earlier[0].dtype
+    if sketch.choices.sometimes(8):
+        dtype = sketch.choices.pick((torch.float64, torch.int64, torch.float32))
+    return Fresh(_broadcast_shape(sketch, tuple(earlier[0].shape)), dtype)
+
+
+OTHER = Operand(_fits_first, _fresh_for_first)
+"""A tensor that can be added to the first operand."""
+OTHER_FLOAT = Operand(
+    lambda value, earlier: _is_floating(value) and _fits_first(value, earlier),
+    lambda sketch, earlier: Fresh(
+        _broadcast_shape(sketch, tuple(earlier[0].shape)),
+        earlier[0].dtype if earlier[0].is_floating_point() else torch.float32,
+    ),
+)
+"""A floating-point tensor that can be added to the first operand."""
+INTO = Operand(
+    lambda value, earlier: (
+        _fits_first(value, earlier)
+        and torch.can_cast(value.dtype, earlier[0].dtype)
+        and tuple(value.shape) == tuple(earlier[0].shape)[earlier[0].dim() - value.dim() :]
+    ),
+    lambda sketch, earlier: Fresh(
+        sketch.choices.pick((tuple(earlier[0].shape), tuple(earlier[0].shape[1:]))), earlier[0].dtype
+    ),
+)
+"""A tensor that can be written into the first operand."""
+SAME = Operand(
+    lambda value, earlier: _is_tensor(value) and value.shape == earlier[0].shape,
+    lambda sketch, earlier: Fresh(tuple(earlier[0].shape), earlier[0].dtype),
+)
+"""A tensor of the same size as the first operand."""
+SAME_FLOAT = Operand(
+    lambda value, earlier: _is_floating(value) and value.shape == earlier[0].shape and value.dtype is earlier[0].dtype,
+    lambda sketch, earlier: Fresh(tuple(earlier[0].shape), earlier[0].dtype),
+)
+"""A tensor of the size and dtype of the first operand."""
+MASK = Operand(
+    lambda value, earlier: _is_tensor(value) and value.dtype is torch.bool and _fits_first(value, earlier),
+    lambda sketch, earlier: Fresh(_broadcast_shape(sketch, tuple(earlier[0].shape)), torch.bool),
+)
+"""A mask for the first operand."""
+
+
+def _multiplies(value: Any, earlier: list[Any]) -> bool:
+    left = earlier[0]
+    return (
+        _is_floating(value)
+        and value.dtype is left.dtype
+        and value.dim() > 1
+        and value.shape[-2] == left.shape[-1]
+        and broadcasts(tuple(value.shape[:-2]), tuple(left.shape[:-2]))
+    )
+
+
+FACTOR = Operand(
+    _multiplies,
+    lambda sketch, earlier: Fresh((earlier[0].shape[-1], _size(sketch)), earlier[0].dtype),
+)
+"""A matrix that the first operand can be multiplied with."""
+BATCHED_FACTOR = Operand(
+    lambda value, earlier: _multiplies(value, earlier) and value.dim() == 3 and value.shape[0] == earlier[0].shape[0],
+    lambda sketch, earlier: Fresh((earlier[0].shape[0], earlier[0].shape[-1], _size(sketch)), earlier[0].dtype),
+)
+"""As many matrices as the first operand has, to multiply it with."""
+WEIGHT = Operand(
+    lambda value, earlier: (
+        _is_floating(value)
+        and value.dtype is earlier[0].dtype
+        and value.dim() == 2
+        and value.shape[1] == earlier[0].shape[-1]
+    ),
+    lambda sketch, earlier: Fresh((_size(sketch), earlier[0].shape[-1]), earlier[0].dtype),
+)
+"""The weight of a linear layer for the first operand."""
+BIAS = Operand(
+    lambda value, earlier: (
+        _is_floating(value) and value.dtype is earlier[0].dtype and value.shape == earlier[1].shape[:1]
+    ),
+    lambda sketch, earlier: Fresh((earlier[1].shape[0],), earlier[0].dtype),
+)
+"""The bias that belongs to a weight."""
+INDICES = Operand(
+    lambda value, earlier: False,
+    lambda sketch, earlier: Fresh(tuple(_size(sketch) for _ in range(1 + sketch.choices.below(2))), torch.int64, 4),
+)
+"""Whole numbers from 0 to 3."""
+POSITIONS = Operand(
+    lambda value, earlier: False,
+    lambda sketch, earlier: Fresh((_size(sketch),), torch.int64, earlier[0].shape[-1]),
+)
+"""Places along the last dimension of the first operand."""
+
+Drawn = Callable[["Sketch", list[Any]], Any]
+
+
+def one_of(*alternatives: Any) -> Drawn:
+    """A constant out of a few."""
+    return lambda sketch, objects: sketch.choices.pick(alternatives)
+
+
+def dimension(sketch: Sketch, objects: list[Any]) -> int:
+    """A dimension of the first operand, counted from either end."""
+    count = max(1, objects[0].dim())
+    number = sketch.choices.below(2 * count)
+    return -1 - number if number < count else number - count
+
+
+def dimensions(sketch: Sketch, objects: list[Any]) -> Any:
+    """One dimension, or several."""
+    count = objects[0].dim()
+    if count < 2 or sketch.choices.mostly(3):
+        return dimension(sketch, objects)
+    return (-1, -2) if sketch.choices.mostly(2) else (0, count - 1)
+
+
+def order(sketch: Sketch, objects: list[Any]) -> tuple[int, ...]:
+    """A permutation of the dimensions of the first operand."""
+    left = list(range(objects[0].dim()))
+    return tuple(left.pop(sketch.choices.below(len(left))) for _ in range(len(left)))
+
+
+def size(of: int) -> Drawn:
+    """The size of the first operand in a dimension."""
+    return lambda sketch, objects: int(objects[0].shape[of])
+
+
+def drawn_size(sketch: Sketch, objects: list[Any]) -> int:
+    """A size."""
+    return _size(sketch)
+
+
+def number(sketch: Sketch, objects: list[Any]) -> float | int:
+    """A number, also 0, 1 and negative ones."""
+    return sketch.choices.pick((2, 0.5, 1, 3.0, -1, 0, 1.0, -0.7, 1e-3, 1 / 3, 0.0, 100))
+
+
+def dtype_of_first(sketch: Sketch, objects: list[Any]) -> Any:
+    """The dtype of the first operand, left out where it is the default."""
+    return OMITTED if objects[0].dtype is torch.float32 else objects[0].dtype
+
+
+def argument(name: str, draw: Drawn, one_in: int = 1) -> Argument:
+    """An argument by keyword, or in the hole of its name."""
+    return Argument(name, draw, one_in)
+
+
+def place(name: str, draw: Drawn) -> Argument:
+    """A positional argument."""
+    return Argument(name, draw, 1, True)
+
+
+DTYPE = Argument("dtype", dtype_of_first)
+"""The dtype of a module's parameters."""
+DIM = Argument("dim", dimension)
+"""A dimension, always given."""
+KEEPDIM = Argument("keepdim", one_of(True, False), 3)
+"""Whether a reduced dimension stays."""

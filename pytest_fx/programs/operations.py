@@ -1,0 +1,171 @@
+"""Rows of the grammar: an operation, the values that it takes, the arguments that it is given, and how it is written."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .spelling import spell, spell_index, spell_options
+
+if TYPE_CHECKING:
+    from .sketch import Sketch
+
+_HOLE = re.compile(r"\{(\w+|\*)\}")
+_WRITE = re.compile(r"^(?P<left>.+?) (?P<operator>[-+*/@&|^%]|//|\*\*|<<|>>)?= (?P<right>.+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """A tensor that is made because no value of the program fits, or now and then for variety."""
+
+    shape: tuple[int, ...]
+    """Its size."""
+    dtype: torch.dtype = torch.float32
+    """Of its elements."""
+    limit: int = 4
+    """Whole numbers are below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Which values an operation can take in one place."""
+
+    fits: Callable[[Any, list[Any]], bool]
+    """Whether a value can stand there, given those in the places before it."""
+    fresh: Callable[[Sketch, list[Any]], Fresh | None]
+    """A tensor that can, given those before it; None if there is none of a reasonable size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument that is no value of the program, but a constant."""
+
+    name: str
+    """Its keyword, or the name of a hole in the spelling."""
+    draw: Callable[[Sketch, list[Any]], Any]
+    """Decides on it, given the operands; :data:`OMITTED` leaves it out."""
+    one_in: int = 1
+    """It is away from its default in one of so many examples; 1: always given."""
+    positional: bool = False
+    """Whether it is written without its keyword."""
+
+
+class _Omitted:
+    """The type of :data:`OMITTED`."""
+
+
+OMITTED = _Omitted()
+"""What an argument's ``draw`` returns to have it left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verbatim:
+    """A constant that is written otherwise than its ``repr``."""
+
+    text: str
+    """How it is written."""
+    value: Any
+    """What it is while the program is drawn."""
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A row of the grammar."""
+
+    spellings: tuple[str, ...]
+    """Ways to write it: ``"torch.add"``, ``".add"`` (a method), ``"nn.ReLU"`` (a module), or an expression or
+    statement with holes, ``"{0} + {1}"``, ``"{0}.permute({dims})"``, ``"{0} += {1}"``; ``{*}`` is where arguments go."""
+    operands: tuple[Operand, ...]
+    """The values it takes."""
+    arguments: tuple[Argument, ...] = ()
+    """The constants it takes."""
+    tags: frozenset[str] = frozenset()
+    """What a program with it is said to contain."""
+    weight: int = 1
+    """How often it is chosen, relative to the others of its family."""
+    call: str = "{module}({0})"
+    """How a module is called, for spellings that begin with ``nn.``."""
+
+
+@functools.lru_cache(maxsize=4096)
+def written(spelling: str, operands: int) -> str:
+    """Return a spelling as an expression or statement with holes.
+
+    >>> written("torch.add", 2), written(".relu", 1), written("{0} + {1}", 2)
+    ('torch.add({0}, {1}{*})', '{0}.relu({*})', '{0} + {1}')
+    """
+    if spelling.startswith(".") and "(" in spelling:
+        return f"{{0}}{spelling}"
+    if "{" in spelling or "(" in spelling:
+        return spelling
+    places = [f"{{{number}}}" for number in range(operands)]
+    if spelling.startswith("."):
+        return f"{places[0]}{spelling}({', '.join(places[1:])}{{*}})"
+    return f"{spelling}({', '.join(places)}{{*}})"
+
+
+def is_statement(template: str) -> bool:
+    """Whether a template writes to its first operand by an assignment."""
+    return _WRITE.match(template) is not None and " == " not in template
+
+
+def fill(template: str, operands: list[str], options: dict[str, Any], keywords: tuple[Argument, ...]) -> str:
+    """Return the text of a template: operands by their names, arguments in their holes, the others by keyword."""
+    holes = set(_HOLE.findall(template))
+    positional = [spell(options[part.name]) for part in keywords if part.positional and part.name in options]
+    rest = {
+        part.name: options[part.name]
+        for part in keywords
+        if not part.positional and part.name in options and part.name not in holes
+    }
+
+    def hole(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name.isdigit():
+            return operands[int(name)]
+        if name == "*":
+            text = ", ".join([part for part in (*positional, spell_options(rest)) if part])
+            return f", {text}" if text and template[match.start() - 1] != "(" else text
+        return (spell_index if name == "index" else spell)(options[name])
+
+    return _HOLE.sub(hole, template)
+
+
+@functools.lru_cache(maxsize=4096)
+def compiled(template: str) -> Callable[[list[Any], dict[str, Any]], Any]:
+    """Return a function that does what a template says: of the operands, and of the arguments by name."""
+
+    named = [name for name in _HOLE.findall(template) if not name.isdigit() and name != "*"]
+
+    def hole(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name.isdigit():
+            return f"values[{name}]"
+        if name == "*":
+            return f"{'' if template[match.start() - 1] == '(' else ', '}**rest"
+        return f"options[{name!r}]"
+
+    body = _HOLE.sub(hole, template)
+    body = body if is_statement(template) else f"return {body}"
+    lines = [
+        "def run(values, options):",
+        f"    rest = {{name: value for name, value in options.items() if name not in {named!r}}}",
+        f"    {body}",
+        "    return values[0]",
+    ]
+    defined: dict[str, Any] = dict(NAMESPACE)
+    exec("\n".join(lines), defined)
+    return defined["run"]
+
+
+NAMESPACE: dict[str, Any] = {}
+"""What templates and sources may use by name."""
+exec("import math\nimport operator\nimport torch\nimport torch.nn.functional as F\nfrom torch import nn", NAMESPACE)

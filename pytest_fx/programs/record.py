@@ -1,0 +1,117 @@
+"""A drawn program: its source, the module and the inputs that the source makes."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+import torch
+from torch import nn
+
+from pytest_fx.evaluation import Arguments
+
+from .tensors import TensorRecipe
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A parameter of a program's ``forward`` and what is passed for it."""
+
+    name: str
+    """The name of the parameter."""
+    value: TensorRecipe | str
+    """The tensor, or the expression of something else."""
+    default: str | None = None
+    """The expression of its default value, if it has one."""
+    keyword: bool = False
+    """Whether it is passed by keyword; then it may come after a star."""
+    passed: bool = True
+    """False if the default is used."""
+
+    def text(self, batch: tuple[int, int] | None = None) -> str:
+        """The expression of the value; with ``batch = (old, new)``, a first dimension of ``old`` becomes ``new``."""
+        if isinstance(self.value, str):
+            return self.value
+        value = self.value
+        if batch is not None and len(value.shape) > 1 and value.shape[0] == batch[0]:
+            value = value.with_batch(batch[1])
+        return value.text
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A random program: a module, what it is called with, and the text that defines both.
+
+    Made by :func:`pytest_fx.programs.programs`.
+    """
+
+    source: str
+    """Python text that defines the class ``Program`` and the functions ``build()`` and ``inputs()``; it stands alone."""
+    module: nn.Module = field(compare=False)
+    """The module, as ``build()`` made it, in evaluation mode."""
+    inputs: Arguments = field(compare=False)
+    """What it is called with; treat the tensors as constants, and pass ``inputs.copies()``."""
+    features: frozenset[str]
+    """What it contains, such as ``"shared-module"``, ``"in-place"``, ``"view"``, ``"random"``, ``"non-finite"``."""
+    parameters: tuple[Input, ...]
+    """The parameters of ``forward`` with what is passed for them."""
+    batch: int
+    """The size of the first dimension of inputs that is, as a rule, free."""
+    namespace: dict[str, Any] = field(compare=False)
+    """What the source defines."""
+
+    @property
+    def uses_random(self) -> bool:
+        """Whether it draws random numbers in evaluation mode: compare runs of it from the same seed."""
+        return "random" in self.features
+
+    def build(self) -> nn.Module:
+        """Return a new module, equal to ``module``. The global random state is left alone."""
+        return _built(self.namespace["build"])
+
+    def inputs_at(self, batch: int) -> Arguments | None:
+        """Return inputs with another batch size, or None if the program does not accept them."""
+        passed = [parameter for parameter in self.parameters if parameter.passed]
+        sizes = (self.batch, batch)
+        args = tuple(eval(part.text(sizes), self.namespace) for part in passed if not part.keyword)
+        kwargs = {part.name: eval(part.text(sizes), self.namespace) for part in passed if part.keyword}
+        arguments = Arguments(args, kwargs)
+        if not any(
+            now.shape != before.shape for now, before in zip(arguments.tensors, self.inputs.tensors, strict=True)
+        ):
+            return None
+        copies = arguments.copies()
+        try:
+            self.build()(*copies.args, **copies.kwargs)
+        except Exception:  # whatever eager raises: the program is not meant for this size
+            return None
+        return arguments
+
+    def __repr__(self) -> str:
+        return f"Program:\n{self.source}"
+
+
+def load(
+    source: str, features: frozenset[str], parameters: tuple[Input, ...], batch: int, code: CodeType | None = None
+) -> Program:
+    """Run the text of a program, and return what it defines. Tracebacks show its lines."""
+    file = f"<program {next(_numbers)}>"
+    namespace: dict[str, Any] = {"__name__": "random_program"}
+    exec(compile(source, file, "exec"), namespace)
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    weakref.finalize(namespace["Program"], linecache.cache.pop, file, None)
+    args, kwargs = namespace["inputs"]()
+    return Program(source, _built(namespace["build"]), Arguments(args, kwargs), features, parameters, batch, namespace)
+
+
+def _built(build: Callable[[], nn.Module]) -> nn.Module:
+    random_state: Any = torch.random.fork_rng(devices=[])  # pyright: ignore[reportUnknownMemberType]
+    with random_state:
+        return build()

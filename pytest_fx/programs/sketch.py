@@ -1,0 +1,325 @@
+"""A program while it is drawn: its values, which exist, its lines, and what they need from ``__init__``."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from .choices import Choices
+from .operations import OMITTED, Fresh, Operand, Operation, Verbatim, compiled, fill, is_statement, written
+from .record import Input
+from .tensors import TensorRecipe, draw_tensor
+
+MOST_ELEMENTS = 1500
+MOST_INPUTS = 4
+LARGEST = 1e4
+
+
+@dataclass(slots=True, eq=False)
+class Value:
+    """A value of the program that is drawn."""
+
+    name: str
+    """How it is written."""
+    object: Any
+    """What it is, with the inputs that were drawn."""
+    traced: bool = True
+    """Whether it is known only when the program runs; buffers, and what is computed of them alone, are constants."""
+    uses: int = 0
+    """How many operations read it."""
+
+
+@dataclass(slots=True)
+class Line:
+    """A line of ``forward``."""
+
+    text: str
+    """The expression, or the statement if there are no targets."""
+    operands: list[Value]
+    """The values that it reads."""
+    run: Callable[[list[Any]], Any]
+    """Computes it, given what the operands are."""
+    tags: frozenset[str]
+    """Those of its row."""
+    targets: Any
+    """The values that it makes, nested as its result is; None for a statement."""
+
+    def __str__(self) -> str:
+        return self.text if self.targets is None else f"{_pattern(self.targets)} = {self.text}"
+
+
+@dataclass(slots=True)
+class Held:
+    """A module of the program, and how it is called."""
+
+    name: str
+    """Its attribute."""
+    module: Callable[..., Any]
+    """What computes it."""
+    operation: Operation
+    """The row that it was made by."""
+
+
+@dataclass(slots=True)
+class Sketch:
+    """One class of the program: the pool of values, and what has been written so far."""
+
+    choices: Choices
+    """Decides."""
+    name: str
+    """The class's name."""
+    hostile: bool = False
+    """Whether values may be huge or not finite."""
+    inputs: list[Input] = field(default_factory=list[Input])
+    """The parameters of ``forward``."""
+    state: list[str] = field(default_factory=list[str])
+    """The lines of ``__init__``."""
+    lines: list[Line] = field(default_factory=list[Line])
+    """The lines of ``forward``."""
+    values: list[Value] = field(default_factory=list[Value])
+    """What later lines can use."""
+    modules: list[Held] = field(default_factory=list[Held])
+    """Modules that can be called again."""
+    nested: list[Sketch] = field(default_factory=list["Sketch"])
+    """The classes of nested modules."""
+    features: set[str] = field(default_factory=set[str])
+    """What the program contains."""
+    result: Any = None
+    """What the class of a nested module returns."""
+    inner: bool = False
+    """Whether it is the class of a nested module, which takes one input."""
+    kept: set[int] = field(default_factory=set[int])
+    """The memory of buffers."""
+    has_constants: bool = False
+    """Whether something is computed while the program is captured."""
+    has_written: bool = False
+    """Whether a buffer is written to."""
+    names: Iterator[str] = field(default_factory=lambda: _names())
+    """Names for further values."""
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+    """Numbers for attributes."""
+
+    def attempt(self, action: Callable[[], bool]) -> bool:
+        """Do ``action``, which appends lines; if it says that it did not, or raises, undo what it prepared."""
+        growing = (self.inputs, self.state, self.values, self.modules, self.nested, self.lines)
+        lengths = [len(part) for part in growing]
+        try:
+            done = action()
+        except Exception:  # whatever eager raises: the operation does not take these values
+            done = False
+        if not done:
+            for part, length in zip(growing, lengths, strict=True):
+                del part[length:]
+        return done
+
+    def perform(self, operation: Operation, spelling: str | None = None, first: Value | None = None) -> bool:
+        """Append a line that does ``operation``, if eager can; True if it did.
+
+        Args:
+            operation: the row.
+            spelling: one of its spellings; drawn if None.
+            first: the first operand, if it fits; drawn otherwise.
+        """
+        spelling = self.choices.pick(operation.spellings) if spelling is None else spelling
+        operands: list[Value] = []
+        for place, operand in enumerate(operation.operands):
+            objects = [value.object for value in operands]
+            if place == 0 and first is not None and operand.fits(first.object, objects):
+                value = first
+            else:
+                value = self.operand(operand, objects)
+            if value is None:
+                return False
+            operands.append(value)
+        done = self._write(operation, spelling, operands)
+        if done:
+            self.features |= operation.tags
+        return done
+
+    def operand(self, operand: Operand, earlier: list[Any]) -> Value | None:
+        """Choose a value that fits, or make one."""
+        suitable = [value for value in self.values if operand.fits(value.object, earlier)]
+        if not suitable or (earlier and self.choices.sometimes(5)):
+            fresh = operand.fresh(self, earlier)
+            if fresh is not None:
+                return self.fresh(fresh)
+        return self.choices.recent(suitable) if suitable else None
+
+    def fresh(self, fresh: Fresh) -> Value:
+        """Make a tensor: an input, a parameter or a buffer."""
+        recipe = draw_tensor(self.choices, fresh.shape, fresh.dtype, hostile=self.hostile, limit=fresh.limit)
+        kinds = ("parameter", "buffer")
+        if not self.inner and len(self.inputs) < MOST_INPUTS:
+            kinds = ("input", "input", *kinds)
+        kind = self.choices.pick(kinds)
+        if kind == "input":
+            return self.input(recipe)
+        return self.attribute(recipe, buffer=kind == "buffer" or not fresh.dtype.is_floating_point)
+
+    def input(self, recipe: TensorRecipe, *, name: str | None = None, keyword: bool = False) -> Value:
+        """Add a tensor to the parameters of ``forward``."""
+        name = name or "xyzwvu"[len(self.inputs)]
+        keyword = keyword or (len(self.inputs) > 0 and self.inputs[-1].keyword) or self.choices.sometimes(12)
+        default = "None" if keyword and self.choices.sometimes(2) else None
+        self.inputs.append(Input(name, recipe, default, keyword))
+        value = Value(name, evaluated(recipe.text))
+        self.values.append(value)
+        return value
+
+    def attribute(self, recipe: TensorRecipe, *, buffer: bool) -> Value:
+        """Add a parameter or a buffer."""
+        tensor = evaluated(recipe.text)
+        if buffer:
+            name = f"buffer{next(self.numbers)}"
+            self.kept.add(_storage(tensor))
+            persistent = ", persistent=False" if self.choices.sometimes(6) else ""
+            self.state.append(f'self.register_buffer("{name}", {recipe.text}{persistent})')
+        else:
+            name = f"weight{next(self.numbers)}"
+            tensor = nn.Parameter(tensor)
+            self.state.append(f"self.{name} = nn.Parameter({recipe.text})")
+        self.features.add("buffer" if buffer else "parameter")
+        value = Value(f"self.{name}", tensor, traced=not buffer)
+        self.values.append(value)
+        return value
+
+    def _write(self, operation: Operation, spelling: str, operands: list[Value]) -> bool:
+        objects = [value.object for value in operands]
+        options: dict[str, Any] = {}
+        for argument in operation.arguments:
+            if argument.one_in == 1 or self.choices.sometimes(argument.one_in):
+                drawn = argument.draw(self, objects)
+                if drawn is not OMITTED:
+                    options[argument.name] = drawn
+        if spelling.startswith("nn."):
+            return self._write_module(operation, spelling, operands, options)
+        template = written(spelling, len(operands))
+        text = fill(template, [value.name for value in operands], options, operation.arguments)
+        plain = {name: _plain(value) for name, value in options.items()}
+        function = compiled(template)
+
+        def run(objects: list[Any]) -> Any:
+            return function(objects, plain)
+
+        return self.append(text, operands, run, operation.tags, is_statement(template))
+
+    def _write_module(
+        self, operation: Operation, spelling: str, operands: list[Value], options: dict[str, Any]
+    ) -> bool:
+        template = spelling if "(" in spelling else f"{spelling}({{*}})"
+        text = fill(template, [], options, operation.arguments)
+        module = compiled(template)([], {name: _plain(value) for name, value in options.items()}).eval()
+        name = f"{spelling.partition('(')[0].removeprefix('nn.').lower()}{next(self.numbers)}"
+        self.state.append(f"self.{name} = {text}")
+        held = Held(name, module, operation)
+        self.modules.append(held)
+        return self.call(held, operands)
+
+    def call(self, held: Held, operands: list[Value]) -> bool:
+        """Append a call of a module."""
+        template = held.operation.call
+        text = fill(template.replace("{module}", f"self.{held.name}"), [value.name for value in operands], {}, ())
+        function = compiled(template)
+
+        def run(objects: list[Any]) -> Any:
+            return function(objects, {"module": held.module})
+
+        return self.append(text, operands, run, held.operation.tags | {"call"})
+
+    def append(
+        self,
+        text: str,
+        operands: list[Value],
+        run: Callable[[list[Any]], Any],
+        tags: frozenset[str] = frozenset(),
+        statement: bool = False,
+    ) -> bool:
+        """Append a line if it can be captured, and computes something of a reasonable size; True if so.
+
+        What reads no traced value runs once, while the program is captured. It must not write or draw random numbers
+        then, and what it read must not be written to later.
+        """
+        traced = "call" in tags or any(value.traced for value in operands)
+        if not traced and (self.has_written or tags & {"in-place", "random"}):
+            return False
+        objects = [value.object for value in operands]
+        writes = "in-place" in tags and _storage(objects[0]) in self.kept
+        if writes and self.has_constants:
+            return False
+        result = run(objects)
+        if not (statement or self._is_reasonable(result)):
+            return False
+        self.has_constants |= not traced
+        self.has_written |= writes
+        targets = None if statement else self._targets(result, traced)
+        for value in operands:
+            value.uses += 1
+        self.lines.append(Line(text, operands, run, tags, targets))
+        return True
+
+    def _targets(self, result: Any, traced: bool) -> Any:
+        is_short = type(result) in (tuple, list) and 1 < len(result) < 4
+        if is_short and self.choices.mostly(2):
+            return [self._targets(part, traced) for part in result]
+        value = Value(next(self.names), result, traced)
+        self.values.append(value)
+        return value
+
+    def _is_reasonable(self, result: Any) -> bool:
+        if isinstance(result, torch.Tensor):
+            if result.numel() > MOST_ELEMENTS or result.is_complex() or result.layout != torch.strided:
+                return False
+            if self.hostile or not result.is_floating_point() or result.numel() == 0:
+                return True
+            return float(result.detach().abs().amax()) < LARGEST
+        if isinstance(result, tuple | list):
+            return all(map(self._is_reasonable, result))
+        return result is None or isinstance(result, int | float | str | torch.dtype | torch.device | dict)
+
+    def replay(self, given: Any, result: Value) -> Any:
+        """Compute the lines anew, with something else for the only input."""
+        objects: dict[Value, Any] = {value: value.object for value in self.values if value.name.startswith("self.")}
+        objects[self.values[0]] = given
+        for line in self.lines:
+            _bind(line.targets, line.run([objects[value] for value in line.operands]), objects)
+        return objects[result]
+
+
+def evaluated(text: str) -> Any:
+    """What an expression of a source is."""
+    return eval(text, {"torch": torch})
+
+
+def _storage(value: Any) -> int:
+    return value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) else 0
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Verbatim) else value
+
+
+def _bind(targets: Any, result: Any, objects: dict[Value, Any]) -> None:
+    if isinstance(targets, Value):
+        objects[targets] = result
+    elif targets is not None:
+        for target, part in zip(targets, result, strict=True):
+            _bind(target, part, objects)
+
+
+def _pattern(targets: Any) -> str:
+    if isinstance(targets, Value):
+        return targets.name
+    return ", ".join(f"({_pattern(part)})" if isinstance(part, list) else _pattern(part) for part in targets)
+
+
+def _names() -> Iterator[str]:
+    letters = "abcdefghijklmnopqrst"
+    yield from letters
+    for number in itertools.count(1):
+        for letter in letters:
+            yield f"{letter}{number}"

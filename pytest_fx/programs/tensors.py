@@ -1,0 +1,144 @@
+"""Tensors as short expressions: their shapes, dtypes, values and layouts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+
+from .choices import Choices
+from .spelling import spell
+
+Shape = tuple[int, ...]
+
+FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+ORDINARY = st.sampled_from([1.0, 0.0, 2.0, -1.0, 0.5, -0.5, 3.0, 0.1, -2.7, 1 / 3])
+SPECIAL = st.one_of(
+    st.sampled_from([0.0, float("nan"), float("inf"), -float("inf"), -0.0, 1e-40, 1e30, -1e30, 65504.0, 1e-8, 88.8]),
+    st.floats(width=32),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRecipe:
+    """A tensor, described so that it can be written down for any shape."""
+
+    shape: Shape
+    """Its size."""
+    dtype: torch.dtype = torch.float32
+    """The dtype of its elements."""
+    elements: tuple[Any, ...] | str = "ones"
+    """``"ones"``, ``"waves"`` (a sine, no two elements alike), ``"counts"`` (0, 1, 2…), or values that are repeated."""
+    layout: str = "contiguous"
+    """``"contiguous"``, ``"transposed"`` (the last two dimensions) or ``"stepped"`` (every second element)."""
+    limit: int = 4
+    """Whole numbers are below it, unless they are given."""
+
+    @property
+    def text(self) -> str:
+        """The expression, in terms of ``torch``."""
+        shape = self.shape
+        if self.layout == "transposed":
+            return f"{_contiguous(self, (*shape[:-2], shape[-1], shape[-2]))}.mT"
+        if self.layout == "stepped":
+            return f"{_contiguous(self, (*shape[:-1], 2 * shape[-1]))}[..., ::2]"
+        return _contiguous(self, shape)
+
+    def with_batch(self, size: int) -> TensorRecipe:
+        """The same with another first dimension."""
+        return replace(self, shape=(size, *self.shape[1:]))
+
+
+def _contiguous(recipe: TensorRecipe, shape: Shape) -> str:
+    size = ", ".join(map(str, shape)) if shape else "()"
+    count, dtype = math.prod(shape), recipe.dtype
+    suffix = "" if dtype is torch.float32 else f", dtype={dtype}"
+    if recipe.elements == "ones":
+        return f"torch.ones({size}{'' if dtype is torch.float32 else suffix})"
+    if isinstance(recipe.elements, tuple):
+        return _given(recipe.elements, shape, size, count, dtype, suffix)
+    if dtype in FLOATING:
+        text = f"torch.arange({count}.0{suffix})"
+        text = text if recipe.elements == "counts" else f"{text}.add(1).sin()"
+    elif dtype is torch.bool:
+        text = f"torch.arange({count}).remainder(3).bool()"
+    else:
+        suffix = "" if dtype is torch.int64 else suffix
+        text = f"torch.arange({count}{suffix}).remainder({max(1, recipe.limit)})"
+    return text if len(shape) == 1 else f"{text}.reshape({size})"
+
+
+def _given(values: tuple[Any, ...], shape: Shape, size: str, count: int, dtype: torch.dtype, suffix: str) -> str:
+    suffix = "" if dtype in (torch.float32, torch.int64, torch.bool) else suffix
+    if shape == ():
+        return f"torch.tensor({spell(values[0])}{suffix})"
+    repeats = -(-count // len(values))
+    if repeats > 1:
+        text = f"torch.tensor({spell(list(values))}{suffix}).repeat({repeats})"
+        text = text if repeats * len(values) == count else f"{text}[:{count}]"
+    else:
+        text = f"torch.tensor({spell(list(values[:count]))}{suffix if count else f', dtype={dtype}'})"
+    return text if len(shape) == 1 else f"{text}.reshape({size})"
+
+
+def draw_tensor(
+    choices: Choices, shape: Shape, dtype: torch.dtype = torch.float32, *, hostile: bool = False, limit: int = 4
+) -> TensorRecipe:
+    """Draw the values and the layout of a tensor.
+
+    Args:
+        choices: what decides.
+        shape: its size.
+        dtype: of its elements.
+        hostile: not-a-numbers, infinities, denormals and extreme magnitudes are among the values.
+        limit: whole numbers are below it and not negative.
+    """
+    kind = choices.pick(("ones", "waves", "waves", "waves", "waves", "counts", "given", "given"))
+    kind = "given" if hostile and kind == "waves" else kind
+    elements: Any = kind if kind != "given" else _draw_elements(choices, dtype, hostile, limit)
+    layouts = ("contiguous",) * 8 + ("transposed",) * (len(shape) > 1) + ("stepped",) * (len(shape) > 0)
+    return TensorRecipe(shape, dtype, elements, choices.pick(layouts), limit)
+
+
+def _draw_elements(choices: Choices, dtype: torch.dtype, hostile: bool, limit: int) -> tuple[Any, ...]:
+    count = 1 + choices.below(6)
+    if dtype is torch.bool:
+        return tuple(choices.below(2) == 0 for _ in range(count))
+    if dtype not in FLOATING:
+        return tuple(choices.below(max(1, limit)) for _ in range(count))
+    return tuple(choices.draw(SPECIAL if hostile else ORDINARY) for _ in range(count))
+
+
+@st.composite
+def shapes(draw: st.DrawFn, *, least: int = 0, most: int = 4, empty: bool = True) -> Shape:
+    """Sizes of tensors with ``least`` to ``most`` dimensions; some are 1, and few are 0 where ``empty`` allows it."""
+    choices = Choices(draw)
+    return tuple(draw_size(choices, empty=empty) for _ in range(least + choices.below(most - least + 1)))
+
+
+def draw_size(choices: Choices, *, empty: bool = False) -> int:
+    """A size of 1 to 6, or with ``empty`` in a few cases 0; 2 after shrinking."""
+    return choices.pick((2, 3, 4, 2, 3, 4, 2, 3, 4, 5, 6, 1, 1) + (0,) * empty)
+
+
+@st.composite
+def tensors(
+    draw: st.DrawFn,
+    shape: st.SearchStrategy[Shape] | Shape | None = None,
+    *,
+    dtype: torch.dtype = torch.float32,
+    hostile: bool = False,
+) -> torch.Tensor:
+    """Tensors of ``shape``, contiguous or not, whose values shrink to ones.
+
+    Args:
+        draw: given by Hypothesis.
+        shape: a size, or a strategy of sizes; any if None.
+        dtype: of the elements.
+        hostile: not-a-numbers, infinities, denormals and extreme magnitudes are among the values.
+    """
+    size = shape if isinstance(shape, tuple) else draw(shapes() if shape is None else shape)
+    return eval(draw_tensor(Choices(draw), size, dtype, hostile=hostile).text, {"torch": torch})

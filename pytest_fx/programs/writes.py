@@ -1,0 +1,77 @@
+"""Rows: writes to values in place, and random numbers."""
+
+from __future__ import annotations
+
+from .operands import ANY, DIMENSIONED, FLOAT, INTO, MASK, OTHER_FLOAT, argument, number, one_of
+from .operations import Operation
+
+IN_PLACE = frozenset({"in-place"})
+RANDOM = frozenset({"random"})
+NUMBERS = argument("number", number)
+
+WRITES = [
+    Operation(
+        ("{0} += {1}", "{0} *= {1}", "{0} -= {1}", ".add_", ".mul_", ".sub_", ".copy_"), (FLOAT, INTO), (), IN_PLACE, 4
+    ),
+    Operation(
+        (
+            "{0} += {number}",
+            "{0} *= {number}",
+            "{0}.add_({number})",
+            "{0}.mul_({number})",
+            "{0}.sub_({number})",
+            "{0} -= {number}",
+        ),
+        (FLOAT,),
+        (NUMBERS,),
+        IN_PLACE,
+        3,
+    ),
+    Operation(
+        (".relu_", ".neg_", ".sigmoid_", ".tanh_", "torch.relu_", ".abs_", ".zero_", ".exp_"), (FLOAT,), (), IN_PLACE, 3
+    ),
+    Operation(
+        ("{0}.clamp_(min=0)", "{0}.fill_({number})", "{0}.masked_fill_({0} > 0, {number})", "{0}.div_(2)"),
+        (FLOAT,),
+        (NUMBERS,),
+        IN_PLACE,
+        2,
+    ),
+    Operation(
+        ("{0}[{index}] = {number}", "{0}[{index}] += {number}", "{0}[{index}] *= {number}"),
+        (DIMENSIONED,),
+        (NUMBERS, argument("index", one_of(0, slice(1, None), (..., 0), -1, slice(None, None, 2)))),
+        IN_PLACE,
+        3,
+    ),
+    Operation(("{0}[{1}] = {number}",), (FLOAT, MASK), (NUMBERS,), IN_PLACE),
+    Operation(("{0}[:] = {1}", "{0}[...] = {1}"), (DIMENSIONED, INTO), (), IN_PLACE),
+    Operation(("torch.add({0}, {1}, out={0})",), (FLOAT, INTO), (), IN_PLACE),
+    Operation(
+        ("F.leaky_relu", "F.elu", "F.silu", "F.hardtanh", "F.dropout({0}, training=False{*})"),
+        (FLOAT,),
+        (argument("inplace", one_of(True)),),
+        IN_PLACE,
+        2,
+    ),
+    Operation((".addcmul_({0}, {1})", ".lerp_({1}, 0.5)"), (FLOAT, INTO), (), IN_PLACE),
+    Operation((".unsqueeze_(0)", ".squeeze_()", ".t_()"), (ANY,), (), IN_PLACE),
+]
+
+RANDOMS = [
+    Operation(
+        ("F.dropout", "torch.dropout({0}, 0.5, True)", "F.alpha_dropout({0}, 0.2, True)"), (FLOAT,), (), RANDOM, 2
+    ),
+    Operation(
+        ("torch.rand_like", "torch.randn_like", "{0} + torch.randn_like({0})", "{0} * torch.rand_like({0})"),
+        (FLOAT,),
+        (),
+        RANDOM,
+        3,
+    ),
+    Operation(
+        ("torch.bernoulli({0}.sigmoid())", "{0}.sigmoid().bernoulli()", "torch.normal({0}, 1.0)"), (FLOAT,), (), RANDOM
+    ),
+    Operation((".normal_", ".uniform_"), (FLOAT,), (), RANDOM | IN_PLACE),
+    Operation(("torch.lerp({0}, {1}, torch.rand_like({0}))",), (FLOAT, OTHER_FLOAT), (), RANDOM),
+]

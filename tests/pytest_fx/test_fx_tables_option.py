@@ -1,11 +1,17 @@
 """--fx-tables: the evaluation is measured row by row, and written from what was measured."""
 
 import json
+from importlib.util import find_spec
 
 import pytest
 import torch
 
+import pytest_fx.tables.suite  # before the inner runs, which forget what they imported first
 from pytest_fx.tables import registry
+from pytest_fx.tables import run as tables_run
+
+if find_spec("matplotlib"):
+    import pytest_fx.tables.figure  # noqa: F401
 
 SMALL = ("--fx-size", "small", "--fx-rounds", "2")
 ONE_ROW = ("--fx-tables=ir-complexity", *SMALL, "-k", "resnet_tiny and torch.fx and not leaf")
@@ -173,7 +179,7 @@ def test_damaged_lines_of_a_record_are_left_out_with_a_note(run, petals):
 
 def test_without_matplotlib_the_documents_are_written_and_it_is_said(run, petals, monkeypatch):
     results = petals()
-    monkeypatch.setattr("pytest_fx.tables.run.find_spec", lambda name: None)
+    monkeypatch.setattr(tables_run, "find_spec", lambda name: None)
     result = run("--fx-tables=petals")
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines("no figures are drawn: matplotlib is not installed (pip install 'pytest-fx*tables*')")

@@ -1,0 +1,88 @@
+"""What was measured, as Markdown and CSV."""
+
+import pytest
+
+from pytest_fx.tables.documents import read_sections, write_documents
+from pytest_fx.tables.table import Entry
+
+
+@pytest.fixture
+def documents(petals, register, tmp_path):
+    register(petals)
+    return lambda figures=(): write_documents(read_sections(tmp_path), frozenset(figures))
+
+
+def test_a_page_tells_claims_rows_and_circumstances(documents, write):
+    write("daisy", {"petals": 1034})
+    write("rose", {"petals": 5}, measured="2026-11-22T10:00:00+00:00", load=1.25)
+    assert documents()["petals.md"] == (
+        "# Petals\n\nPaper: section 7.\n\n> A daisy has 34 petals.\n\nCounted by hand.\n\n## Abacus, 2 cores\n\n"
+        "|  | petals | the paper |\n| --- | --- | --- |\n| daisy | 1,034 | 34 |\n| rose | 5 | - |\n\n"
+        "Measured 2026-11-21 and 2026-11-22 at commit abc1234 with Python 3.11.7, torch 2.13.0, AVX512. "
+        "The load average before each row, which counts the rows before it, was 0.5 to 1.2.\n"
+    )
+
+
+def test_a_figure_is_shown_if_there_is_one(documents, write):
+    write("daisy", {"petals": 34})
+    assert "svg" not in documents()["petals.md"]
+    assert "\n![Petals by flower](petals-abacus-2-cores.svg)\n" in documents(["petals-abacus-2-cores.svg"])["petals.md"]
+
+
+def test_the_overview_has_a_row_for_each_claim(documents, write):
+    write("daisy", {"petals": 33})
+    assert documents()["README.md"].endswith(
+        "| the paper says | its number | here | table |\n| --- | --- | --- | --- |\n"
+        "| A daisy has 34 petals. | 34 | 33 petals | [Petals](petals.md) |\n"
+    )
+
+
+def test_numbers_are_written_as_they_are_and_the_papers_under_their_own_name(documents, write):
+    write("daisy", {"petals": 1034})
+    write("rose", reason="not run: no | garden")
+    assert documents()["petals.csv"] == (
+        "machine,row,reason,petals,paper_petals\n"
+        '"Abacus, 2 cores",daisy,,1034,34\n'
+        '"Abacus, 2 cores",rose,not run: no | garden,,\n'
+    )
+
+
+def test_a_row_that_was_not_run_shows_the_reason_and_no_number(documents, write):
+    write("daisy", reason="not run: no | garden")
+    assert "| daisy | not run: no \\| garden | 34 |\n| rose | not measured yet | - |" in documents()["petals.md"]
+    assert "| 34 | not run: no \\| garden |" in documents()["README.md"]
+
+
+def test_the_last_record_of_a_row_is_told(documents, write):
+    write("daisy", {"petals": 33})
+    write("daisy", {"petals": 34})
+    assert "| daisy | 34 | 34 |" in documents()["petals.md"]
+    assert "33" not in documents()["petals.md"]
+
+
+def test_each_machine_has_a_section_and_is_named_in_the_overview(documents, write):
+    write("daisy", {"petals": 33})
+    write("daisy", {"petals": 34}, cores=1, device="Slide Rule")
+    page = documents(["petals-abacus-1-core-slide-rule.svg"])["petals.md"]
+    assert page.index("## Abacus, 2 cores\n") < page.index("## Abacus, 1 core, Slide Rule\n") < page.index("![Petals")
+    assert "| Abacus, 2 cores: 33 petals<br>Abacus, 1 core, Slide Rule: 34 petals |" in documents()["README.md"]
+
+
+def test_a_row_that_the_table_has_no_more_is_left_out(documents, write):
+    write("tulip", {"petals": 6})
+    assert documents().keys() == {"README.md"}
+    write("rose", {"petals": 5})
+    assert "tulip" not in documents()["petals.md"]
+
+
+def test_rows_of_small_models_are_told_only_where_they_were_measured(documents, write):
+    write("small daisy", {"petals": 8})
+    page = documents()["petals.md"]
+    assert "| small daisy | 8 | - |" in page and "rose" not in page
+    assert "| not measured |" in documents()["README.md"]
+
+
+def test_a_cell_without_its_number_cannot_be_told():
+    entry = Entry("rose", {"petals": 5}, {}, None)
+    assert entry.tell("{petals}") == "5"
+    assert entry.tell("{paper_petals}") is None

@@ -1,0 +1,73 @@
+"""Figures: the same numbers give the same file, and everything in it is said."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from pytest_fx.tables import Entry
+from pytest_fx.tables.documents import Section
+
+pytest.importorskip("matplotlib")
+from pytest_fx.tables import figure
+
+ENTRIES = (
+    Entry("daisy", {"petals": 33, "petals_low": 31, "petals_high": 36}, {"petals": 34}, None),
+    Entry("rose", {}, {}, "not run: no garden"),
+)
+
+
+@pytest.fixture
+def section(petals):
+    def section(**chart):
+        table = replace(petals, chart=replace(petals.chart, **chart))
+        return Section(table, "Abacus, 2 cores", ENTRIES, ())
+
+    return section
+
+
+def texts(svg):
+    return re.findall(r"<!-- (.*?) -->", svg)
+
+
+def test_the_same_numbers_give_the_same_file_without_a_date(section):
+    first = figure.draw(section())
+    assert figure.draw(section()) == first
+    assert "<dc:date>" not in first and first.startswith("<?xml")
+
+
+def test_title_machine_axis_series_rows_numbers_and_reasons_are_written(section):
+    said = texts(figure.draw(section(reference=(20.0, "a dozen and a half"))))
+    for text in (
+        *("Petals by flower", "Abacus, 2 cores", "petals", "here", "the paper", "a dozen and a half"),
+        *("daisy", "rose", "33", "34", "not run: no garden"),
+    ):
+        assert text in said
+
+
+def test_ours_and_the_papers_look_different_and_only_ours_has_an_error_bar(section):
+    axes = figure._figure(section()).axes[0]
+    ours, papers = (container for container in axes.containers if hasattr(container, "patches"))
+    assert (ours.patches[0].get_width(), papers.patches[0].get_width()) == (33, 34)
+    assert ours.patches[0].get_hatch() is None and papers.patches[0].get_hatch()
+    (errors,) = (container for container in axes.containers if not hasattr(container, "patches"))
+    (bar,) = errors.lines[2]
+    assert bar.get_segments()[0][:, 0].tolist() == [31, 36]
+
+
+def test_on_a_logarithmic_axis_numbers_are_dots(section):
+    axes = figure._figure(section(logarithmic=True)).axes[0]
+    assert axes.get_xscale() == "log"
+    assert [line.get_xdata()[0] for line in axes.lines if line.get_marker() == "o"] == [33, 34]
+
+
+def test_nothing_overlaps_and_nothing_is_cut_off(section):
+    drawn = figure._figure(section(reference=(20.0, "a dozen and a half")))
+    drawn.canvas.draw()
+    boxes = [
+        text.get_window_extent() for text in (*drawn.axes[0].texts, *drawn.texts, *drawn.axes[0].get_yticklabels())
+    ]
+    boxes.append(drawn.legends[0].get_window_extent())
+    for position, box in enumerate(boxes):
+        assert drawn.bbox.contains(box.x0, box.y0) and drawn.bbox.contains(box.x1, box.y1)
+        assert not any(box.overlaps(other) for other in boxes[position + 1 :])

@@ -1,0 +1,106 @@
+"""The tables that come with the plugin: complete, and true to the paper and to what was measured."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from pytest_fx.tables import Scale, get_table, list_tables
+from pytest_fx.tables.documents import read_sections, write_documents
+from pytest_fx.tables.pairs import record_pairs, tell_pairs
+from pytest_fx.tables.run import figures_in
+from pytest_fx.timing import PairedTiming
+
+RESULTS = Path(__file__).parents[3] / "results"
+OURS = ("fusion", "ir-complexity", "transform-times")
+
+
+def names(table, size="full"):
+    return [row.name for row in get_table(table).rows(Scale(size=size))]
+
+
+def test_what_is_committed_is_what_the_committed_records_say():
+    documents = write_documents(read_sections(RESULTS), figures_in(RESULTS))
+    assert documents.keys() == {path.name for path in RESULTS.iterdir() if path.suffix in (".md", ".csv")}
+    for name, text in documents.items():
+        assert (RESULTS / name).read_bytes().decode() == text, f"{name} is not what the records say: pytest --fx-tables"
+
+
+@pytest.mark.parametrize("table", OURS)
+def test_every_number_of_the_paper_and_every_claim_belongs_to_a_row(table):
+    assert set(get_table(table).paper) <= set(names(table))
+    for claim in get_table(table).claims:
+        assert set(claim.found) <= set(names(table))
+
+
+@pytest.mark.parametrize("table", OURS)
+def test_every_row_that_was_measured_has_what_the_columns_and_claims_ask_for(table):
+    sections = read_sections(RESULTS)[table]
+    for section in sections:
+        for entry in section.entries:
+            if entry.reason is None:
+                for column in section.table.columns:
+                    assert entry.tell(column.template) or "paper" in column.template
+                for claim in section.table.claims:
+                    assert entry.name not in claim.found or entry.tell(claim.found[entry.name])
+
+
+@pytest.mark.parametrize("table", OURS)
+def test_rows_have_names_of_their_own_that_do_not_depend_on_the_machine(table, monkeypatch):
+    here = names(table) + names(table, "small")
+    assert len(set(here)) == len(here)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert names(table) + names(table, "small") == here
+
+
+def test_tables_are_known_by_name():
+    assert set(OURS) <= set(list_tables())
+
+
+def test_resnet50_has_the_papers_445_lines():
+    (row,) = (row for row in get_table("ir-complexity").rows(Scale()) if row.name == "resnet50, fx, no leaf modules")
+    assert row.measure() == {"nodes": 444, "lines": 445}
+
+
+def test_nodes_inside_of_blocks_are_counted_in_a_process_of_its_own():
+    (row,) = (row for row in get_table("ir-complexity").rows(Scale(size="small")) if row.name.endswith("jit.script"))
+    size = row.measure()
+    assert 169 < size["nodes"] < size["lines"]
+
+
+def test_fusion_leaves_no_output_outside_of_the_papers_bound_in_float64():
+    row = get_table("fusion").rows(Scale(size="small", rounds=2))[1]
+    values = row.measure()
+    assert row.name == "resnet_tiny, CPU, 1 thread, batch 2" and row.timed
+    assert (values["outputs"], values["outside"]) == (20, 0)
+    assert values["float64_error"] < 1e-12
+    assert [len(values[name]) for name in ("unfused", "fused", "peer_unfused", "peer_fused")] == [2] * 4
+
+
+def test_every_model_of_the_zoo_is_captured_and_those_with_batch_norm_are_fused():
+    row = next(
+        row
+        for row in get_table("transform-times").rows(Scale("small", 2))
+        if "actor" in row.name and "fuse" in row.name
+    )
+    values = row.measure()
+    assert row.timed and len(values["fx"]) == len(values["torch_fx"]) == 2
+    captured = {name.removesuffix(", capture") for name in names("transform-times") if name.endswith(", capture")}
+    assert captured >= {"resnet50", "deep_recommender", "transformer_encoder", "unet"}
+
+
+def test_pairs_are_told_as_the_paper_does_and_as_a_ratio():
+    timing = PairedTiming((2.0, 2.0, 3.0), (1.0, 2.0, 1.0), threads=1, iterations=1)
+    numbers = tell_pairs(record_pairs(timing, "eager", "fused"), "eager", "fused")
+    assert numbers["trials"] == 3
+    assert numbers["eager_mean"] == pytest.approx(7 / 3) and numbers["eager_stdev"] == pytest.approx(0.57735, abs=1e-5)
+    assert (numbers["fused_speedup"], numbers["fused_speedup_low"], numbers["fused_speedup_high"]) == (2, 1, 3)
+    assert (numbers["fused_relative"], numbers["fused_relative_low"]) == (0.5, 0.333333)
+    assert numbers["fused_relative_high"] == 1
+
+
+def test_one_pair_has_no_deviation():
+    timing = PairedTiming((2.0,), (1.0,), threads=1, iterations=1)
+    assert tell_pairs(record_pairs(timing, "eager", "fused"), "eager", "fused")["fused_stdev"] == 0

@@ -1,4 +1,4 @@
-"""Passes by which the harness is tested: wrong ones as engineers write them, each with a program on which it does wrong,
+"""Passes by which the harness is tested: wrong ones as engineers write them, each with a program that shows it,
 and right ones. Kinds of mistakes are files: ``operands``, ``shapes``, ``uses``, ``effects``, ``values``, ``interface``,
 ``state`` and ``plumbing``; ``correct`` holds the passes without one.
 """

@@ -355,7 +355,7 @@ def mean_as_sum(gm: fx.GraphModule) -> fx.GraphModule:
 
 @wrong("wrong broadcasting", "contract", on=lambda: case(lambda m, x: x * x.sum(1, keepdim=True), numbers(3, 3)))
 def reductions_broadcast_anyway(gm: fx.GraphModule) -> fx.GraphModule:
-    """The kept dimension is dropped as if broadcasting would restore it; square values are scaled along the wrong one."""
+    """The kept dimension is dropped as if broadcasting would restore it; a square value then mixes up its axes."""
     for node in gm.graph.nodes:
         if node.target in ("sum", "mean", "amax", torch.sum, torch.mean, torch.amax) and node.kwargs.get("keepdim"):
             node.kwargs = {**node.kwargs, "keepdim": False}

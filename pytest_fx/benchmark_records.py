@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,27 +34,39 @@ class BenchmarkRecord:
     """It was measured without an error, or it would not be recorded."""
 
 
-def reason_not_to_time(config: pytest.Config) -> str | None:
-    """Return why times taken now would mean nothing or are not wanted, or None."""
-    session = _benchmark_session(config)
-    if hasattr(config, "workerinput"):
-        return "times taken beside other workers mean nothing: run without -n"
-    if session is not None and session.disabled:
-        return "benchmarks are switched off"
-    return None
+def add_benchmarks(config: pytest.Config, test: str, timing: Mapping[str, Any]) -> None:
+    """Hand both programs of a timing to pytest-benchmark, if that plugin is there and wants any.
 
-
-def add_benchmark(config: pytest.Config, record: BenchmarkRecord, seconds: Sequence[float], iterations: int) -> None:
-    """Hand the times of one program to pytest-benchmark, if that plugin is there."""
-    session = _benchmark_session(config)
+    ``timing`` is what :func:`~pytest_fx.recording.record_row` was given; ``test`` is the name of its test.
+    """
+    session: Any = config.pluginmanager.get_plugin("pytest-benchmark")
     if session is None:
         return
+    model, label = timing["model"], timing["label"]
+    for role, name in (("eager", f"{model} eager, beside {label}"), ("transformed", f"{model} {label}")):
+        record = BenchmarkRecord(
+            name=name,
+            fullname=f"{test}:{'eager' if role == 'eager' else label}",
+            group=f"fx {model}",
+            param=timing["param"],
+            params=timing["params"],
+            extra_info={**timing["info"], "role": role},
+        )
+        session.benchmarks.append(_benchmark(record, timing[role], timing["iterations"]))
+
+
+def benchmarks_disabled(config: pytest.Config) -> bool:
+    """Whether the user switched benchmarks off. That pytest-benchmark does so beside pytest-xdist does not count."""
+    return bool(config.getoption("benchmark_disable", False) and not config.getoption("benchmark_enable", False))
+
+
+def _benchmark(record: BenchmarkRecord, seconds: Sequence[float], iterations: int) -> Any:
     from pytest_benchmark.stats import Metadata  # noqa: PLC0415 - not before there is something to record
 
     benchmark: Any = Metadata(record, iterations=iterations, options={})  # pyright: ignore[reportUnknownArgumentType]
     for sample in seconds:
         benchmark.update(sample * iterations)  # pytest-benchmark divides by it again
-    session.benchmarks.append(benchmark)
+    return benchmark
 
 
 @contextmanager
@@ -73,7 +85,3 @@ def presented_as_benchmarks(items: Sequence[pytest.Item]) -> Generator[None]:
     finally:
         for item, names in zip(timings, originals, strict=True):
             item.fixturenames = names
-
-
-def _benchmark_session(config: pytest.Config) -> Any | None:
-    return config.pluginmanager.get_plugin("pytest-benchmark")

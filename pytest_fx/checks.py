@@ -1,30 +1,23 @@
-"""The objects behind the fixtures ``fx_equal`` and ``fx_timing``: they check or time, and tell the summary."""
+"""The object behind the fixture ``fx_equal``: it checks, and tells the summary."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 import pytest
 from torch import nn
 
 from fx.passes import Contract, Pass, close, contract_of, pass_name
 
-from .benchmark_records import BenchmarkRecord, add_benchmark, reason_not_to_time
 from .capture import GraphModule
 from .contracts import Comparison
 from .errors import ContractViolation
 from .explanation import explain
+from .journal import FOLDER
 from .options import options_of
-from .rewriting import rewrite
+from .recording import record_row
 from .subject import Subject
-from .summary import Row, record_row
-from .timing import PairedTiming, time_pairs
+from .summary import Row
 from .verification import compare, require, verify
 
-FAILURES = ".pytest_fx"
-"""Folder below pytest's root folder where test files go that show a failure alone."""
 WITHOUT_LEAVES = ", no leaf modules"
 """What the summary adds to the name of a program captured in functions only."""
 
@@ -63,7 +56,7 @@ class EqualityCheck:
             return self._check_pass(transform, contract, label, leaves)
         except ContractViolation as error:
             violation = error
-            folder = self._item.config.rootpath / FAILURES
+            folder = self._item.config.rootpath / FOLDER
             details = explain(self._subject, transform, contract, violation, label, folder, leaves=leaves)
         raise violation.with_details(details)
 
@@ -101,71 +94,6 @@ class EqualityCheck:
         )
         require(comparison, contract)
         return comparison
-
-
-class TimingCheck:
-    """Times a pass, or a program, in pairs with eager, and records both as benchmarks."""
-
-    def __init__(self, subject: Subject, item: pytest.Item, threads: int | None = None) -> None:
-        """``threads`` is how many PyTorch computes with; None for the first number that was asked for."""
-        self._subject = subject
-        self._item = item
-        self._options = options_of(item)
-        self._threads = threads or self._options.threads[0]
-
-    def __call__(self, transform: Pass | nn.Module, label: str | None = None) -> PairedTiming:
-        """Return what ``--fx-rounds`` pairs of calls took. Skips the test where times would mean nothing."""
-        require_inputs(self._subject)
-        reason = reason_not_to_time(self._item.config) if self._options.timing else "no times are wanted"
-        if reason is not None:
-            pytest.skip(reason)
-        if isinstance(transform, nn.Module):
-            program, label = transform, label or self._item.name
-        else:
-            program, label = rewrite(self._subject, transform).program, label or pass_name(transform)
-        if len(self._options.threads) > 1:
-            label = f"{label}, {self._threads} thread(s)"
-        device = self._subject.device.type
-        timing = time_pairs(
-            self._call(self._subject.fresh()),
-            self._call(program),
-            rounds=self._options.rounds,
-            threads=self._threads,
-            device=device,
-        )
-        record_row(self._item, Row(self._subject.name, label).with_timing(timing))
-        self._record_benchmarks(timing, label, device)
-        return timing
-
-    def _call(self, program: Callable[..., Any]) -> Callable[[], Any]:
-        """Return a call of ``program`` on its own copy of the inputs."""
-        arguments = self._subject.arguments().copies()
-        return partial(program, *arguments.args, **arguments.kwargs)
-
-    def _record_benchmarks(self, timing: PairedTiming, label: str, device: str) -> None:
-        subject, item = self._subject, self._item
-        callspec = getattr(item, "callspec", None)
-        low, high = timing.interval
-        for role, seconds in (("eager", timing.eager), (label, timing.transformed)):
-            record = BenchmarkRecord(
-                name=f"{subject.name} {role}" if role == label else f"{subject.name} eager, beside {label}",
-                fullname=f"{item.nodeid}:{role}",
-                group=f"fx {subject.name}",
-                param=getattr(callspec, "id", None),
-                params=dict(getattr(callspec, "params", {})) or None,
-                extra_info={
-                    "model": subject.name,
-                    "pass": label,
-                    "role": "eager" if role == "eager" else "transformed",
-                    "batch": subject.batch,
-                    "dtype": str(subject.dtype).removeprefix("torch."),
-                    "device": device,
-                    "threads": timing.threads,
-                    "speedup": timing.speedup,
-                    "speedup_interval": [low, high],
-                },
-            )
-            add_benchmark(item.config, record, seconds, timing.iterations)
 
 
 def require_inputs(subject: Subject) -> Subject:

@@ -17,3 +17,10 @@ class ContractViolation(FxError, AssertionError):
 
 class LoadError(FxError, LookupError):
     """A name on the command line leads to no model and no pass. The message lists the nearest names."""
+
+
+class TimingRegression(FxError, AssertionError):
+    """A program takes longer, relative to eager, than in the run that ``--fx-baseline`` names, by more than is allowed.
+
+    The message has both speed-ups with their intervals and where each was measured.
+    """

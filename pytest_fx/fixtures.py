@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from fx import GraphModule
     from fx.passes import Pass
 
-    from .checks import EqualityCheck, TimingCheck
+    from .checks import EqualityCheck
     from .evaluation import Arguments
     from .subject import Subject
+    from .timing_check import TimingCheck
 
 
 def _module(name: str) -> Any:
@@ -86,4 +87,4 @@ def fx_equal(request: pytest.FixtureRequest, fx_model: Subject) -> EqualityCheck
 @pytest.fixture
 def fx_timing(request: pytest.FixtureRequest, fx_model: Subject) -> TimingCheck:
     """Times a pass, or a program, in pairs with eager: ``fx_timing(my_pass).speedup``. It is a benchmark, too."""
-    return _module("checks").TimingCheck(fx_model, request.node, getattr(request, "param", None))
+    return _module("timing_check").TimingCheck(fx_model, request.node, getattr(request, "param", None))

@@ -45,6 +45,10 @@ class Options:
     """``"full"``, or ``"small"`` for the small sibling of each zoo model."""
     seed: int
     """Where the example inputs of zoo models are drawn from."""
+    baseline: str | None = None
+    """The file of an earlier run, as it was given, whose speed-ups are compared with; None for none."""
+    fail_slower: float | None = None
+    """The share by which a program may take longer than in that run; None to fail no timing."""
 
     @property
     def used(self) -> bool:
@@ -88,6 +92,16 @@ def _tolerance(text: str) -> float:
     return number
 
 
+def _percentage(text: str) -> float:
+    try:
+        share = float(text.removesuffix("%")) / 100 if text.endswith("%") else -1.0
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a percentage from 0 on, such as 5%, not {text!r}")
+    return share
+
+
 def _one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in choices:
@@ -102,7 +116,7 @@ class Option:
     """One row of the command line and of the ini file."""
 
     flag: str
-    """Its name: ``--fx-batch`` and ``fx_batch`` for ``"batch"``."""
+    """Its name on the command line: ``--fx-batch`` for ``"batch"``."""
     default: Any
     """Its value where nothing is said."""
     parse: Callable[[str], Any]
@@ -119,7 +133,12 @@ class Option:
     @property
     def name(self) -> str:
         """The field of :class:`Options` that it fills."""
-        return self.field or self.flag
+        return self.field or self.flag.replace("-", "_")
+
+    @property
+    def setting(self) -> str:
+        """Its name in the ini file: ``fx_batch`` for ``"batch"``."""
+        return f"fx_{self.flag}".replace("-", "_")
 
 
 TABLE = (
@@ -170,6 +189,16 @@ TABLE = (
         "Use zoo models at this size; small ones run in milliseconds (default: full). Example: --fx-size small",
     ),
     Option("seed", 0, _natural, "N", "Draw the example inputs of zoo models from this seed (default: 0)."),
+    Option(
+        "baseline", None, str, "FILE",
+        "Compare speed-ups with those of an earlier run: its .pytest_fx/last_run.json, or what --benchmark-json wrote. "
+        "Ratios are compared, not seconds. Example: --fx-baseline main.json",
+    ),
+    Option(
+        "fail-slower", None, _percentage, "PERCENT",
+        "With --fx-baseline, fail a timing whose program is shown to take longer, relative to eager, by more than this "
+        "share. Example: --fx-baseline main.json --fx-fail-slower 5%%",
+    ),
 )  # fmt: skip
 
 
@@ -182,7 +211,7 @@ def add_options(parser: pytest.Parser) -> None:
         else:
             group.addoption(f"--fx-{option.flag}", type=option.parse, metavar=option.metavar, help=option.help)
         kind = "linelist" if option.repeatable else "string"
-        parser.addini(f"fx_{option.flag}", f"Default of --fx-{option.flag}.", type=kind, default=None)
+        parser.addini(option.setting, f"Default of --fx-{option.flag}.", type=kind, default=None)
     group.addoption("--fx-no-timing", action="store_true", help="Take no times, for a faster answer on correctness.")
     parser.addini("fx_no_timing", "Default of --fx-no-timing.", type="bool", default=False)
     group.addoption(
@@ -204,16 +233,16 @@ def read_options(config: pytest.Config) -> Options:
 
 
 def _read(config: pytest.Config, option: Option) -> Any:
-    given = config.getoption(f"fx_{option.flag}")
+    given = config.getoption(option.setting)
     if given is None:
-        given = config.getini(f"fx_{option.flag}")
+        given = config.getini(option.setting)
         if not given:
             return option.default
         if not option.repeatable:
             try:
                 return option.parse(given)
             except argparse.ArgumentTypeError as error:
-                raise pytest.UsageError(f"fx_{option.flag} in the ini file {error}") from None
+                raise pytest.UsageError(f"{option.setting} in the ini file {error}") from None
     return tuple(dict.fromkeys(given)) if option.repeatable else given
 
 
@@ -224,7 +253,7 @@ def options_of(node: pytest.Item | Any) -> Options:
     """
     options = node.config.stash[OPTIONS]
     for marker in reversed(list(node.iter_markers("fx"))):
-        known = [field.name for field in fields(Options)]
+        known = [field.name for field in fields(Options) if field.name != "baseline"]  # one run has one baseline
         for name in marker.kwargs:
             if name not in known:
                 raise pytest.UsageError(
@@ -236,6 +265,11 @@ def options_of(node: pytest.Item | Any) -> Options:
 
 def _as_given(name: str, value: Any) -> Any:
     """The value of a marker's keyword; where an option is a list, one thing stands for a list of it."""
+    if name == "fail_slower" and isinstance(value, str):
+        try:
+            return _percentage(value)
+        except argparse.ArgumentTypeError as error:
+            raise pytest.UsageError(f"fail_slower in a marker fx {error}") from None
     if name not in ("models", "passes", "batch", "threads"):
         return value
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)

@@ -25,13 +25,15 @@ from fx.errors import TraceError
 from fx.passes import Pass, exact, pass_name
 
 from .capture import GraphModule, capture
-from .checks import WITHOUT_LEAVES, EqualityCheck, TimingCheck
+from .checks import WITHOUT_LEAVES, EqualityCheck
 from .errors import ContractViolation
 from .evaluation import evaluate
 from .options import options_of
+from .recording import record_row
 from .rewriting import rewrite
 from .subject import Subject
-from .summary import Row, record_row
+from .summary import Row
+from .timing_check import TimingCheck
 
 
 @pytest.fixture(autouse=True)

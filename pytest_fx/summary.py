@@ -1,20 +1,27 @@
-"""The table at the end of a run: what each pass did to each model. Rows travel with reports, also between processes."""
+"""The table at the end of a run: what each pass did to each model, from the rows on the reports of tests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from .baseline import BASELINE, Change
 from .options import Options
 
 if TYPE_CHECKING:
     from .timing import PairedTiming
 
 PROPERTY = "fx"
-"""The user property that carries a row on a test's report."""
+"""The user property that carries a record on a test's report: a dict whose ``"row"`` is a :class:`Row`."""
+NOTES = pytest.StashKey[list[str]]()
+"""Where a :class:`pytest.Config` keeps lines to print below the table."""
+MANY_OUTLIERS = 0.1
+"""Share of outliers above which the table warns of noise."""
+MUCH_NOISE = 0.05
+"""Relative deviation of pairs above which the table warns of noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,28 @@ class Row:
     """Upper end of the ratio's 95 % interval."""
     verdict: str | None = None
     """What the interval says in words."""
+    outliers: float | None = None
+    """Share of pairs far outside of the quartiles."""
+    noise: float | None = None
+    """Median deviation of the ratios, relative to their median."""
+    eager_host_seconds: float | None = None
+    """On a GPU, median time until an eager call has launched its work."""
+    host_seconds: float | None = None
+    """On a GPU, median time until a call of the program has launched its work."""
+    eager_peak_memory: int | None = None
+    """Bytes that an eager call holds at a time."""
+    peak_memory: int | None = None
+    """Bytes that a call of the program holds at a time."""
+    baseline_speedup: float | None = None
+    """The speed-up in the run that is compared with."""
+    slowdown: float | None = None
+    """Share by which the program takes longer, relative to eager, than in the run that is compared with."""
+    slowdown_low: float | None = None
+    """Lower end of its 95 % interval."""
+    slowdown_high: float | None = None
+    """Upper end of its 95 % interval."""
+    change_verdict: str | None = None
+    """What that interval says in words."""
 
     def with_errors(self, *, dtype: str, float64_error: float | None, error: float, eager_error: float) -> Row:
         """Return the row with what a comparison found."""
@@ -65,6 +94,26 @@ class Row:
             speedup_low=low,
             speedup_high=high,
             verdict=timing.verdict,
+            outliers=timing.outliers,
+            noise=timing.noise,
+            eager_host_seconds=_median(timing.eager_host) if timing.eager_host else None,
+            host_seconds=_median(timing.transformed_host) if timing.transformed_host else None,
+        )
+
+    def with_peak_memory(self, *, eager: int, transformed: int) -> Row:
+        """Return the row with the most bytes that calls hold at a time."""
+        return replace(self, eager_peak_memory=eager, peak_memory=transformed)
+
+    def with_change(self, change: Change) -> Row:
+        """Return the row with how its speed-up compares with that of an earlier run."""
+        low, high = change.interval
+        return replace(
+            self,
+            baseline_speedup=change.before.speedup,
+            slowdown=change.slowdown,
+            slowdown_low=low,
+            slowdown_high=high,
+            change_verdict=change.verdict,
         )
 
     def merged(self, other: Row) -> Row:
@@ -81,6 +130,8 @@ class Column:
     """What stands above it."""
     cell: Callable[[Row], str]
     """What it shows of a row."""
+    optional: bool = False
+    """Whether it is left out where it shows a dash in every row."""
 
 
 def _nodes(row: Row) -> str:
@@ -95,7 +146,26 @@ def _errors(row: Row) -> str:
 def _speedup(row: Row) -> str:
     if row.speedup is None:
         return "-"
-    return f"{row.speedup:.3f} ({row.speedup_low:.3f} to {row.speedup_high:.3f}), {row.verdict}"
+    return f"{row.speedup:.3f} ({row.speedup_low:.3f} to {row.speedup_high:.3f}), {row.verdict}{_noise(row)}"
+
+
+def _noise(row: Row) -> str:
+    """Why the machine deserves a look, where pairs differ from each other more than they should."""
+    outliers, noise = row.outliers or 0.0, row.noise or 0.0
+    if outliers <= MANY_OUTLIERS and noise <= MUCH_NOISE:
+        return ""
+    return f"; noisy: {outliers:.0%} outliers, pairs deviate by {noise:.1%}"
+
+
+def _pair(value: Any, eager: Any, shown: Callable[[Any], str]) -> str:
+    return "-" if value is None else f"{shown(value)} ({shown(eager)})"
+
+
+def _change(row: Row) -> str:
+    if row.slowdown is None:
+        return "-" if row.speedup is None else "not in the baseline"
+    interval = f"{row.slowdown_low:+.1%} to {row.slowdown_high:+.1%}"
+    return f"{row.slowdown:+.1%} time ({interval}), {row.change_verdict}"
 
 
 COLUMNS = (
@@ -107,31 +177,37 @@ COLUMNS = (
     Column("eager", lambda row: _milliseconds(row.eager_seconds)),
     Column("transformed", lambda row: _milliseconds(row.seconds)),
     Column("speed-up (95 % interval)", _speedup),
+    Column(
+        "launched after (eager's own)", lambda row: _pair(row.host_seconds, row.eager_host_seconds, _milliseconds), True
+    ),
+    Column("peak memory (eager's own)", lambda row: _pair(row.peak_memory, row.eager_peak_memory, _bytes), True),
 )
 """The columns that the plugin itself gives."""
+CHANGE = Column("change since the baseline (95 % interval)", _change)
+"""The column that it adds where a baseline was given."""
 
 
-def record_row(item: pytest.Item, row: Row) -> None:
-    """Attach ``row`` to the report of ``item``."""
-    item.user_properties.append((PROPERTY, asdict(row)))
+def records_on(report: Any) -> list[dict[str, Any]]:
+    """Return what the test of ``report`` recorded, in order; only the report of its call has it."""
+    if getattr(report, "when", None) != "call":
+        return []
+    return [value for name, value in getattr(report, "user_properties", ()) if name == PROPERTY]
 
 
 def collect_rows(reports: Iterable[Any]) -> list[Row]:
     """Return the rows on the reports, one for each program of each model, in the order of first appearance."""
     rows: dict[tuple[str, str], Row] = {}
     for report in reports:
-        if getattr(report, "when", None) != "call":
-            continue
-        for name, value in getattr(report, "user_properties", ()):
-            if name == PROPERTY:
-                row = Row(**value)
-                key = (row.model, row.program)
-                rows[key] = rows[key].merged(row) if key in rows else row
+        for record in records_on(report):
+            row = Row(**record["row"])
+            key = (row.model, row.program)
+            rows[key] = rows[key].merged(row) if key in rows else row
     return list(rows.values())
 
 
 def format_table(rows: Sequence[Row], columns: Sequence[Column] = COLUMNS) -> list[str]:
-    """Return the lines of the table."""
+    """Return the lines of the table, without the optional columns that say nothing."""
+    columns = [column for column in columns if not column.optional or any(column.cell(row) != "-" for row in rows)]
     table = [[column.heading for column in columns], *([column.cell(row) for column in columns] for row in rows)]
     widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in table]
@@ -151,6 +227,13 @@ def write_summary(reporter: pytest.TerminalReporter, options: Options) -> None:
     given: list[Sequence[Column]] = reporter.config.hook.pytest_fx_summary_columns(config=reporter.config)
     for line in format_table(rows, [column for columns in given for column in columns]):
         reporter.write_line(line)
+    baseline = reporter.config.stash.get(BASELINE, None)
+    if baseline is not None:
+        timed = sum(row.speedup is not None for row in rows)
+        found = sum(row.slowdown is not None for row in rows)
+        reporter.write_line(f"compared with {baseline.name}: {found} of {timed} timing(s) are in it")
+    for note in reporter.config.stash.get(NOTES, []):
+        reporter.write_line(note)
 
 
 def _median(values: Sequence[float]) -> float:
@@ -161,6 +244,12 @@ def _median(values: Sequence[float]) -> float:
 
 def _error(value: float | None) -> str:
     return "-" if value is None else f"{value:.1e}" if value else "0"
+
+
+def _bytes(count: int) -> str:
+    if count < 2**10:
+        return f"{count} B"
+    return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count / 2**10:.1f} KiB"
 
 
 def _milliseconds(seconds: float | None) -> str:

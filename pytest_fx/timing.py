@@ -18,6 +18,8 @@ from .options import WARMUP_ROUNDS
 
 SHORTEST_SAMPLE = 2e-3
 """Seconds that a sample takes at least; faster programs are called several times in each."""
+LONGEST_SAMPLE = 2e-2
+"""Seconds that a sample of the slower program takes at most, if one call does not take longer."""
 LONG_CALL = 1.0
 """Seconds of a call from which on two pairs are warm-up enough; the first may have compiled something."""
 LONG_TIMING = 60.0
@@ -26,10 +28,6 @@ RESAMPLES = 2000
 """Bootstrap samples that the interval is taken from."""
 FENCE = 1.5
 """Interquartile ranges outside of the quartiles from which on a ratio is an outlier (Tukey's fences)."""
-MANY_OUTLIERS = 0.1
-"""Share of outliers above which a timing is called noisy."""
-MUCH_NOISE = 0.05
-"""Relative deviation above which a timing is called noisy."""
 
 Program = Callable[[], Any]
 
@@ -88,11 +86,6 @@ class PairedTiming:
         """The median absolute deviation of :attr:`speedups`, relative to :attr:`speedup`."""
         return statistics.median(abs(ratio - self.speedup) for ratio in self.speedups) / self.speedup
 
-    @property
-    def noisy(self) -> bool:
-        """Whether outliers or deviations are so many that the run deserves a second look."""
-        return self.outliers > MANY_OUTLIERS or self.noise > MUCH_NOISE
-
 
 def time_pairs(
     eager: Program,
@@ -115,7 +108,8 @@ def time_pairs(
     samples: tuple[list[tuple[float, ...]], ...] = ([], [])
     with steady_conditions(threads):
         calls = _warm_up(programs, measure)
-        iterations = max(1, math.ceil(SHORTEST_SAMPLE / max(min(calls), 1e-7)))
+        wanted = math.ceil(SHORTEST_SAMPLE / max(min(calls), 1e-7))
+        iterations = max(1, min(wanted, math.ceil(LONGEST_SAMPLE / max(*calls, 1e-7))))
         expected = rounds * iterations * sum(calls)
         if announce is not None and expected > LONG_TIMING:
             announce(expected)

@@ -1,8 +1,10 @@
 """pytest_fx.summary: the table at the end of a run."""
 
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
-from pytest_fx.summary import COLUMNS, Row, collect_rows, format_table
+from pytest_fx.baseline import Change, Measurement
+from pytest_fx.summary import CHANGE, COLUMNS, Row, collect_rows, format_table
 from pytest_fx.timing import PairedTiming
 
 ERRORS = Row("model", "fuse", nodes_before=9, nodes_after=5).with_errors(
@@ -12,13 +14,13 @@ TIMES = Row("model", "fuse").with_timing(PairedTiming((0.2,) * 5, (0.1,) * 5, th
 
 
 def report(*rows: Row, when: str = "call") -> SimpleNamespace:
-    properties = [("fx", {name: getattr(row, name) for name in Row.__dataclass_fields__}) for row in rows]
+    properties = [("fx", {"row": asdict(row), "timing": None, "machine": {}}) for row in rows]
     return SimpleNamespace(when=when, user_properties=[("other", 1), *properties])
 
 
 def test_what_different_tests_found_out_about_one_program_is_one_row():
     (row,) = collect_rows([report(ERRORS), report(TIMES)])
-    assert tuple(column.cell(row) for column in COLUMNS) == (
+    assert tuple(column.cell(row) for column in COLUMNS if not column.optional) == (
         "model",
         "fuse",
         "9 -> 5",
@@ -40,9 +42,35 @@ def test_reports_of_set_up_and_tear_down_carry_the_same_properties_and_are_left_
 
 
 def test_what_no_test_found_out_is_a_dash_and_no_error_is_a_zero():
-    assert [column.cell(Row("model", "capture")) for column in COLUMNS][2:] == ["-"] * 6
+    assert [column.cell(Row("model", "capture")) for column in COLUMNS][2:] == ["-"] * 8
     exact = Row("model", "capture").with_errors(dtype="float32", float64_error=0.0, error=0.0, eager_error=0.0)
     assert [column.cell(exact) for column in COLUMNS][3:5] == ["0", "0 (0) float32"]
+
+
+def test_a_noisy_timing_is_said_to_be_one_and_no_other():
+    cell = COLUMNS[7].cell
+    assert "noisy" not in cell(TIMES)
+    assert cell(replace(TIMES, outliers=0.2)).endswith("faster; noisy: 20% outliers, pairs deviate by 0.0%")
+    assert cell(replace(TIMES, noise=0.06)).endswith("faster; noisy: 0% outliers, pairs deviate by 6.0%")
+
+
+def test_memory_and_the_time_of_the_host_have_columns_where_they_are_known():
+    assert not [
+        heading for heading in format_table([TIMES])[0].split("  ") if "memory" in heading or "after" in heading
+    ]
+    row = TIMES.with_peak_memory(eager=3 * 2**20, transformed=512)
+    row = replace(row, host_seconds=0.001, eager_host_seconds=0.002)
+    heading, cells = format_table([row])
+    assert heading.endswith("launched after (eager's own)  peak memory (eager's own)")
+    assert cells.endswith("1 ms (2 ms)                   512 B (3.0 MiB)")
+
+
+def test_the_change_since_a_baseline_has_its_interval_and_its_verdict():
+    before = Measurement("model", "fuse", 1, "float32", "cpu", 1, 2.0, 1.9, 2.1, "here")
+    row = TIMES.with_change(Change(before, replace(before, speedup=1.0, low=0.95, high=1.05)))
+    assert CHANGE.cell(row) == "+100.0% time (+86.3% to +114.7%), slower"
+    assert CHANGE.cell(TIMES) == "not in the baseline"
+    assert CHANGE.cell(ERRORS) == "-"
 
 
 def test_columns_are_aligned():
@@ -56,9 +84,9 @@ def test_the_summary_names_errors_times_and_verdict_of_a_pass(user):
     result.stdout.fnmatch_lines(
         [
             "*fx: largest errors against eager in float64, median times of a call*",
-            "model *program *nodes *float64 error *error (eager's own) *eager *transformed *speed-up (95 % interval)",
+            "model *program *nodes *float64 error *error (eager's own) *eager *transformed *speed-up * *peak memory *",
             "mine:pair  capture *  5 *float32*",
-            "mine:pair  approximate-scaled*  5 -> 5  *e-0? (*e-0?) float32  * ms  * ms *(* to *), *",
+            "mine:pair  approximate-scaled*  5 -> 5  *e-0? (*e-0?) float32  * ms  * ms *(* to *), * 32 B (32 B)",
         ]
     )
 

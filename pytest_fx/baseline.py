@@ -1,0 +1,227 @@
+"""An earlier run to compare speed-ups with. Ratios are compared, not seconds, and by their intervals."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from .options import OPTIONS
+
+Key = tuple[str, str, int | None, str, str, int]
+"""Model, pass, batch, dtype, device and threads: what must agree for two speed-ups to be compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A speed-up, and what it was measured on."""
+
+    model: str
+    """The model's name, without its batch."""
+    program: str
+    """The pass, or what else made the program, without the threads."""
+    batch: int | None
+    """Samples in the inputs, where that can be chosen."""
+    dtype: str
+    """The working dtype."""
+    device: str
+    """Where it ran: ``"cpu"`` or ``"cuda"``."""
+    threads: int
+    """Threads that PyTorch computed with."""
+    speedup: float
+    """Median of the ratios of pairs, eager over transformed."""
+    low: float
+    """Lower end of its 95 % interval."""
+    high: float
+    """Upper end of its 95 % interval."""
+    machine: str
+    """Processor, versions and commit, in words."""
+
+    @property
+    def key(self) -> Key:
+        """What another measurement must share to be compared with this one."""
+        return self.model, self.program, self.batch, self.dtype, self.device, self.threads
+
+    def __str__(self) -> str:
+        return f"{self.speedup:.3f} ({self.low:.3f} to {self.high:.3f}) on {self.machine}"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How much longer a program takes than in an earlier run, relative to eager in each."""
+
+    before: Measurement
+    """The speed-up of the earlier run."""
+    now: Measurement
+    """The speed-up of this run."""
+
+    @property
+    def slowdown(self) -> float:
+        """The share by which the program takes longer; 0.05 for 5 %, negative where it became faster."""
+        return self.before.speedup / self.now.speedup - 1
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of :attr:`slowdown`, from those of both speed-ups.
+
+        The runs are independent, so the distances of the limits from the medians add in quadrature, on a logarithmic
+        scale where ratios are differences, each side for itself (the method of variance estimates recovery, Zou and
+        Donner 2008). It is wider than either run's own.
+        """
+        centre = math.log(self.before.speedup / self.now.speedup)
+        down = math.hypot(*(math.log(a / b) for a, b in _sides(self.before, self.now)))
+        up = math.hypot(*(math.log(a / b) for a, b in _sides(self.now, self.before)))
+        return math.expm1(centre - down), math.expm1(centre + up)
+
+    @property
+    def verdict(self) -> str:
+        """``"slower"`` or ``"faster"`` than before, or ``"no change shown"`` where the interval holds 0."""
+        low, high = self.interval
+        if low <= 0.0 <= high:
+            return "no change shown"
+        return "slower" if low > 0.0 else "faster"
+
+    def exceeds(self, limit: float) -> bool:
+        """Whether the whole interval lies above ``limit``: what noise can explain is no slowdown."""
+        return self.interval[0] > limit
+
+
+def _sides(lower: Measurement, upper: Measurement) -> tuple[tuple[float, float], tuple[float, float]]:
+    """The quotients that lead from the median of one down to its lower limit, and of the other up to its upper."""
+    return (lower.speedup, lower.low), (upper.high, upper.speedup)
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The speed-ups of an earlier run."""
+
+    name: str
+    """The file, as it was given."""
+    measurements: Mapping[Key, Measurement]
+    """Its rows; the last one where several agree in all that matters."""
+
+    @classmethod
+    def of(cls, name: str, measurements: Iterable[Measurement]) -> Baseline:
+        """Return the baseline of these rows."""
+        return cls(name, {measurement.key: measurement for measurement in measurements})
+
+    def change(self, now: Measurement) -> Change | None:
+        """Return how ``now`` compares with its row, or None if there is no row for it."""
+        before = self.measurements.get(now.key)
+        return None if before is None else Change(before, now)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return what :meth:`from_data` makes the baseline of in another process."""
+        return {"name": self.name, "measurements": [asdict(one) for one in self.measurements.values()]}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Baseline:
+        """Return the baseline that :meth:`as_data` described."""
+        return cls.of(data["name"], (Measurement(**one) for one in data["measurements"]))
+
+
+BASELINE = pytest.StashKey["Baseline | None"]()
+"""Where a :class:`pytest.Config` keeps the run to compare with."""
+
+
+def chosen_baseline(config: pytest.Config) -> Baseline | None:
+    """Return the run that ``--fx-baseline`` names, or None.
+
+    A worker gets it from the controller, whose files it need not have. Raises :class:`pytest.UsageError` for a file
+    that is missing or holds no timings, and for a limit without a baseline.
+    """
+    options = config.stash[OPTIONS]
+    if options.baseline is None:
+        if options.fail_slower is not None:
+            raise pytest.UsageError("--fx-fail-slower needs a run to compare with: --fx-baseline FILE")
+        return None
+    given: Mapping[str, Any] | None = getattr(config, "workerinput", {}).get("fx_baseline")
+    if given is not None:
+        return Baseline.from_data(given)
+    on_command_line = config.getoption("fx_baseline") is not None
+    folder = config.invocation_params.dir if on_command_line else config.rootpath
+    return read_baseline(folder / options.baseline, options.baseline)
+
+
+def read_baseline(path: Path, name: str) -> Baseline:
+    """Return the timings in ``path``: a record or a journal of a run of the plugin, or pytest-benchmark's JSON.
+
+    Raises :class:`pytest.UsageError`, which speaks of ``name``, for a file that cannot be read or holds none.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise pytest.UsageError(f"--fx-baseline: cannot read {name}: {reason}") from None
+    measurements = list(_measurements(text))
+    if not measurements:
+        raise pytest.UsageError(
+            f"--fx-baseline: {name} holds no timings of pytest-fx: give .pytest_fx/last_run.json of an earlier run, "
+            "or what --benchmark-json wrote in one"
+        )
+    return Baseline.of(name, measurements)
+
+
+def describe(machine: Mapping[str, Any]) -> str:
+    """Return what :func:`~pytest_fx.records.describe_machine` found out, in a few words."""
+    versions: Mapping[str, Any] = machine.get("versions") or {}
+    named = (machine.get("device"), machine.get("machine"), f"torch {versions.get('torch', '?')}")
+    commit = machine.get("commit")
+    return ", ".join(str(part) for part in (*named, f"commit {commit}" if commit else None) if part)
+
+
+def _measurements(text: str) -> Iterator[Measurement]:
+    for document in _documents(text):
+        for record in _lists(document, "records") or [document]:
+            timing: Any = record.get("timing")
+            if isinstance(timing, dict):
+                yield from _measurement(timing.get("info"), record.get("machine"))
+        machine_info: Any = document.get("machine_info")
+        machine = machine_info.get("fx") if isinstance(machine_info, dict) else None
+        for benchmark in _lists(document, "benchmarks"):
+            info: Any = benchmark.get("extra_info")
+            if isinstance(info, dict) and info.get("role") == "transformed":
+                yield from _measurement(info, machine)
+
+
+def _documents(text: str) -> Iterator[dict[str, Any]]:
+    """The JSON objects in ``text``: it is one, or has one in each line, of which the last may be cut off."""
+    for part in (text,) if _parsed(text) is not None else text.splitlines():
+        document = _parsed(part)
+        if document is not None:
+            yield document
+
+
+def _parsed(text: str) -> dict[str, Any] | None:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return None
+    return cast("dict[str, Any]", document) if isinstance(document, dict) else None
+
+
+def _lists(document: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    found: Any = document.get(name)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _measurement(info: Any, machine: Any) -> Iterator[Measurement]:
+    """The measurement that ``info`` describes, if it describes a whole one."""
+    if not isinstance(info, dict):
+        return
+    known: dict[str, Any] = {field.name: info.get(field.name) for field in fields(Measurement)}
+    known["program"] = info.get("pass")
+    known["low"], known["high"] = info.get("speedup_interval") or (None, None)
+    known["machine"] = describe(machine) if isinstance(machine, dict) else "a machine that is not described"
+    if all(value is not None for name, value in known.items() if name != "batch") and _positive(known):
+        yield Measurement(**known)
+
+
+def _positive(known: Mapping[str, Any]) -> bool:
+    ratios = [known["low"], known["speedup"], known["high"]]
+    return all(isinstance(ratio, int | float) and 0 < ratio < math.inf for ratio in ratios)

@@ -1,0 +1,115 @@
+"""Beside pytest-xdist: checks run on all workers, timings on one of them, and never beside other work."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from .baseline import BASELINE
+from .benchmark_records import TIMING_FIXTURE, benchmarks_disabled
+from .machine_lock import MachineLock
+from .options import OPTIONS
+
+TIMING_GROUP = "fx-timing"
+"""The ``xdist_group`` of all tests that take times. A test that is marked with it is held to be one of them."""
+LOCK = pytest.StashKey[MachineLock]()
+"""Where a worker keeps the lock that it takes turns by; it has none where the system has no such locks."""
+TIMED = pytest.StashKey[bool]()
+"""Whether a worker collected any timing, so that taking turns matters."""
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Whether this process runs tests for another one."""
+    return hasattr(config, "workerinput")
+
+
+def timings_last(config: pytest.Config) -> bool:
+    """Whether this process schedules, all timings on one worker after the checks: what ``-n`` does by itself."""
+    options = config.stash[OPTIONS]
+    asked = options.used or config.getoption("fx_tables") is not None
+    return asked and options.timing and config.getoption("dist", "no") == "load"
+
+
+def describe(config: pytest.Config) -> str | None:
+    """Say in the header where timings run, if tests are distributed."""
+    how = config.getoption("dist", "no")
+    if how == "no" or is_worker(config) or not config.stash[OPTIONS].timing:
+        return None
+    if timings_last(config) or how == "loadgroup":
+        return "timings on one worker, never beside other work on its machine"
+    return f"timings never beside other work on their machine (--dist {how} spreads them over workers)"
+
+
+def reason_not_to_time(config: pytest.Config) -> str | None:
+    """Return why times taken now would mean nothing or are not wanted, or None."""
+    if benchmarks_disabled(config):
+        return "benchmarks are switched off"
+    if is_worker(config) and LOCK not in config.stash:
+        return "times taken beside other workers mean nothing, and no file can be locked here: run without -n"
+    return None
+
+
+def instruct(config: pytest.Config, worker_input: dict[str, Any]) -> None:
+    """Tell a worker, whose files may be others, what this process knows."""
+    worker_input["fx_timings_last"] = timings_last(config)
+    baseline = config.stash[BASELINE]
+    if baseline is not None:
+        worker_input["fx_baseline"] = baseline.as_data()
+
+
+def take_turns(config: pytest.Config) -> None:
+    """Let a worker share its machine from now on. It imports and collects while no other one times."""
+    if is_worker(config) and config.stash[OPTIONS].timing:
+        with contextlib.suppress(OSError):
+            config.stash[LOCK] = MachineLock(config.workerinput["testrunuid"])  # type: ignore[attr-defined]
+            config.stash[LOCK].acquire(alone=False)
+
+
+def collected(config: pytest.Config) -> None:
+    """Let others time again: this worker has nothing to do until it is told."""
+    lock = config.stash.get(LOCK, None)
+    if lock is not None:
+        lock.release()
+
+
+def is_timing(item: pytest.Item) -> bool:
+    """Whether a test takes times: it asks for ``fx_timing``, or is marked ``xdist_group("fx-timing")``."""
+    groups = [(*marker.args, *marker.kwargs.values()) for marker in item.iter_markers("xdist_group")]
+    return TIMING_FIXTURE in getattr(item, "fixturenames", ()) or (TIMING_GROUP,) in groups
+
+
+@contextlib.contextmanager
+def timings_grouped(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
+    """In a worker, make the timings among ``items`` a group, and put them last if that was agreed."""
+    if not is_worker(config):
+        yield
+        return
+    for item in filter(is_timing, items):
+        item.add_marker(pytest.mark.xdist_group(TIMING_GROUP))
+    yield
+    timings = [item for item in items if is_timing(item)]
+    config.stash[TIMED] = bool(timings)
+    if config.workerinput["fx_timings_last"]:  # type: ignore[attr-defined]
+        items.sort(key=is_timing)
+        for item in timings:
+            # As pytest-xdist itself writes groups, for the scheduler to read.
+            item._nodeid = f"{item.nodeid}@{TIMING_GROUP}"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def plain_name(test: str) -> str:
+    """Return the name that a test has when it is not distributed."""
+    return test.removesuffix(f"@{TIMING_GROUP}")
+
+
+@contextlib.contextmanager
+def turn_of(item: pytest.Item) -> Generator[None]:
+    """Run a test in its turn: a timing alone on the machine, anything else beside other tests but no timing."""
+    lock = item.config.stash.get(LOCK, None)
+    if lock is None or not item.config.stash.get(TIMED, False):
+        yield
+    else:
+        with lock.turn(alone=is_timing(item)):
+            yield

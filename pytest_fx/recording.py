@@ -1,0 +1,51 @@
+"""Where measured rows go: onto the report of their test, into the journal of the run, and to pytest-benchmark.
+
+A worker of pytest-xdist only attaches rows to reports. The controller, which gets the reports, writes them, so that
+nothing is written twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from .benchmark_records import add_benchmarks
+from .distribution import is_worker, plain_name
+from .journal import Journal
+from .records import describe_machine
+from .summary import NOTES, PROPERTY, Row, records_on
+
+JOURNAL = pytest.StashKey[Journal]()
+"""Where a :class:`pytest.Config` keeps the journal of its run, once there is one."""
+
+
+def record_row(item: pytest.Item, row: Row, timing: Mapping[str, Any] | None = None) -> None:
+    """Keep ``row``, with ``timing`` where it was timed: what :meth:`~pytest_fx.timing_check.TimingCheck` knows of it.
+
+    It is on disk when this returns, or when the controller has the report of the test.
+    """
+    record = {"row": asdict(row), "timing": timing, "machine": describe_machine()}
+    item.user_properties.append((PROPERTY, record))
+    if not is_worker(item.config):
+        _write(item.config, item.nodeid, record)
+
+
+def receive(config: pytest.Config, report: Any, worker: str) -> None:
+    """Write the rows on a report that came from a worker."""
+    for record in records_on(report):
+        _write(config, plain_name(report.nodeid), record, worker)
+
+
+def _write(config: pytest.Config, test: str, record: Mapping[str, Any], worker: str | None = None) -> None:
+    journal = config.stash.get(JOURNAL, None)
+    if journal is None:
+        journal = config.stash[JOURNAL] = Journal(config.rootpath)
+        config.add_cleanup(journal.finish)
+    journal.append({"test": test, "worker": worker, **record})
+    if journal.problem is not None:
+        config.stash[NOTES] = [f"what was measured is not on disk: {journal.problem}"]
+    if record["timing"] is not None:
+        add_benchmarks(config, test, record["timing"])

@@ -1,0 +1,184 @@
+"""The object behind the fixture ``fx_timing``: it times in pairs, compares with an earlier run, and records both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from torch import nn
+
+from fx.passes import Pass, pass_name
+
+from .baseline import BASELINE, Change, Measurement, describe
+from .checks import require_inputs
+from .distribution import reason_not_to_time
+from .errors import TimingRegression
+from .memory import peak_memory
+from .options import options_of
+from .recording import record_row
+from .records import describe_machine
+from .rewriting import rewrite
+from .subject import Subject
+from .summary import Row
+from .timing import PairedTiming, steady_conditions, time_pairs
+
+CONFIRMATIONS = 2
+"""Times that a slowdown is measured again, on new copies, before a test fails for it."""
+
+
+class TimingCheck:
+    """Times a pass, or a program, in pairs with eager, and records both as benchmarks."""
+
+    def __init__(self, subject: Subject, item: pytest.Item, threads: int | None = None) -> None:
+        """``threads`` is how many PyTorch computes with; None for the first number that was asked for."""
+        self._subject = subject
+        self._item = item
+        self._options = options_of(item)
+        self._threads = threads or self._options.threads[0]
+
+    def __call__(self, transform: Pass | nn.Module, label: str | None = None) -> PairedTiming:
+        """Return what ``--fx-rounds`` pairs of calls took. Skips the test where times would mean nothing.
+
+        Raises :class:`~pytest_fx.errors.TimingRegression` where ``--fx-fail-slower`` allows no such slowdown. A
+        slowdown is measured again first, and the mildest of all measurements counts: what copies of the tensors lie
+        where in memory is drawn anew, and no interval of one run knows of that.
+        """
+        __tracebackhide__ = True
+        require_inputs(self._subject)
+        reason = reason_not_to_time(self._item.config) if self._options.timing else "no times are wanted"
+        if reason is not None:
+            pytest.skip(reason)
+        if isinstance(transform, nn.Module):
+            program, label = transform, label or self._item.name
+        else:
+            program, label = rewrite(self._subject, transform).program, label or pass_name(transform)
+        timing, change = self._mildest(program, label)
+        self._record(program, timing, change, label)
+        limit = self._options.fail_slower
+        if change is not None and limit is not None and change.exceeds(limit):
+            raise _regression(change, limit)
+        return timing
+
+    def _mildest(self, program: nn.Module, label: str) -> tuple[PairedTiming, Change | None]:
+        """Time once, or again while the program seems to have become slower than is allowed."""
+        timing = self._time(program, label)
+        change = self._change(timing, label)
+        limit = self._options.fail_slower
+        if change is None or limit is None:
+            return timing, change
+        for _ in range(CONFIRMATIONS):
+            if not change.exceeds(limit):
+                break
+            again = self._time(program, label)
+            once_more = self._change(again, label)
+            if once_more is not None and once_more.slowdown < change.slowdown:
+                timing, change = again, once_more
+        return timing, change
+
+    def _time(self, program: nn.Module, label: str) -> PairedTiming:
+        return time_pairs(
+            self._call(self._subject.fresh()),
+            self._call(program),
+            rounds=self._options.rounds,
+            threads=self._threads,
+            device=self._subject.device.type,
+            announce=partial(self._announce, label),
+        )
+
+    def _call(self, program: Callable[..., Any]) -> Callable[[], Any]:
+        """Return a call of ``program`` on its own copy of the inputs."""
+        arguments = self._subject.arguments().copies()
+        return partial(program, *arguments.args, **arguments.kwargs)
+
+    def _announce(self, label: str, seconds: float) -> None:
+        """Say that a timing takes long before it does, where there is a terminal to say it on."""
+        reporter = self._item.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            reporter.write_line(
+                f"fx: {self._options.rounds} rounds of {self._subject.name} with {label} take about "
+                f"{seconds / 60:.0f} min; --fx-rounds takes fewer"
+            )
+
+    def _change(self, timing: PairedTiming, label: str) -> Change | None:
+        """How the timing compares with its row of the earlier run, if there is one."""
+        baseline = self._item.config.stash[BASELINE]
+        if baseline is None:
+            return None
+        low, high = timing.interval
+        now = Measurement(
+            **self._conditions(timing),
+            program=label,
+            speedup=timing.speedup,
+            low=low,
+            high=high,
+            machine=describe(describe_machine()),
+        )
+        return baseline.change(now)
+
+    def _conditions(self, timing: PairedTiming) -> dict[str, Any]:
+        """What a timing is compared by, beside the pass."""
+        subject = self._subject
+        return {
+            "model": subject.name.removesuffix(f", batch {subject.batch}"),
+            "batch": subject.batch,
+            "dtype": str(subject.dtype).removeprefix("torch."),
+            "device": subject.device.type,
+            "threads": timing.threads,
+        }
+
+    def _record(self, program: nn.Module, timing: PairedTiming, change: Change | None, label: str) -> None:
+        subject, item = self._subject, self._item
+        shown = label if len(self._options.threads) == 1 else f"{label}, {self._threads} thread(s)"
+        device = subject.device.type
+        row = Row(subject.name, shown).with_timing(timing)
+        with steady_conditions(self._threads):
+            eager_memory = peak_memory(self._call(subject.fresh()), device)
+            memory = peak_memory(self._call(program), device)
+        row = row.with_peak_memory(eager=eager_memory, transformed=memory)
+        if change is not None:
+            row = row.with_change(change)
+        callspec = getattr(item, "callspec", None)
+        params: dict[str, Any] = getattr(callspec, "params", {})
+        info = {
+            **self._conditions(timing),
+            "pass": label,
+            "rounds": len(timing.eager),
+            "speedup": timing.speedup,
+            "speedup_interval": list(timing.interval),
+            "verdict": timing.verdict,
+            "outliers": timing.outliers,
+            "noise": timing.noise,
+            "host_seconds": row.host_seconds,
+            "eager_host_seconds": row.eager_host_seconds,
+            "peak_memory": row.peak_memory,
+            "eager_peak_memory": row.eager_peak_memory,
+        }
+        record_row(
+            item,
+            row,
+            {
+                "info": info,
+                "model": subject.name,
+                "label": shown,
+                "param": getattr(callspec, "id", None),
+                "params": {name: str(getattr(value, "label", value)) for name, value in params.items()} or None,
+                "iterations": timing.iterations,
+                "eager": list(timing.eager),
+                "transformed": list(timing.transformed),
+            },
+        )
+
+
+def _regression(change: Change, limit: float) -> TimingRegression:
+    now = change.now
+    low, high = change.interval
+    return TimingRegression(
+        f"{now.program} on {now.model} takes {change.slowdown:.1%} longer, relative to eager, than in the baseline",
+        where=f"batch {now.batch}, {now.dtype}, {now.device}, {now.threads} thread(s)",
+        value=f"speed-up now {now}\n         in the baseline {change.before}",
+        why=f"the 95 % interval of the slowdown is {low:+.1%} to {high:+.1%}, above the limit of {limit:.1%}; "
+        f"{CONFIRMATIONS} more measurements did not show less",
+        remedy="find the commit with git bisect, or accept it by making a new baseline",
+    )

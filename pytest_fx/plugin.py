@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from . import hooks
+from . import distribution, hooks
+from .baseline import BASELINE, chosen_baseline
 from .benchmark_records import presented_as_benchmarks
 from .collection import (
     SUITE_NAME,
@@ -23,7 +24,7 @@ from .collection import (
 )
 from .fixtures import fx_device, fx_equal, fx_inputs, fx_model, fx_pass, fx_timing, fx_traced, fx_transformed
 from .options import OPTIONS, Options, add_options, read_options
-from .summary import COLUMNS, write_summary
+from .summary import CHANGE, COLUMNS, records_on, write_summary
 
 __all__ = [
     "fx_device",
@@ -54,6 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "fx(models=[…], passes=[…], batch=[…], …): options of pytest-fx for one test, by the names of their flags.",
     )
     config.stash[OPTIONS] = read_options(config)
+    config.stash[BASELINE] = chosen_baseline(config)
+    distribution.take_turns(config)
     asked: argparse.Namespace = config.option
     if asked.fx_model or asked.fx_pass:
         # The import costs what torch's does, so settings in the ini file wait for a test that uses them.
@@ -72,7 +75,8 @@ def pytest_report_header(config: pytest.Config) -> str | None:
         return None
     passes = ", ".join(options.passes) or "all that apply"
     threads = " and ".join(map(str, options.threads))
-    return f"fx: models: {', '.join(options.models)}; passes: {passes}; {threads} thread(s)"
+    parts = [f"models: {', '.join(options.models)}", f"passes: {passes}", f"{threads} thread(s)"]
+    return "fx: " + "; ".join([*parts, *filter(None, [distribution.describe(config)])])
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
@@ -88,11 +92,44 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, Any, Any]:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, Any, Any]:
     """Skip vetoed combinations; let ``--benchmark-only`` and ``--benchmark-skip`` see timings as benchmarks."""
     skip_vetoed(items)
-    with presented_as_benchmarks(items):
+    with distribution.timings_grouped(config, items), presented_as_benchmarks(items):
         return (yield)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Let other workers of the machine time again."""
+    distribution.collected(session.config)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Keep timings in workers away from all other work on their machine."""
+    with distribution.turn_of(item):
+        return (yield)
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    """Write what a worker measured."""
+    worker = getattr(report, "node", None)
+    if worker is not None and records_on(report):
+        importlib.import_module("pytest_fx.recording").receive(worker.config, report, worker.gateway.id)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of pytest-xdist what only the controller knows."""
+    distribution.instruct(node.config, node.workerinput)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep all timings for one worker, where pytest-xdist would deal them out one by one."""
+    if not distribution.timings_last(config):
+        return None
+    return importlib.import_module("pytest_fx.scheduling").TimingsLast(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -110,9 +147,9 @@ def pytest_fx_contract(contract: Any, options: Options) -> Any:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_fx_summary_columns() -> Sequence[Any]:
+def pytest_fx_summary_columns(config: pytest.Config) -> Sequence[Any]:
     """The columns of the plugin itself."""
-    return COLUMNS
+    return COLUMNS if config.stash[BASELINE] is None else (*COLUMNS, CHANGE)
 
 
 @pytest.hookimpl(trylast=True)

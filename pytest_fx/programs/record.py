@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import linecache
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import CodeType
 from typing import Any
 
 import torch
@@ -99,7 +99,7 @@ class Program:
 
 
 def load(
-    source: str, features: frozenset[str], parameters: tuple[Input, ...], batch: int, code: CodeType | None = None
+    source: str, features: frozenset[str], parameters: tuple[Input, ...], batch: int
 ) -> Program:
     """Run the text of a program, and return what it defines. Tracebacks show its lines."""
     file = f"<program {next(_numbers)}>"
@@ -111,7 +111,22 @@ def load(
     return Program(source, _built(namespace["build"]), Arguments(args, kwargs), features, parameters, batch, namespace)
 
 
+@contextmanager
+def seeded() -> Generator[None]:
+    """Draw the same random numbers inside the block each time, and leave the global random state alone.
+
+    Programs run on the CPU, so one generator is enough; ``torch.manual_seed`` seeds those of all devices, which takes
+    longer than to build a program.
+    """
+    generator = torch.default_generator
+    state = generator.get_state()
+    generator.manual_seed(0)
+    try:
+        yield
+    finally:
+        generator.set_state(state)
+
+
 def _built(build: Callable[[], nn.Module]) -> nn.Module:
-    random_state: Any = torch.random.fork_rng(devices=[])  # pyright: ignore[reportUnknownMemberType]
-    with random_state:
+    with seeded():
         return build()

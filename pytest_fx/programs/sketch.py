@@ -20,6 +20,14 @@ MOST_INPUTS = 4
 LARGEST = 1e4
 
 
+def _names() -> Iterator[str]:
+    letters = "abcdefghijklmnopqrst"
+    yield from letters
+    for number in itertools.count(1):
+        for letter in letters:
+            yield f"{letter}{number}"
+
+
 @dataclass(slots=True, eq=False)
 class Value:
     """A value of the program that is drawn."""
@@ -99,7 +107,7 @@ class Sketch:
     """Whether something is computed while the program is captured."""
     has_written: bool = False
     """Whether a buffer is written to."""
-    names: Iterator[str] = field(default_factory=lambda: _names())
+    names: Iterator[str] = field(default_factory=_names)
     """Names for further values."""
     numbers: Iterator[int] = field(default_factory=itertools.count)
     """Numbers for attributes."""
@@ -315,11 +323,3 @@ def _pattern(targets: Any) -> str:
     if isinstance(targets, Value):
         return targets.name
     return ", ".join(f"({_pattern(part)})" if isinstance(part, list) else _pattern(part) for part in targets)
-
-
-def _names() -> Iterator[str]:
-    letters = "abcdefghijklmnopqrst"
-    yield from letters
-    for number in itertools.count(1):
-        for letter in letters:
-            yield f"{letter}{number}"

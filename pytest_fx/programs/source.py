@@ -51,7 +51,7 @@ def signature(sketch: Sketch) -> str:
 
 def _build(sketch: Sketch) -> Iterator[str]:
     yield "def build():"
-    yield "    torch.manual_seed(0)"
+    yield "    torch.default_generator.manual_seed(0)"
     if not sketch.features & {"norm", "batch-norm"}:
         yield "    return Program().eval()"
         return

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from . import composition
 from .choices import Choices
 from .grammar import FAMILIES
-from .record import Program, load
+from .record import Program, load, seeded
 from .sketch import Sketch, Value
 from .source import source
 from .tensors import draw_size, draw_tensor
@@ -31,9 +31,7 @@ def programs(draw: st.DrawFn, *, like: Any = None, ops: Any = (), steps: int = 1
         ops: functions, names of methods and classes of modules that are to be frequent.
         steps: the most lines of ``forward``, not counting those of nested modules.
     """
-    random_state: Any = torch.random.fork_rng(devices=[])  # pyright: ignore[reportUnknownMemberType]
-    with random_state:
-        torch.manual_seed(0)  # pyright: ignore[reportUnknownMemberType]
+    with seeded():
         return _draw_program(Choices(draw), steps)
 
 

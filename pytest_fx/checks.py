@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
+import torch
 from torch import nn
 
+from fx.errors import add_note
 from fx.passes import Contract, Pass, close, contract_of, pass_name
 
 from .capture import GraphModule
 from .contracts import Comparison
-from .errors import ContractViolation
+from .details import fitted
+from .errors import ComparisonError, ContractViolation, MemoryLayoutWarning
 from .explanation import explain
+from .failure import Failure
 from .journal import FOLDER
+from .loading import importable_name
 from .options import options_of
 from .recording import record_row
 from .subject import Subject
@@ -52,13 +59,20 @@ class EqualityCheck:
             return self._check_program(transform, contract or close, label or self._item.name, draws)
         label = label or pass_name(transform) + ("" if leaves else WITHOUT_LEAVES)
         contract = contract or self._contract_for(transform)
+        self._subject.eager_answers(torch.float64)  # what a model itself raises is no failure of the pass
         try:
             return self._check_pass(transform, contract, label, leaves)
-        except ContractViolation as error:
-            violation = error
-            folder = self._item.config.rootpath / FOLDER
-            details = explain(self._subject, transform, contract, violation, label, folder, leaves=leaves)
-        raise violation.with_details(details)
+        except ComparisonError:
+            raise
+        except Exception as error:
+            found = error
+        name = importable_name(transform, self._options.passes)
+        failure = Failure(self._subject, transform, contract, found, label, name, leaves, self._item.nodeid)
+        details = explain(failure, self._item.config.rootpath / FOLDER)
+        if isinstance(found, ContractViolation):
+            raise found.with_message(f"{fitted(str(found))}\n{details}")
+        add_note(found, f"in {failure.label} on {self._subject.name}\n{details}")
+        raise found
 
     def _contract_for(self, pass_: Pass) -> Contract:
         """What the hook says: somebody's implementation, or else the command line, or else the pass itself."""
@@ -93,6 +107,8 @@ class EqualityCheck:
             ),
         )
         require(comparison, contract)
+        for note in comparison.notes:
+            warnings.warn(f"{row.program} on {row.model}: {note}", MemoryLayoutWarning, stacklevel=2)
         return comparison
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +10,9 @@ import torch
 
 from fx.passes import Close
 
-from .equality import Difference, Leaf, pair_leaves, worst_difference
+from .equality import Difference, Leaf, Mismatch, pair_leaves, worst_difference
 from .errors import ContractViolation
+from .precision import decibels
 
 ERROR_FACTOR = 8.0
 """How many times eager's own error a transformed program may have in the working dtype.
@@ -25,6 +25,8 @@ times. The factor leaves three bits. What it is there to catch, precision lost i
 ERROR_FLOOR_ULPS = 8
 """Rounding steps of an output's largest element that are allowed even where eager, by luck, has no error at all."""
 
+CONTINUED = "\n" + " " * 9
+"""What stands between the lines of one part of a message."""
 INACCURATE = "a pass that trades accuracy for speed promises approximate(sqnr_db=…)"
 
 
@@ -44,50 +46,69 @@ class Comparison:
     """Eager's answers in float64."""
     actual64: Sequence[Any] | None = None
     """The program's answers in float64, if it can be had in float64."""
+    inputs: Comparison | None = None
+    """The same for what calls leave in the inputs that they write to; None if they write to none."""
+    notes: tuple[str, ...] = ()
+    """What differs that no contract speaks of: layout and sharing of memory, in sentences."""
+    whose: str = "output"
+    """What the tensors that are compared are: an ``output``, or an ``input`` that was written to."""
 
     def require_exact(self) -> None:
         """Raise :class:`ContractViolation` unless the answers in the working dtype are bitwise equal."""
         __tracebackhide__ = True
-        for leaf in self._leaves(self.eager, self.actual):
+        for position, leaf in enumerate(self._leaves(self.eager, self.actual)):
             errors = leaf.errors
             difference = worst_difference(leaf, leaf.bits_differ, errors, torch.zeros_like(errors))
             if difference is not None:
-                remedy = "a pass that reorders arithmetic promises `close`"
-                raise self._violation(difference, f"exact promises equal bits; {self._eager_error()}", remedy)
+                value = f"{_values(difference)}\neager in float64 {self._beside(self.eager64, position, difference)}"
+                promise = f"exact promises equal bits\n{self._eager_error()}"
+                raise self._violation(
+                    difference, promise, "a pass that reorders arithmetic promises `close`", value, "bits"
+                )
 
     def require_close(self, contract: Close) -> None:
         """Raise :class:`ContractViolation` unless float64 answers agree and rounding errors are like eager's own."""
         __tracebackhide__ = True
         if self.actual64 is not None:
-            for leaf in self._leaves(self.eager64, self.actual64):
+            for position, leaf in enumerate(self._leaves(self.eager64, self.actual64)):
                 errors, limits = leaf.errors, leaf.limits(contract.rtol, contract.atol)
                 difference = worst_difference(leaf, errors > limits, errors, limits)
                 if difference is not None:
-                    promise = f"{contract} allows {difference.limit:.2g} there in float64; {self._eager_error()}"
-                    raise self._violation(difference, promise, INACCURATE)
+                    own = self._beside(self.eager, position, difference)
+                    value = f"{_values(difference)}\neager in its own dtype {own}"
+                    promise = f"{contract} allows {difference.limit:.2g} there in float64\n{self._eager_error()}"
+                    raise self._violation(difference, promise, INACCURATE, value, "values")
         self._require_error_like_eager()
 
     def require_sqnr(self, sqnr_db: float) -> None:
         """Raise :class:`ContractViolation` unless each output has ``sqnr_db`` decibels of signal over noise."""
         __tracebackhide__ = True
-        for path, decibels in self.sqnr_db().items():
-            if not decibels >= sqnr_db:
+        for path, ratio in self.sqnr_db().items():
+            if not ratio >= sqnr_db:
+                leaf = max((leaf for leaf in self._against_float64(self.actual) if leaf.path == path), key=_largest)
+                errors = leaf.errors
+                worst = worst_difference(leaf, errors > 0, errors, torch.zeros_like(errors))
+                value = f"signal-to-quantization-noise ratio {ratio:.1f} dB"
+                if worst is not None:
+                    value += f"; at {worst.element or 'its only element'}, the worst, {_values(worst)}"
                 raise ContractViolation(
-                    f"{self.program} changes what {self.model} computes by more than it promises",
-                    where=f"output{path}",
-                    value=f"signal-to-quantization-noise ratio {decibels:.1f} dB",
+                    f"{self.program} changes {self._what} by more than it promises",
+                    where=self._place(path),
+                    value=value,
                     why=f"approximate promises at least {sqnr_db:g} dB",
+                    kind=f"sqnr of {self.whose}",
                 )
 
     def sqnr_db(self) -> dict[str, float]:
-        """Return the signal-to-quantization-noise ratio of each floating-point output against float64, in decibels."""
+        """Return the signal-to-quantization-noise ratio of each output against float64, in decibels"""
         signal: dict[str, float] = {}
         noise: dict[str, float] = {}
         for leaf in self._against_float64(self.actual):
-            if leaf.actual.is_floating_point():
-                signal[leaf.path] = signal.get(leaf.path, 0.0) + float(leaf.expected.pow(2).sum())
-                noise[leaf.path] = noise.get(leaf.path, 0.0) + float(leaf.errors.pow(2).sum())
-        return {path: _decibels(signal[path], noise[path]) for path in signal}
+            if leaf.actual.is_floating_point() or leaf.actual.is_complex():
+                of_signal, of_noise = leaf.power
+                signal[leaf.path] = signal.get(leaf.path, 0.0) + of_signal
+                noise[leaf.path] = noise.get(leaf.path, 0.0) + of_noise
+        return {path: decibels(signal[path], noise[path]) for path in signal}
 
     def largest_error(self) -> float:
         """Return the largest error of the program in the working dtype against eager in float64."""
@@ -117,30 +138,39 @@ class Comparison:
             difference = worst_difference(leaf, errors > limit, errors, torch.full_like(errors, limit))
             if difference is not None:
                 promise = (
-                    f"close allows {limit:.2g}, {ERROR_FACTOR:g} times the largest error that eager makes itself, "
+                    f"close allows {limit:.2g},\n{ERROR_FACTOR:g} times the largest error that eager makes itself, "
                     f"{eager_error[leaf.path]:.2g}"
                 )
-                raise self._violation(difference, promise, INACCURATE, eager)
+                own = eager.actual[difference.index].item()
+                value = f"eager {own!r}, transformed {difference.actual!r}\neager in float64 {difference.expected!r}"
+                raise self._violation(difference, promise, INACCURATE, value, "rounding")
 
     def _eager_error(self) -> str:
         """Return a clause on how large an error means anything in the working dtype."""
         return f"eager's own error in the working dtype is at most {self.largest_eager_error():.2g}"
 
-    def _violation(
-        self, difference: Difference, promise: str, remedy: str, eager: Leaf | None = None
-    ) -> ContractViolation:
-        """Return the error to raise; ``eager`` has eager's value where the reference is float64."""
-        value = f"eager {difference.expected!r}, transformed {difference.actual!r}"
-        if eager is not None:
-            own = eager.actual[difference.index].item()
-            value = f"eager {own!r}, transformed {difference.actual!r}, eager in float64 {difference.expected!r}"
+    def _beside(self, answers: Sequence[Any], position: int, difference: Difference) -> str:
+        """Return the element that differs as it is in other answers of eager's."""
+        return repr(self._leaves(answers, answers)[position].actual[difference.index].item())
+
+    def _violation(self, difference: Difference, promise: str, remedy: str, value: str, kind: str) -> ContractViolation:
+        """Return the error to raise; ``value`` has the worst element, and eager's in another dtype."""
         return ContractViolation(
-            f"{self.program} changes what {self.model} computes",
-            where=difference.place,
-            value=value,
-            why=f"they are {difference.error:.2g} apart; {promise}",
+            f"{self.program} changes {self._what}",
+            where=f"{self._place(difference.path)}{difference.element}, {difference.extent}",
+            value=value.replace("\n", CONTINUED),
+            why=f"they are {difference.distance}\n{promise}".replace("\n", CONTINUED),
             remedy=remedy,
+            kind=f"{kind} of {self.whose}",
         )
+
+    @property
+    def _what(self) -> str:
+        return f"what {self.model} {'computes' if self.whose == 'output' else 'writes to its inputs'}"
+
+    def _place(self, path: str) -> str:
+        """The tensor at ``path`` in words; inputs are kept in a dict by their places, whose brackets are left out."""
+        return f"output{path}" if self.whose == "output" else f"input{path[2:-2]}"
 
     def _against_float64(self, answers: Sequence[Any]) -> list[Leaf]:
         """Return the leaves of answers in the working dtype beside the float64 reference of each."""
@@ -154,8 +184,10 @@ class Comparison:
         pairs: list[Leaf] = []
         for wanted, answer in zip(expected, actual, strict=True):
             found = pair_leaves(wanted, answer, same_dtype)
-            if isinstance(found, str):
-                raise ContractViolation(f"{self.program} changes what {self.model} returns", why=found)
+            if isinstance(found, Mismatch):
+                raise ContractViolation(
+                    f"{self.program} changes what {self.model} returns", why=found.text, kind=f"result's {found.kind}"
+                )
             pairs.extend(found)
         return pairs
 
@@ -166,16 +198,14 @@ def rounding_limit(leaf: Leaf, eager_error: float) -> torch.Tensor:
 
 
 def _rounding_limit(dtype: torch.dtype, eager_error: float, scale: float) -> float:
-    ulp = torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+    ulp = torch.finfo(dtype).eps if dtype.is_floating_point or dtype.is_complex else 0.0
     return ERROR_FACTOR * eager_error + ERROR_FLOOR_ULPS * ulp * scale
+
+
+def _values(difference: Difference) -> str:
+    return f"eager {difference.expected!r}, transformed {difference.actual!r}"
 
 
 def _largest(leaf: Leaf) -> float:
     errors = leaf.errors
     return float(errors.max()) if errors.numel() else 0.0
-
-
-def _decibels(signal: float, noise: float) -> float:
-    if noise == 0.0:
-        return math.inf
-    return 10 * math.log10(signal / noise) if signal > 0.0 and math.isfinite(noise) else -math.inf

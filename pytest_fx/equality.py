@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from .errors import ComparisonError
+from .precision import decibels, ulps_apart
 from .structure import describe, leaves, skeleton
 
 
@@ -32,6 +35,12 @@ class Leaf:
             distance = distance.clamp(min=1)
         distance = torch.where(same, torch.zeros_like(distance), distance)
         return distance.nan_to_num(nan=torch.inf, posinf=torch.inf)
+
+    @property
+    def power(self) -> tuple[float, float]:
+        """The sums of squares of the reference and of the errors: signal and noise."""
+        signal = self.expected.to(_wide_real(self.expected)).abs().pow(2).sum()
+        return float(signal), float(self.errors.pow(2).sum())
 
     @property
     def scale(self) -> float:
@@ -82,36 +91,64 @@ class Difference:
     """Elements in all."""
     dtype: torch.dtype
     """The dtype of the tensor that differs."""
+    ulps: int | None
+    """Their distance in steps of that dtype; None for integers and NaNs."""
+    sqnr_db: float | None
+    """Signal-to-quantization-noise ratio of the whole tensor; None for integers."""
 
     @property
-    def place(self) -> str:
-        """The place in words: which output, which element, how many more."""
-        index = f"[{', '.join(map(str, self.index))}]" if self.index else ""
+    def element(self) -> str:
+        """The index as one writes it; nothing for a tensor without dimensions."""
+        return f"[{', '.join(map(str, self.index))}]" if self.index else ""
+
+    @property
+    def extent(self) -> str:
+        """How much of the tensor is wrong, and what it consists of."""
         dtype = str(self.dtype).removeprefix("torch.")
-        return f"output{self.path}{index}, the worst of {self.count} wrong in {self.size} element(s), {dtype}"
+        return f"the worst of {self.count} wrong in {self.size} element(s), {dtype}"
+
+    @property
+    def distance(self) -> str:
+        """How far the elements are apart, and how much is left of the tensor's signal."""
+        parts = [f"{self.error:.2g} apart"]
+        if self.ulps is not None:
+            parts.append(f"{_count(self.ulps)} ulp")
+        if self.sqnr_db is not None:
+            parts.append(f"SQNR {self.sqnr_db:.1f} dB")
+        return ", ".join(parts)
 
 
-def pair_leaves(expected: Any, actual: Any, same_dtype: bool = True) -> list[Leaf] | str:
-    """Return the tensors of two answers side by side, or a sentence on why that is impossible.
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Why the tensors of two answers cannot be put side by side."""
 
-    Numbers count as tensors without dimensions; what is no number must be equal. Structures and shapes must agree, and
-    dtypes if ``same_dtype``.
+    kind: str
+    """What differs: structure, value, device, layout, shape or dtype."""
+    text: str
+    """The same in a sentence, with both."""
+
+
+def pair_leaves(expected: Any, actual: Any, same_dtype: bool = True) -> list[Leaf] | Mismatch:
+    """Return the tensors of two answers side by side, or say why that is impossible.
+
+    Numbers count as tensors without dimensions; what is no number must be equal. Structures, shapes, devices and kinds
+    of storage must agree, and dtypes if ``same_dtype``. Sparse and quantized tensors are compared by the values that
+    they stand for.
+
+    Raises :class:`~pytest_fx.errors.ComparisonError` for tensors that have no values, or no shape.
     """
     if skeleton(expected) != skeleton(actual):
-        return f"eager returns {describe(expected)}, the program {describe(actual)}"
+        return Mismatch("structure", f"eager returns {describe(expected)}, the program {describe(actual)}")
     pairs: list[Leaf] = []
     for (path, wanted), (_, found) in zip(leaves(expected), leaves(actual), strict=True):
         if not isinstance(wanted, torch.Tensor | bool | int | float | complex):
             if wanted is not found and wanted != found:
-                return f"output{path} is {wanted!r} in eager and {found!r} in the program"
+                return Mismatch("value", f"output{path} is {wanted!r} in eager and {found!r} in the program")
             continue
-        leaf = Leaf(path, _as_tensor(wanted), _as_tensor(found))
-        if leaf.expected.shape != leaf.actual.shape:
-            shapes = f"{list(leaf.expected.shape)} in eager and {list(leaf.actual.shape)} in the program"
-            return f"output{path} has the shape {shapes}"
-        if same_dtype and leaf.expected.dtype != leaf.actual.dtype:
-            return f"output{path} is {leaf.expected.dtype} in eager and {leaf.actual.dtype} in the program"
-        pairs.append(leaf)
+        for kind, verb, one, other in _traits(wanted, found, same_dtype):
+            if one != other:
+                return Mismatch(kind, f"output{path} {verb} {one} in eager and {other} in the program")
+        pairs.append(Leaf(path, _as_tensor(wanted, path), _as_tensor(found, path)))
     return pairs
 
 
@@ -131,13 +168,41 @@ def worst_difference(leaf: Leaf, wrong: torch.Tensor, errors: torch.Tensor, limi
         count=int(wrong.sum()),
         size=wrong.numel(),
         dtype=leaf.actual.dtype,
+        ulps=ulps_apart(leaf.expected[index], leaf.actual[index]),
+        sqnr_db=decibels(*leaf.power) if leaf.actual.is_floating_point() or leaf.actual.is_complex() else None,
     )
 
 
-def _as_tensor(value: Any) -> torch.Tensor:
+def _traits(wanted: Any, found: Any, same_dtype: bool) -> Iterator[tuple[str, str, Any, Any]]:
+    """Yield what must agree before values can be compared, with words for it; numbers have a dtype only."""
+    if isinstance(wanted, torch.Tensor):
+        yield "device", "is on", wanted.device, found.device
+        yield "layout", "is", wanted.layout, found.layout
+        if not (wanted.is_nested or found.is_nested):  # those have no shape
+            yield "shape", "has the shape", list(wanted.shape), list(found.shape)
+    else:
+        wanted, found = _as_tensor(wanted, ""), _as_tensor(found, "")
+    if same_dtype:
+        yield "dtype", "is", wanted.dtype, found.dtype
+
+
+def _as_tensor(value: Any, path: str) -> torch.Tensor:
+    """A number or tensor as a dense tensor in main memory."""
     if isinstance(value, torch.Tensor):
-        return value.detach().cpu()
+        if value.is_nested or value.is_meta:
+            raise ComparisonError(
+                f"output{path} cannot be compared",
+                value=f"a {'nested' if value.is_nested else 'meta'} tensor",
+                why="its parts have shapes of their own" if value.is_nested else "it has a shape, but no values",
+                remedy="let the model return dense tensors: x.to_padded_tensor(0.0)" if value.is_nested else None,
+            )
+        dense = value.detach().dequantize() if value.is_quantized else value.detach()
+        return (dense if dense.layout == torch.strided else dense.to_dense()).cpu()
     return torch.tensor(value, dtype=torch.float64) if isinstance(value, float) else torch.tensor(value)
+
+
+def _count(number: int) -> str:
+    return str(number) if number < 100_000 else f"{number:.1e}"
 
 
 def _is_nan(tensor: torch.Tensor) -> torch.Tensor:

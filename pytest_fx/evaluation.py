@@ -29,12 +29,7 @@ class Arguments:
 
     def copies(self, dtype: torch.dtype | None = None) -> Arguments:
         """Return copies that a program may write to; floating-point tensors in ``dtype`` if it is given."""
-
-        def copy(tensor: torch.Tensor) -> torch.Tensor:
-            converted = tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
-            return converted.detach().clone()
-
-        return self.map(copy)
+        return self.map(lambda tensor: converted(tensor, dtype).detach().clone())
 
     def shrunk(self, seed: int) -> Arguments:
         """Return arguments whose floating-point elements are up to 2 % nearer to zero, each by its own part.
@@ -56,6 +51,19 @@ class Arguments:
         """Every tensor among the arguments, at any depth."""
         found = leaves((self.args, self.kwargs))
         return [leaf for _, leaf in found if isinstance(leaf, torch.Tensor)]
+
+
+def converted(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    """Return a floating-point tensor in ``dtype``, a complex one in parts of ``dtype``, and any other as it is.
+
+    >>> converted(torch.zeros(1, dtype=torch.complex64), torch.float64).dtype
+    torch.complex128
+    """
+    if dtype is not None and tensor.is_floating_point():
+        return tensor.to(dtype)
+    if dtype in (torch.float32, torch.float64) and tensor.is_complex():
+        return tensor.to(torch.complex64 if dtype == torch.float32 else torch.complex128)
+    return tensor
 
 
 def positional(program: nn.Module, arguments: Arguments) -> tuple[Any, ...]:

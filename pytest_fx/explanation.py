@@ -1,138 +1,187 @@
-"""Why a pass breaks its contract on a model: the node that goes wrong first, and a test file that shows it alone."""
+"""Why a pass fails on a model: the edit and the node that go wrong first, and files that show it alone and in full."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
 
-from fx.passes import Approximate, Close, Contract, Exact, Pass, RewritingPass
+from fx.passes import Approximate, Close, Exact, RewritingPass
 from fx.passes.pipeline import PassPipeline
 
 from .capture import GraphModule
 from .contracts import rounding_limit
-from .equality import Leaf, pair_leaves
-from .errors import ContractViolation
+from .details import describe_failure, fitted
+from .equality import Leaf, Mismatch, pair_leaves
 from .evaluation import default_dtype
-from .loading import importable_name
-from .localization import Limit, NodeError, localize
-from .reproducer import find_part, write_test
+from .failure import Failure
+from .journal import ignore_in_git
+from .localization import Limit, Localization, NodeError, localize
+from .reproducer import SECONDS, find_part
+from .reproducer_file import write_test
 from .rewriting import rewrite
-from .subject import Subject
+
+DETAILS = "failure.md"
+"""File beside the test that shows a failure alone, with everything that is known of it."""
 
 
-def explain(
-    subject: Subject,
-    pass_: Pass,
-    contract: Contract,
-    violation: ContractViolation,
-    label: str,
-    folder: Path,
-    *,
-    leaves: bool = True,
-) -> str:
-    """Return what is known about where ``pass_`` goes wrong on ``subject``, in lines to stand below the violation.
+def explain(failure: Failure, folder: Path, seconds: float = SECONDS) -> str:
+    """Return what is known about where a pass goes wrong, in lines to stand below the message of the failure.
 
     The pass is applied again to fresh captures. Whatever goes wrong on the way ends in a line that says so: the
-    violation itself must not be lost.
+    failure itself must not be lost.
 
     Args:
-        subject: the model.
-        pass_: the pass that broke ``contract``.
-        contract: what it was held to.
-        violation: how it broke it.
-        label: what messages call the pass.
-        folder: where a test file goes that shows the failure alone.
-        leaves: whether the program was captured with leaf modules.
+        failure: what failed, and how.
+        folder: where a folder is made with a test that shows the failure alone, and a file of details. That of an
+            earlier run of the same test is replaced in one step.
+        seconds: how long to look for a small test.
     """
-    try:
-        wrong, draw, text = _first_wrong(subject, pass_, contract, leaves)
-        text = f"{_first_wrong_edit(subject, pass_, contract, leaves)}{text}"
-    except Exception as error:
-        return f"the node that goes wrong could not be found: {type(error).__name__}: {error}"
-    if wrong is None or not leaves:
-        return text
-    try:
-        return f"{text}\n{_reproduce(subject, pass_, contract, violation, label, folder, wrong, draw)}"
-    except Exception as error:
-        return f"{text}\nno test file could be made of it: {type(error).__name__}: {error}"
+    return _Explanation(failure).write(folder, seconds)
 
 
-def _first_wrong(subject: Subject, pass_: Pass, contract: Contract, leaves: bool) -> tuple[NodeError | None, int, str]:
-    """The first node that goes wrong, the draw of inputs on which it does, and the lines about it."""
-    largest = None
-    for draw in range(subject.draws):
-        for original, transformed, eager, limit in _programs(subject, pass_, contract, leaves):
-            found = localize(original, transformed, subject.arguments(draw), limit, eager)
-            if found.first_wrong is not None:
-                return found.first_wrong, draw, f"the first node that goes wrong:\n{_indented(str(found.first_wrong))}"
-            largest = found.largest
-    if largest is None:
-        return None, 0, "no node of the transformed program stands for one of the original, so none could be compared"
-    most = f"no node alone is wrong by more than is allowed; the one that adds most:\n{_indented(str(largest))}"
-    return None, 0, most
+class _Explanation:
+    """What has been found out so far."""
 
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+        self.lines: list[str] = []
+        self.compared: list[tuple[str, Localization]] = []
+        """Each comparison of all nodes, with what it was made in."""
+        self.wrong: NodeError | None = None
+        self.draw = 0
+        """Which inputs of the model show the failure."""
 
-def _first_wrong_edit(subject: Subject, pass_: Pass, contract: Contract, leaves: bool) -> str:
-    """A line on the edit with which the program goes wrong, for passes that say which edits they make.
+    def write(self, folder: Path, seconds: float) -> str:
+        """Find out all there is, write it down, and return the lines for the terminal."""
+        failure = self.failure
+        self.attempt("the edit that goes wrong could not be found", self.find_edit)
+        self.attempt("the node that goes wrong could not be found", self.find_node)
+        target = folder / failure.slug
+        ignore_in_git(folder)
+        made = Path(tempfile.mkdtemp(prefix=f".{failure.slug}.", dir=folder))
+        try:
+            self.attempt("no test file could be made of it", lambda: self.reproduce(made, target, seconds))
+            self.lines.append(f"details: {_shown(target / DETAILS)}")
+            text = describe_failure(failure, "\n".join(self.lines), self.compared)
+            (made / DETAILS).write_text(text, encoding="utf-8")
+            _replace(target, made)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+        return "\n".join(fitted(line) for line in self.lines)
 
-    What is approximate by design goes a little wrong with each of them, so none is named.
-    """
-    if not isinstance(pass_, (RewritingPass, PassPipeline)) or isinstance(contract, Approximate):
-        return ""
-    dtype = torch.float64 if isinstance(contract, Close) else subject.dtype
-    expected = subject.eager_answers(dtype)
+    def attempt(self, otherwise: str, act: Callable[[], None]) -> None:
+        """Do ``act``; if it raises, say so in a line that starts with ``otherwise``."""
+        try:
+            act()
+        except Exception as error:
+            self.lines.append(f"{otherwise}: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
 
-    def limits(leaf: Leaf) -> torch.Tensor:
+    def find_edit(self) -> None:
+        """Name the edit with which the program goes wrong, for passes that say which edits they make.
+
+        What is approximate by design goes a little wrong with each of them, so none is named.
+        """
+        subject, pass_, contract = self.failure.subject, self.failure.pass_, self.failure.contract
+        if not isinstance(pass_, (RewritingPass, PassPipeline)) or isinstance(contract, Approximate):
+            return
+        dtype = torch.float64 if isinstance(contract, Close) else subject.dtype
+        expected = subject.eager_answers(dtype)
+
+        def is_good(program: GraphModule) -> bool:
+            pairs = pair_leaves(expected, subject.answers_of(program, dtype))
+            return not isinstance(pairs, Mismatch) and not any(
+                bool((leaf.errors > self.limits(leaf)).any()) for leaf in pairs
+            )
+
+        with default_dtype(dtype):
+            program = subject.capture(subject.fresh(dtype), leaves=self.failure.leaves)
+            culprit = PassPipeline(pass_).bisect(program, is_good)
+        if culprit is not None:
+            self.lines.append(f"the first edit that goes wrong: {culprit}")
+
+    def limits(self, leaf: Leaf) -> torch.Tensor:
+        """The error that each element of an output may have in the dtype that edits are tried in."""
+        contract = self.failure.contract
         return leaf.limits(contract.rtol, contract.atol) if isinstance(contract, Close) else _no_error(leaf, 0.0)
 
-    def is_good(program: GraphModule) -> bool:
-        pairs = pair_leaves(expected, subject.answers_of(program, dtype))
-        return not isinstance(pairs, str) and not any(bool((leaf.errors > limits(leaf)).any()) for leaf in pairs)
+    def find_node(self) -> None:
+        """Name the first node that goes wrong, on the first draw of inputs on which one does."""
+        try:
+            rewrite(self.failure.subject, self.failure.pass_, leaves=self.failure.leaves)
+        except Exception:
+            return  # there is no program to look into
+        for draw in range(self.failure.subject.draws):
+            self.compared, self.draw = [], draw
+            for title, original, transformed, eager, limit in self.programs():
+                found = localize(original, transformed, self.failure.subject.arguments(draw), limit, eager)
+                self.compared.append((title, found))
+                if found.first_wrong is not None:
+                    self.wrong = found.first_wrong
+                    self.lines += ["the first node that goes wrong:", *_indented(str(self.wrong))]
+                    return
+        self.draw = 0
+        largest = self.compared[-1][1].largest
+        if largest is None:
+            text = "no node of the transformed program stands for one of the original, so none could be compared"
+            self.lines.append(text)
+        elif largest.made > 0:
+            text = "no node alone is wrong by more than is allowed; the one that adds most:"
+            self.lines += [text, *_indented(str(largest))]
+        else:
+            self.lines.append("no node computes another value: what differs is what the program returns or writes to")
 
-    with default_dtype(dtype):
-        culprit = PassPipeline(pass_).bisect(subject.capture(subject.fresh(dtype), leaves=leaves), is_good)
-    return "" if culprit is None else f"the first edit that goes wrong: {culprit}\n"
-
-
-def _reproduce(
-    subject: Subject,
-    pass_: Pass,
-    contract: Contract,
-    violation: ContractViolation,
-    label: str,
-    folder: Path,
-    wrong: NodeError,
-    draw: int,
-) -> str:
-    """Write a test file, and return a line on it."""
-    name = importable_name(pass_)
-    if name is None:
-        return "no test file was made of it: the pass cannot be imported by name"
-    part = find_part(subject, pass_, contract, wrong.origins, violation, label, draw)
-    if part is None:
-        return "no test file was made of it: no part of the model fails alone in the same way"
-    what = str(violation).partition("\n")[0]
-    path = write_test(folder, part, name, contract, what, subject.name, wrong.where)
-    return f"a test of {len(part.program.graph.nodes)} nodes that shows it alone: {path}"
-
-
-def _programs(
-    subject: Subject, pass_: Pass, contract: Contract, leaves: bool
-) -> Iterator[tuple[GraphModule, GraphModule, GraphModule | None, Limit]]:
-    """Original, transformed and eager program and the limit, in the order in which the contract compares."""
-    narrow = subject.capture(leaves=leaves)
-    if isinstance(contract, Exact):
-        yield narrow, rewrite(subject, pass_, leaves=leaves).program, None, _no_error
-        return
-    wide = subject.capture(subject.fresh(torch.float64), leaves=leaves)
-    if isinstance(contract, Close):
-        transformed = rewrite(subject, pass_, torch.float64, leaves=leaves).program
-        yield wide, transformed, narrow, lambda leaf, eager: leaf.limits(contract.rtol, contract.atol)
+    def programs(self) -> Iterator[tuple[str, GraphModule, GraphModule, GraphModule | None, Limit]]:
+        """A title, original, transformed and eager program and the limit, in the order in which the contract asks."""
+        subject, pass_, contract, leaves = (
+            self.failure.subject, self.failure.pass_, self.failure.contract, self.failure.leaves,
+        )  # fmt: skip
+        dtype = str(subject.dtype).removeprefix("torch.")
+        narrow = subject.capture(leaves=leaves)
+        if isinstance(contract, Exact):
+            yield f"{dtype} beside {dtype}", narrow, rewrite(subject, pass_, leaves=leaves).program, None, _no_error
+            return
         wide = subject.capture(subject.fresh(torch.float64), leaves=leaves)
-    limit = rounding_limit if not isinstance(contract, Approximate) else _any_error
-    yield wide, rewrite(subject, pass_, leaves=leaves).program, narrow, limit
+        if isinstance(contract, Close):
+            transformed = rewrite(subject, pass_, torch.float64, leaves=leaves).program
+            limit: Limit = lambda leaf, eager: leaf.limits(contract.rtol, contract.atol)  # noqa: E731
+            yield "both in float64", wide, transformed, narrow, limit
+        limit = rounding_limit if not isinstance(contract, Approximate) else _any_error
+        yield f"{dtype} beside float64", wide, rewrite(subject, pass_, leaves=leaves).program, narrow, limit
+
+    def reproduce(self, made: Path, target: Path, seconds: float) -> None:
+        """Write a test file to ``made``, which will be moved to ``target``, and say where it is."""
+        if self.failure.pass_name is None:
+            self.lines.append("no test file was made of it: the pass cannot be imported by name")
+            return
+        origins = frozenset[str]() if self.wrong is None else self.wrong.origins
+        part = find_part(self.failure, origins, self.draw, seconds)
+        if part is None:
+            self.lines.append(f"no test file was made of it: no part fails alone in the same way ({seconds:g} s)")
+            return
+        path = write_test(made, self.failure, part, None if self.wrong is None else self.wrong.where)
+        nodes = len(part.program.graph.nodes)
+        self.lines.append(f"a test of {nodes} nodes that shows it alone: {_shown(target / path.name)}")
+
+
+def _shown(path: Path) -> str:
+    """A path as pytest shows them: from the folder that it runs in, if it is below that."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
+
+
+def _replace(target: Path, made: Path) -> None:
+    """Put the folder ``made`` in the place of ``target``."""
+    old = made.with_name(f"{made.name}.old")
+    with contextlib.suppress(FileNotFoundError):
+        target.rename(old)
+    made.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _no_error(leaf: Leaf, eager: float) -> torch.Tensor:
@@ -144,5 +193,5 @@ def _any_error(leaf: Leaf, eager: float) -> torch.Tensor:
     return torch.full_like(leaf.errors, torch.inf)
 
 
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())
+def _indented(text: str) -> list[str]:
+    return [f"  {line}" for line in text.splitlines()]

@@ -7,7 +7,7 @@ import difflib
 import importlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +19,7 @@ from torch import nn
 import model_zoo
 from fx.errors import FxError
 from fx.interop import AdaptedPass, adapt, is_for_torch
-from fx.passes import Approximate, Close, Contract, Pass, close, exact, get_pass, list_passes, pass_name, register_pass
+from fx.passes import Approximate, Close, Contract, Pass, close, exact, pass_name, register_pass
 from fx.passes.pipeline import PassPipeline
 
 from .collection import ModelCase
@@ -132,25 +132,30 @@ def load_pass(name: Any) -> Pass:
     return adapt(made) if is_for_torch(made) else made
 
 
-def importable_name(pass_: Any) -> str | None:
-    """Return the name under which :func:`load_pass` finds ``pass_``, or None if there is none."""
-    name = pass_name(pass_)
-    if name in list_passes() and _same_pass(get_pass(name), pass_):
-        return name
-    if isinstance(pass_, AdaptedPass):
-        return importable_name(pass_.pass_)
-    definition = pass_ if hasattr(pass_, "__qualname__") else type(pass_)
-    path = f"{definition.__module__}:{definition.__qualname__}"
+def importable_name(pass_: Any, asked: Iterable[Any] = ()) -> str | None:
+    """Return the name under which :func:`load_pass` finds ``pass_``, or None if there is none.
+
+    ``asked`` are names, among others, under which passes were asked for: one of them may be that of ``pass_``.
+    """
+    inner = pass_.pass_ if isinstance(pass_, AdaptedPass) else pass_
+    definition = inner if hasattr(inner, "__qualname__") else type(inner)
+    own = f"{definition.__module__}:{definition.__qualname__}"
+    candidates = [*asked, str(pass_) if isinstance(pass_, PassPipeline) else pass_name(inner), own]
+    return next((name for name in candidates if isinstance(name, str) and _leads_to(name, pass_)), None)
+
+
+def _leads_to(name: str, pass_: Any) -> bool:
     try:
-        return path if _same_pass(load_pass(path), pass_) else None
-    except Exception:  # whatever a module of the user raises when it is imported
-        return None
+        found = load_pass(name)
+        return isinstance(found, AdaptedPass) == isinstance(pass_, AdaptedPass) and _same_pass(found, pass_)
+    except Exception:  # whatever a module of the user raises when it is imported, or a pass when it is compared
+        return False
 
 
 def _same_pass(found: Any, pass_: Any) -> bool:
     """Whether two passes do the same: they are one, are equal, or have the same class and nothing to set."""
     if isinstance(found, AdaptedPass):
-        found = found.pass_
+        found, pass_ = found.pass_, pass_.pass_
     return (
         found is pass_
         or found == pass_
@@ -180,14 +185,15 @@ def chosen_contract(options: Options, own: Contract) -> Contract:
 
     Raises :class:`~pytest_fx.errors.LoadError` for a text that names no contract.
     """
-    contract = own if options.contract is None else _as_contract(options.contract)
+    contract = own if options.contract is None else load_contract(options.contract)
     if isinstance(contract, Close):
         given = {"rtol": options.rtol, "atol": options.atol}
         contract = dataclasses.replace(contract, **{key: value for key, value in given.items() if value is not None})
     return contract
 
 
-def _as_contract(text: Any) -> Contract:
+def load_contract(text: Any) -> Contract:
+    """Return the contract that ``text`` writes; a contract itself is returned. Raises :class:`LoadError` for others."""
     if isinstance(text, Contract):
         return text
     named = {"exact": exact, "close": close}

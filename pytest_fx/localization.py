@@ -7,7 +7,8 @@ time on the inputs that it should have had. A value is kept only until the last 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +20,9 @@ from fx.printing import describe
 from fx.provenance import SourceLocation
 
 from .capture import GraphModule
-from .equality import Difference, Leaf, pair_leaves, worst_difference
-from .evaluation import Arguments, default_dtype, positional
+from .equality import Difference, Leaf, Mismatch, pair_leaves, worst_difference
+from .errors import ComparisonError
+from .evaluation import Arguments, converted, default_dtype, positional
 from .structure import map_tensors
 
 Limit = Callable[[Leaf, float], torch.Tensor]
@@ -49,8 +51,10 @@ class NodeError:
     """Largest magnitude of the value."""
     difference: Difference | None = None
     """The worst element, where the error made here is larger than allowed."""
+    ulps: int | None = None
+    """The error made here at its largest, in steps of the value's dtype; None for integers and NaNs."""
     mismatch: str | None = None
-    """Why the values cannot be compared at all: another structure, shape or dtype."""
+    """Why the values cannot be compared at all: another structure, shape or dtype, or the node raises."""
 
     @property
     def wrong(self) -> bool:
@@ -62,14 +66,13 @@ class NodeError:
         if self.where is not None:
             lines.append(f"  where  {self.where}")
         if self.mismatch is not None:
-            lines.append(f"  why    {self.mismatch.replace('output', self.original, 1)}")
-        if self.difference is not None:
-            found = self.difference
-            place = f"[{', '.join(map(str, found.index))}]" if found.index else ""
-            lines.append(
-                f"  value  {self.original}{found.path}{place} is {found.expected!r} in the original and "
-                f"{found.actual!r} here, the worst of {found.count} wrong in {found.size} element(s)"
-            )
+            lines.append(f"  why    {self.mismatch}")
+            return "\n".join(lines)
+        found = self.difference
+        if found is not None:
+            place = f"{self.original}{found.path}{found.element}"
+            lines.append(f"  value  {place} is {found.expected!r} in the original, {found.actual!r} here")
+            lines.append(f"         {found.extent}: {found.distance.partition(', ')[2]}".removesuffix(": "))
         own = "" if self.eager is None else f", eager's own {self.eager:.2g}"
         lines.append(f"  error  made here {self.made:.2g}, inherited {self.inherited:.2g}{own}")
         return "\n".join(lines)
@@ -112,7 +115,11 @@ def localize(
         limit: the largest error allowed, given a value and eager's own error there.
         eager: the captured program in the working dtype, for eager's own error.
     """
-    with torch.no_grad():
+    programs = [program for program in (original, transformed, eager) if program is not None]
+    devices = sorted({tensor.device.index for tensor in arguments.tensors if tensor.device.type == "cuda"})
+    random_state: Any = torch.random.fork_rng(devices=devices)  # pyright: ignore[reportUnknownMemberType]
+    with torch.no_grad(), random_state, _buffers_kept(programs):
+        torch.manual_seed(0)  # pyright: ignore[reportUnknownMemberType]
         return Localization(tuple(_Walk(original, transformed, arguments, limit, eager).errors()))
 
 
@@ -124,12 +131,27 @@ class _Program(Interpreter):
         self.args_iter = iter(self.graph.process_inputs(*positional(program, arguments.copies(dtype))))
         self.dtype = dtype
         self.writes = any(_writes_input(node) for node in self.graph.nodes)
+        self.devices = sorted({tensor.device.index for tensor in arguments.tensors if tensor.device.type == "cuda"})
+        self.random_states = self._random_states()
 
     def step(self, node: Node) -> Any:
-        """Run ``node`` and return its value."""
+        """Run ``node`` and return its value. Random numbers are those that the program draws when it runs alone."""
+        draws = effect_of(node) is not None and node.op not in ("placeholder", "get_attr")
+        if draws:
+            self._set_random_states(self.random_states)
         with default_dtype(self.dtype):
             value = self.env[node] = self.run_node(node)
+        if draws:
+            self.random_states = self._random_states()
         return value
+
+    def _random_states(self) -> list[torch.Tensor]:
+        return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, self.devices)]
+
+    def _set_random_states(self, states: list[torch.Tensor]) -> None:
+        torch.set_rng_state(states[0])
+        for device, state in zip(self.devices, states[1:], strict=True):
+            torch.cuda.set_rng_state(state, device)
 
     def forget(self, node: Node) -> None:
         """Let go of the values that nothing behind ``node`` needs."""
@@ -149,7 +171,7 @@ class _Program(Interpreter):
             self.env = own
 
     def _narrowed(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(self.dtype) if tensor.dtype == torch.float64 else tensor
+        return converted(tensor, self.dtype) if tensor.dtype in (torch.float64, torch.complex128) else tensor
 
 
 class _Walk:
@@ -181,9 +203,13 @@ class _Walk:
         for node in self.transformed.graph.nodes:
             if node.op == "output":
                 break
-            value = self.transformed.step(node)
-            again = self._again(node)
             partner = self.match.partners.get(node)
+            try:
+                value = self.transformed.step(node)
+            except Exception as error:
+                yield _raising(node, node if partner is None else partner, error)
+                return
+            again = self._again(node)
             if partner is None:
                 self.right[node] = value if again is None else again[0]
                 if again is None and self.off.intersection(node.all_input_nodes):
@@ -199,7 +225,10 @@ class _Walk:
         """The value of ``node`` on the right inputs, or None where running it twice would change something."""
         if node.op in ("placeholder", "get_attr") or not _repeats(node):
             return None
-        return (self.transformed.run_on(node, {used: self.right[used] for used in node.all_input_nodes}),)
+        try:
+            return (self.transformed.run_on(node, {used: self.right[used] for used in node.all_input_nodes}),)
+        except Exception:  # it is made for what it gets from the nodes before it, which are blamed themselves
+            return None
 
     def _awaited(self, partner: Node) -> tuple[Any, Any]:
         """Run the original up to ``partner`` and return its value."""
@@ -223,18 +252,25 @@ class _Walk:
         elif self.off.intersection(node.all_input_nodes):
             inherited, own = _distance(expected, value), expected
         text, origins = describe(node), frozenset(node.origins or (partner.name,))
-        pairs = pair_leaves(expected, own, same_dtype=same_dtype)
-        if isinstance(pairs, str):
+        pairs = _pairs(expected, own, same_dtype)
+        if isinstance(pairs, Mismatch):
             self.off.add(node)
-            return NodeError(text, partner.name, origins, node.source, inherited, 0.0, eager, 0.0, mismatch=pairs)
-        made, scale, worst = 0.0, 0.0, None
+            why = pairs.text.replace("output", partner.name, 1).replace("eager", "the original", 1)
+            why = why.replace("in the program", "here").replace("the program returns", "here it is")
+            return NodeError(text, partner.name, origins, node.source, inherited, 0.0, eager, 0.0, mismatch=why)
+        made, scale, worst, ulps = 0.0, 0.0, None, None
         for leaf in pairs:
             errors, limits = leaf.errors, self.limit(leaf, eager or 0.0)
-            made, scale = max(made, float(errors.max()) if errors.numel() else 0.0), max(scale, leaf.scale)
+            scale = max(scale, leaf.scale)
+            largest = worst_difference(leaf, errors > 0, errors, torch.zeros_like(errors))
+            if largest is not None and largest.error > made:
+                made, ulps = largest.error, largest.ulps
             worst = worst or worst_difference(leaf, errors > limits, errors, limits)
         if worst is not None or inherited > made:
             self.off.add(node)
-        return NodeError(text, partner.name, origins, node.source, inherited, made, eager, scale, worst)
+        return NodeError(
+            text, partner.name, origins, node.source, inherited, made, eager, scale, difference=worst, ulps=ulps
+        )
 
 
 class _Match:
@@ -300,6 +336,26 @@ class _Rounding:
         return inputs
 
 
+def _raising(node: Node, partner: Node, error: Exception) -> NodeError:
+    """What is known of a node that raises: neither it nor what stands behind it has a value."""
+    why = f"it raises {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    origins = frozenset(node.origins or (partner.name,))
+    return NodeError(describe(node), partner.name, origins, node.source, 0.0, 0.0, None, 0.0, mismatch=why)
+
+
+@contextmanager
+def _buffers_kept(programs: Sequence[GraphModule]) -> Generator[None]:
+    """Let programs that count or collect in their buffers do so inside the block only."""
+    buffers = {id(buffer): buffer for program in programs for buffer in program.buffers()}
+    before = [(buffer, buffer._version, buffer.clone()) for buffer in buffers.values()]
+    try:
+        yield
+    finally:
+        for buffer, version, values in before:
+            if buffer._version != version:
+                buffer.copy_(values)
+
+
 def _repeats(node: Node) -> bool:
     """Whether running ``node`` a second time, on copies, changes nothing."""
     effect = effect_of(node)
@@ -323,7 +379,15 @@ def _dtype_of(program: GraphModule) -> torch.dtype:
 
 def _distance(expected: Any, actual: Any) -> float:
     """The largest distance of two values, element by element; infinite where they cannot be compared."""
-    pairs = pair_leaves(expected, actual, same_dtype=False)
-    if isinstance(pairs, str):
+    pairs = _pairs(expected, actual, same_dtype=False)
+    if isinstance(pairs, Mismatch):
         return float("inf")
     return max((float(leaf.errors.max()) for leaf in pairs if leaf.errors.numel()), default=0.0)
+
+
+def _pairs(expected: Any, actual: Any, same_dtype: bool) -> list[Leaf] | Mismatch:
+    """Two values side by side; values of a kind that cannot be compared are taken for equal."""
+    try:
+        return pair_leaves(expected, actual, same_dtype=same_dtype)
+    except ComparisonError:
+        return []

@@ -54,6 +54,7 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
                 f"{pass_name(pass_)} returned no program",
                 value=f"an object of type {type(result).__name__}",
                 why="a pass returns a GraphModule, or None if it edited the one that it was given",
+                kind="no program",
             )
         program = result
     written = _changed_tensors(of_original, _tensors_of(original))
@@ -63,6 +64,7 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
             value=", ".join(written[:3]) + (f" and {len(written) - 3} more" if len(written) > 3 else ""),
             why="the module that was captured shares them with its program and must keep computing what it did",
             remedy="give the program new parameters instead of changing the old ones in place",
+            kind="writes to the original",
         )
     program.graph.lint()
     complete_origins(program.graph)

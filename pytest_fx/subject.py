@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from .capture import GraphModule, capture, capture_without_leaves
-from .evaluation import Arguments, default_dtype, evaluate
+from .evaluation import Arguments, converted, default_dtype
+from .observation import Observation, observe
 from .structure import leaves
 
 ENOUGH_ELEMENTS = 256
@@ -40,6 +41,7 @@ class Subject:
         threads: int | None = None,
         device: str = "cpu",
         working_dtype: torch.dtype | None = None,
+        draws: int | None = None,
     ) -> None:
         """Take a copy of ``module``.
 
@@ -51,15 +53,19 @@ class Subject:
             threads: how many PyTorch answers with; None for as many as it has.
             device: where it runs.
             working_dtype: of its floating-point tensors; None for its own.
+            draws: how many sets of inputs it is called with; None for as many as its outputs need.
         """
         self.name = name
         self.batch = batch
         self.threads = threads
         self.device = torch.device(device)
-        self._module = copy.deepcopy(module).eval().to(self.device, working_dtype)
+        self._module = copy.deepcopy(module).eval().to(self.device)
+        if working_dtype is not None:
+            in_dtype(self._module, working_dtype)
         self._inputs = inputs
         self._default_dtype = torch.get_default_dtype()
-        self._answers: dict[torch.dtype, list[Any]] = {}
+        self._observations: dict[torch.dtype, list[Observation]] = {}
+        self._draws = draws
 
     @property
     def has_inputs(self) -> bool:
@@ -78,7 +84,7 @@ class Subject:
     def fresh(self, dtype: torch.dtype | None = None) -> nn.Module:
         """Return a new copy of the model in evaluation mode, its floating-point tensors in ``dtype`` if given."""
         module = copy.deepcopy(self._module)
-        return module if dtype is None or dtype == self.dtype else module.to(dtype)
+        return module if dtype is None or dtype == self.dtype else in_dtype(module, dtype)
 
     def arguments(self, draw: int = 0) -> Arguments:
         """Return the arguments of a call, other values for each draw, or raise ``LookupError`` if there are none."""
@@ -98,7 +104,7 @@ class Subject:
     @property
     def draws(self) -> int:
         """How many input sets the model is called with."""
-        return len(self.eager_answers(self.dtype))
+        return len(self.eager_observations(self.dtype))
 
     @cached_property
     def captured(self) -> GraphModule:
@@ -114,24 +120,39 @@ class Subject:
             return error
         return None
 
-    def eager_answers(self, dtype: torch.dtype) -> list[Any]:
-        """Return what the model answers in ``dtype``, one answer for each draw."""
-        if dtype not in self._answers:
+    def eager_observations(self, dtype: torch.dtype) -> list[Observation]:
+        """Return what is seen of the model in ``dtype``, once for each draw."""
+        if dtype not in self._observations:
             with default_dtype(dtype):
                 module = self.fresh(dtype)
-            answers = [evaluate(module, self.arguments(), dtype, self.threads)]
-            for draw in range(1, _draws_for(answers[0])):
-                answers.append(evaluate(module, self.arguments(draw), dtype, self.threads))
-            self._answers[dtype] = answers
-        return self._answers[dtype]
+            seen = [observe(module, self.arguments(), dtype, self.threads)]
+            for draw in range(1, self._draws or _draws_for(seen[0].answer)):
+                seen.append(observe(module, self.arguments(draw), dtype, self.threads))
+            self._observations[dtype] = seen
+        return self._observations[dtype]
 
-    def answers_of(self, program: Callable[..., Any], dtype: torch.dtype, draws: int | None = None) -> list[Any]:
-        """Return what ``program`` answers where the model itself is asked in :meth:`eager_answers`.
+    def observations_of(
+        self, program: Callable[..., Any], dtype: torch.dtype, draws: int | None = None
+    ) -> list[Observation]:
+        """Return what is seen of ``program`` where the model itself is asked in :meth:`eager_observations`.
 
         ``draws`` is how many of those questions are asked; None for all.
         """
-        count = len(self.eager_answers(dtype)) if draws is None else draws
-        return [evaluate(program, self.arguments(draw), dtype, self.threads) for draw in range(count)]
+        count = len(self.eager_observations(dtype)) if draws is None else draws
+        return [observe(program, self.arguments(draw), dtype, self.threads) for draw in range(count)]
+
+    def eager_answers(self, dtype: torch.dtype) -> list[Any]:
+        """Return what the model answers in ``dtype``, one answer for each draw."""
+        return [seen.answer for seen in self.eager_observations(dtype)]
+
+    def answers_of(self, program: Callable[..., Any], dtype: torch.dtype, draws: int | None = None) -> list[Any]:
+        """Return what ``program`` answers where :meth:`observations_of` asks it."""
+        return [seen.answer for seen in self.observations_of(program, dtype, draws)]
+
+
+def in_dtype(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """Return ``module`` with its floating-point and complex tensors in ``dtype``; ``Module.to`` makes those real."""
+    return module._apply(lambda tensor: converted(tensor, dtype))
 
 
 def _draws_for(answer: Any) -> int:

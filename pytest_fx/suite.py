@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from fx import load, save
-from fx.errors import TraceError
+from fx.errors import FxError, TraceError
 from fx.passes import Pass, exact, pass_name
 
 from .capture import GraphModule, capture
@@ -34,6 +34,11 @@ from .rewriting import rewrite
 from .subject import Subject
 from .summary import Row
 from .timing_check import TimingCheck
+
+
+def __tracebackhide__(raised: pytest.ExceptionInfo[BaseException]) -> bool:
+    """Show the source of these tests where one of their own assertions fails, and nowhere else: messages say it all."""
+    return raised.errisinstance(FxError) or not raised.errisinstance(AssertionError)
 
 
 @pytest.fixture(autouse=True)

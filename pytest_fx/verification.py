@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +14,7 @@ from fx.passes import Approximate, Close, Contract, Exact, Pass
 
 from .contracts import Comparison
 from .errors import ContractViolation
+from .observation import Observation, input_places, memory_notes
 from .rewriting import Rewriting, rewrite
 from .subject import Subject
 
@@ -47,23 +50,58 @@ def compare(
 
     ``draws`` is how many sets of inputs it is called with; None for as many as the model was.
     """
+    __tracebackhide__ = True
     dtype = subject.dtype
-    eager, eager64 = subject.eager_answers(dtype)[:draws], subject.eager_answers(torch.float64)[:draws]
+    eager, eager64 = subject.eager_observations(dtype)[:draws], subject.eager_observations(torch.float64)[:draws]
+    actual = _observed(subject, program, dtype, label, len(eager))
+    actual64 = None if program64 is None else _observed(subject, program64, torch.float64, label, len(eager))
+    runs = [eager, actual, eager64, eager64 if actual64 is None else actual64]
+    places = {place for run in runs for seen in run for place in seen.written}
     return Comparison(
         model=subject.name,
         program=label,
-        eager=eager,
-        actual=_answers(subject, program, dtype, label, len(eager)),
-        eager64=eager64,
-        actual64=None if program64 is None else _answers(subject, program64, torch.float64, label, len(eager)),
+        eager=_answers(eager),
+        actual=_answers(actual),
+        eager64=_answers(eager64),
+        actual64=None if actual64 is None else _answers(actual64),
+        inputs=None
+        if not places
+        else Comparison(
+            model=subject.name,
+            program=label,
+            eager=_inputs_after(subject, eager, places, dtype),
+            actual=_inputs_after(subject, actual, places, dtype),
+            eager64=_inputs_after(subject, eager64, places, torch.float64),
+            actual64=None if actual64 is None else _inputs_after(subject, actual64, places, torch.float64),
+            whose="input",
+        ),
+        notes=tuple(memory_notes(eager[0], actual[0])),
     )
 
 
-def _answers(subject: Subject, program: nn.Module, dtype: torch.dtype, label: str, draws: int) -> list[Any]:
-    """What ``program`` answers to the first ``draws`` questions that the model itself was asked."""
+def _answers(observations: list[Observation]) -> list[Any]:
+    return [seen.answer for seen in observations]
+
+
+def _inputs_after(
+    subject: Subject, observations: list[Observation], places: set[str], dtype: torch.dtype
+) -> list[dict[str, torch.Tensor]]:
+    """What each call left in the inputs at ``places``, which some call wrote to."""
+    return [
+        {place: seen.written.get(place, given) for place, given in _given(subject, draw, dtype) if place in places}
+        for draw, seen in enumerate(observations)
+    ]
+
+
+def _given(subject: Subject, draw: int, dtype: torch.dtype) -> Iterator[tuple[str, torch.Tensor]]:
+    return input_places(subject.arguments(draw).copies(dtype))
+
+
+def _observed(subject: Subject, program: nn.Module, dtype: torch.dtype, label: str, draws: int) -> list[Observation]:
+    """What is seen of ``program`` where the first ``draws`` questions are asked that the model itself was."""
     __tracebackhide__ = True
     try:
-        return subject.answers_of(program, dtype, draws)
+        return subject.observations_of(program, dtype, draws)
     except torch.jit.Error:  # what TorchScript does not run is nobody's broken promise
         raise
     except Exception as error:
@@ -72,15 +110,31 @@ def _answers(subject: Subject, program: nn.Module, dtype: torch.dtype, label: st
             f"{label} makes {subject.name} raise where it answers",
             value=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",
             why="\n".join(notes) or None,
+            kind=f"raises {failure_class(error)}",
         ) from error
 
 
 def require(comparison: Comparison, contract: Contract) -> None:
-    """Raise :class:`~pytest_fx.errors.ContractViolation` unless the answers keep ``contract``."""
+    """Raise :class:`~pytest_fx.errors.ContractViolation` unless answers, and inputs written to, keep ``contract``."""
     __tracebackhide__ = True
-    if isinstance(contract, Exact):
-        comparison.require_exact()
-    elif isinstance(contract, Close):
-        comparison.require_close(contract)
-    elif isinstance(contract, Approximate):
-        comparison.require_sqnr(contract.sqnr_db)
+    for part in (comparison, comparison.inputs):
+        if part is None:
+            continue
+        if isinstance(contract, Exact):
+            part.require_exact()
+        elif isinstance(contract, Close):
+            part.require_close(contract)
+        elif isinstance(contract, Approximate):
+            part.require_sqnr(contract.sqnr_db)
+
+
+def failure_class(error: Exception) -> str:
+    """Return what two failures have in common that are the same one: type and first line, whatever the numbers.
+
+    >>> failure_class(ValueError("size 3 is not 4")), failure_class(ContractViolation("no", kind="values"))
+    ('ValueError: size # is not #', 'values')
+    """
+    if isinstance(error, ContractViolation):
+        return error.kind
+    first = re.sub(r"\d+", "#", str(error).partition("\n")[0])
+    return f"{type(error).__name__}: {first}"

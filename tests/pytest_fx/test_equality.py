@@ -72,14 +72,15 @@ def test_the_worst_element_is_the_one_furthest_over_its_own_limit():
     assert difference is not None
     assert (difference.index, difference.expected, difference.actual) == ((0, 0), 2.0, 3.0)
     assert (difference.count, difference.size, difference.error) == (2, 3, 1.0)
-    assert difference.place == "output[0, 0], the worst of 2 wrong in 3 element(s), float32"
+    assert (difference.element, difference.extent) == ("[0, 0]", "the worst of 2 wrong in 3 element(s), float32")
+    assert difference.distance == "1 apart, 4.2e+06 ulp, SQNR 39.5 dB"
 
 
 def test_a_number_is_compared_like_a_tensor_without_dimensions():
     (pair,) = pair_leaves({"loss": 1.0}, {"loss": 2.0})
     difference = worst_difference(pair, pair.bits_differ, pair.errors, pair.errors * 0)
     assert difference is not None
-    assert difference.place.startswith("output['loss'], ")
+    assert (difference.path, difference.element) == ("['loss']", "")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_a_number_is_compared_like_a_tensor_without_dimensions():
     ],
 )
 def test_answers_that_cannot_be_compared_are_described(expected, actual, sentence):
-    assert pair_leaves(expected, actual) == sentence
+    assert pair_leaves(expected, actual).text == sentence
 
 
 def test_dtypes_may_differ_where_the_caller_says_so():

@@ -153,7 +153,7 @@ def test_another_shape_is_a_mismatch_with_the_shapes():
         program.recompile()
 
     wrong = located(subject_of(Steps(), torch.rand(2, 3, 4)), flatten_all).first_wrong
-    assert wrong.mismatch == "output has the shape [2, 12] in eager and [24] in the program"
+    assert wrong.mismatch == "flatten has the shape [2, 12] in the original and [24] here"
     assert "why    flatten has the shape [2, 12]" in str(wrong)
 
 
@@ -200,4 +200,4 @@ def test_a_baked_batch_size_is_found_where_it_is_used():
     assert located(subject_of(Flat(), torch.rand(2, 3, 4)), bake).first_wrong is None
     wrong = located(subject_of(Flat(), torch.rand(6, 3, 4)), bake).first_wrong
     assert wrong.node == "%view = call_method[view](%x, 2, -1)"
-    assert wrong.mismatch == "output has the shape [6, 12] in eager and [2, 36] in the program"
+    assert wrong.mismatch == "view has the shape [6, 12] in the original and [2, 36] here"

@@ -1,15 +1,19 @@
 """pytest_fx.reproducer: what fails on a model is cut out, made small, and fails again from its own file."""
 
+import os
 import re
-from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
+from fx.errors import FxError
 from fx.passes import close
 from pytest_fx.errors import ContractViolation
 from pytest_fx.evaluation import Arguments
-from pytest_fx.reproducer import find_part, write_test
+from pytest_fx.failure import Failure
+from pytest_fx.reproducer import find_part
+from pytest_fx.reproducer_file import _spell, write_test
 from pytest_fx.subject import Subject
 from pytest_fx.verification import require, verify
 
@@ -31,17 +35,17 @@ def fuse(program):
 '''
 
 
-def violation_of(subject, pass_):
+def failure_of(module, inputs, pass_, contract=close):
+    subject = Subject("model", module, lambda draw: Arguments(inputs))
     try:
-        require(verify(subject, pass_, close, "own").comparison, close)
-    except ContractViolation as violation:
-        return violation
+        require(verify(subject, pass_, contract, "own").comparison, contract)
+    except Exception as error:
+        return Failure(subject, pass_, contract, error, "own", "mine:wrong")
     raise AssertionError("the pass is right")
 
 
-def part_of(module, inputs, pass_, *names):
-    subject = Subject("model", module, lambda draw: Arguments(inputs))
-    return find_part(subject, pass_, close, frozenset(names), violation_of(subject, pass_), "own")
+def part_of(module, inputs, pass_, *names, **options):
+    return find_part(failure_of(module, inputs, pass_), frozenset(names), **options)
 
 
 def called(part):
@@ -71,7 +75,7 @@ def test_the_part_is_the_operation_that_goes_wrong_with_one_sample():
     part = part_of(Steps(), (torch.randn(4, 3),), double_the_sigmoid, "sigmoid")
     assert called(part) == ["sigmoid"]
     (value,) = part.inputs
-    assert value.shape == (1, 3)
+    assert value.tolist() == [[1.0]]
 
 
 def test_a_fault_that_needs_its_surroundings_gets_them():
@@ -106,16 +110,93 @@ def test_operations_that_do_not_matter_are_left_out():
 
 
 def test_no_part_is_found_where_none_fails_like_the_whole():
-    class Inner(nn.Module):
-        def forward(self, x, y):
-            return torch.sigmoid(x) + y
+    class Marked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.marker = nn.Linear(2, 2), nn.Parameter(torch.ones(2))
 
-    def raises_on_parts(program):
-        if len(program.graph.nodes) < 5:
+        def forward(self, x):
+            return torch.sigmoid(self.linear(x)) + self.marker
+
+    def wrong_beside_the_marker(program):
+        if not hasattr(program, "linear") or not hasattr(program, "marker"):
             raise ValueError("too small")
-        double_the_sigmoid(program)
+        if program.linear.weight.dtype == torch.float64:
+            calls.append(1)
+        if len(calls) == 1:
+            double_the_sigmoid(program)
 
-    assert part_of(Inner(), (torch.rand(2), torch.rand(2)), raises_on_parts, "sigmoid") is None
+    calls = []
+    assert part_of(Marked(), (torch.rand(1, 2),), wrong_beside_the_marker, "sigmoid") is None
+
+
+def test_without_time_no_part_is_looked_for():
+    assert part_of(Steps(), (torch.randn(4, 3),), double_the_sigmoid, "sigmoid", seconds=0) is None
+
+
+def refuse_sigmoids(program):
+    if program.graph.find_nodes(op="call_function", target=torch.sigmoid):
+        raise ValueError(f"no sigmoids among {len(program.graph.nodes)} nodes")
+
+
+def test_where_a_pass_raises_the_shortest_program_is_found_on_which_it_does():
+    part = part_of(Steps(), (torch.randn(4, 3),), refuse_sigmoids)
+    assert called(part) == ["sigmoid"]
+
+
+def test_another_exception_than_the_models_is_another_failure():
+    def refuse_more_on_parts(program):
+        if len(program.graph.nodes) < 5:
+            raise KeyError("too small")
+        refuse_sigmoids(program)
+
+    part = part_of(Steps(), (torch.randn(4, 3),), refuse_more_on_parts)
+    assert len(part.program.graph.nodes) == 5
+
+
+def test_what_a_pass_does_to_the_structure_of_the_result_is_shown_with_its_output():
+    class Pair(nn.Module):
+        def forward(self, x):
+            return torch.sigmoid(x + 1), {"scaled": x * 2}
+
+    def into_a_list(program):
+        output = program.graph.output_node()
+        if isinstance(output.args[0], tuple):
+            output.args = (list(output.args[0]),)
+            program.recompile()
+
+    part = part_of(Pair(), (torch.randn(4, 3),), into_a_list)
+    assert called(part) == []
+    assert part.program.code.count("return (sigmoid, {'scaled': mul})") == 1
+
+
+def test_inputs_are_cut_in_step_and_made_plain():
+    class Joined(nn.Module):
+        def forward(self, x, *, mask, scale=2):
+            return torch.sigmoid(x) * mask.float() * scale
+
+    subject = Subject(
+        "model", Joined(), lambda draw: Arguments((torch.randn(2, 3, 8, 8),), {"mask": torch.ones(2, 1, 8, 8) > 0})
+    )
+    error = ContractViolation("own changes it", kind="values of output")
+    failure = Failure(subject, double_the_sigmoid, close, error, "own", "mine:wrong")
+    part = find_part(failure, frozenset({"sigmoid", "mul_1"}))
+    assert [list(value.shape) for value in part.inputs if isinstance(value, torch.Tensor)] == [[1] * 4] * 2
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_part_of_a_program_without_leaf_modules_can_be_found_as_well(leaves):
+    subject = Subject("model", Steps(), lambda draw: Arguments((torch.randn(4, 3),)))
+    error = ContractViolation("own changes it", kind="values of output")
+    failure = Failure(subject, double_the_sigmoid, close, error, "own", "mine:wrong", leaves)
+    assert called(find_part(failure, frozenset({"sigmoid"}))) == ["sigmoid"]
+
+
+def test_a_search_leaves_the_random_numbers_alone():
+    failure = failure_of(nn.Sequential(Steps(), nn.Dropout()), (torch.ones(4, 3),), double_the_sigmoid)
+    state = torch.get_rng_state()
+    assert find_part(failure, frozenset({"sigmoid"})) is not None
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_the_file_fails_alone_until_the_pass_is_right(pytester):
@@ -124,16 +205,19 @@ def test_the_file_fails_alone_until_the_pass_is_right(pytester):
         "--fx-model", "resnet_tiny", "--fx-pass", "faulty:fuse", "-k", "test_pass_keeps", "-p", "no:cacheprovider"
     )
     assert result.ret == 1
-    line = next(line for line in result.outlines if "a test of" in line)
-    path = Path(re.search(r"a test of \d nodes that shows it alone: (.*)$", line)[1])
+    path = pytester.path / re.search(r"a test of \d nodes that shows it alone:\s+(.*)\n", str(result.stdout))[1]
     assert path.parent.parent == pytester.path / ".pytest_fx"
     assert sorted(file.name for file in path.parent.iterdir()) == sorted(
-        ["inputs.safetensors", "weights.safetensors", path.name]
+        ["failure.md", "inputs.safetensors", "weights.safetensors", path.name]
     )
     assert "fuse changes what resnet_tiny computes, cut out of resnet_tiny at" in path.read_text()
     alone = pytester.runpytest(path)
     alone.assert_outcomes(failed=1)
     alone.stdout.fnmatch_lines("E*fuse changes what part_of_model computes")
+    elsewhere = pytester.mkdir("elsewhere")
+    os.chdir(elsewhere)
+    assert pytester.runpytest_subprocess("-p", "no:cacheprovider", path).ret == 1
+    os.chdir(pytester.path)
     (pytester.path / "faulty.py").write_text(FAULTY.replace("1e-2", "0.0"))
     pytester.runpytest_subprocess(path).assert_outcomes(passed=1)
 
@@ -158,7 +242,61 @@ def test_a_pass_without_an_importable_name_leaves_no_file(pytester):
     result.stdout.fnmatch_lines(
         ["E *the first node that goes wrong:", "E *no test file was made of it: the pass cannot be imported by name"]
     )
-    assert not (pytester.path / ".pytest_fx").exists()
+    (folder,) = (pytester.path / ".pytest_fx").glob("negate_mlp_*")
+    assert [file.name for file in folder.iterdir()] == ["failure.md"]
+
+
+def test_two_tests_that_fail_keep_a_folder_each_and_a_second_run_replaces_them(pytester):
+    pytester.makepyfile(
+        faulty="""
+        import torch
+
+        def negate(program):
+            for node in program.graph.find_nodes(op="call_module"):
+                with program.graph.inserting_after(node):
+                    new = program.graph.call_function(torch.neg, (node,))
+                node.replace_all_uses_with(new, delete_user_cb=lambda user: user is not new)
+            program.recompile()
+        """
+    )
+    options = ("--fx-model", "mlp", "--fx-pass", "faulty:negate", "--fx-batch", "1,2", "-k", "test_pass_keeps")
+    for _ in range(2):
+        assert pytester.runpytest(*options).parseoutcomes()["failed"] == 2
+        folders = [folder for folder in (pytester.path / ".pytest_fx").iterdir() if "negate" in folder.name]
+        assert len(folders) == 2
+        assert len({folder.joinpath("failure.md").read_text() for folder in folders}) == 2
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        ((1, [2.5, None], {"a": "b"}), "(1, [2.5, None, ], {'a': 'b'}, )"),
+        (float("-inf"), 'float("-inf")'),
+        (torch.Size([2, 3]), "torch.Size([2, 3])"),
+        (torch.float32, "torch.float32"),
+        (torch.device("cpu"), "torch.device('cpu')"),
+        (slice(1, None, 2), "slice(1, None, 2)"),
+        ((torch.ones(1), 3), '(tensors["0"], 3, )'),
+        (torch.ones(1, dtype=torch.complex64), 'torch.view_as_complex(tensors["0"])'),
+        (
+            torch.ones(2, 3).t(),
+            'torch.empty_strided((3, 2), (1, 3), dtype=torch.float32).copy_(tensors["0"])',
+        ),
+    ],
+)
+def test_values_of_many_kinds_can_be_inputs_of_a_file(value, text):
+    tensors = {}
+    spelled = _spell(value, tensors)
+    assert spelled.replace(", ]", "]") == text.replace(", ]", "]")
+    again = eval(spelled, {"torch": torch, "tensors": tensors})
+    assert str(again) == str(value)
+    if isinstance(value, torch.Tensor):
+        assert again.stride() == value.stride()
+
+
+def test_a_value_that_cannot_be_written_is_refused():
+    with pytest.raises(FxError, match="cannot be written to a file\n  value  an object of type object"):
+        _spell(object(), {})
 
 
 def test_numbers_among_the_inputs_are_written_into_the_file(tmp_path):
@@ -175,8 +313,9 @@ def test_numbers_among_the_inputs_are_written_into_the_file(tmp_path):
             node.meta["kept"] = True
         program.recompile()
 
-    part = find_part(subject, wrong, close, frozenset({"view", "sigmoid"}), violation_of(subject, wrong), "own")
-    path = write_test(tmp_path, part, "mine:wrong", close, "what", "sized", "model.py:3")
+    failure = Failure(subject, wrong, close, ContractViolation("what", kind="values of output"), "own", "mine:wrong")
+    part = find_part(failure, frozenset({"view", "sigmoid"}))
+    path = write_test(tmp_path, failure, part, "model.py:3")
     text = path.read_text()
     assert "what, cut out of sized at model.py:3." in text
     assert "contract='close(rtol=1e-05, atol=1e-08)'" in text

@@ -1,0 +1,99 @@
+"""Everything that is known of a failure, in a file beside the test that shows it: more than fits on a screen."""
+
+from __future__ import annotations
+
+import json
+import os
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+from fx.passes.pipeline import PassPipeline
+
+from .failure import Failure
+from .localization import Localization, NodeError
+from .records import describe_machine
+from .rewriting import rewrite
+
+WIDTH = 90
+"""Columns of a line on the terminal, which pytest indents by eight more."""
+MOST_LINES = 2
+"""Lines that one line of a message may take there."""
+
+
+def describe_failure(failure: Failure, story: str, compared: list[tuple[str, Localization]]) -> str:
+    """Return the text of the file, in Markdown.
+
+    Args:
+        failure: what failed.
+        story: what was found out, as the terminal shows it.
+        compared: for each comparison of all nodes, what it was made in, and what was found.
+    """
+    sections = [f"# {failure.first_line}", _block(f"{failure.error}\n{story}")]
+    if failure.test:
+        sections.append(
+            f"Found by `{failure.test}`. Errors are against eager in float64, or bit by bit if that is meant."
+        )
+    for title, found in compared:
+        sections += [f"## Error of each node, {title}", _block(format_errors(found.errors))]
+    sections += [text for title, text in _programs(failure) for text in (f"## {title}", text)]
+    sections += ["## Versions", _block(json.dumps(describe_machine(), indent=2, default=str))]
+    return "\n\n".join(sections) + "\n"
+
+
+def format_errors(errors: tuple[NodeError, ...]) -> str:
+    """Return a table of what each node adds to the error that comes in with its inputs, in the order of the program.
+
+    A ``*`` marks those that do more than is allowed.
+    """
+    rows = [("", "made here", "ulp", "inherited", "eager's own", "stands for", "node")]
+    for error in errors:
+        made = "another kind" if error.mismatch is not None else f"{error.made:.2g}"
+        own = "-" if error.eager is None else f"{error.eager:.2g}"
+        ulps = "-" if error.ulps is None else f"{error.ulps:.3g}"
+        mark = "*" if error.wrong else ""
+        rows.append((mark, made, ulps, f"{error.inherited:.2g}", own, error.original, error.node))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join([*map(str.rjust, row[:5], widths[:5]), row[5].ljust(widths[5]), row[6]]) for row in rows)
+
+
+def fitted(text: str) -> str:
+    """Return ``text`` with long lines broken for the terminal, below the part of the message that they belong to.
+
+    Paths are shown from the folder that pytest runs in. What is longer than two lines, a node with many arguments say,
+    is cut: the file has the whole.
+    """
+    shorter = text.replace(f"{Path.cwd()}{os.sep}", "")
+    return "\n".join(line for long in shorter.split("\n") for line in _fitted_line(long))
+
+
+def _fitted_line(line: str) -> list[str]:
+    indent = " " * (len(line) - len(line.lstrip()) + (9 if line.startswith("  ") else 2))
+    broken = textwrap.wrap(
+        line, WIDTH, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False, replace_whitespace=False
+    )
+    if len(broken) > MOST_LINES:
+        broken = [*broken[: MOST_LINES - 1], f"{broken[MOST_LINES - 1][: WIDTH - 2]} …"]
+    return broken or [line]
+
+
+def _programs(failure: Failure) -> Iterator[tuple[str, str]]:
+    """Yield the program before and after the pass as code, and what a pipeline did, as far as they can be had."""
+    subject, pass_ = failure.subject, failure.pass_
+    yield "The program before the pass", _block(subject.capture(leaves=failure.leaves).code.strip(), "python")
+    try:
+        program = rewrite(subject, pass_, leaves=failure.leaves).program
+    except Exception as error:
+        yield "The program after the pass", f"There is none: {type(error).__name__}."
+    else:
+        yield "The program after the pass", _block(program.code.strip(), "python")
+    if isinstance(pass_, PassPipeline):
+        try:
+            report = str(pass_.run(subject.capture(leaves=failure.leaves)))
+        except Exception as error:
+            report = f"{type(error).__name__}: {error}"
+        yield "What the pipeline did", _block(report)
+
+
+def _block(text: str, language: str = "text") -> str:
+    return f"```{language}\n{text}\n```"

@@ -1,0 +1,152 @@
+"""A failing part of a model as a test file that stands alone, with its weights and inputs beside it."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from safetensors.torch import save_file
+
+from fx.errors import FxError
+
+from .failure import Failure
+from .reproducer import Part
+
+_LITERALS = (bool, int, float, str, bytes, type(None), type(...))
+
+_TEMPLATE = '''\
+"""{what}, cut out of {model}{where}.
+
+Run it with pytest, from any folder; it passes once the pass is right.
+"""
+
+import pathlib
+import sys
+
+import pytest
+from safetensors.torch import load_file
+
+{path}{source}
+
+def part_of_model():
+    """The program and the inputs on which the pass goes wrong."""
+    tensors = load_file(pathlib.Path(__file__).parent / "inputs.safetensors")
+    return Program(), ({inputs})
+
+
+@pytest.mark.fx(models=part_of_model, passes={pass_name!r}, contract={contract!r})
+def test_{slug}(fx_pass, fx_equal):
+    fx_equal(fx_pass)
+'''
+
+
+def write_test(folder: Path, failure: Failure, part: Part, where: object | None) -> Path:
+    """Write ``part`` as a test file with its weights and inputs beside it, and return the path of the test.
+
+    Args:
+        folder: where to write; made if it does not exist.
+        failure: what the test shows; its pass has a name.
+        part: the program and its inputs.
+        where: the user's line.
+
+    Raises:
+        FxError: the program or an input cannot be written as source and tensors.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    inputs = [_spell(value, tensors) for value in part.inputs]
+    with tempfile.TemporaryDirectory() as made:
+        package = Path(made) / "package"
+        part.program.to_folder(package, "Program")
+        source = (package / "module.py").read_text(encoding="utf-8")
+        source = source.partition('"""\n')[2] if source.startswith('"""') else source
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in package.iterdir():
+            if file.suffix in (".safetensors", ".pt"):
+                shutil.copy(file, folder / file.name)
+    save_file(tensors, folder / "inputs.safetensors")
+    text = _TEMPLATE.format(
+        what=failure.first_line, model=failure.subject.name, where="" if where is None else f" at {where}",
+        source=source.strip() + "\n", path=_import_paths([str(failure.pass_name), *_imported(source)], folder),
+        inputs="".join(f"{value}, " for value in inputs).rstrip(" "), pass_name=failure.pass_name,
+        contract=str(failure.contract), slug=failure.slug,
+    )  # fmt: skip
+    path = folder / f"test_{failure.slug}.py"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _imported(source: str) -> list[str]:
+    """The modules that a program's code imports."""
+    statements = [node for node in ast.parse(source).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    return [str(getattr(statement, "module", statement.names[0].name)) + ":" for statement in statements]
+
+
+def _import_paths(names: list[str], folder: Path) -> str:
+    """The lines that let modules, those before the colons of ``names``, be found from any folder if not installed."""
+    homes: dict[str, str] = {}
+    for name in names:
+        top = name.partition(":")[0].partition(".")[0] if ":" in name else ""
+        module = sys.modules.get(top)
+        place = next(iter((*getattr(module, "__path__", ()), getattr(module, "__file__", None))), None)
+        if place is None:
+            continue
+        home = Path(place).resolve().parent
+        installed = (Path(where).resolve() for where in sysconfig.get_paths().values())
+        if not any(home.is_relative_to(where) for where in installed):
+            homes.setdefault(_spell_folder(home, folder.resolve()), top)
+    lines = [f"sys.path.insert(0, {spelled})  # where {top} is\n" for spelled, top in homes.items()]
+    return "".join([*lines, "\n"] if lines else [])
+
+
+def _spell_folder(home: Path, folder: Path) -> str:
+    """A folder as seen from a file in ``folder`` if that lies below it, so that both can be moved together."""
+    if folder.is_relative_to(home):
+        return f"str(pathlib.Path(__file__).resolve().parents[{len(folder.relative_to(home).parts)}])"
+    return repr(str(home))
+
+
+def _spell(value: Any, tensors: dict[str, torch.Tensor]) -> str:
+    """Python that makes ``value``; its tensors go to ``tensors`` by the names that the text has for them."""
+    if isinstance(value, torch.Tensor):
+        return _spell_tensor(value, tensors)
+    if isinstance(value, float) and value - value != 0:  # infinite or not a number
+        return f'float("{value}")'
+    if isinstance(value, torch.Size):
+        return f"torch.Size({list(value)})"
+    if isinstance(value, torch.device):
+        return f"torch.device({str(value)!r})"
+    if isinstance(value, (*_LITERALS, torch.dtype, complex)):
+        return repr(value)
+    if isinstance(value, slice):
+        return f"slice({', '.join(_spell(end, tensors) for end in (value.start, value.stop, value.step))})"
+    if isinstance(value, Mapping):
+        items = cast("Mapping[Any, Any]", value).items()
+        return f"{{{', '.join(f'{_spell(key, tensors)}: {_spell(item, tensors)}' for key, item in items)}}}"
+    if type(value) in (tuple, list) or isinstance(value, list):
+        parts = [_spell(item, tensors) for item in cast("Sequence[Any]", value)]
+        return f"[{', '.join(parts)}]" if isinstance(value, list) else f"({''.join(f'{part}, ' for part in parts)})"
+    raise FxError(
+        "an input of the failing part cannot be written to a file",
+        value=f"an object of type {type(value).__name__}",
+        remedy="the program after the pass is in the file of details",
+    )
+
+
+def _spell_tensor(tensor: torch.Tensor, tensors: dict[str, torch.Tensor]) -> str:
+    """As above, with the strides that the tensor has."""
+    name = str(len(tensors))
+    text = f'tensors["{name}"]'
+    values = tensor.contiguous()
+    if tensor.is_complex():
+        values, text = torch.view_as_real(values.resolve_conj()), f"torch.view_as_complex({text})"
+    tensors[name] = values.clone()
+    if not tensor.is_contiguous():
+        return f"torch.empty_strided({tuple(tensor.shape)}, {tensor.stride()}, dtype={tensor.dtype}).copy_({text})"
+    return text

@@ -1,0 +1,142 @@
+"""A program on which a pass breaks a law, as the user reads it and as a test file that reproduces it alone."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fx.errors import FxError
+from fx.passes import list_passes, pass_name
+from fx.passes.pipeline import PassPipeline
+from fx.passes.registry import write_pass
+
+from .laws import Example, LawViolation
+from .loading import importable_name, load_pass
+from .structure import leaves
+
+FOLDER = Path(".pytest_fx")
+"""Where test files go, below the folder that pytest runs in."""
+MOST_LINES = 12
+"""Lines of each answer that are shown."""
+
+_TEMPLATE = '''\
+"""The pass {name} breaks the law {law!r} on this program.
+
+Run it with pytest; it passes once the pass is right.
+"""
+
+{imports}
+{source}
+
+def test_{slug}():
+    check_program({arguments})
+'''
+
+
+def describe(example: Example, violation: LawViolation, folder: Path) -> str:
+    """Return the program, its inputs, the code before and after the pass, the answers, and the file that was written.
+
+    A file that cannot be written is no reason to lose the violation: there is a line on why instead.
+    """
+    mode = "training" if example.mode == "train" else "evaluation"
+    parts = [f"the smallest program found, in {mode} mode:\n{_indented(example.program.source)}"]
+    parts.append(f"code before the pass:\n{_indented(example.before.code)}")
+    if example.after is not None:
+        parts.append(f"code after the pass:\n{_indented(example.after.code)}")
+        parts += [
+            f"{who}:\n{_indented(text)}"
+            for who, which in (("eager answers", "eager"), ("the transformed program answers", "actual"))
+            if (text := _answer(example, which))
+        ]
+    try:
+        parts.append(f"a test of it alone: {write_test(example, violation, folder)}")
+    except (FxError, OSError) as error:
+        parts.append(f"no test file was made of it: {error}")
+    return "\n".join(parts)
+
+
+def write_test(example: Example, violation: LawViolation, folder: Path) -> Path:
+    """Write a test that checks the law that was broken on the program, and return its path.
+
+    What an earlier run wrote for the same pass and law is replaced. Raises :class:`~fx.errors.FxError` if the pass
+    cannot be named in a file.
+    """
+    name, root = spelled_pass(example.pass_)
+    contract = str(example.contract)
+    arguments = f"{name!r}, build, inputs, laws=({violation.law!r},), mode={example.mode!r}, contract={contract!r}"
+    slug = re.sub(r"\W+", "_", f"{example.name}_keeps_{violation.law}").strip("_").lower()
+    folder.mkdir(parents=True, exist_ok=True)
+    imports = "from pytest_fx import check_program\n"
+    if root is not None:
+        path = Path(os.path.relpath(root, folder)).as_posix()
+        imports = (
+            f"import pathlib\nimport sys\n\n{imports}\n"
+            f"sys.path.insert(0, str((pathlib.Path(__file__).parent / {path!r}).resolve()))  # where the pass is\n"
+        )
+    path = folder / f"test_{slug}.py"
+    path.write_text(
+        _TEMPLATE.format(
+            name=example.name, law=violation.law, imports=imports, source=example.program.source.strip() + "\n",
+            slug=slug, arguments=arguments,
+        ),
+        encoding="utf-8",
+    )  # fmt: skip
+    return path
+
+
+def spelled_pass(pass_: Any) -> tuple[str, Path | None]:
+    """Return the name under which ``load_pass`` finds a pass, and the folder to import it from if that is needed.
+
+    Raises :class:`~fx.errors.FxError` if there is none.
+    """
+    name = importable_name(pass_) or _written(pass_)
+    if name is None:
+        raise FxError(
+            "the pass has no name under which it can be imported",
+            value=repr(pass_)[:80],
+            remedy="define it at the top of a module, or register it: fx.passes.register_pass",
+        )
+    if ":" not in name:
+        return name, None
+    module_name = name.partition(":")[0]
+    file = getattr(sys.modules.get(module_name) or importlib.import_module(module_name), "__file__", None)
+    if file is None or "site-packages" in file:
+        return name, None
+    path = Path(file).resolve()
+    depth = module_name.count(".") + (path.name == "__init__.py")
+    return name, path.parents[depth]
+
+
+def _written(pass_: Any) -> str | None:
+    """A pass with options, or a pipeline, as text."""
+    if not isinstance(pass_, PassPipeline) and pass_name(pass_) not in list_passes():
+        return None
+    text = str(pass_) if isinstance(pass_, PassPipeline) else write_pass(pass_)
+    try:
+        found: Any = load_pass(text)
+    except FxError:
+        return None
+    same = found.passes == pass_.passes if isinstance(pass_, PassPipeline) else found == pass_
+    return text if same else None
+
+
+def _answer(example: Example, which: str) -> str:
+    run = example.eager() if which == "eager" else example.actual()
+    if run.error is not None:
+        return f"{type(run.error).__name__}: {str(run.error).partition(chr(10))[0]}"
+    lines: list[str] = []
+    for path, leaf in leaves(run.answer):
+        shown = repr(leaf.detach()) if isinstance(leaf, torch.Tensor) else repr(leaf)
+        dtype = f"  # {str(leaf.dtype).removeprefix('torch.')}" if isinstance(leaf, torch.Tensor) else ""
+        lines += f"output{path} = {shown}{dtype}".splitlines()
+    return "\n".join(lines[:MOST_LINES] + ["…"] * (len(lines) > MOST_LINES))
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" if line.strip() else "" for line in text.strip("\n").splitlines())

@@ -1,0 +1,143 @@
+"""Laws on what a pass does, and on the graph and the code that it leaves; nothing is run."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from typing import Any
+
+from fx.errors import FxError
+from fx.passes.verification import find_stale_code, find_violation_in
+from fx.printing import describe
+from fx.verify import Violation
+
+from .example import MARK, Example, inputs_of
+from .law import LawViolation, broken
+
+
+def terminates(example: Example) -> None:
+    """The pass comes to an end, on each program within ten seconds or what ``seconds`` says."""
+    if example.too_long is not None:
+        broken(
+            "terminates",
+            f"{example.name} was still running after {example.seconds:g} seconds",
+            where=_last_line(example.too_long),
+            why="it may find again what it has just made, or wait for a graph that no longer changes to change",
+            remedy="go over a list of the nodes, list(graph.nodes), or count the rounds",
+        )
+
+
+def refusal(example: Example) -> None:
+    """A program that the pass cannot take is refused by a ``PassError``, never by another exception."""
+    error = example.error
+    if error is not None:
+        text = str(error) if isinstance(error, FxError) else f"{type(error).__name__}: {error}"
+        broken(
+            "refusal",
+            f"{example.name} raised where it should transform the program, leave it alone or refuse",
+            value=text.replace("\n", "\n         "),
+            where=_last_line(error),
+            remedy="leave alone what the pass does not handle, or raise fx.errors.PassError with the reason",
+        )
+
+
+def returns_a_program(example: Example) -> None:
+    """The pass returns a ``GraphModule``, or nothing where it edited the one that it was given."""
+    if example.refusal is None and example.after is None:
+        broken(
+            "returns a program",
+            f"{example.name} returned no program",
+            value=f"an object of type {type(example.result).__name__}",
+            remedy="return the GraphModule, or nothing after editing it in place",
+        )
+
+
+def original_untouched(example: Example) -> None:
+    """The captured module keeps its parameters, buffers, modes and settings, also where the pass refuses or fails."""
+    if example.damage is not None:
+        broken(
+            "original untouched",
+            f"{example.name} changed the module that was captured: {example.damage}",
+            why="the program shares its tensors and modules with the module, which must keep computing what it did",
+            remedy="put new parameters and modules into the program instead of changing the old ones",
+        )
+
+
+def well_formed(example: Example) -> None:
+    """The graph keeps every rule of ``fx.verify.RULES``, and those of programs inside it do."""
+    if example.after is not None:
+        _require_none("well formed", find_violation_in(example.after))
+
+
+def code_and_graph_agree(example: Example) -> None:
+    """The code that runs is that of the graph: the program was recompiled after the last edit."""
+    if example.after is None:
+        return
+    _require_none("code and graph agree", find_stale_code(example.after))
+    if example.after.graph.python_code("self").src != example.after.code:
+        broken("code and graph agree", "the program runs other code than its graph says", remedy="call recompile()")
+
+
+def signature(example: Example) -> None:
+    """Callers pass the same inputs: names, order and defaults are kept."""
+    after = example.after
+    if after is None:
+        return
+    before, now = example.before.inputs, inputs_of(after)
+    if now != before:
+        shown = " instead of ".join(f"({', '.join(map(_parameter, inputs))})" for inputs in (now, before))
+        remedy = "keep every placeholder with its name and default, also one that nothing uses any more"
+        broken("signature", f"the program's inputs are {shown}", remedy=remedy)
+    wanted = _parameters(example.capture()) if example.changed else None
+    if wanted is not None and _parameters(after) != wanted:
+        shown = " instead of ".join(f"({', '.join(parameters)})" for parameters in (_parameters(after), wanted))
+        broken("signature", f"the program is called with {shown}", remedy="keep the code generator of the graph")
+
+
+def metadata_kept(example: Example) -> None:
+    """A node that stays, of the same name and target, keeps its entries in ``meta`` and the user's line."""
+    if example.after is None:
+        return
+    for node in example.after.graph.nodes:
+        op, target, source = example.before.nodes.get(node.name, ("", None, None))
+        if op in ("", "output") or op != node.op or target != node.target:
+            continue
+        lost = [
+            what
+            for what, is_lost in (
+                ("what analyses wrote into its meta", node.meta.get(MARK) is None),
+                ("the user's line", source is not None and node.source is None),
+            )
+            if is_lost
+        ]
+        if lost:
+            broken(
+                "metadata kept",
+                f"a node that stays has lost {' and '.join(lost)}",
+                where=source,
+                value=describe(node),
+                remedy="copy nodes by graph.node_copy, which copies them with what they know, and keep node.meta",
+            )
+
+
+def _parameter(written: tuple[str, str]) -> str:
+    name, default = written
+    return f"{name}={default}" if default else name
+
+
+def _parameters(program: Any) -> tuple[str, ...]:
+    kinds = inspect.signature(program.forward).parameters.values()
+    return tuple(f"{each.kind.description} {each.name}" for each in kinds)
+
+
+def _require_none(name: str, violation: Violation | None) -> None:
+    if violation is not None:
+        raise LawViolation.of(name, violation.error())
+
+
+def _last_line(error: BaseException) -> str | None:
+    """Where a pass was when it raised: the last frame outside of torch and of this library, or else the last."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "/torch/" not in frame.filename and "/fx/" not in frame.filename]
+    frame = (own or frames or [None])[-1]
+    return None if frame is None else f"{frame.filename}:{frame.lineno}, in {frame.name}:  {frame.line}"

@@ -1,0 +1,159 @@
+"""The law on gradients: a transformed program trains as the original does."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from fx.passes import Approximate
+from pytest_fx.equality import Leaf, worst_difference
+from pytest_fx.evaluation import Arguments, default_dtype, positional
+from pytest_fx.structure import leaves
+
+from .example import Example, same_tensor
+from .judging import SHAKES, Shaken
+from .law import broken
+from .runs import SEED, Runner, places
+
+Gradients = dict[str, torch.Tensor]
+
+_TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-3}
+
+
+def gradients(example: Example) -> None:
+    """Inputs and parameters get the gradients that they get in eager; a pass that approximates need not keep them.
+
+    In evaluation mode a parameter may be folded away; one that keeps its name and its values keeps its gradient.
+    """
+    if example.after is None or isinstance(example.contract, Approximate) or not example.changed:
+        return
+    wide = example.has_float64
+    arguments, dtype = example.arguments(wide=wide), torch.float64 if wide else example.dtype
+    assert arguments is not None
+    eager, actual = example.runner("eager", wide), example.runner("actual", wide)
+    expected = _gradients(eager, eager.program, arguments, dtype, eager.program)
+    if not expected or example.actual(wide=wide).error is not None:
+        return
+    kept = _kept_parameters(example, eager.program, actual.program)
+    found = _gradients(actual, actual.program, arguments, dtype, actual.program)
+    if found is None:
+        broken("gradients", "the transformed program cannot be differentiated, where eager can")
+    shaken: Gradients | None = None
+    for name, wanted in expected.items():
+        if name not in kept and not name.startswith("input"):
+            continue
+        leaf = Leaf(name, wanted, found.get(name, torch.zeros_like(wanted)))
+        if not _differ(leaf, 0.0):
+            continue
+        shaken = _shaken(example, arguments, dtype, wide, expected) if shaken is None else shaken
+        if _differ(leaf, 4 * float(shaken[name])):
+            _report(example, leaf)
+
+
+def _report(example: Example, leaf: Leaf) -> None:
+    errors = leaf.errors
+    worst = worst_difference(leaf, errors > 0, errors, torch.zeros_like(errors))
+    shown = None if worst is None else f"eager {worst.expected!r}, transformed {worst.actual!r}"
+    broken(
+        "gradients",
+        f"{example.name} changes the gradient of {leaf.path}",
+        where=None if worst is None else f"element {list(worst.index)}, the worst of {worst.count} in {worst.size}",
+        value=shown,
+        why="there is none any more" if not bool(leaf.actual.any()) else None,
+    )
+
+
+def _kept_parameters(example: Example, eager: nn.Module, actual: nn.Module) -> set[str]:
+    """The parameters of eager that the program still has; in training mode it must have all of them."""
+    now = dict(actual.named_parameters(remove_duplicate=False))
+    kept: set[str] = set()
+    for name, parameter in eager.named_parameters():
+        if name in now and same_tensor(parameter, now[name]):
+            if parameter.requires_grad and not now[name].requires_grad:
+                broken("gradients", f"the parameter {name!r} of the program no longer requires a gradient")
+            kept.add(name)
+    return kept
+
+
+def _gradients(
+    runner: Runner, call: Callable[..., Any], arguments: Arguments, dtype: torch.dtype, owner: nn.Module
+) -> Gradients | None:
+    """The gradients of a weighted sum of all outputs; None if they cannot be had, empty if there are none."""
+    given = arguments.copies()
+    inputs = {
+        f"input{place}": tensor.requires_grad_()
+        for place, tensor in places(given).items()
+        if tensor.is_floating_point()
+    }
+    parameters = {name: tensor for name, tensor in owner.named_parameters() if tensor.requires_grad}
+    wanted = {**parameters, **inputs}
+    if not wanted:
+        return {}
+    passed = given.map(lambda tensor: tensor.clone() if tensor.requires_grad else tensor)  # which may be written to
+    try:
+        with default_dtype(dtype), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.default_generator.manual_seed(SEED)
+            total = _weighted_sum(call(*passed.args, **passed.kwargs))
+            if total is None:
+                return {}
+            found = torch.autograd.grad(total, list(wanted.values()), allow_unused=True)
+    except Exception:  # not every program that can be run can be differentiated
+        return None
+    finally:
+        runner.restore()
+    pairs = zip(wanted.items(), found, strict=True)
+    return {name: torch.zeros_like(tensor) if grad is None else grad.detach() for (name, tensor), grad in pairs}
+
+
+def _weighted_sum(answer: Any) -> torch.Tensor | None:
+    """A sum in which each element of each output that can be differentiated has another weight."""
+    total: torch.Tensor | None = None
+    for number, (_, leaf) in enumerate(leaves(answer)):
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.is_floating_point():
+            steps = torch.arange(1, leaf.numel() + 1, dtype=torch.float64).reshape(leaf.shape)
+            part = (leaf * torch.cos(steps + number).to(leaf.dtype)).sum()
+            total = part if total is None else total + part
+    return total
+
+
+def _differ(leaf: Leaf, shaken: float) -> bool:
+    tolerance = _TOLERANCES.get(leaf.expected.dtype, 0.1)
+    finite = leaf.expected.isfinite() & leaf.actual.isfinite()
+    same_kind = leaf.expected.isfinite() == leaf.actual.isfinite()
+    limit = tolerance * (leaf.expected.abs() + leaf.scale) + tolerance * 1e-3 + shaken
+    return bool((torch.where(finite, leaf.errors > limit, ~same_kind) & torch.tensor(shaken != torch.inf)).any())
+
+
+def _shaken(
+    example: Example, arguments: Arguments, dtype: torch.dtype, wide: bool, expected: Gradients
+) -> dict[str, Any]:
+    """How much each gradient of eager changes when every value has a few more rounding errors."""
+    changes = dict.fromkeys(expected, 0.0)
+    for found in _shaken_gradients(example, arguments, dtype, wide):
+        for name, wanted in expected.items():
+            other = torch.inf if found is None or name not in found else _distance(wanted, found[name])
+            changes[name] = max(changes[name], other)
+    return changes
+
+
+def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
+    errors = Leaf("", one, other).errors
+    return float(errors.max()) if errors.numel() else 0.0
+
+
+def _shaken_gradients(
+    example: Example, arguments: Arguments, dtype: torch.dtype, wide: bool
+) -> Iterator[Gradients | None]:
+    for shake in range(SHAKES):
+        program = example.capture(wide)
+        interpreter = Shaken(program, shake)
+
+        def call(*args: Any, interpreter: Shaken = interpreter, program: Any = program, **kwargs: Any) -> Any:
+            return interpreter.run(*positional(program, Arguments(args, kwargs)))
+
+        yield _gradients(Runner(program), call, arguments, dtype, program)

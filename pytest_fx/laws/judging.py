@@ -1,0 +1,209 @@
+"""Whether what a transformed program computes is what its pass promises, also where eager itself is ill-conditioned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from fx import Interpreter, Node
+from fx.passes import Approximate, Exact
+from pytest_fx.capture import GraphModule
+from pytest_fx.contracts import Comparison
+from pytest_fx.equality import Leaf, pair_leaves
+from pytest_fx.errors import ContractViolation
+from pytest_fx.evaluation import positional
+from pytest_fx.structure import leaves, map_tensors, skeleton
+from pytest_fx.verification import require
+
+from .example import Example, same_tensor
+from .law import LawViolation, broken
+from .runs import Run, Runner
+
+SHAKES = 8
+"""How often eager is run with other rounding errors before a difference is held against the pass."""
+SHAKE_ULPS = 16
+"""How large these errors are, in rounding steps of the largest element of a value."""
+
+Part = Callable[[Run], Any]
+"""What of a call is compared."""
+
+
+def identical(expected: Any, actual: Any) -> bool:
+    """Whether two answers are the same in structure, dtypes and bits; NaN equals NaN."""
+    if skeleton(expected) != skeleton(actual):
+        return False
+    for (_, one), (_, other) in zip(leaves(expected), leaves(actual), strict=True):
+        if isinstance(one, torch.Tensor):
+            if not same_tensor(one, other) or _zeros_differ(one, other):
+                return False
+        elif type(one) is not type(other) or not (one == other or (one != one and other != other)):
+            return False
+    return True
+
+
+def _zeros_differ(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.is_floating_point() and not torch.equal(one.signbit() & ~one.isnan(), other.signbit() & ~other.isnan())
+
+
+def require_kept(law: str, example: Example, variant: str, part: Part, what: str) -> None:
+    """Raise :class:`LawViolation` unless ``part`` of a call keeps the contract on a variant of the inputs.
+
+    Answers that are the same in every bit keep every contract. Otherwise the comparison is that of
+    :mod:`pytest_fx.contracts`, with eager in float64 as the reference; NaN and infinities must stay where they are,
+    but for contracts other than ``exact`` one may become the other. A difference is forgiven where eager, with rounding
+    errors of its own added to each value, differs from itself as much: ``round(x)`` at 0.5, say.
+    """
+    expected, actual = example.eager(variant), example.actual(variant)
+    if expected.error is not None:
+        return
+    if actual.error is not None:
+        _raises(law, variant, actual.error)
+    if identical(part(expected), part(actual)):
+        return
+    exact = isinstance(example.contract, Exact)
+    comparison = _comparison(example, variant, part, what, _as_it_is if exact else _without_infinities)
+    try:
+        require(comparison, example.contract)
+    except ContractViolation as violation:
+        if exact or not _is_ill_conditioned(example, variant, part):
+            where = "" if variant == "inputs" else f"\n  with   {variant}"
+            raise LawViolation.of(law, violation).with_details(where.strip("\n")) from None
+
+
+def _raises(law: str, variant: str, error: Exception) -> None:
+    notes = [line for note in getattr(error, "__notes__", []) for line in note.splitlines()]
+    broken(
+        law,
+        "the transformed program raises where eager answers",
+        value=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",
+        why="\n         ".join(line.strip() for line in notes) or None,
+        where=None if variant == "inputs" else f"called with {variant}",
+    )
+
+
+def _comparison(example: Example, variant: str, part: Part, what: str, normal: Callable[[Any], Any]) -> Comparison:
+    eager, actual = normal(part(example.eager(variant))), normal(part(example.actual(variant)))
+    eager64, actual64 = _widened(eager), None
+    if example.has_float64:
+        expected, found = example.eager(variant, wide=True), example.actual(variant, wide=True)
+        if expected.error is None:
+            eager64 = normal(part(expected))
+            # A pass that is right in one dtype need not take the other.
+            actual64 = [normal(part(found))] if found.error is None else None
+    if isinstance(example.contract, Approximate):
+        actual64 = None
+    return Comparison(what, example.name, [eager], [actual], [eager64], actual64)
+
+
+def _widened(value: Any) -> Any:
+    return map_tensors(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor, value)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _without_infinities(value: Any) -> Any:
+    """``value`` with NaN for each infinity: in another order of arithmetic one may become the other."""
+
+    def normal(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point() or bool(tensor.isfinite().all()):
+            return tensor
+        return torch.where(tensor.isinf(), torch.full_like(tensor, torch.nan), tensor)
+
+    return map_tensors(normal, value)
+
+
+# Where eager itself does not know better.
+
+
+def _is_ill_conditioned(example: Example, variant: str, part: Part) -> bool:
+    """Whether eager, slightly shaken, differs from itself as much as from the transformed program, in both dtypes."""
+    for wide in (False, True):
+        if wide and not example.has_float64:
+            continue
+        expected, actual = example.eager(variant, wide), example.actual(variant, wide)
+        if expected.error is not None or actual.error is not None:
+            continue
+        pairs = _pairs(part(expected), part(actual))
+        if pairs is None:
+            return False
+        allowed = _shaken_errors(example, variant, part, wide)
+        for leaf, limit in zip(pairs, allowed or [torch.inf] * len(pairs), strict=True):
+            own = leaf.limits(1e-5, 1e-8) if wide else leaf.limits(0, 64 * _eps(leaf) * leaf.scale)
+            if bool((leaf.errors > torch.maximum(own, torch.full_like(own, 4 * limit))).any()):
+                return False
+    return True
+
+
+def _eps(leaf: Leaf) -> float:
+    return torch.finfo(leaf.actual.dtype).eps if leaf.actual.is_floating_point() else 0.0
+
+
+def _shaken_errors(example: Example, variant: str, part: Part, wide: bool) -> list[float] | None:
+    """How much eager differs from itself when shaken, for each tensor of ``part``; None if it then cannot answer."""
+    expected = part(example.eager(variant, wide))
+    errors: list[float] = []
+    for answer in shaken_answers(example, variant, wide):
+        pairs = None if answer.error is not None else _pairs(expected, part(answer))
+        if pairs is None:
+            return None
+        found = [_largest(leaf) for leaf in pairs]
+        errors = [max(one, other) for one, other in zip(errors or found, found, strict=True)]
+    return errors
+
+
+def shaken_answers(example: Example, variant: str, wide: bool) -> Iterator[Run]:
+    """Yield what eager does with other rounding errors than it has."""
+    arguments = example.arguments(variant, wide)
+    assert arguments is not None
+    for shake in range(SHAKES):
+        program = example.capture(wide)
+        interpreter = Shaken(program, shake)
+
+        def call(*args: Any, interpreter: Shaken = interpreter, program: GraphModule = program, **kwargs: Any) -> Any:
+            return interpreter.run(*positional(program, type(arguments)(args, kwargs)))
+
+        runner = Runner(program)
+        runner.program = call  # type: ignore[assignment]
+        yield runner(arguments, torch.float64 if wide else example.dtype)
+
+
+def _pairs(expected: Any, actual: Any) -> list[Leaf] | None:
+    found = pair_leaves(_without_infinities(expected), _without_infinities(actual))
+    return found if isinstance(found, list) else None
+
+
+def _largest(leaf: Leaf) -> float:
+    errors = leaf.errors
+    return float(errors.max()) if errors.numel() else 0.0
+
+
+class Shaken(Interpreter):
+    """Runs a program and adds a few rounding errors to each floating-point value that it computes."""
+
+    def __init__(self, program: GraphModule, shake: int) -> None:
+        super().__init__(program)
+        self._generator = torch.Generator().manual_seed(shake)
+        self._sign = {0: 1.0, 1: -1.0}.get(shake)
+
+    def run_node(self, n: Node) -> Any:
+        """Run the node and shake its value where that is; views and attributes are shaken with what they show."""
+        value = super().run_node(n)
+        if n.op not in ("get_attr", "output"):
+            for _, leaf in leaves(value):
+                if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.is_contiguous():
+                    leaf.data.add_(self._noise(leaf.detach()))
+        return value
+
+    def _noise(self, value: torch.Tensor) -> torch.Tensor:
+        info = torch.finfo(value.dtype)
+        finite = value[value.isfinite()]
+        scale = float(finite.abs().max()) if finite.numel() else 0.0
+        if self._sign is None:
+            direction = torch.rand(value.shape, generator=self._generator, dtype=torch.float64) * 2 - 1
+        else:
+            direction = torch.full(value.shape, self._sign, dtype=torch.float64)
+        return (direction * SHAKE_ULPS * (info.eps * scale + info.tiny)).to(value.dtype)

@@ -1,0 +1,166 @@
+"""Laws on doing things again: applying the pass, copying, saving and capturing what it made."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import fx
+from fx.errors import FxError
+from pytest_fx.capture import GraphModule
+from pytest_fx.structure import describe
+
+from .example import Example, same_tensor, text_of
+from .judging import identical
+from .law import broken
+from .runs import Runner, tensors_of
+
+
+def deterministic(example: Example) -> None:
+    """Applied to an equal program, the pass makes an equal program: code, parameters and buffers."""
+    after = example.after
+    if after is None or not example.changed:
+        return
+    if _made_alike(example.wide_after, after):  # it is there anyway; only a difference needs another look
+        return
+    again = example.transform(example.reference)
+    if again is None:
+        broken("deterministic", f"{example.name} refuses or fails on a program that it has just transformed")
+    if again.code != after.code:
+        shown = "\n         ".join(_first_difference(after.code, again.code))
+        broken("deterministic", f"{example.name} makes other code of the same program", value=shown, remedy=_ORDER)
+    others = tensors_of(again)
+    for name, tensor in tensors_of(after).items():
+        if name not in others or not same_tensor(tensor, others[name]):
+            broken("deterministic", f"{example.name} makes another {name!r} of the same program", remedy=_ORDER)
+
+
+_ORDER = "go over lists or dicts, not over sets of nodes, and draw no random numbers"
+
+
+def retraceable(example: Example) -> None:
+    """What the pass made can be captured again, and the capture computes the same bits."""
+    if example.after is None:
+        return
+    try:
+        again = fx.symbolic_trace(_copied(example))
+    except Exception as error:
+        if _is_traceable(example):
+            broken("retraceable", "the transformed program cannot be captured again", value=_said(error))
+        return
+    _require_same("retraceable", example, again, "captured again, the program")
+
+
+def round_trips(example: Example) -> None:
+    """Copied, pickled, or saved to a file and loaded, the program computes the same bits as before.
+
+    What cannot be pickled or saved before the pass need not be afterwards.
+    """
+    if example.after is None:
+        return
+    for how, trip in _TRIPS.items():
+        try:
+            made = trip(example.after)
+        except Exception as error:
+            if _succeeds(trip, example.capture()):
+                broken("round trips", f"the transformed program cannot be {how}", value=_said(error))
+            continue
+        if made.code != example.after.code:
+            broken("round trips", f"{how}, the program has other code")
+        _require_same("round trips", example, made, f"{how}, the program")
+
+
+def idempotent(example: Example) -> None:
+    """Applied to its own result, the pass changes nothing."""
+    if example.after is None:
+        return
+    once = text_of(example.after)
+    again: Any = example.pass_(_copied(example))
+    if isinstance(again, GraphModule) and text_of(again) != once:
+        shown = "\n         ".join(_first_difference(once, text_of(again)))
+        broken("idempotent", f"{example.name} changes what it made itself", value=shown)
+
+
+def shrinks_the_graph(example: Example) -> None:
+    """The graph has fewer nodes after the pass, wherever the pass changes it."""
+    if example.after is not None and example.changed:
+        before, now = len(example.before.nodes), len(example.after.graph.nodes)
+        if now >= before:
+            broken("shrinks the graph", f"the graph has {now} nodes after {example.name}, and had {before}")
+
+
+def _through_a_file(program: GraphModule) -> GraphModule:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "program.safetensors"
+        fx.save(program, path)
+        return fx.load(path)
+
+
+_TRIPS: dict[str, Callable[[GraphModule], GraphModule]] = {
+    "copied": copy.deepcopy,
+    "pickled": lambda program: pickle.loads(pickle.dumps(program)),
+    "saved to a file": _through_a_file,
+}
+
+
+def _succeeds(trip: Callable[[GraphModule], GraphModule], program: GraphModule) -> bool:
+    try:
+        trip(program)
+    except Exception:
+        return False
+    return True
+
+
+def _is_traceable(example: Example) -> bool:
+    return _succeeds(fx.symbolic_trace, example.capture())
+
+
+def _copied(example: Example) -> GraphModule:
+    assert example.after is not None
+    return copy.deepcopy(example.after)
+
+
+def _require_same(law: str, example: Example, program: nn.Module, what: str) -> None:
+    """Raise unless ``program`` answers as the result of the pass does."""
+    actual, arguments = example.actual(), example.arguments()
+    if actual.error is not None or arguments is None:
+        return
+    found = Runner(program)(arguments, example.dtype)
+    if found.error is not None:
+        broken(law, f"{what} raises", value=_said(found.error))
+    if not identical(actual.answer, found.answer):
+        shown = f"{describe(found.answer)} beside {describe(actual.answer)}"
+        broken(law, f"{what} answers something else", value=shown)
+
+
+def _made_alike(wide: GraphModule | None, after: GraphModule) -> bool:
+    """Whether what the pass makes of the program in float64 is what it makes of it, but for rounding."""
+    if wide is None or wide.code != after.code:
+        return False
+    others = tensors_of(wide)
+    return all(_nearly(tensor, others.get(name)) for name, tensor in tensors_of(after).items())
+
+
+def _nearly(one: torch.Tensor, other: torch.Tensor | None) -> bool:
+    if other is None or one.shape != other.shape:
+        return False
+    return torch.allclose(one.double(), other.double(), rtol=1e-3, atol=1e-6, equal_nan=True)
+
+
+def _first_difference(one: str, other: str) -> list[str]:
+    for left, right in zip(one.splitlines(), other.splitlines(), strict=False):
+        if left != right:
+            return [left.strip(), right.strip()]
+    return ["one is longer than the other"]
+
+
+def _said(error: Exception) -> str:
+    text = str(error) if isinstance(error, FxError) else f"{type(error).__name__}: {error}"
+    return text.replace("\n", "\n         ")

@@ -1,0 +1,98 @@
+"""One call of a program, and all that is to be seen of it: answer, inputs and state afterwards, shared memory."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from pytest_fx.evaluation import Arguments, default_dtype
+from pytest_fx.structure import leaves, map_tensors
+
+SEED = 0
+"""The random seed of every call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one call of a program did."""
+
+    answer: Any = None
+    """What it returned."""
+    inputs: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+    """The tensors that it was given, as it left them, by their places in the arguments."""
+    state: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+    """The parameters and buffers that it wrote to, as it left them."""
+    shared: tuple[tuple[str, str], ...] = ()
+    """Pairs of an output and an input that have memory in common."""
+    error: Exception | None = None
+    """What it raised, if it did not return."""
+
+
+class Runner:
+    """Calls a program again and again from the same state: what a call writes to parameters and buffers is undone."""
+
+    def __init__(self, program: nn.Module) -> None:
+        self.program = program
+        self._state = {name: (tensor, tensor.detach().clone()) for name, tensor in tensors_of(program).items()}
+
+    def __call__(self, arguments: Arguments, dtype: torch.dtype) -> Run:
+        """Call the program on copies of ``arguments``, without gradients, from a fixed random seed."""
+        copies = arguments.copies()
+        try:
+            with torch.no_grad(), default_dtype(dtype), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what the program warns of, eager warns of, too
+                torch.default_generator.manual_seed(SEED)
+                answer = self.program(*copies.args, **copies.kwargs)
+        except Exception as error:
+            self.restore()
+            return Run(error=error)
+        inputs = places(copies)
+        shared = _shared(answer, inputs)
+        written = {name: held for name, (held, saved) in self._state.items() if not _equal(held, saved)}
+        if written:
+            answer = map_tensors(torch.Tensor.clone, answer)
+            written = {name: tensor.detach().clone() for name, tensor in written.items()}
+            self.restore()
+        return Run(answer, inputs, written, shared)
+
+    def restore(self) -> None:
+        """Put the state back to what it was when this was made."""
+        with torch.no_grad():
+            for held, saved in self._state.values():
+                if not _equal(held, saved):
+                    held.copy_(saved)
+
+
+def tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the parameters and buffers of ``module`` by name, tied ones once."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def places(arguments: Arguments) -> dict[str, torch.Tensor]:
+    """Return the tensors among ``arguments`` by their places: ``[0]``, or ``['mask']`` where passed by name."""
+    return {
+        place: value
+        for part in (arguments.args, arguments.kwargs)
+        for place, value in leaves(part)
+        if isinstance(value, torch.Tensor)
+    }
+
+
+def _equal(held: torch.Tensor, saved: torch.Tensor) -> bool:
+    return held.shape == saved.shape and torch.equal(held, saved)
+
+
+def _shared(answer: Any, inputs: dict[str, torch.Tensor]) -> tuple[tuple[str, str], ...]:
+    memory: dict[int, str] = {}
+    for place, tensor in inputs.items():
+        if tensor.numel():
+            memory.setdefault(tensor.untyped_storage().data_ptr(), place)
+    return tuple(
+        (path, memory[leaf.untyped_storage().data_ptr()])
+        for path, leaf in leaves(answer)
+        if isinstance(leaf, torch.Tensor) and leaf.numel() and leaf.untyped_storage().data_ptr() in memory
+    )

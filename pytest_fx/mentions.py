@@ -1,0 +1,185 @@
+"""What a pass is about: the operations that its code and its data name, and the patterns that it looks for.
+
+Random programs are of little use to a pass that finds nothing in them, so :func:`pytest_fx.check_pass` makes frequent
+what the pass mentions. Found are, in the pass's code, fields, closures and constants, and in the functions and classes
+of the same package that these lead to:
+
+* functions of ``torch``, ``torch.nn.functional`` and ``operator``: ``torch.relu``, ``F.gelu``, ``operator.add``;
+* classes of ``torch.nn`` modules, and modules themselves;
+* names of tensor methods, as texts: ``"permute"``;
+* patterns: functions with ``pattern`` in their name, and modules, which are captured.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import dis
+import functools
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from .capture import GraphModule, capture
+
+MOST_OBJECTS = 5000
+"""How many objects are looked at."""
+MOST_ELEMENTS = 300
+"""How many elements of a container are looked at."""
+_OPERATIONS = frozenset("torch torch.nn.functional torch._C._nn torch.special operator _operator math".split())
+_CLOSED = frozenset("torch builtins typing abc collections dataclasses functools fx re copy".split())
+"""Packages into whose functions and classes the search does not go; ``fx.passes`` is the exception."""
+_NO_OPERATIONS = frozenset(
+    "no_grad enable_grad manual_seed is_tensor finfo iinfo equal allclose is_floating_point compile typename "
+    "set_grad_enabled inference_mode".split()
+)
+_NO_METHODS = frozenset("name names data type device dtype shape grad size backward apply_ register_hook".split())
+_LOADS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+
+
+@dataclass(frozen=True, slots=True)
+class Mentions:
+    """What a pass names."""
+
+    operations: tuple[Any, ...] = ()
+    """Functions, names of methods and classes of modules, in the order in which they are found."""
+    patterns: tuple[GraphModule, ...] = ()
+    """Programs that it looks for."""
+
+
+def mentioned(pass_: Any) -> Mentions:
+    """Return what ``pass_`` names.
+
+    >>> def fuse(graph_module):
+    ...     for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+    ...         node.target = torch.nn.functional.gelu
+    ...     for node in graph_module.graph.find_nodes(op="call_method", target="relu"): ...
+    >>> [getattr(found, "__name__", found) for found in mentioned(fuse).operations]
+    ['relu', 'gelu', 'relu']
+    """
+    search = _Search()
+    search.run(pass_)
+    return Mentions(tuple(search.operations), tuple(search.patterns))
+
+
+class _Search:
+    """One walk over what a pass leads to, each object once, those nearest to the pass first."""
+
+    def __init__(self) -> None:
+        self.operations: dict[Any, None] = {}
+        self.patterns: list[GraphModule] = []
+        self._seen: set[int] = set()
+        self._alive: list[Any] = []  # as an id may be used again
+
+    def run(self, pass_: Any) -> None:
+        pending: list[Any] = [pass_]
+        while pending and len(self._seen) < MOST_OBJECTS:
+            found = pending.pop(0)
+            if id(found) not in self._seen:
+                self._seen.add(id(found))
+                self._alive.append(found)
+                pending.extend(self._parts(found))
+
+    def _parts(self, found: Any) -> Iterator[Any]:
+        """Note what ``found`` is, and yield what it leads to."""
+        if isinstance(found, str):
+            if found[:1] != "_" and found not in _NO_METHODS and callable(getattr(torch.Tensor, found, None)):
+                self.operations[found] = None
+        elif _is_operation(found):
+            self.operations[found] = None
+        elif isinstance(found, type):
+            if issubclass(found, nn.Module) and found.__module__.startswith("torch.nn.modules"):
+                self.operations[found] = None
+            elif _is_open(found):
+                yield from (part for name, part in vars(found).items() if name[:2] != "__" or name == "__call__")
+                yield from found.__bases__
+        elif isinstance(found, types.FunctionType):
+            if _is_open(found):
+                yield from self._parts_of_function(found)
+        elif isinstance(found, nn.Module):
+            yield type(found)
+            self._add_pattern(found)
+        else:
+            yield from _parts_of_value(found)
+
+    def _parts_of_function(self, function: types.FunctionType) -> Iterator[Any]:
+        if "pattern" in function.__name__.lower():
+            self._add_pattern(function)
+        yield from function.__defaults__ or ()
+        for cell in function.__closure__ or ():
+            try:
+                yield cell.cell_contents
+            except ValueError:  # not filled yet
+                continue
+        yield from _named_in(function.__code__, function.__globals__)
+        if (wrapped := getattr(function, "__wrapped__", None)) is not None:
+            yield wrapped
+
+    def _add_pattern(self, pattern: Any) -> None:
+        if isinstance(pattern, GraphModule):
+            self.patterns.append(pattern)
+            return
+        try:
+            self.patterns.append(capture(pattern))
+        except Exception:  # whatever a function that is called so, but is no pattern, raises
+            return
+
+
+def _is_operation(found: Any) -> bool:
+    if isinstance(found, type) or not callable(found):
+        return False
+    name = getattr(found, "__name__", "")
+    module = getattr(found, "__module__", None)
+    if module is None:  # torch's own built-in functions
+        return getattr(torch, name, None) is found and name not in _NO_OPERATIONS
+    return module in _OPERATIONS and name[:1] != "_" and name not in _NO_OPERATIONS
+
+
+def _is_open(found: Any) -> bool:
+    module = str(getattr(found, "__module__", None))
+    return module.startswith("fx.passes.") or module.partition(".")[0] not in _CLOSED
+
+
+def _named_in(code: types.CodeType, names: dict[str, Any]) -> Iterator[Any]:
+    """Yield what the code refers to by names that are known before it runs, its constants and its inner functions."""
+    current: Any = None
+    for instruction in dis.get_instructions(code):
+        if isinstance(current, types.ModuleType) and instruction.opname in _LOADS:
+            current = getattr(current, instruction.argval, None)
+            continue
+        if current is not None:
+            yield current
+        current = names.get(instruction.argval) if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME") else None
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            if constant.co_freevars:
+                yield from _named_in(constant, names)
+            else:
+                yield types.FunctionType(constant, names)
+        else:
+            yield constant
+
+
+def _parts_of_value(found: Any) -> Iterator[Any]:
+    if isinstance(found, Mapping):
+        for key, value in list(cast("Mapping[Any, Any]", found).items())[:MOST_ELEMENTS]:
+            yield key
+            yield value
+    elif isinstance(found, (list, tuple, set, frozenset)):
+        yield from list(cast("Any", found))[:MOST_ELEMENTS]
+    elif isinstance(found, functools.partial):
+        yield from (found.func, found.args, found.keywords)
+    elif isinstance(found, (staticmethod, classmethod, types.MethodType)):
+        yield found.__func__
+        yield getattr(found, "__self__", None)
+    elif isinstance(found, property):
+        yield found.fget
+    elif dataclasses.is_dataclass(found):
+        yield from (getattr(found, field.name, None) for field in dataclasses.fields(found))
+        yield type(found)
+    elif _is_open(type(found)):
+        yield type(found)
+        yield getattr(found, "__dict__", None)

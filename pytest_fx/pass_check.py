@@ -1,0 +1,303 @@
+"""``check_pass``: any pass against random programs; ``check_program``: against one (see :mod:`pytest_fx.laws`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import torch
+from hypothesis import Phase, given
+from hypothesis import strategies as st
+from torch import nn
+
+import pytest_fx.programs as generation
+from fx.errors import FxError
+from fx.passes import Contract, contract_of, exact, pass_name
+
+from .counterexample import FOLDER, describe
+from .evaluation import Arguments
+from .laws import Checked, Example, Law, LawViolation, choose_laws
+from .laws.example import LARGEST_TIME
+from .loading import load_contract, load_pass
+from .mentions import Mentions, mentioned
+
+MODES = ("eval", "train")
+ENOUGH_CHANGES = 0.05
+"""The part of the programs that a pass must change, unless it is said otherwise."""
+ONE_IN = 10
+"""Slow laws are checked on one program in so many, and on the simplest."""
+MOST_SHRINKS = 1500
+"""How many programs are tried after the first that breaks a law: the shrinking of a failure ends there."""
+MOST_HANGS = 12
+"""How many of these may take longer than the pass is allowed to."""
+SHRINKING_TIME = 1.0
+"""Seconds that a pass may take on a program once it has taken too long on another."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What a search found that found no broken law."""
+
+    name: str
+    """The pass."""
+    programs: int
+    """Programs that it was tried on."""
+    changed: int
+    """Those that it changed."""
+    refused: int
+    """Those that it refused with a ``PassError``."""
+    unjudged: int
+    """Those on which the capture itself, before the pass, breaks the law that is broken after it."""
+    laws: tuple[str, ...]
+    """The laws that it kept."""
+
+    def __str__(self) -> str:
+        refused = f", refused {self.refused}" if self.refused else ""
+        return f"{self.name} changed {self.changed} of {self.programs} programs{refused} and kept {len(self.laws)} laws"
+
+
+def check_pass(
+    pass_: Any,
+    *,
+    contract: Contract | str | None = None,
+    modes: Sequence[str] = MODES,
+    max_examples: int | None = None,
+    without: Iterable[str] = (),
+    demand: Iterable[str | Law] = (),
+    like: Any = None,
+    programs: st.SearchStrategy[Any] | None = None,
+    min_changed: float = ENOUGH_CHANGES,
+    seed: int | None = None,
+    settings: hypothesis.settings | None = None,
+    seconds: float = LARGEST_TIME,
+    folder: Path | None = None,
+) -> CheckReport:
+    """Apply a pass to random programs, and check on each that it keeps the laws of :mod:`pytest_fx.laws`.
+
+    Args:
+        pass_: a pass, a pass class, a pass written for ``torch.fx``, a name or ``package.module:attribute``, or a text
+            such as ``"fuse-conv-bn,split{at=layer3}"``.
+        contract: what it promises about the numbers; by default what it says itself.
+        modes: the modes of programs in which it claims to be right: ``"eval"``, ``"train"``.
+        max_examples: how many programs; by default what Hypothesis's settings say.
+        without: names of laws to switch off.
+        demand: names of laws to check on every program, ``"idempotent"`` and ``"shrinks the graph"`` among them, and
+            laws of the caller's own.
+        like: a captured program to whose operations the random ones are biased, in place of what the pass mentions.
+        programs: a strategy of programs (:func:`pytest_fx.programs.programs`) to use instead.
+        min_changed: how many programs it must change: a number of them, or a part if it is less than 1. With 0 a pass
+            may find nothing to do.
+        seed: makes the programs the same ones in each run.
+        settings: Hypothesis's settings; by default those of the profile.
+        seconds: how long the pass may take on one program.
+        folder: where the test file of a failure goes; by default ``.pytest_fx`` in the current folder.
+
+    Raises:
+        LawViolation: the pass breaks a law, or changes too few programs. The message has the smallest program found,
+            its code before and after the pass, the answers, and the path of a test file.
+        FxError: the pass, the contract, or a law is not known by its name.
+    """
+    __tracebackhide__ = True
+    made = load_pass(pass_)
+    promise = contract_of(made) if contract is None else load_contract(contract)
+    laws = choose_laws(without, demand, getattr(made, "may_change", ()))
+    search = _Search(made, promise, laws, {law for law in demand if isinstance(law, str)}, seconds)
+    drawn = st.tuples(
+        _programs(made, like) if programs is None else programs,
+        st.sampled_from(_checked_modes(modes)),
+        st.integers(0, ONE_IN - 1),
+    )
+
+    @_settings(settings, max_examples)
+    @given(drawn)
+    def keep_the_laws(example: tuple[Checked, str, int]) -> None:
+        search.check(*example)
+
+    if seed is not None:
+        keep_the_laws = hypothesis.seed(seed)(keep_the_laws)
+    # As Hypothesis's own plugin does it for parametrized tests: each pass has failures of its own in the database.
+    inner: Any = keep_the_laws.hypothesis.inner_test  # type: ignore[attr-defined]
+    inner._hypothesis_internal_add_digest = f"{pass_name(made)} {promise} {modes}".encode()
+    random_state: Any = torch.random.fork_rng(devices=[])  # pyright: ignore[reportUnknownMemberType]
+    violation = None
+    with random_state:
+        try:
+            keep_the_laws()
+        except LawViolation as error:
+            # not raised from here, to leave Hypothesis's frames and its print of the whole example behind
+            violation = search.explained(error, folder or Path.cwd() / FOLDER)
+    if violation is not None:
+        raise violation
+    search.require_changes(min_changed)
+    return search.report()
+
+
+def check_program(
+    pass_: Any,
+    build: Callable[[], nn.Module],
+    inputs: Callable[[], tuple[tuple[Any, ...], dict[str, Any]]],
+    *,
+    laws: Iterable[str] | None = None,
+    mode: str = "eval",
+    contract: Contract | str | None = None,
+    seconds: float = LARGEST_TIME,
+) -> None:
+    """Apply a pass to one program, and check that it keeps the laws; test files of failures call this.
+
+    Args:
+        pass_: the pass, as :func:`check_pass` takes it.
+        build: makes the module.
+        inputs: makes the positional and the keyword arguments of a call.
+        laws: names of the laws to check; by default all that need not be demanded.
+        mode: ``"eval"`` or ``"train"``.
+        contract: what the pass promises; by default what it says itself.
+        seconds: how long it may take.
+
+    Raises:
+        LawViolation: the pass breaks a law.
+        FxError: the pass, the contract, or a law is not known by its name.
+    """
+    __tracebackhide__ = True
+    made = load_pass(pass_)
+    args, kwargs = inputs()
+    promise = contract_of(made) if contract is None else load_contract(contract)
+    chosen = choose_laws((), laws or (), getattr(made, "may_change", ()))
+    names = None if laws is None else set(laws)
+    random_state: Any = torch.random.fork_rng(devices=[])  # pyright: ignore[reportUnknownMemberType]
+    with random_state:
+        program = GivenProgram(build, Arguments(args, kwargs))
+        example = Example(made, program, mode=_checked_modes((mode,))[0], contract=promise, seconds=seconds)
+        for law in chosen:
+            if names is None or law.name in names:
+                law.check(example)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenProgram:
+    """A program that somebody wrote."""
+
+    build: Callable[[], nn.Module]
+    """Makes the module."""
+    inputs: Arguments
+    """What it is called with."""
+    source: str = ""
+    """Its text, where that is known."""
+
+
+class _Search:
+    """The examples so far: what they add up to, and the first law that was broken."""
+
+    def __init__(self, pass_: Any, contract: Contract, laws: list[Law], always: set[str], seconds: float) -> None:
+        self._pass = pass_
+        self._contract = contract
+        self._laws = laws
+        self._always = always
+        self._seconds = seconds
+        self._tried = self._changed = self._refused = self._unjudged = self._shrinks = self._hangs = 0
+        self._broken: Law | None = None
+        self._violations: dict[tuple[str, str], tuple[LawViolation, Example]] = {}
+        self._last: tuple[LawViolation, Example] | None = None
+
+    def check(self, program: Checked, mode: str, sample: int) -> None:
+        """Apply the pass to one program and raise the violation of the first law that it breaks.
+
+        Once a law was broken only that one is checked: Hypothesis is then making the program smaller. What broke it
+        breaks it again without another look, so that a pass which does so only at times cannot confuse Hypothesis.
+        """
+        key = (mode, program.source)
+        if key in self._violations:
+            self._last = self._violations[key]
+            raise self._last[0]
+        if self._broken is not None:
+            self._shrinks += 1
+            if self._shrinks > MOST_SHRINKS or self._hangs > MOST_HANGS:
+                return
+        seconds = min(self._seconds, SHRINKING_TIME) if self._hangs else self._seconds
+        example = Example(self._pass, program, mode=mode, contract=self._contract, seconds=seconds)
+        self._hangs += example.too_long is not None
+        if self._broken is None:
+            self._tried += 1
+            self._changed += example.changed
+            self._refused += example.refusal is not None
+        for law in self._laws if self._broken is None else [self._broken]:
+            if not self._applies(law, example, sample):
+                continue
+            try:
+                law.check(example)
+            except LawViolation as violation:
+                if not _is_kept_without(law, example):
+                    self._unjudged += 1
+                    return
+                self._broken = law
+                self._last = self._violations[key] = (violation, example)
+                raise
+
+    def _applies(self, law: Law, example: Example, sample: int) -> bool:
+        sampled = law.kind == "sampled" and law.name not in self._always
+        return (not sampled or sample == 0) and (law.when_unchanged or example.changed)
+
+    def explained(self, violation: LawViolation, folder: Path) -> LawViolation:
+        """The violation, with the program on which it was found."""
+        found, example = self._last or (violation, None)
+        if example is None:
+            return violation
+        tried = f"found after {self._tried} program(s), of which {example.name} changed {self._changed}"
+        return found.with_details(f"{tried}\n{describe(example, found, folder)}")
+
+    def require_changes(self, least: float) -> None:
+        """Raise :class:`LawViolation` if the pass changed fewer programs than ``least``, a number or a part."""
+        wanted = least * self._tried if least < 1 else least
+        if self._changed < wanted:
+            raise LawViolation(
+                "changes",
+                f"{pass_name(self._pass)} changed {self._changed} of {self._tried} programs",
+                why=f"that tells little about it; at least {wanted:g} must be changed",
+                remedy="say what it is about with like=…, or allow it with min_changed=0",
+            )
+
+    def report(self) -> CheckReport:
+        """What the search found."""
+        names = tuple(law.name for law in self._laws)
+        return CheckReport(pass_name(self._pass), self._tried, self._changed, self._refused, self._unjudged, names)
+
+
+def _is_kept_without(law: Law, example: Example) -> bool:
+    """Whether a program keeps a law that its transformed version breaks, so that it is the pass that breaks it."""
+
+    def leave_alone(program: Any) -> Any:
+        return program
+
+    try:
+        law.check(Example(leave_alone, example.program, mode=example.mode, contract=exact))
+    except LawViolation:
+        return False
+    return True
+
+
+def _programs(pass_: Any, like: Any) -> st.SearchStrategy[Any]:
+    """Programs full of what the pass rewrites."""
+    about = mentioned(pass_) if like is None else Mentions(patterns=(like,))
+    strategies = [generation.programs(like=pattern, ops=about.operations) for pattern in about.patterns]
+    return st.one_of(strategies) if strategies else generation.programs(ops=about.operations)
+
+
+def _settings(given: hypothesis.settings | None, max_examples: int | None) -> hypothesis.settings:
+    parent = hypothesis.settings() if given is None else given
+    return hypothesis.settings(
+        parent,
+        max_examples=parent.max_examples if max_examples is None else max_examples,
+        deadline=None,  # the first call of many operations is slow; passes have a limit of their own
+        phases=[phase for phase in parent.phases if phase is not Phase.explain],  # comments on what we do not print
+        report_multiple_bugs=False,  # one program with all there is to say about it
+    )
+
+
+def _checked_modes(modes: Sequence[str]) -> Sequence[str]:
+    unknown = [mode for mode in modes if mode not in MODES]
+    if unknown or not modes:
+        what = f"there is no mode {unknown[0]!r}" if unknown else "no mode is given"
+        raise FxError(what, remedy="use 'eval', 'train' or both")
+    return modes

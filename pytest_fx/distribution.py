@@ -54,7 +54,7 @@ def reason_not_to_time(config: pytest.Config) -> str | None:
 
 def instruct(config: pytest.Config, worker_input: dict[str, Any]) -> None:
     """Tell a worker, whose files may be others, what this process knows."""
-    worker_input["fx_timings_last"] = timings_last(config)
+    worker_input["fx_timings_last"] = timings_last(config) or config.getoption("dist") == "loadgroup"
     baseline = config.stash[BASELINE]
     if baseline is not None:
         worker_input["fx_baseline"] = baseline.as_data()
@@ -66,13 +66,6 @@ def take_turns(config: pytest.Config) -> None:
         with contextlib.suppress(OSError):
             config.stash[LOCK] = MachineLock(config.workerinput["testrunuid"])  # type: ignore[attr-defined]
             config.stash[LOCK].acquire(alone=False)
-
-
-def collected(config: pytest.Config) -> None:
-    """Let others time again: this worker has nothing to do until it is told."""
-    lock = config.stash.get(LOCK, None)
-    if lock is not None:
-        lock.release()
 
 
 def is_timing(item: pytest.Item) -> bool:
@@ -90,17 +83,47 @@ def timings_grouped(config: pytest.Config, items: list[pytest.Item]) -> Generato
     for item in filter(is_timing, items):
         item.add_marker(pytest.mark.xdist_group(TIMING_GROUP))
     yield
-    timings = [item for item in items if is_timing(item)]
-    config.stash[TIMED] = bool(timings)
-    if config.workerinput["fx_timings_last"]:  # type: ignore[attr-defined]
+    config.stash[TIMED] = any(map(is_timing, items))
+    if _are_last(config):
         items.sort(key=is_timing)
+
+
+@contextlib.contextmanager
+def collection_reported(session: pytest.Session) -> Generator[None]:
+    """In a worker, let the controller see which tests are timings while it is told their names; then let others time.
+
+    Nothing but names is sent. Groups are written behind them as pytest-xdist does it, and only for this moment: in
+    reports and on the command line each test has one name.
+    """
+    config = session.config
+    timings = [item for item in session.items if is_timing(item)] if _are_last(config) else []
+    for item in timings:
+        _rename(item, f"{plain_name(item.nodeid)}@{TIMING_GROUP}")
+    try:
+        yield
+    finally:
         for item in timings:
-            # As pytest-xdist itself writes groups, for the scheduler to read.
-            item._nodeid = f"{item.nodeid}@{TIMING_GROUP}"  # pyright: ignore[reportAttributeAccessIssue]
+            _rename(item, plain_name(item.nodeid))
+        lock = config.stash.get(LOCK, None)
+        if lock is not None:
+            lock.release()
+
+
+def _are_last(config: pytest.Config) -> bool:
+    return is_worker(config) and config.workerinput["fx_timings_last"]  # type: ignore[attr-defined]
+
+
+def _rename(item: Any, name: str) -> None:
+    """Give a test another name. pytest keeps it in one of two places; were there a third, nothing would be lost
+    but that timings stay on one worker."""
+    if hasattr(item, "_id"):  # pytest 9.2
+        item._id = type(item._id).parse(name)
+    else:
+        item._nodeid = name
 
 
 def plain_name(test: str) -> str:
-    """Return the name that a test has when it is not distributed."""
+    """Return the name of a test without the group that older versions leave in it under ``--dist loadgroup``."""
     return test.removesuffix(f"@{TIMING_GROUP}")
 
 

@@ -99,9 +99,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return (yield)
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Let other workers of the machine time again."""
-    distribution.collected(session.config)
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_finish(session: pytest.Session) -> Generator[None, Any, Any]:
+    """Let a controller see which tests are timings."""
+    with distribution.collection_reported(session):
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

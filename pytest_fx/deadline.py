@@ -4,51 +4,70 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from types import TracebackType
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+_BETWEEN_LOOKS = 0.05
+"""Seconds after which the clock is looked at again."""
 
 
 class TookTooLong(BaseException):
     """Raised in a block that has run for longer than it may. No ``except Exception`` in it can catch this."""
 
 
-class Deadline:
-    """Raise :class:`TookTooLong` inside the block if it runs for longer than ``seconds``.
+class Watchdog:
+    """Interrupts blocks of code that run for too long, in the thread that made it.
 
-    A thread waits for the time to pass and then raises in the thread that runs the block, at its next step of Python.
-    So it works in any thread and beside signals that others set; but what waits outside of Python, as ``time.sleep``
-    does, is not interrupted before it returns.
+    A thread of its own looks at the clock, and raises :class:`TookTooLong` in the block at its next step of Python. So
+    it works in any thread, beside signals that others set, and costs a block nothing; but what waits outside of
+    Python, as ``time.sleep`` does, is not interrupted before it returns.
 
-    >>> with Deadline(5.0):
+    >>> with Watchdog() as watchdog, watchdog.limit(5.0):
     ...     total = sum(range(10))
     >>> total
     45
     """
 
-    def __init__(self, seconds: float) -> None:
-        self._timer = threading.Timer(seconds, self._interrupt)
-        self._timer.daemon = True
+    def __init__(self) -> None:
+        self._until = float("inf")
+        self._interrupted = False
         self._lock = threading.Lock()
-        self._thread = 0
-        self._over = self._interrupted = False
+        self._closed = threading.Event()
+        self._watched = threading.get_ident()
+        self._thread = threading.Thread(target=self._watch, name="pytest-fx watchdog", daemon=True)
 
-    def __enter__(self) -> None:
-        self._thread = threading.get_ident()
-        self._timer.start()
+    def __enter__(self) -> Watchdog:
+        self._thread.start()
+        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None) -> None:
-        self._timer.cancel()
-        with self._lock:
-            self._over = True
-        if self._interrupted and kind is not TookTooLong:
-            self._send(None)  # not raised yet, and no longer wanted
+    def __exit__(self, *error: object) -> None:
+        self._closed.set()
 
-    def _interrupt(self) -> None:
-        with self._lock:
-            if not self._over:
-                self._interrupted = True
-                self._send(TookTooLong)
+    @contextmanager
+    def limit(self, seconds: float) -> Generator[None]:
+        """Raise :class:`TookTooLong` inside the block if it runs for longer than ``seconds``."""
+        self._until, self._interrupted = time.monotonic() + seconds, False
+        raised = False
+        try:
+            yield
+        except TookTooLong:
+            raised = True
+            raise
+        finally:
+            with self._lock:
+                self._until = float("inf")
+            if self._interrupted and not raised:
+                self._send(None)  # not raised yet, and no longer wanted
+
+    def _watch(self) -> None:
+        while not self._closed.wait(_BETWEEN_LOOKS):
+            with self._lock:
+                if time.monotonic() > self._until:
+                    self._until, self._interrupted = float("inf"), True
+                    self._send(TookTooLong)
 
     def _send(self, error: type[BaseException] | None) -> None:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(self._thread), None if error is None else ctypes.py_object(error)
+            ctypes.c_ulong(self._watched), None if error is None else ctypes.py_object(error)
         )

@@ -18,6 +18,7 @@ from fx.errors import FxError
 from fx.passes import Contract, contract_of, exact, pass_name
 
 from .counterexample import FOLDER, describe
+from .deadline import Watchdog
 from .evaluation import Arguments
 from .laws import Checked, Example, Law, LawViolation, choose_laws
 from .laws.example import LARGEST_TIME
@@ -123,7 +124,7 @@ def check_pass(
     inner._hypothesis_internal_add_digest = f"{pass_name(made)} {promise} {modes}".encode()
     random_state: Any = torch.random.fork_rng(devices=[])  # pyright: ignore[reportUnknownMemberType]
     violation = None
-    with random_state:
+    with random_state, search.watchdog:
         try:
             keep_the_laws()
         except LawViolation as error:
@@ -167,9 +168,9 @@ def check_program(
     chosen = choose_laws((), laws or (), getattr(made, "may_change", ()))
     names = None if laws is None else set(laws)
     random_state: Any = torch.random.fork_rng(devices=[])  # pyright: ignore[reportUnknownMemberType]
-    with random_state:
-        program = GivenProgram(build, Arguments(args, kwargs))
-        example = Example(made, program, mode=_checked_modes((mode,))[0], contract=promise, seconds=seconds)
+    with random_state, Watchdog() as watchdog:
+        program, mode = GivenProgram(build, Arguments(args, kwargs)), _checked_modes((mode,))[0]
+        example = Example(made, program, mode=mode, contract=promise, watchdog=watchdog, seconds=seconds)
         for law in chosen:
             if names is None or law.name in names:
                 law.check(example)
@@ -196,6 +197,7 @@ class _Search:
         self._laws = laws
         self._always = always
         self._seconds = seconds
+        self.watchdog = Watchdog()
         self._tried = self._changed = self._refused = self._unjudged = self._shrinks = self._hangs = 0
         self._broken: Law | None = None
         self._violations: dict[tuple[str, str], tuple[LawViolation, Example]] = {}
@@ -216,7 +218,9 @@ class _Search:
             if self._shrinks > MOST_SHRINKS or self._hangs > MOST_HANGS:
                 return
         seconds = min(self._seconds, SHRINKING_TIME) if self._hangs else self._seconds
-        example = Example(self._pass, program, mode=mode, contract=self._contract, seconds=seconds)
+        example = Example(
+            self._pass, program, mode=mode, contract=self._contract, watchdog=self.watchdog, seconds=seconds
+        )
         self._hangs += example.too_long is not None
         if self._broken is None:
             self._tried += 1

@@ -6,6 +6,7 @@ import copy
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,7 +19,7 @@ from fx.passes import Contract, Pass, contract_of, pass_name
 from fx.passes.pipeline import PassPipeline
 from fx.provenance import SourceLocation, record_origins
 from pytest_fx.capture import GraphModule, capture
-from pytest_fx.deadline import Deadline, TookTooLong
+from pytest_fx.deadline import TookTooLong, Watchdog
 from pytest_fx.evaluation import Arguments, default_dtype
 
 from .runs import Run, Runner, tensors_of
@@ -54,8 +55,8 @@ class Before:
 
     code: str
     """Its generated code."""
-    text: str
-    """Its graph and modules, printed."""
+    layers: str
+    """The modules that it calls, printed."""
     nodes: dict[str, tuple[str, Any, SourceLocation | None]]
     """Opcode, target and the user's line of each node, by name."""
     inputs: tuple[tuple[str, str], ...]
@@ -81,6 +82,7 @@ class Example:
         *,
         mode: str = "eval",
         contract: Contract | None = None,
+        watchdog: Watchdog | None = None,
         seconds: float = LARGEST_TIME,
     ) -> None:
         """Apply ``pass_`` to a capture of ``program``.
@@ -90,6 +92,7 @@ class Example:
             program: the program.
             mode: ``"eval"`` or ``"train"``.
             contract: what the pass is held to; None for its own.
+            watchdog: ends it when its time is over; None for no limit.
             seconds: how long it may take.
 
         Raises:
@@ -101,6 +104,7 @@ class Example:
         self.mode = mode
         self.contract = contract_of(pass_) if contract is None else contract
         self.seconds = seconds
+        self._watchdog = watchdog
         self.module = program.build().train(mode == "train")
         self.reference = copy.deepcopy(self.module)
         self.dtype = torch.get_default_dtype()
@@ -131,11 +135,20 @@ class Example:
         """Whether what the pass made is written otherwise, or holds other modules or values, than before."""
         return self._once("changed", self._is_changed)
 
+    @property
+    def written(self) -> str:
+        """The code of the graph that the pass left, whether or not that is what the program runs."""
+        after = self.after
+        assert after is not None, "the pass made no program"
+        return self._once("written", lambda: after.graph.python_code("self").src)
+
     def _is_changed(self) -> bool:
         after = self.after
         if after is None or self.damage is not None:
             return after is not self.captured
-        return text_of(after) != self.before.text or any(
+        if self.written != self.before.code or nn.Module.__repr__(after) != self.before.layers:
+            return True
+        return any(
             name not in self.before.tensors or not same_tensor(tensor, self.before.tensors[name][1])
             for name, tensor in tensors_of(after).items()
         )
@@ -184,7 +197,7 @@ class Example:
     def transform(self, module: nn.Module, dtype: torch.dtype | None = None) -> GraphModule | None:
         """Return what the pass makes of a copy of ``module``; None if it refuses, raises or returns no program."""
         try:
-            with default_dtype(dtype or self.dtype), Deadline(self.seconds):
+            with default_dtype(dtype or self.dtype), self._limit():
                 captured = self._capture(copy.deepcopy(module))
                 record_origins(captured.graph)
                 result: Any = self.pass_(captured)
@@ -219,10 +232,13 @@ class Example:
     def _capture(self, module: Any) -> GraphModule:
         return capture(module, self.program.inputs)
 
+    def _limit(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._watchdog is None else self._watchdog.limit(self.seconds)
+
     def _apply(self) -> None:
         started = time.perf_counter()
         try:
-            with Deadline(self.seconds), warnings.catch_warnings():
+            with self._limit(), warnings.catch_warnings():
                 result: Any = self.pass_(self.captured)
             self.result = self.captured if result is None else result
         except TookTooLong as error:
@@ -244,18 +260,13 @@ def _is_refusal(pass_: Pass, error: PassError) -> bool:
     return error.__cause__ is None or isinstance(error.__cause__, FxError)
 
 
-def text_of(program: GraphModule) -> str:
-    """Return the graph and the modules with their settings, as printed."""
-    return f"{program.graph}\n{nn.Module.__repr__(program)}"
-
-
 def _before(captured: GraphModule, module: nn.Module) -> Before:
     record_origins(captured.graph)
     for node in captured.graph.nodes:
         node.meta[MARK] = node.name
     return Before(
         captured.code,
-        text_of(captured),
+        nn.Module.__repr__(captured),
         {node.name: (node.op, node.target, node.source) for node in captured.graph.nodes},
         inputs_of(captured),
         repr(module),

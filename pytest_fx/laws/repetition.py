@@ -17,7 +17,7 @@ from fx.errors import FxError
 from pytest_fx.capture import GraphModule
 from pytest_fx.structure import describe
 
-from .example import Example, same_tensor, text_of
+from .example import Example, same_tensor
 from .judging import identical
 from .law import broken
 from .runs import Runner, tensors_of
@@ -81,10 +81,10 @@ def idempotent(example: Example) -> None:
     """Applied to its own result, the pass changes nothing."""
     if example.after is None:
         return
-    once = text_of(example.after)
-    again: Any = example.pass_(_copied(example))
-    if isinstance(again, GraphModule) and text_of(again) != once:
-        shown = "\n         ".join(_first_difference(once, text_of(again)))
+    once, copied = example.after.code, _copied(example)
+    again: Any = example.pass_(copied) or copied
+    if isinstance(again, GraphModule) and again.code != once:
+        shown = "\n         ".join(_first_difference(once, again.code))
         broken("idempotent", f"{example.name} changes what it made itself", value=shown)
 
 

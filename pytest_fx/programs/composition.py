@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from .bias import Chain
 from .operands import FLOAT, VECTORS
 from .operations import Operation
 from .sketch import Held, Line, Sketch, Value
@@ -66,7 +67,7 @@ def nest(sketch: Sketch, step: Callable[[Sketch], object]) -> bool:
         return False
     outer = given.object
     name = f"Block{len(sketch.nested)}"
-    inner = Sketch(sketch.choices, name, sketch.hostile, inner=True, features=sketch.features)
+    inner = Sketch(sketch.choices, name, sketch.hostile, inner=True, features=sketch.features, imports=sketch.imports)
     inner.values.append(Value("x", outer.clone()))
     for _ in range(4):
         step(inner)
@@ -82,3 +83,15 @@ def nest(sketch: Sketch, step: Callable[[Sketch], object]) -> bool:
     held = Held(attribute, lambda x: inner.replay(x, result), Operation(("nn.Module",), (FLOAT,)))
     sketch.modules.append(held)
     return sketch.call(held, [given])
+
+
+def follow(sketch: Sketch, chain: Chain) -> bool:
+    """Write operations one after the other, each on the result of the one before it."""
+    first: Value | None = None
+    for alternatives in chain:
+        choice = sketch.choices.pick(alternatives)
+        count = len(sketch.lines)
+        if not sketch.perform(choice.row, choice.spelling, first):
+            return count > 0 and first is not None
+        first = sketch.values[-1]
+    return True

@@ -1,4 +1,4 @@
-"""Rows of the grammar: an operation, the values that it takes, the arguments that it is given, and how it is written."""
+"""Rows of the grammar: an operation, the values and arguments that it takes, and how it is written."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 _HOLE = re.compile(r"\{(\w+|\*)\}")
 _WRITE = re.compile(r"^(?P<left>.+?) (?P<operator>[-+*/@&|^%]|//|\*\*|<<|>>)?= (?P<right>.+)$")
+
+
+MODULE = "module "
+"""How the spelling of a module outside torch.nn begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,7 @@ class Operation:
 
     spellings: tuple[str, ...]
     """Ways to write it: ``"torch.add"``, ``".add"`` (a method), ``"nn.ReLU"`` (a module), or an expression or
-    statement with holes, ``"{0} + {1}"``, ``"{0}.permute({dims})"``, ``"{0} += {1}"``; ``{*}`` is where arguments go."""
+    statement with holes, ``"{0} + {1}"``, ``"{0}.permute({dims})"``, ``"{0} += {1}"``; ``{*}``: where arguments go."""
     operands: tuple[Operand, ...]
     """The values it takes."""
     arguments: tuple[Argument, ...] = ()
@@ -93,6 +97,8 @@ class Operation:
     """How often it is chosen, relative to the others of its family."""
     call: str = "{module}({0})"
     """How a module is called, for spellings that begin with ``nn.``."""
+    imports: str = ""
+    """A module that the spelling needs, beside torch and math."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -140,7 +146,7 @@ def fill(template: str, operands: list[str], options: dict[str, Any], keywords: 
 
 
 @functools.lru_cache(maxsize=4096)
-def compiled(template: str) -> Callable[[list[Any], dict[str, Any]], Any]:
+def compiled(template: str, imports: str = "") -> Callable[[list[Any], dict[str, Any]], Any]:
     """Return a function that does what a template says: of the operands, and of the arguments by name."""
 
     named = [name for name in _HOLE.findall(template) if not name.isdigit() and name != "*"]
@@ -156,6 +162,7 @@ def compiled(template: str) -> Callable[[list[Any], dict[str, Any]], Any]:
     body = _HOLE.sub(hole, template)
     body = body if is_statement(template) else f"return {body}"
     lines = [
+        *([f"import {imports}"] if imports else []),
         "def run(values, options):",
         f"    rest = {{name: value for name, value in options.items() if name not in {named!r}}}",
         f"    {body}",

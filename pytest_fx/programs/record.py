@@ -45,7 +45,7 @@ class Input:
         return value.text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Program:
     """A random program: a module, what it is called with, and the text that defines both.
 
@@ -96,6 +96,10 @@ class Program:
 
     def __repr__(self) -> str:
         return f"Program:\n{self.source}"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print the source: Hypothesis asks for this when it shows an example."""
+        printer.text(repr(self))
 
 
 def load(

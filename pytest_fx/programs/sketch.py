@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from .choices import Choices
-from .operations import OMITTED, Fresh, Operand, Operation, Verbatim, compiled, fill, is_statement, written
+from .operations import MODULE, OMITTED, Fresh, Operand, Operation, Verbatim, compiled, fill, is_statement, written
 from .record import Input
 from .tensors import TensorRecipe, draw_tensor
 
@@ -101,6 +101,8 @@ class Sketch:
     """What the class of a nested module returns."""
     inner: bool = False
     """Whether it is the class of a nested module, which takes one input."""
+    imports: set[str] = field(default_factory=set[str])
+    """Modules that the source imports, beside torch and math."""
     kept: set[int] = field(default_factory=set[int])
     """The memory of buffers."""
     has_constants: bool = False
@@ -147,6 +149,7 @@ class Sketch:
         done = self._write(operation, spelling, operands)
         if done:
             self.features |= operation.tags
+            self.imports |= {operation.imports} - {""}
         return done
 
     def operand(self, operand: Operand, earlier: list[Any]) -> Value | None:
@@ -204,12 +207,12 @@ class Sketch:
                 drawn = argument.draw(self, objects)
                 if drawn is not OMITTED:
                     options[argument.name] = drawn
-        if spelling.startswith("nn."):
+        if spelling.startswith(("nn.", MODULE)):
             return self._write_module(operation, spelling, operands, options)
         template = written(spelling, len(operands))
         text = fill(template, [value.name for value in operands], options, operation.arguments)
         plain = {name: _plain(value) for name, value in options.items()}
-        function = compiled(template)
+        function = compiled(template, operation.imports)
 
         def run(objects: list[Any]) -> Any:
             return function(objects, plain)
@@ -219,10 +222,11 @@ class Sketch:
     def _write_module(
         self, operation: Operation, spelling: str, operands: list[Value], options: dict[str, Any]
     ) -> bool:
+        spelling = spelling.removeprefix(MODULE)
         template = spelling if "(" in spelling else f"{spelling}({{*}})"
         text = fill(template, [], options, operation.arguments)
-        module = compiled(template)([], {name: _plain(value) for name, value in options.items()}).eval()
-        name = f"{spelling.partition('(')[0].removeprefix('nn.').lower()}{next(self.numbers)}"
+        module = compiled(template, operation.imports)([], {name: _plain(value) for name, value in options.items()}).eval()
+        name = f"{spelling.partition('(')[0].rpartition('.')[2].lower()}{next(self.numbers)}"
         self.state.append(f"self.{name} = {text}")
         held = Held(name, module, operation)
         self.modules.append(held)
@@ -259,6 +263,8 @@ class Sketch:
         writes = "in-place" in tags and _storage(objects[0]) in self.kept
         if writes and self.has_constants:
             return False
+        if "augmented" in tags and not self._can_augment(operands):
+            return False
         result = run(objects)
         if not (statement or self._is_reasonable(result)):
             return False
@@ -269,6 +275,16 @@ class Sketch:
             value.uses += 1
         self.lines.append(Line(text, operands, run, tags, targets))
         return True
+
+    def _can_augment(self, operands: list[Value]) -> bool:
+        """Whether ``a += b`` does the same when it is captured: as ``a = a + b``, which leaves other names alone."""
+        first = operands[0]
+        is_local = first not in self.values[:1] and "." not in first.name and first.name not in "xyzwvu"
+        memory = _storage(first.object)
+        others = (value.object for value in self.values if value is not first)
+        if not is_local or any(memory in _storages(other) for other in others):
+            return False
+        return all(torch.result_type(first.object, value.object) is first.object.dtype for value in operands[1:])
 
     def _targets(self, result: Any, traced: bool) -> Any:
         is_short = type(result) in (tuple, list) and 1 < len(result) < 4
@@ -305,6 +321,12 @@ def evaluated(text: str) -> Any:
 
 def _storage(value: Any) -> int:
     return value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) else 0
+
+
+def _storages(value: Any) -> set[int]:
+    if isinstance(value, tuple | list):
+        return {memory for part in value for memory in _storages(part)}
+    return {_storage(value)}
 
 
 def _plain(value: Any) -> Any:

@@ -22,6 +22,7 @@ def source(sketch: Sketch, result: str) -> str:
     body = [*classes, *_class(sketch, result), "", "", *_build(sketch), "", "", *_inputs(sketch.inputs)]
     text = "\n".join(body)
     imports = [line for mark, line in IMPORTS.items() if mark in text or line.endswith("torch") or mark == "nn."]
+    imports += [f"import {name}" for name in sorted(sketch.imports)]
     return "\n".join([*imports, "", "", text, ""])
 
 

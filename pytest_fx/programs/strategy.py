@@ -2,40 +2,83 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from hypothesis import strategies as st
+from torch import nn
 
 from . import composition
+from .bias import Chain, chains
 from .choices import Choices
 from .grammar import FAMILIES
 from .record import Program, load, seeded
-from .sketch import Sketch, Value
+from .sketch import Sketch
 from .source import source
 from .tensors import draw_size, draw_tensor
 
-_FAMILY_OF = ["nothing"] * 6
-for _name, (_weight, _) in FAMILIES.items():
-    _FAMILY_OF += [_name] * _weight
-_FAMILY_OF += ["repeat"] * 6 + ["again"] * 4 + ["tie"] * 1 + ["nest"] * 3
+PLAIN = (
+    *("nothing",) * 6,
+    *(name for name, (weight, _) in FAMILIES.items() for _ in range(weight)),
+    *("repeat",) * 6,
+    *("again",) * 4,
+    *("idiom",) * 4,
+    *("nest",) * 3,
+    "tie",
+)
+"""What a line can be, as often as it should be chosen; the first is what shrinking goes to."""
+BIASED = (*PLAIN, *("wanted",) * len(PLAIN))
+"""The same where something is wanted."""
+
+IDIOMS = chains(
+    [
+        (nn.Conv2d, nn.BatchNorm2d, F.relu),
+        (nn.Conv2d, nn.BatchNorm2d),
+        (nn.Conv1d, nn.BatchNorm1d),
+        (nn.Linear, F.gelu, nn.Linear),
+        (nn.Linear, F.relu, nn.Dropout, nn.Linear),
+        (nn.LayerNorm, nn.Linear),
+        ("permute", "permute"),
+        ("transpose", "transpose"),
+        ("transpose", "reshape", nn.Linear),
+        (torch.matmul, operator.mul, F.softmax, torch.matmul),
+        (nn.Linear, operator.add, nn.LayerNorm),
+        ("reshape", "reshape"),
+        ("unsqueeze", "squeeze"),
+        (torch.cat, torch.split),
+        (operator.mul, operator.add),
+        (torch.flatten, nn.Linear),
+        ("to", "to"),
+    ]
+)
+"""What real models do in a row."""
+
+
+def programs(*, like: Any = None, ops: Iterable[Any] = (), steps: int = 14) -> st.SearchStrategy[Program]:
+    """Random programs: modules with what they are called with.
+
+    Every program runs in eager mode and can be captured. Half of the lines are what ``like`` and ``ops`` ask for, if
+    they ask for anything.
+
+    Args:
+        like: a captured program (a ``GraphModule``) whose operations, and chains of them, are to be frequent.
+        ops: what is to be frequent: functions (``torch.relu``, ``operator.add``), names of methods (``"view"``),
+            classes of modules (``nn.Linear``), and tuples of these that follow each other.
+        steps: about as many lines ``forward`` has at most, not counting those of nested modules.
+    """
+    return _programs(chains(ops, like), steps)
 
 
 @st.composite
-def programs(draw: st.DrawFn, *, like: Any = None, ops: Any = (), steps: int = 14) -> Program:
-    """Random programs.
-
-    Args:
-        draw: given by Hypothesis.
-        like: a captured program whose operations are to be frequent.
-        ops: functions, names of methods and classes of modules that are to be frequent.
-        steps: the most lines of ``forward``, not counting those of nested modules.
-    """
+def _programs(draw: st.DrawFn, wanted: tuple[Chain, ...], steps: int) -> Program:
     with seeded():
-        return _draw_program(Choices(draw), steps)
+        return _draw_program(Choices(draw), wanted, steps)
 
 
-def _draw_program(choices: Choices, steps: int) -> Program:
+def _draw_program(choices: Choices, wanted: tuple[Chain, ...], steps: int) -> Program:
     sketch = Sketch(choices, "Program", hostile=choices.sometimes(10))
     if sketch.hostile:
         sketch.features.add("non-finite")
@@ -44,7 +87,7 @@ def _draw_program(choices: Choices, steps: int) -> Program:
     dtype = choices.pick((torch.float32,) * 10 + (torch.float64,))
     sketch.input(draw_tensor(choices, shape, dtype, hostile=sketch.hostile))
     for _ in range(steps):
-        step(sketch)
+        step(sketch, wanted)
     text = source(sketch, _result(sketch))
     return load(text, frozenset(sketch.features), tuple(sketch.inputs), batch)
 
@@ -56,14 +99,14 @@ def _first_shape(choices: Choices, batch: int) -> tuple[int, ...]:
     return (batch, *(draw_size(choices, empty=choices.sometimes(30)) for _ in range(rank - 1)))
 
 
-def step(sketch: Sketch) -> bool:
+def step(sketch: Sketch, wanted: tuple[Chain, ...] = ()) -> bool:
     """Append a line, or nothing where what was chosen has no place; True if there is a new line."""
-    return sketch.attempt(lambda: _step(sketch))
+    return sketch.attempt(lambda: _step(sketch, wanted))
 
 
-def _step(sketch: Sketch) -> bool:
+def _step(sketch: Sketch, wanted: tuple[Chain, ...]) -> bool:
     choices = sketch.choices
-    name = choices.pick(_FAMILY_OF)
+    name = choices.pick(BIASED if wanted else PLAIN)
     match name:
         case "nothing":
             return False
@@ -71,10 +114,14 @@ def _step(sketch: Sketch) -> bool:
             return composition.repeat_line(sketch)
         case "again":
             return composition.call_again(sketch)
+        case "wanted":
+            return composition.follow(sketch, choices.pick(wanted))
+        case "idiom":
+            return composition.follow(sketch, choices.pick(IDIOMS))
         case "tie":
             return composition.tie_weights(sketch)
         case "nest":
-            return composition.nest(sketch, step)
+            return composition.nest(sketch, lambda inner: step(inner, wanted))
         case _:
             rows = FAMILIES[name][1]
             return sketch.perform(rows.at(choices.below(rows.total)))
@@ -83,7 +130,7 @@ def _step(sketch: Sketch) -> bool:
 def _result(sketch: Sketch) -> str:
     """What is returned: the last value, all values that nothing reads, or some, in one of the usual containers."""
     choices = sketch.choices
-    results: list[Value] = [value for value in sketch.values if not value.name.startswith("self.")]
+    results = [value for value in sketch.values if not value.name.startswith("self.") and _is_usable(value.object)]
     last = results[-1]
     unread = [value for value in results if value.uses == 0 or value is last]
     kind = choices.below(8)
@@ -104,3 +151,14 @@ def _result(sketch: Sketch) -> str:
             return f'({names[0]}, {{"rest": ({", ".join(names[1:])},)}})'
         case _:
             return ", ".join(names)
+
+
+def _is_usable(result: Any) -> bool:
+    """Whether autograd still takes a value: one of several views made at once is lost when their base is written to."""
+    if isinstance(result, tuple | list):
+        return all(map(_is_usable, result))
+    try:
+        getattr(result, "grad_fn", None)
+    except RuntimeError:
+        return False
+    return True

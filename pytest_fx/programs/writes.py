@@ -6,21 +6,19 @@ from .operands import ANY, DIMENSIONED, FLOAT, INTO, MASK, OTHER_FLOAT, argument
 from .operations import Operation
 
 IN_PLACE = frozenset({"in-place"})
+AUGMENTED = IN_PLACE | {"augmented"}
 RANDOM = frozenset({"random"})
 NUMBERS = argument("number", number)
 
 WRITES = [
-    Operation(
-        ("{0} += {1}", "{0} *= {1}", "{0} -= {1}", ".add_", ".mul_", ".sub_", ".copy_"), (FLOAT, INTO), (), IN_PLACE, 4
-    ),
+    Operation((".add_", ".mul_", ".sub_", ".copy_"), (FLOAT, INTO), (), IN_PLACE, 3),
+    Operation(("{0} += {1}", "{0} *= {1}", "{0} -= {1}"), (FLOAT, INTO), (), AUGMENTED, 3),
+    Operation(("{0} += {number}", "{0} *= {number}", "{0} -= {number}"), (FLOAT,), (NUMBERS,), AUGMENTED, 2),
     Operation(
         (
-            "{0} += {number}",
-            "{0} *= {number}",
             "{0}.add_({number})",
             "{0}.mul_({number})",
             "{0}.sub_({number})",
-            "{0} -= {number}",
         ),
         (FLOAT,),
         (NUMBERS,),

@@ -1,0 +1,176 @@
+"""What a pass looks for, as rows of the grammar: single operations, and chains of them."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import inspect
+import operator
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from .grammar import ROWS
+from .operands import FLOAT, OTHER_FLOAT
+from .operations import MODULE, NAMESPACE, Operation, written
+
+Target = Any
+"""A function, the name of a method, or a class of modules."""
+
+LONGEST = 4
+MOST_CHAINS = 60
+
+_BINARY: dict[type[ast.operator], tuple[Any, Any]] = {
+    ast.Add: (operator.add, operator.iadd),
+    ast.Sub: (operator.sub, operator.isub),
+    ast.Mult: (operator.mul, operator.imul),
+    ast.Div: (operator.truediv, operator.itruediv),
+    ast.FloorDiv: (operator.floordiv, operator.ifloordiv),
+    ast.Mod: (operator.mod, operator.imod),
+    ast.Pow: (operator.pow, operator.ipow),
+    ast.MatMult: (operator.matmul, operator.imatmul),
+    ast.BitAnd: (operator.and_, operator.iand),
+    ast.BitOr: (operator.or_, operator.ior),
+}
+_UNARY: dict[type[ast.unaryop], Any] = {ast.USub: operator.neg, ast.Invert: operator.invert}
+_COMPARISONS: dict[type[ast.cmpop], Any] = {
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A row, in one of its spellings."""
+
+    row: Operation
+    """The row."""
+    spelling: str
+    """The spelling."""
+
+
+Chain = tuple[tuple[Choice, ...], ...]
+"""Operations one after the other, each on the result of the one before it; for each the ways to write it."""
+
+
+def targets_of(spelling: str, operands: int) -> frozenset[Target]:
+    """What a spelling calls: functions, names of methods, classes of modules.
+
+    >>> targets_of("{0} + {1}", 2) == {operator.add}, sorted(targets_of(".view", 1))
+    (True, ['view'])
+    """
+    text = re.sub(r"\{(\w+)\}", r"_\1", written(spelling, operands).replace("{*}", ""))
+    return frozenset(_targets(ast.parse(text)))
+
+
+def _targets(tree: ast.AST) -> Iterator[Target]:
+    for part in ast.walk(tree):
+        match part:
+            case ast.Call(func=function):
+                yield from _called(function)
+            case ast.BinOp(op=sign):
+                yield _BINARY[type(sign)][0]
+            case ast.AugAssign(op=sign):
+                yield _BINARY[type(sign)][1]
+            case ast.UnaryOp(op=sign, operand=inner) if not isinstance(inner, ast.Constant):
+                yield _UNARY[type(sign)]
+            case ast.Compare(ops=[sign]):
+                yield _COMPARISONS[type(sign)]
+            case ast.Subscript(ctx=ast.Store()):
+                yield operator.setitem
+            case ast.Subscript():
+                yield operator.getitem
+            case ast.Attribute(attr="shape" | "T" | "mT" | "dtype"):
+                yield getattr
+            case _:
+                pass
+
+
+def _called(function: ast.expr) -> Iterator[Target]:
+    name = ast.unparse(function)
+    root = name.partition(".")[0]
+    if root in NAMESPACE:
+        yield functools.reduce(getattr, name.split(".")[1:], NAMESPACE[root])
+    elif isinstance(function, ast.Attribute):
+        yield function.attr
+    elif hasattr(builtins, name):
+        yield getattr(builtins, name)
+
+
+@functools.cache
+def _index() -> dict[Target, list[tuple[bool, Choice]]]:
+    """For each target the choices that call it, and whether they do little else."""
+    index: dict[Target, list[tuple[bool, Choice]]] = {}
+    for row in ROWS:
+        for spelling in row.spellings:
+            found = targets_of(spelling, len(row.operands))
+            for target in found:
+                index.setdefault(target, []).append((len(found) == 1, Choice(row, spelling)))
+    return index
+
+
+def choices_for(target: Target) -> tuple[Choice, ...]:
+    """The ways to call ``target``: rows of the grammar, or for an unknown one a row that tries it on tensors."""
+    known = _index().get(target, [])
+    direct = tuple(choice for is_direct, choice in known if is_direct)
+    return direct or tuple(choice for _, choice in known) or tuple(_tried(target))
+
+
+def _tried(target: Target) -> Iterator[Choice]:
+    if isinstance(target, str):
+        form, module = f".{target}", ""
+    else:
+        name, module = getattr(target, "__qualname__", ""), getattr(target, "__module__", None) or ""
+        if not module or not name or "<" in name or module == "__main__" or _found(module, name) is not target:
+            return  # nothing that a source could spell
+        is_module = inspect.isclass(target) and issubclass(target, nn.Module)
+        form = f"{module}.{name}" if not is_module else f"{MODULE}{module}.{name}"
+    for operands in ((FLOAT,), (FLOAT, OTHER_FLOAT)):
+        call = "{module}({0})" if len(operands) == 1 else "{module}({0}, {1})"
+        yield Choice(Operation((form,), operands, imports=module, call=call), form)
+
+
+def _found(module: str, name: str) -> Any:
+    try:
+        return functools.reduce(getattr, name.split("."), __import__(module, fromlist=["_"]))
+    except (ImportError, AttributeError):
+        return None
+
+
+def chains(ops: Iterable[Any], like: Any = None) -> tuple[Chain, ...]:
+    """What to make frequent.
+
+    Args:
+        ops: targets, and tuples or lists of targets that follow each other.
+        like: a captured program; its operations and the chains of up to four that lead from one to the next.
+    """
+    wanted = [tuple(entry) if isinstance(entry, tuple | list) else (entry,) for entry in ops]
+    wanted += [] if like is None else _paths(like)
+    found = [tuple(map(choices_for, path)) for path in dict.fromkeys(wanted)]
+    return tuple(chain for chain in found if chain and all(chain))
+
+
+def _paths(program: Any) -> list[tuple[Target, ...]]:
+    paths: list[tuple[Target, ...]] = []
+    seen: set[tuple[Target, ...]] = set()
+    for node in program.graph.nodes:
+        path: list[Target] = []
+        while node is not None and node.op.startswith("call_") and len(path) < LONGEST:
+            path.append(type(program.get_submodule(node.target)) if node.op == "call_module" else node.target)
+            node = next(iter(node.users), None)
+        for length in {1, len(path)} - {0}:
+            part = tuple(path[:length])
+            if part not in seen and len(paths) < MOST_CHAINS:
+                seen.add(part)
+                paths.append(part)
+    return paths
+
+

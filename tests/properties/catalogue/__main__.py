@@ -1,0 +1,85 @@
+"""``make catalogue``: try the harness on the whole catalogue, and write the table ``results/catalogue.md``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from pytest_fx.records import describe_machine, write_atomically
+
+from . import RIGHT, WRONG
+from .trial import EXAMPLES, SECONDS, SEEDS, Trial, try_pass
+
+
+def table(trials: list[Trial], seed: int) -> str:
+    """The trials as a page of Markdown."""
+    wrong = [trial for trial in trials if trial.name in WRONG]
+    right = [trial for trial in trials if trial.name in RIGHT]
+    flagged = {trial.name for trial in right if trial.law}
+    machine = ", ".join(f"{key} {value}" for key, value in describe_machine().items() if value is not None)
+    lines = [
+        "# The harness, tried on wrong and right passes",
+        "",
+        f"`make catalogue` on {machine}, {torch.get_num_threads()} thread(s), seed {seed}. Each wrong pass has up to",
+        f"{EXAMPLES} random programs and {SECONDS:g} s in which to be caught; the time is that until it is, without the",
+        f"shrinking of the failure. Each right pass has {EXAMPLES} programs for each of {len(SEEDS)} seeds.",
+        "",
+        f"**{sum(trial.caught for trial in wrong)} of {len(wrong)} wrong passes caught, "
+        f"{len(flagged)} of {len({trial.name for trial in right})} right passes flagged.**",
+        "",
+        "## Wrong",
+        "",
+        "| pass | what is wrong | caught by the law | programs | changed | seconds |",
+        "|---|---|---|--:|--:|--:|",
+    ]
+    for trial in wrong:
+        words = f"{trial.kind}: {WRONG[trial.name].wrong[:1].lower()}{WRONG[trial.name].wrong[1:]}"
+        law = trial.law if trial.caught else f"**not caught**{' in time' if trial.law else ''}"
+        lines.append(
+            f"| `{trial.name}` | {words} | {law} | {trial.programs} | {trial.changed} | {trial.seconds:.1f} |"
+        )
+    lines += ["", "## Right", "", "| pass | what it does | programs | changed | flagged |", "|---|---|--:|--:|---|"]
+    for name in dict.fromkeys(trial.name for trial in right):
+        of_pass = [trial for trial in right if trial.name == name]
+        laws = ", ".join(f"**{trial.law}** (seed {trial.seed})" for trial in of_pass if trial.law) or "no"
+        programs, changed = (sum(counts) for counts in zip(*((t.programs, t.changed) for t in of_pass), strict=True))
+        lines.append(f"| `{name}` | {RIGHT[name].does} | {programs} | {changed} | {laws} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Try every pass, or those that are named; 1 if one is not caught or flagged."""
+    parser = argparse.ArgumentParser(prog="python -m catalogue", description=__doc__)
+    parser.add_argument("names", nargs="*", help="passes to try; by default all")
+    parser.add_argument("--seed", type=int, default=0, help="of the programs for wrong passes")
+    parser.add_argument("--to", type=Path, default=Path("results/catalogue.md"), help="where the table goes")
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in WRONG and name not in RIGHT]
+    if unknown:
+        parser.error(f"the catalogue has no pass {unknown[0]!r}")
+    warnings.simplefilter("ignore")  # of passes that are wrong
+    chosen = options.names or [*WRONG, *RIGHT]
+    jobs = [(WRONG[name], options.seed) for name in chosen if name in WRONG]
+    jobs += [(RIGHT[name], seed) for name in chosen if name in RIGHT for seed in SEEDS]
+    trials: list[Trial] = []
+    for row, seed in jobs:
+        trial = try_pass(row, seed)
+        trials.append(trial)
+        good = trial.caught if row.name in WRONG else not trial.law
+        shown = {key: value for key, value in asdict(trial).items() if key not in ("message", "expected")}
+        print("ok  " if good else "BAD ", shown, flush=True)
+        if options.names and trial.message:
+            print(trial.message)
+    if not options.names:
+        options.to.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(options.to, table(trials, options.seed))
+    return int(any(not t.caught if t.name in WRONG else bool(t.law) for t in trials))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""Trying the harness on a pass of the catalogue: whether it finds something, which law, after how many programs."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import hypothesis
+from hypothesis import Phase
+
+from pytest_fx.laws import LawViolation
+from pytest_fx.pass_check import check_pass
+
+from .rows import Right, Wrong
+
+EXAMPLES = 200
+"""Programs within which a wrong pass is to be found."""
+SECONDS = 60.0
+"""Seconds within which it is to be found."""
+SEEDS = range(5)
+"""Seeds with which no right pass is to be flagged."""
+_FOUND = re.compile(r"found after (\d+) program\(s\), of which .* changed (\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What the harness said about a pass."""
+
+    name: str
+    """The pass."""
+    kind: str
+    """The kind of mistake; empty for a right pass."""
+    expected: str
+    """The laws that may catch it."""
+    seed: int
+    """The seed of the programs."""
+    law: str
+    """The law that was found broken; empty if none was."""
+    programs: int
+    """Programs that were tried."""
+    changed: int
+    """Those of them that the pass changed."""
+    seconds: float
+    """How long that took, without shrinking."""
+    message: str
+    """What the harness said."""
+
+    @property
+    def caught(self) -> bool:
+        """Whether a law was found broken within what is allowed."""
+        return bool(self.law) and self.seconds <= SECONDS
+
+
+def try_pass(row: Wrong | Right, seed: int = 0, examples: int = EXAMPLES) -> Trial:
+    """Hold a pass to the laws on random programs; a failure is not shrunk, and leaves no file behind."""
+    # None of the two is what a user wants: the first failure is enough here, and must not depend on earlier runs.
+    settings = hypothesis.settings(database=None, phases=[Phase.generate])
+    # Right passes may be about operations that are rare; that a wrong one changes nothing is a finding.
+    least = 0 if isinstance(row, Right) or "changes" not in row.laws else 1
+    kind, laws = (row.kind, ", ".join(row.laws)) if isinstance(row, Wrong) else ("", "")
+    started = time.perf_counter()
+    law, message, programs, changed = "", "", examples, 0
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            report = check_pass(
+                row.pass_,
+                contract=row.contract,
+                modes=row.modes,
+                max_examples=examples,
+                min_changed=least,
+                seed=seed,
+                settings=settings,
+                folder=Path(folder),
+            )
+            programs, changed = report.programs, report.changed
+        except LawViolation as violation:
+            law, message = violation.law, str(violation)
+            counts = _FOUND.search(message)
+            programs, changed = map(int, counts.groups()) if counts else (examples, 0)
+    return Trial(row.name, kind, laws, seed, law, programs, changed, time.perf_counter() - started, message)

@@ -21,6 +21,7 @@ from .journal import FOLDER
 from .loading import importable_name
 from .options import options_of
 from .recording import record_row
+from .rewriting import rewrite
 from .subject import Subject
 from .summary import Row
 from .verification import compare, require, verify
@@ -59,20 +60,50 @@ class EqualityCheck:
             return self._check_program(transform, contract or close, label or self._item.name, draws)
         label = label or pass_name(transform) + ("" if leaves else WITHOUT_LEAVES)
         contract = contract or self._contract_for(transform)
-        self._subject.eager_answers(torch.float64)  # what a model itself raises is no failure of the pass
+        self._require_working_model()
         try:
-            return self._check_pass(transform, contract, label, leaves)
+            comparison = self._check_pass(transform, contract, label, leaves)
         except ComparisonError:
             raise
         except Exception as error:
-            found = error
-        name = importable_name(transform, self._options.passes)
-        failure = Failure(self._subject, transform, contract, found, label, name, leaves, self._item.nodeid)
+            name = importable_name(transform, self._options.passes)
+            failure = Failure(self._subject, transform, contract, error, label, name, leaves, self._item.nodeid)
+        else:
+            for note in comparison.notes:
+                warnings.warn(f"{label} on {self._subject.name}: {note}", MemoryLayoutWarning, stacklevel=2)
+            return comparison
+        raise self._explained(failure)
+
+    def _require_working_model(self) -> None:
+        """Raise what the model raises when it is captured or called: that is no failure of a pass."""
+        __tracebackhide__ = True
+        if self._subject.capture_error is not None:
+            raise self._subject.capture_error
+        self._subject.eager_answers(torch.float64)
+
+    def _explained(self, failure: Failure) -> Exception:
+        """The error of ``failure`` with what is known about it: in its message if it is ours, or else in a note."""
         details = explain(failure, self._item.config.rootpath / FOLDER)
-        if isinstance(found, ContractViolation):
-            raise found.with_message(f"{fitted(str(found))}\n{details}")
-        add_note(found, f"in {failure.label} on {self._subject.name}\n{details}")
-        raise found
+        if isinstance(failure.error, ContractViolation):
+            return failure.error.with_message(f"{fitted(str(failure.error))}\n{details}")
+        add_note(failure.error, f"in {failure.label} on {self._subject.name}\n{details}")
+        return failure.error
+
+    def at_another_batch(self, pass_: Pass) -> None:
+        """Raise :class:`~pytest_fx.errors.ContractViolation` if ``pass_`` makes a program for one number of samples.
+
+        Skips the test if it is not known how to make other inputs, or the model does not take them.
+        """
+        __tracebackhide__ = True
+        other = require_inputs(self._subject).at_another_batch
+        if other is None:
+            pytest.skip(f"{self._subject.name} has no inputs with another number of samples, or does not take them")
+        contract = self._contract_for(pass_)
+        program = rewrite(self._subject, pass_).program
+        try:
+            require(compare(other, program, None, pass_name(pass_)), contract)
+        except ContractViolation:
+            EqualityCheck(other, self._item)(pass_, contract)  # asks in float64 as well, and looks for the reason
 
     def _contract_for(self, pass_: Pass) -> Contract:
         """What the hook says: somebody's implementation, or else the command line, or else the pass itself."""
@@ -107,8 +138,6 @@ class EqualityCheck:
             ),
         )
         require(comparison, contract)
-        for note in comparison.notes:
-            warnings.warn(f"{row.program} on {row.model}: {note}", MemoryLayoutWarning, stacklevel=2)
         return comparison
 
 

@@ -47,6 +47,16 @@ class Arguments:
         return self.map(shrink)
 
     @property
+    def samples(self) -> int | None:
+        """The size of the first dimension that all tensors share; None if they share none."""
+        sizes = {tensor.shape[0] for tensor in self.tensors if tensor.dim()}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    def repeated(self) -> Arguments:
+        """Return arguments with each sample twice: tensors are as long again in their first dimension."""
+        return self.map(lambda tensor: torch.cat([tensor, tensor]) if tensor.dim() else tensor)
+
+    @property
     def tensors(self) -> list[torch.Tensor]:
         """Every tensor among the arguments, at any depth."""
         found = leaves((self.args, self.kwargs))

@@ -13,6 +13,9 @@ from .evaluation import default_dtype
 from .subject import Subject
 from .verification import failure_class, require, verify
 
+LONGEST_NAME = 40
+"""Letters of the pass and the model in the names of files."""
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -46,7 +49,8 @@ class Failure:
     @property
     def slug(self) -> str:
         """A name for files, the same whenever the same test finds a failure of the same pass on the same model."""
-        name = re.sub(r"\W+", "_", f"{self.label}_{self.subject.name}").strip("_").lower()
+        model = self.subject.name.rpartition(":")[2]
+        name = re.sub(r"\W+", "_", f"{self.label}_{model}").strip("_").lower()[:LONGEST_NAME]
         return f"{name}_{hashlib.sha1(f'{self.test} {self.label}'.encode()).hexdigest()[:6]}"
 
     def is_repeated_by(self, subject: Subject) -> bool:

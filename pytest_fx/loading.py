@@ -106,11 +106,14 @@ def load_subject(case: ModelCase) -> Subject:
     dtype = None if case.dtype is None else load_dtype(case.dtype)
     subject = partial(Subject, case.label, threads=case.threads, device=case.device, working_dtype=dtype)
     if isinstance(made, model_zoo.ZooModel):
-        return subject(made.build(), partial(_zoo_arguments, made, case.batch, case.seed), batch=case.batch)
+        inputs, others = (partial(_zoo_arguments, made, size, case.seed) for size in (case.batch, case.batch + 1))
+        return subject(made.build(), inputs, batch=case.batch, other_inputs=others)
     if isinstance(made, nn.Module):
         return subject(made, None)
     if isinstance(made, tuple) and len(cast("tuple[Any, ...]", made)) == 2 and isinstance(made[0], nn.Module):
-        return subject(made[0], partial(_fixed_arguments, _as_arguments(made[1])))
+        given = _as_arguments(made[1])
+        others = partial(_fixed_arguments, given.repeated()) if given.samples else None
+        return subject(made[0], partial(_fixed_arguments, given), other_inputs=others)
     raise LoadError(
         f"the factory {case.label!r} returned no model",
         value=repr(cast("object", made))[:80],

@@ -42,6 +42,7 @@ class Subject:
         device: str = "cpu",
         working_dtype: torch.dtype | None = None,
         draws: int | None = None,
+        other_inputs: Callable[[int], Arguments] | None = None,
     ) -> None:
         """Take a copy of ``module``.
 
@@ -54,6 +55,7 @@ class Subject:
             device: where it runs.
             working_dtype: of its floating-point tensors; None for its own.
             draws: how many sets of inputs it is called with; None for as many as its outputs need.
+            other_inputs: as ``inputs``, with another number of samples; None if it is not known how to make them.
         """
         self.name = name
         self.batch = batch
@@ -66,6 +68,7 @@ class Subject:
         self._default_dtype = torch.get_default_dtype()
         self._observations: dict[torch.dtype, list[Observation]] = {}
         self._draws = draws
+        self._other_inputs = other_inputs
 
     @property
     def has_inputs(self) -> bool:
@@ -119,6 +122,21 @@ class Subject:
         except Exception as error:  # whatever the model's code raises when it is given traced values
             return error
         return None
+
+    @cached_property
+    def at_another_batch(self) -> Subject | None:
+        """The model with another number of samples; None if there are no such inputs, or none that it accepts."""
+        if self._other_inputs is None:
+            return None
+        name = f"{self.name} with {self._other_inputs(0).samples} sample(s)"
+        other = Subject(
+            name, self._module, self._other_inputs, threads=self.threads, device=str(self.device), draws=1
+        )  # fmt: skip
+        try:
+            other.eager_answers(self.dtype)
+        except Exception:  # whatever the model raises when it is given another number of samples
+            return None
+        return other
 
     def eager_observations(self, dtype: torch.dtype) -> list[Observation]:
         """Return what is seen of the model in ``dtype``, once for each draw."""

@@ -168,6 +168,16 @@ def test_pass_without_leaf_modules_keeps_its_contract(
     fx_equal(fx_pass, leaves=False)
 
 
+def test_pass_takes_another_batch_size(
+    request: pytest.FixtureRequest, fx_model: Subject, fx_pass: Pass, fx_equal: EqualityCheck
+) -> None:
+    """What the pass makes is no program for one number of samples: it takes others, if the model itself does."""
+    if len(options_of(request.node).batch) > 1:
+        pytest.skip("--fx-batch has several sizes")
+    skip_unless_changed(fx_model, fx_pass)
+    fx_equal.at_another_batch(fx_pass)
+
+
 def test_pass_timing(fx_model: Subject, fx_pass: Pass, fx_timing: TimingCheck) -> None:
     """The transformed program is timed beside eager. No time is too long: the table tells."""
     skip_unless_changed(fx_model, fx_pass)

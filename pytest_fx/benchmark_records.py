@@ -85,3 +85,8 @@ def presented_as_benchmarks(items: Sequence[pytest.Item]) -> Generator[None]:
     finally:
         for item, names in zip(timings, originals, strict=True):
             item.fixturenames = names
+        if timings and not any("benchmark" in getattr(item, "fixturenames", ()) for item in items):
+            # Beside pytest-xdist it would say that it measures nothing, which is not true of these.
+            session: Any = timings[0].config.pluginmanager.get_plugin("pytest-benchmark")
+            if session is not None:
+                session.xdist_benchmark_found = False

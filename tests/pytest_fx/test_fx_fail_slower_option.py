@@ -1,0 +1,116 @@
+"""--fx-fail-slower: a program that became slower than in an earlier run fails its test."""
+
+import json
+
+import pytest
+
+TIMING = """
+import pytest
+
+def test_timing(fx_traced, fx_timing):
+    fx_timing(fx_traced, label="capture")
+"""
+OPTIONS = ("--fx-model", "mlp", "--fx-rounds", "5", "--fx-baseline", "main.json")
+
+
+@pytest.fixture
+def baseline(pytester):
+    """Writes the record of an earlier run with this speed-up of the capture of mlp, which now is about 1."""
+
+    def write(speedup: float, low: float, high: float) -> None:
+        info = {
+            "model": "mlp", "pass": "capture", "batch": 1, "dtype": "float32", "device": "cpu", "threads": 1,
+            "speedup": speedup, "speedup_interval": [low, high],
+        }  # fmt: skip
+        machine = {"machine": "an older machine", "versions": {"torch": "2.10.0"}, "commit": "abc1234"}
+        record = {"records": [{"timing": {"info": info}, "machine": machine}]}
+        (pytester.path / "main.json").write_text(json.dumps(record))
+
+    return write
+
+
+def test_a_program_that_became_slower_fails_with_both_speedups_the_limit_and_the_machines(pytester, baseline):
+    baseline(1000.0, 990.0, 1010.0)
+    result = pytester.runpytest(*OPTIONS, "--fx-fail-slower", "5%", pytester.makepyfile(TIMING))
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines(
+        [
+            r"E +pytest_fx.errors.TimingRegression: capture on mlp takes [\d.]+% longer, relative to eager, than in .+",
+            r"E +where  batch 1, float32, cpu, 1 thread\(s\)",
+            r"E +value  speed-up now [\d.]+ \([\d.]+ to [\d.]+\) on .+, torch .+",
+            r"E +in the baseline 1000.000 \(990.000 to 1010.000\) on an older machine, torch 2.10.0, commit abc1234",
+            r"E +why    the 95 % interval of the slowdown is \+[\d.]+% to \+[\d.]+%, above the limit of 5.0%; "
+            r"2 more measurements did not show less",
+            r"E +try    find the commit with git bisect, or accept it by making a new baseline",
+        ]
+    )
+    result.stdout.fnmatch_lines(["mlp *capture *% time *, slower"])  # measured all the same
+
+
+@pytest.mark.parametrize("rows", [(0.001, 0.0009, 0.0011), (1.0, 1e-4, 1e4)], ids=["faster", "wide interval"])
+def test_a_program_that_is_not_shown_to_be_slower_passes(pytester, baseline, rows):
+    baseline(*rows)
+    result = pytester.runpytest(*OPTIONS, "--fx-fail-slower", "0%", pytester.makepyfile(TIMING))
+    result.assert_outcomes(passed=1)
+
+
+def test_a_slowdown_within_the_limit_passes(pytester, baseline):
+    baseline(1000.0, 990.0, 1010.0)
+    options = (*OPTIONS, "--fx-fail-slower", "100000000%")
+    pytester.runpytest(*options, pytester.makepyfile(TIMING)).assert_outcomes(passed=1)
+
+
+def test_a_slowdown_that_is_not_seen_again_passes(pytester, baseline):
+    baseline(1.0, 0.99, 1.01)
+    path = pytester.makepyfile(
+        """
+        import pytest_fx.timing_check
+        from pytest_fx.timing import PairedTiming
+
+        def test_timing(fx_traced, fx_timing, monkeypatch):
+            eager = iter([(1.0,) * 5, (2.0,) * 5])
+            timings = lambda *args, **kwargs: PairedTiming(next(eager), (2.0,) * 5, threads=1, iterations=1)
+            monkeypatch.setattr(pytest_fx.timing_check, "time_pairs", timings)
+            assert fx_timing(fx_traced, label="capture").speedup == 1.0
+            assert next(eager, None) is None
+        """
+    )
+    pytester.runpytest(*OPTIONS, "--fx-fail-slower", "5%", path).assert_outcomes(passed=1)
+
+
+def test_a_marker_can_allow_one_test_more(pytester, baseline):
+    baseline(1000.0, 990.0, 1010.0)
+    marked = TIMING.replace("def test", '@pytest.mark.fx(fail_slower="100000000%")\ndef test')
+    pytester.runpytest(*OPTIONS, "--fx-fail-slower", "5%", pytester.makepyfile(marked)).assert_outcomes(passed=1)
+
+
+def test_the_ini_file_can_set_both(pytester, baseline):
+    baseline(1000.0, 990.0, 1010.0)
+    pytester.makeini("[pytest]\nfx_baseline = main.json\nfx_fail_slower = 5%")
+    result = pytester.runpytest("--fx-model", "mlp", "--fx-rounds", "5", pytester.makepyfile(TIMING))
+    result.assert_outcomes(failed=1)
+
+
+def test_a_limit_needs_a_run_to_compare_with(pytester):
+    result = pytester.runpytest("--fx-model", "mlp", "--fx-fail-slower", "5%")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines("ERROR: --fx-fail-slower needs a run to compare with: --fx-baseline FILE")
+
+
+@pytest.mark.parametrize("text", ["5", "fast", "-5%", "nan%", "%"])
+def test_a_limit_that_is_no_percentage_ends_the_run(pytester, text):
+    result = pytester.runpytest(f"--fx-fail-slower={text}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(f"*--fx-fail-slower: must be a percentage from 0 on, such as 5%, not {text!r}")
+
+
+def test_a_setting_that_is_no_percentage_ends_the_run(pytester):
+    pytester.makeini("[pytest]\nfx_fail_slower = 5")
+    result = pytester.runpytest()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines("ERROR: fx_fail_slower in the ini file must be a percentage from 0 on, *not '5'")
+
+
+def test_a_marker_that_is_no_percentage_fails_its_test(pytester):
+    path = pytester.makepyfile("import pytest\n@pytest.mark.fx(fail_slower='5')\ndef test_one(fx_device): pass")
+    pytester.runpytest(path).stdout.fnmatch_lines("*fail_slower in a marker fx must be a percentage*")

@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: verify test lint bench fuzz fuzz-atheris
+.PHONY: verify test lint bench catalogue fuzz fuzz-atheris
 
 verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, time it, print the table
 	$(BIN)/python -m pytest --fx-model $(MODEL) $(ARGS)
@@ -22,6 +22,9 @@ lint: $(INSTALLED)  ## style, types, direction of imports; all four run, so that
 
 bench: $(INSTALLED)  ## speed and memory of the library itself, as ratios in one run
 	$(BIN)/python -m benchmarks $(ARGS)
+
+catalogue: $(INSTALLED)  ## try the harness on every wrong and right pass of the catalogue; writes results/catalogue.md
+	PYTHONPATH=tests/properties $(BIN)/python -m catalogue $(ARGS)
 
 fuzz: $(INSTALLED)  ## damage saved programs 100,000 times; the loader must refuse each or load it
 	$(BIN)/python -m pytest tests/fuzz --hypothesis-profile=fuzz $(ARGS)

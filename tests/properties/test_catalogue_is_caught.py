@@ -1,10 +1,16 @@
-"""The harness catches wrong passes and leaves right ones alone: a sample of the catalogue; ``make catalogue`` does all."""
+"""The harness catches wrong passes and leaves right ones alone: a sample; ``make catalogue`` tries all."""
 
 from __future__ import annotations
 
 import pytest
+import torch
 from catalogue import RIGHT, WRONG
+from catalogue.rows import case, numbers
 from catalogue.trial import try_pass
+
+from pytest_fx.evaluation import Arguments
+from pytest_fx.laws import Example
+from pytest_fx.pass_check import GivenProgram
 
 CAUGHT = (
     "relu_by_where",
@@ -33,3 +39,9 @@ def test_a_right_pass_is_not_flagged(name: str) -> None:
     trial = try_pass(RIGHT[name], examples=30)
     assert not trial.law, trial.message
     assert trial.changed > 3
+
+
+def test_a_constant_that_forward_makes_is_no_change() -> None:
+    witness = case(lambda m, x: x + torch.ones(3), numbers(3))
+    program = GivenProgram(lambda: witness.module, Arguments(witness.inputs))
+    assert not Example(lambda graph_module: graph_module, program).changed

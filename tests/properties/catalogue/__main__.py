@@ -12,8 +12,8 @@ import torch
 
 from pytest_fx.records import describe_machine, write_atomically
 
-from . import RIGHT, WRONG
-from .trial import EXAMPLES, SECONDS, SEEDS, Trial, try_pass
+from . import RIGHT, WRONG, Right, Wrong
+from .trial import EXAMPLES, EXAMPLES_KEPT, SECONDS, SEEDS, Trial, try_pass
 
 
 def table(trials: list[Trial], seed: int) -> str:
@@ -25,9 +25,9 @@ def table(trials: list[Trial], seed: int) -> str:
     lines = [
         "# The harness, tried on wrong and right passes",
         "",
-        f"`make catalogue` on {machine}, {torch.get_num_threads()} thread(s), seed {seed}. Each wrong pass has up to",
-        f"{EXAMPLES} random programs and {SECONDS:g} s in which to be caught; the time is that until it is, without the",
-        f"shrinking of the failure. Each right pass has {EXAMPLES} programs for each of {len(SEEDS)} seeds.",
+        f"`make catalogue` on {machine}, {torch.get_num_threads()} thread(s), seed {seed}. Each wrong pass has",
+        f"{EXAMPLES} random programs and {SECONDS:g} s in which to be caught; the time is that until it is, without",
+        f"the shrinking of the failure. Each right pass has {EXAMPLES_KEPT} programs for each of {len(SEEDS)} seeds.",
         "",
         f"**{sum(trial.caught for trial in wrong)} of {len(wrong)} wrong passes caught, "
         f"{len(flagged)} of {len({trial.name for trial in right})} right passes flagged.**",
@@ -40,9 +40,7 @@ def table(trials: list[Trial], seed: int) -> str:
     for trial in wrong:
         words = f"{trial.kind}: {WRONG[trial.name].wrong[:1].lower()}{WRONG[trial.name].wrong[1:]}"
         law = trial.law if trial.caught else f"**not caught**{' in time' if trial.law else ''}"
-        lines.append(
-            f"| `{trial.name}` | {words} | {law} | {trial.programs} | {trial.changed} | {trial.seconds:.1f} |"
-        )
+        lines.append(f"| `{trial.name}` | {words} | {law} | {trial.programs} | {trial.changed} | {trial.seconds:.1f} |")
     lines += ["", "## Right", "", "| pass | what it does | programs | changed | flagged |", "|---|---|--:|--:|---|"]
     for name in dict.fromkeys(trial.name for trial in right):
         of_pass = [trial for trial in right if trial.name == name]
@@ -64,11 +62,12 @@ def main() -> int:
         parser.error(f"the catalogue has no pass {unknown[0]!r}")
     warnings.simplefilter("ignore")  # of passes that are wrong
     chosen = options.names or [*WRONG, *RIGHT]
-    jobs = [(WRONG[name], options.seed) for name in chosen if name in WRONG]
-    jobs += [(RIGHT[name], seed) for name in chosen if name in RIGHT for seed in SEEDS]
+    jobs: list[tuple[Wrong | Right, int, int]] = []
+    jobs += [(WRONG[name], options.seed, EXAMPLES) for name in chosen if name in WRONG]
+    jobs += [(RIGHT[name], seed, EXAMPLES_KEPT) for name in chosen if name in RIGHT for seed in SEEDS]
     trials: list[Trial] = []
-    for row, seed in jobs:
-        trial = try_pass(row, seed)
+    for row, seed, examples in jobs:
+        trial = try_pass(row, seed, examples)
         trials.append(trial)
         good = trial.caught if row.name in WRONG else not trial.law
         shown = {key: value for key, value in asdict(trial).items() if key not in ("message", "expected")}

@@ -123,7 +123,7 @@ def linear_by_function(gm: fx.GraphModule) -> fx.GraphModule:
 
 
 @right(network, contract=exact)
-def conv_by_function(gm: fx.GraphModule) -> fx.GraphModule:
+def conv_with_all_settings(gm: fx.GraphModule) -> fx.GraphModule:
     """Convolutions that pad with zeros become functions with all their settings."""
     for node in plain(layers(gm, nn.Conv2d)):
         conv = gm.get_submodule(node.target)

@@ -117,7 +117,11 @@ def flatten_keeps_the_batch(gm: fx.GraphModule) -> fx.GraphModule:
 def flatten_at_batch_one(gm: fx.GraphModule) -> fx.GraphModule:
     """The batch size of the export, one, is written into the program."""
     for node in [*calls(gm, torch.flatten), *calls(gm, "flatten", "call_method")]:
-        if node.args[1:] == (1,):
+        start = node.args[1] if len(node.args) > 1 else node.kwargs.get("start_dim", 0)
+        if start == 1 and len(node.args) < 3 and "end_dim" not in node.kwargs:
+            replace(node, torch.reshape, node.args[0], (1, -1))
+    for node, layer in layers(gm, nn.Flatten):
+        if (layer.start_dim, layer.end_dim) == (1, -1):
             replace(node, torch.reshape, node.args[0], (1, -1))
     gm.recompile()
     return gm

@@ -219,12 +219,14 @@ def reduce_in_single_precision(gm: fx.GraphModule) -> fx.GraphModule:
 )
 def operands_of_one_dtype(gm: fx.GraphModule) -> fx.GraphModule:
     """The second operand is converted to the first one's dtype, also where that is the smaller one."""
-    for kind in (operator.add, operator.sub, operator.mul, torch.add, torch.mul):
-        for node in calls(gm, kind):
-            if all(isinstance(arg, fx.Node) for arg in node.args) and len(node.args) == 2:
-                with gm.graph.inserting_before(node):
-                    made = gm.graph.call_method("type_as", (node.args[1], node.args[0]))
-                node.args = (node.args[0], made)
+    functions = (operator.add, operator.sub, operator.mul, operator.truediv, torch.add, torch.sub, torch.mul, torch.div)
+    for node in list(gm.graph.nodes):
+        if node.target not in (*functions, "add", "sub", "mul", "div") or len(node.args) != 2:
+            continue
+        if all(isinstance(arg, fx.Node) for arg in node.args):
+            with gm.graph.inserting_before(node):
+                made = gm.graph.call_method("type_as", (node.args[1], node.args[0]))
+            node.args = (node.args[0], made)
     gm.recompile()
     return gm
 

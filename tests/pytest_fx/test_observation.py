@@ -83,7 +83,7 @@ class Writing(nn.Module):
 
 
 def writing():
-    return Subject("writing", Writing(), lambda draw: Arguments((torch.arange(1.0, 5.0) + draw,), {"state": torch.ones(4)}))
+    return Subject("writing", Writing(), lambda draw: Arguments((torch.arange(4.0) + draw,), {"state": torch.ones(4)}))
 
 
 def lose_the_write(program):

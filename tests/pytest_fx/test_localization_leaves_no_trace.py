@@ -1,0 +1,280 @@
+"""pytest_fx.localization on programs of many kinds: it watches them without changing them or keeping their values."""
+
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+import fx
+from fx.passes import close, exact
+from pytest_fx.evaluation import Arguments
+from pytest_fx.explanation import explain
+from pytest_fx.failure import Failure
+from pytest_fx.localization import localize
+from pytest_fx.rewriting import rewrite
+from pytest_fx.subject import Subject
+from pytest_fx.verification import require, verify
+
+
+def subject_of(module, *inputs, **named):
+    return Subject("own", module, lambda draw: Arguments(inputs, named))
+
+
+def tolerance(leaf, eager):
+    return leaf.limits(1e-5, 1e-8)
+
+
+def located(subject, pass_):
+    original = subject.capture(subject.fresh(torch.float64))
+    transformed = rewrite(subject, pass_, torch.float64).program
+    return localize(original, transformed, subject.arguments(), tolerance, subject.capture())
+
+
+def unchanged(program):
+    return None
+
+
+class Noisy(nn.Module):
+    def forward(self, x):
+        return x + torch.rand_like(x) + nn.functional.dropout(x, 0.5, True)
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls.add_(x.sum() * 0 + 1)
+        return x * self.calls
+
+
+class Keyed(nn.Module):
+    def forward(self, x, *, mask=None, scale=2.0):
+        kept = x if mask is None else x * mask
+        return {"kept": kept, "parts": [kept * scale, (kept > 0, kept.argmax(-1))]}
+
+
+class Shared(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.also = self.linear
+
+    def forward(self, x):
+        return self.also(torch.relu_(self.linear(self.linear(x))))
+
+
+class NotFinite(nn.Module):
+    def forward(self, x):
+        return torch.log(x - 1) + 1 / (x - 1)
+
+
+class Complex(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.phase = nn.Parameter(torch.tensor([1 + 2j, 3 - 1j]))
+
+    def forward(self, x):
+        return torch.fft.ifft(torch.fft.fft(x) * self.phase)
+
+
+class Empty(nn.Module):
+    def forward(self, x):
+        return x[:0] * 2, x.sum()
+
+
+SUBJECTS = {
+    "random numbers": lambda: subject_of(Noisy(), torch.ones(4)),
+    "counters": lambda: subject_of(Counting(), torch.ones(4)),
+    "keywords and dicts": lambda: subject_of(Keyed(), torch.randn(3, 4), mask=torch.ones(3, 4)),
+    "shared modules in place": lambda: subject_of(Shared(), torch.randn(3, 4)),
+    "infinities": lambda: subject_of(NotFinite(), torch.tensor([0.0, 1.0, 2.0])),
+    "complex numbers": lambda: subject_of(Complex(), torch.ones(2)),
+    "no elements": lambda: subject_of(Empty(), torch.ones(3)),
+}
+
+
+@pytest.mark.parametrize("kind", SUBJECTS)
+def test_no_program_differs_from_itself(kind):
+    subject = SUBJECTS[kind]()
+    for contract in (exact, close):
+        require(verify(subject, unchanged, contract, "own").comparison, contract)
+    found = located(subject, unchanged)
+    assert found.errors
+    assert not any(error.wrong or error.made or error.inherited for error in found.errors)
+
+
+def test_random_states_buffers_hooks_and_code_are_as_they_were():
+    subject = subject_of(nn.Sequential(Counting(), Noisy(), nn.Linear(4, 4)), torch.ones(2, 4))
+    original, eager = subject.capture(subject.fresh(torch.float64)), subject.capture()
+    transformed = rewrite(subject, unchanged, torch.float64).program
+    programs = (original, transformed, eager)
+    seen = []
+    for program in programs:
+        program.register_forward_hook(lambda *parts: seen.append(parts))
+
+    def state():
+        return [
+            (program.code, dict(program._forward_hooks), {n: t.clone() for n, t in program.state_dict().items()})
+            for program in programs
+        ]
+
+    before, random_state = state(), torch.get_rng_state()
+    localize(original, transformed, subject.arguments(), tolerance, eager)
+    assert torch.equal(torch.get_rng_state(), random_state)
+    for (code, hooks, tensors), (code_now, hooks_now, tensors_now) in zip(before, state(), strict=True):
+        assert (code, hooks) == (code_now, hooks_now)
+        assert all(torch.equal(tensor, tensors_now[name]) for name, tensor in tensors.items())
+    assert torch.get_default_dtype() == torch.float32
+    assert not seen
+
+
+def test_values_are_let_go_as_the_walk_goes():
+    alive, most = weakref.WeakSet(), []
+
+    class Chain(nn.Module):
+        def forward(self, x):
+            for _ in range(100):
+                x = watched(x)
+            return x
+
+    subject = subject_of(Chain(), torch.rand(4))
+    located_now = []
+
+    def count(leaf, eager):
+        most.append(len(alive))
+        return tolerance(leaf, eager)
+
+    def noted(value):
+        alive.add(value)
+        return value
+
+    original = subject.capture(subject.fresh(torch.float64))
+    transformed = rewrite(subject, unchanged, torch.float64).program
+    original_call = fx.Interpreter.call_function
+
+    class Watch:
+        def __enter__(self):
+            fx.Interpreter.call_function = lambda self, *parts: noted(original_call(self, *parts))
+
+        def __exit__(self, *parts):
+            fx.Interpreter.call_function = original_call
+
+    with Watch():
+        located_now.append(localize(original, transformed, subject.arguments(), count, subject.capture()))
+    assert len(located_now[0].errors) == 101
+    assert max(most) <= 10  # of more than 400 values
+
+
+@fx.wrap
+def watched(x):
+    return x * 1.01
+
+
+def test_the_node_that_raises_is_named_and_the_walk_ends_there():
+    class Steps(nn.Module):
+        def forward(self, x):
+            return torch.relu(torch.exp(x).reshape(6)) + 1
+
+    def to_five(program):
+        (node,) = program.graph.find_nodes(op="call_method", target="reshape")
+        node.args = (node.args[0], 5)
+        program.recompile()
+
+    found = located(subject_of(Steps(), torch.rand(2, 3)), to_five)
+    assert found.errors[-1] is found.first_wrong
+    assert found.first_wrong.node == "%reshape = call_method[reshape](%exp, 5)"
+    assert "why    it raises RuntimeError: shape '[5]' is invalid for input of size 6" in str(found.first_wrong)
+    assert "return torch.relu(torch.exp(x).reshape(6)) + 1" in str(found.first_wrong)
+
+
+def test_errors_are_counted_in_steps_of_the_dtype():
+    class Double(nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    def slightly_more(program):
+        for node in program.graph.find_nodes(op="call_function"):
+            node.args = (node.args[0], 2.0000000000000004)
+        program.recompile()
+
+    (_, error) = located(subject_of(Double(), torch.ones(3)), slightly_more).errors
+    assert (error.ulps, error.wrong) == (1, False)
+
+
+class Scaled(nn.Module):
+    def forward(self, x):
+        return torch.sigmoid(x) * 3
+
+
+def explained(tmp_path, pass_, name=None, contract=close, module=None, inputs=None, **options):
+    subject = subject_of(module or Scaled(), torch.rand(2, 3) if inputs is None else inputs)
+    try:
+        require(verify(subject, pass_, contract, "own").comparison, contract)
+    except Exception as error:
+        failure = Failure(subject, pass_, contract, error, "own", name, test="here")
+        return explain(failure, tmp_path, **options), tmp_path / failure.slug / "failure.md"
+    raise AssertionError("the pass is right")
+
+
+def test_a_pass_that_raises_has_no_node_but_details(tmp_path):
+    def refuse(program):
+        raise ValueError("not today")
+
+    text, details = explained(tmp_path, refuse)
+    assert text.startswith("no test file was made of it: the pass cannot be imported by name\ndetails:")
+    written = details.read_text(encoding="utf-8")
+    assert written.startswith("# own fails on own with ValueError: not today\n")
+    assert "## The program after the pass\n\nThere is none: ValueError." in written
+
+
+def test_another_structure_of_the_result_is_no_fault_of_a_node(tmp_path):
+    def boxed(program):
+        program.graph.output_node().args = ([program.graph.output_node().args[0]],)
+        program.recompile()
+
+    text, _ = explained(tmp_path, boxed)
+    assert "no node computes another value: what differs is what the program returns or writes to" in text
+
+
+def test_precision_that_only_rounding_shows_is_found_at_its_node(tmp_path):
+    def in_half_precision(program):
+        if next(iter(program.parameters()), torch.ones(1)).dtype == torch.float64:
+            return
+        for node in program.graph.find_nodes(op="call_function", target=torch.sigmoid):
+            with program.graph.inserting_after(node):
+                half = program.graph.call_method("half", (node,))
+            with program.graph.inserting_after(half):
+                back = program.graph.call_method("to", (half, torch.float32))
+            node.replace_all_uses_with(back, delete_user_cb=lambda user, half=half: user is not half)
+        program.recompile()
+
+    class Layer(Scaled):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 30)
+
+        def forward(self, x):
+            return torch.sigmoid(self.linear(x)) * 3
+
+    text, details = explained(tmp_path, in_half_precision, module=Layer())
+    assert "%to = call_method[to](%half, torch.float32)" in text
+    assert "## Error of each node, float32 beside float64" in details.read_text(encoding="utf-8")
+
+
+def test_explaining_changes_neither_the_model_nor_the_random_numbers(tmp_path):
+    def tripled(program):
+        for node in program.graph.find_nodes(op="call_function", target=torch.sigmoid):
+            node.target = torch.tanh
+        program.recompile()
+
+    module = nn.Sequential(Counting(), Scaled())
+    hooks = dict(module._forward_hooks)
+    x = torch.rand(2, 3)
+    state = torch.get_rng_state()
+    text, _ = explained(tmp_path, tripled, module=module, inputs=x)
+    assert "%sigmoid = call_function[torch.tanh](" in text
+    assert torch.equal(torch.get_rng_state(), state)
+    assert (module[0].calls.item(), module._forward_hooks) == (0, hooks)

@@ -3,7 +3,33 @@
 ``pytest --fx-model resnet50`` runs the built-in suite (:mod:`pytest_fx.suite`) on a model: it is captured, the captured
 program is compared with eager, and each pass is applied, held to its contract against a float64 reference and timed in
 pairs with eager. Test files use the same machinery through the fixtures ``fx_model``, ``fx_traced``, ``fx_pass``,
-``fx_equal`` and ``fx_timing`` (:mod:`pytest_fx.fixtures`).
+``fx_equal`` and ``fx_timing`` (:mod:`pytest_fx.fixtures`). :func:`check_pass` tries a pass on random programs, and
+:mod:`pytest_fx.laws` is what it must keep on each.
 
 Importing this package imports neither torch nor fx: pytest does so at every start.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .laws import LawViolation
+    from .pass_check import CheckReport, check_pass, check_program
+
+__all__ = ["CheckReport", "LawViolation", "check_pass", "check_program"]
+
+_HOMES = {
+    "CheckReport": "pytest_fx.pass_check",
+    "LawViolation": "pytest_fx.laws",
+    "check_pass": "pytest_fx.pass_check",
+    "check_program": "pytest_fx.pass_check",
+}
+"""The module that defines each public name; it is imported when the name is first used."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'pytest_fx' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,7 +125,8 @@ def check_pass(
     inner._hypothesis_internal_add_digest = f"{pass_name(made)} {promise} {modes}".encode()
     random_state: Any = torch.random.fork_rng(devices=[])  # pyright: ignore[reportUnknownMemberType]
     violation = None
-    with random_state, search.watchdog:
+    with random_state, search.watchdog, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what random programs warn of is nobody's fault
         try:
             keep_the_laws()
         except LawViolation as error:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 
 from pytest_fx.structure import describe, leaves, skeleton
 
-from .example import Example, same_tensor
+from .example import Example
 from .judging import require_kept
 from .law import broken
 from .runs import Run
@@ -65,20 +66,18 @@ def state(example: Example) -> None:
     runs = _both(example)
     if runs is None or example.after is None:
         return
-    eager, actual = runs
-    kept = {name for name, _ in example.after.named_buffers(remove_duplicate=False)}
-    kept.update(name for name, _ in example.after.named_parameters(remove_duplicate=False))
-    for name in eager.state:
-        if name not in kept:
-            broken("state", f"the program has no {name!r} any more, which a call changes in eager")
-    for name in actual.state:
-        if name not in eager.state and name in example.before.tensors:
+    eager, actual = runs[0].state, _by_first_name(example, runs[1])
+    for name in eager:
+        if name not in actual:
+            why = "training reads and saves it afterwards"
+            broken("state", f"a call no longer changes {name!r} of the program, as it does in eager", why=why)
+    for name in actual:
+        if name not in eager and name in example.before.tensors:
             broken("state", f"a call changes {name!r} of the program, but not in eager")
-    for name, tensor in eager.state.items():
-        if name not in actual.state and not same_tensor(tensor, example.before.tensors[name][1]):
-            broken("state", f"a call no longer changes {name!r}", why="training reads and saves it afterwards")
-    if eager.state:
-        require_kept("state", example, "inputs", lambda run: run.state, "the state after a call")
+    if eager:
+        wanted = list(eager)
+        part = partial(_state, example, wanted)
+        require_kept("state", example, "inputs", part, "the state after a call")
 
 
 def aliasing(example: Example) -> None:
@@ -121,6 +120,16 @@ def _both(example: Example) -> tuple[Run, Run] | None:
     if example.after is None or example.eager().error is not None or example.actual().error is not None:
         return None
     return example.eager(), example.actual()
+
+
+def _by_first_name(example: Example, run: Run) -> dict[str, torch.Tensor]:
+    """The state that a call of the transformed program changed, by the names that it has in the captured module."""
+    return {example.names.get(name, name): tensor for name, tensor in run.state.items()}
+
+
+def _state(example: Example, wanted: list[str], run: Run) -> dict[str, torch.Tensor | None]:
+    found = {**run.state, **_by_first_name(example, run)}
+    return {name: found.get(name) for name in wanted}
 
 
 def _answer(run: Run) -> Any:

@@ -17,12 +17,13 @@ from fx import Node
 from fx.errors import FxError, PassError
 from fx.passes import Contract, Pass, contract_of, pass_name
 from fx.passes.pipeline import PassPipeline
+from fx.printing import describe
 from fx.provenance import SourceLocation, record_origins
 from pytest_fx.capture import GraphModule, capture
 from pytest_fx.deadline import TookTooLong, Watchdog
 from pytest_fx.evaluation import Arguments, default_dtype
 
-from .runs import Run, Runner, tensors_of
+from .runs import SEED, Run, Runner, tensors_of
 from .variants import VARIANTS
 
 MARK = "kept by passes"
@@ -57,8 +58,8 @@ class Before:
     """Its generated code."""
     layers: str
     """The modules that it calls, printed."""
-    nodes: dict[str, tuple[str, Any, SourceLocation | None]]
-    """Opcode, target and the user's line of each node, by name."""
+    nodes: dict[str, tuple[str, SourceLocation | None]]
+    """Each node printed, and the user's line of it, by name."""
     inputs: tuple[tuple[str, str], ...]
     """The placeholders' targets with their defaults, written as Python."""
     modules: str
@@ -67,6 +68,8 @@ class Before:
     """Whether each of its modules is in training mode."""
     tensors: dict[str, tuple[torch.Tensor, torch.Tensor, bool]]
     """Each of its parameters and buffers, with a copy, and whether it requires a gradient."""
+    constants: frozenset[str]
+    """Tensors that the captured program holds beside them, such as those that ``forward`` makes."""
 
 
 class Example:
@@ -144,13 +147,14 @@ class Example:
 
     def _is_changed(self) -> bool:
         after = self.after
-        if after is None or self.damage is not None:
-            return after is not self.captured
+        if after is None:
+            return False
         if self.written != self.before.code or nn.Module.__repr__(after) != self.before.layers:
             return True
         return any(
             name not in self.before.tensors or not same_tensor(tensor, self.before.tensors[name][1])
             for name, tensor in tensors_of(after).items()
+            if name not in self.before.constants
         )
 
     def eager(self, variant: str = "inputs", wide: bool = False) -> Run:
@@ -229,7 +233,18 @@ class Example:
             self._cache[key] = compute()
         return self._cache[key]
 
+    @property
+    def names(self) -> dict[str, str]:
+        """The name in the captured module of each parameter and buffer of the program, wherever the pass put it."""
+        return self._once("names", self._names)
+
+    def _names(self) -> dict[str, str]:
+        assert self.after is not None, "the pass made no program"
+        known = {id(tensor): name for name, (tensor, _, _) in self.before.tensors.items()}
+        return {name: known.get(id(tensor), name) for name, tensor in tensors_of(self.after).items()}
+
     def _capture(self, module: Any) -> GraphModule:
+        torch.default_generator.manual_seed(SEED)  # as for calls: what is computed while capturing becomes a constant
         return capture(module, self.program.inputs)
 
     def _limit(self) -> AbstractContextManager[None]:
@@ -267,11 +282,12 @@ def _before(captured: GraphModule, module: nn.Module) -> Before:
     return Before(
         captured.code,
         nn.Module.__repr__(captured),
-        {node.name: (node.op, node.target, node.source) for node in captured.graph.nodes},
+        {node.name: (describe(node), node.source) for node in captured.graph.nodes},
         inputs_of(captured),
         repr(module),
         tuple(part.training for part in module.modules()),
         {name: (held, held.detach().clone(), held.requires_grad) for name, held in tensors_of(module).items()},
+        frozenset(tensors_of(captured).keys() - tensors_of(module).keys()),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+
 from fx.errors import FxError
 from fx.passes.verification import find_stale_code, find_violation_in
 from fx.printing import describe
@@ -88,12 +89,14 @@ def signature(example: Example) -> None:
 
 
 def metadata_kept(example: Example) -> None:
-    """A node that stays, of the same name and target, keeps its entries in ``meta`` and the user's line."""
+    """A node that stays, with its name, target and arguments, keeps its entries in ``meta`` and the user's line."""
     if example.after is None:
         return
     for node in example.after.graph.nodes:
-        op, target, source = example.before.nodes.get(node.name, ("", None, None))
-        if op in ("", "output") or op != node.op or target != node.target:
+        if node.op == "output" or node.name not in example.before.nodes:
+            continue
+        printed, source = example.before.nodes[node.name]
+        if printed != describe(node):
             continue
         lost = [
             what

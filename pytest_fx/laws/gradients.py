@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ _TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-3}
 def gradients(example: Example) -> None:
     """Inputs and parameters get the gradients that they get in eager; a pass that approximates need not keep them.
 
-    In evaluation mode a parameter may be folded away; one that keeps its name and its values keeps its gradient.
+    A parameter may be folded away in evaluation mode, but not in training mode.
     """
     if example.after is None or isinstance(example.contract, Approximate) or not example.changed:
         return
@@ -42,15 +42,18 @@ def gradients(example: Example) -> None:
     found = _gradients(actual, actual.program, arguments, dtype, actual.program)
     if found is None:
         broken("gradients", "the transformed program cannot be differentiated, where eager can")
-    shaken: Gradients | None = None
+    found = {example.names.get(name, name): tensor for name, tensor in found.items()}
+    shaken: dict[str, float] | None = None
     for name, wanted in expected.items():
         if name not in kept and not name.startswith("input"):
+            if example.mode == "train" and bool(wanted.any()):
+                broken("gradients", f"the program has no parameter {name!r} with these values that could be trained")
             continue
         leaf = Leaf(name, wanted, found.get(name, torch.zeros_like(wanted)))
         if not _differ(leaf, 0.0):
             continue
         shaken = _shaken(example, arguments, dtype, wide, expected) if shaken is None else shaken
-        if _differ(leaf, 4 * float(shaken[name])):
+        if _differ(leaf, shaken[name]):
             _report(example, leaf)
 
 
@@ -68,8 +71,9 @@ def _report(example: Example, leaf: Leaf) -> None:
 
 
 def _kept_parameters(example: Example, eager: nn.Module, actual: nn.Module) -> set[str]:
-    """The parameters of eager that the program still has; in training mode it must have all of them."""
-    now = dict(actual.named_parameters(remove_duplicate=False))
+    """The parameters of eager that the program still has, with the values that they had."""
+    held = actual.named_parameters(remove_duplicate=False)
+    now = {example.names.get(name, name): parameter for name, parameter in held}
     kept: set[str] = set()
     for name, parameter in eager.named_parameters():
         if name in now and same_tensor(parameter, now[name]):
@@ -131,24 +135,9 @@ def _differ(leaf: Leaf, shaken: float) -> bool:
 
 def _shaken(
     example: Example, arguments: Arguments, dtype: torch.dtype, wide: bool, expected: Gradients
-) -> dict[str, Any]:
-    """How much each gradient of eager changes when every value has a few more rounding errors."""
-    changes = dict.fromkeys(expected, 0.0)
-    for found in _shaken_gradients(example, arguments, dtype, wide):
-        for name, wanted in expected.items():
-            other = torch.inf if found is None or name not in found else _distance(wanted, found[name])
-            changes[name] = max(changes[name], other)
-    return changes
-
-
-def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
-    errors = Leaf("", one, other).errors
-    return float(errors.max()) if errors.numel() else 0.0
-
-
-def _shaken_gradients(
-    example: Example, arguments: Arguments, dtype: torch.dtype, wide: bool
-) -> Iterator[Gradients | None]:
+) -> dict[str, float]:
+    """How much each gradient of eager may change: with a few more rounding errors of each value, it does so itself."""
+    limits = dict.fromkeys(expected, 0.0)
     for shake in range(SHAKES):
         program = example.capture(wide)
         interpreter = Shaken(program, shake)
@@ -156,4 +145,12 @@ def _shaken_gradients(
         def call(*args: Any, interpreter: Shaken = interpreter, program: Any = program, **kwargs: Any) -> Any:
             return interpreter.run(*positional(program, Arguments(args, kwargs)))
 
-        yield _gradients(Runner(program), call, arguments, dtype, program)
+        found = _gradients(Runner(program), call, arguments, dtype, program)
+        for name, wanted in expected.items():
+            if found is None or name not in found:
+                limits[name] = torch.inf
+                continue
+            leaf = Leaf("", wanted, found[name])
+            backward = 64 * interpreter.coarsest * leaf.scale  # which is not shaken
+            limits[name] = max(limits[name], 4 * float(leaf.errors.max()) + backward if wanted.numel() else 0.0)
+    return limits

@@ -188,6 +188,8 @@ class Shaken(Interpreter):
         super().__init__(program)
         self._generator = torch.Generator().manual_seed(shake)
         self._sign = {0: 1.0, 1: -1.0}.get(shake)
+        self.coarsest = 0.0
+        """The rounding step of the least precise dtype among the values."""
 
     def run_node(self, n: Node) -> Any:
         """Run the node and shake its value where that is; views and attributes are shaken with what they show."""
@@ -200,6 +202,7 @@ class Shaken(Interpreter):
 
     def _noise(self, value: torch.Tensor) -> torch.Tensor:
         info = torch.finfo(value.dtype)
+        self.coarsest = max(self.coarsest, info.eps)
         finite = value[value.isfinite()]
         scale = float(finite.abs().max()) if finite.numel() else 0.0
         if self._sign is None:

@@ -178,8 +178,14 @@ TABLE = (
         "Hold every pass to this contract instead of its own: exact, close or approximate(DECIBELS). "
         "Example: --fx-contract exact",
     ),
-    Option("rtol", None, _tolerance, "X", "Relative tolerance of close in float64 (default: the contract's, 1e-5)."),
-    Option("atol", None, _tolerance, "X", "Absolute tolerance of close in float64 (default: the contract's, 1e-8)."),
+    Option(
+        "rtol", None, _tolerance, "X",
+        "Relative tolerance of close in float64 (default: the contract's, 1e-5). Example: --fx-rtol 1e-6",
+    ),
+    Option(
+        "atol", None, _tolerance, "X",
+        "Absolute tolerance of close in float64 (default: the contract's, 1e-8). Example: --fx-atol 1e-9",
+    ),
     Option(
         "rounds", 30, _positive, "N",
         "Pairs of eager and transformed calls that a timing takes (default: 30). Example: --fx-rounds 100",
@@ -188,7 +194,10 @@ TABLE = (
         "size", "full", _one_of(SIZES), "full|small",
         "Use zoo models at this size; small ones run in milliseconds (default: full). Example: --fx-size small",
     ),
-    Option("seed", 0, _natural, "N", "Draw the example inputs of zoo models from this seed (default: 0)."),
+    Option(
+        "seed", 0, _natural, "N",
+        "Draw the example inputs of zoo models from this seed (default: 0). Example: --fx-seed 7",
+    ),
     Option(
         "baseline", None, str, "FILE",
         "Compare speed-ups with those of an earlier run: its .pytest_fx/last_run.json, or what --benchmark-json wrote. "
@@ -212,7 +221,11 @@ def add_options(parser: pytest.Parser) -> None:
             group.addoption(f"--fx-{option.flag}", type=option.parse, metavar=option.metavar, help=option.help)
         kind = "linelist" if option.repeatable else "string"
         parser.addini(option.setting, f"Default of --fx-{option.flag}.", type=kind, default=None)
-    group.addoption("--fx-no-timing", action="store_true", help="Take no times, for a faster answer on correctness.")
+    group.addoption(
+        "--fx-no-timing",
+        action="store_true",
+        help="Take no times, for a faster answer on correctness. Example: --fx-model all --fx-no-timing",
+    )
     parser.addini("fx_no_timing", "Default of --fx-no-timing.", type="bool", default=False)
     group.addoption(
         "--fx-tables", nargs="?", const="all", metavar="NAME[,NAME…]",

@@ -172,5 +172,3 @@ def _paths(program: Any) -> list[tuple[Target, ...]]:
                 seen.add(part)
                 paths.append(part)
     return paths
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -80,7 +81,8 @@ def nest(sketch: Sketch, step: Callable[[Sketch], object]) -> bool:
     inner.result = result
     sketch.state.append(f"self.{attribute} = {name}()")
     sketch.features.add("nested-module")
-    held = Held(attribute, lambda x: inner.replay(x, result), Operation(("nn.Module",), (FLOAT,)))
+    tags = frozenset({"nested-module"}).union(*(line.tags & {"in-place", "random"} for line in inner.lines))
+    held = Held(attribute, lambda x: inner.replay(x, result), Operation(("nn.Module",), (FLOAT,), (), tags))
     sketch.modules.append(held)
     return sketch.call(held, [given])
 
@@ -89,9 +91,10 @@ def follow(sketch: Sketch, chain: Chain) -> bool:
     """Write operations one after the other, each on the result of the one before it."""
     first: Value | None = None
     for alternatives in chain:
+        if first is not None and not sketch.choices.mostly(8):
+            break
         choice = sketch.choices.pick(alternatives)
-        count = len(sketch.lines)
-        if not sketch.perform(choice.row, choice.spelling, first):
-            return count > 0 and first is not None
+        if not sketch.attempt(functools.partial(sketch.perform, choice.row, choice.spelling, first)):
+            break
         first = sketch.values[-1]
-    return True
+    return first is not None

@@ -102,9 +102,7 @@ class Program:
         printer.text(repr(self))
 
 
-def load(
-    source: str, features: frozenset[str], parameters: tuple[Input, ...], batch: int
-) -> Program:
+def load(source: str, features: frozenset[str], parameters: tuple[Input, ...], batch: int) -> Program:
     """Run the text of a program, and return what it defines. Tracebacks show its lines."""
     file = f"<program {next(_numbers)}>"
     namespace: dict[str, Any] = {"__name__": "random_program"}

@@ -18,6 +18,8 @@ from .tensors import TensorRecipe, draw_tensor
 MOST_ELEMENTS = 1500
 MOST_INPUTS = 4
 LARGEST = 1e4
+CONSTANTS = (torch.Tensor, nn.Parameter, int, bool, float, tuple, list, torch.Size)
+"""Types of what is computed while a program is captured; its result keeps no others."""
 
 
 def _names() -> Iterator[str]:
@@ -225,7 +227,9 @@ class Sketch:
         spelling = spelling.removeprefix(MODULE)
         template = spelling if "(" in spelling else f"{spelling}({{*}})"
         text = fill(template, [], options, operation.arguments)
-        module = compiled(template, operation.imports)([], {name: _plain(value) for name, value in options.items()}).eval()
+        module = compiled(template, operation.imports)(
+            [], {name: _plain(value) for name, value in options.items()}
+        ).eval()
         name = f"{spelling.partition('(')[0].rpartition('.')[2].lower()}{next(self.numbers)}"
         self.state.append(f"self.{name} = {text}")
         held = Held(name, module, operation)
@@ -241,7 +245,8 @@ class Sketch:
         def run(objects: list[Any]) -> Any:
             return function(objects, {"module": held.module})
 
-        return self.append(text, operands, run, held.operation.tags | {"call"})
+        kind = frozenset() if "nested-module" in held.operation.tags else frozenset({"leaf"})
+        return self.append(text, operands, run, held.operation.tags | kind)
 
     def append(
         self,
@@ -256,8 +261,8 @@ class Sketch:
         What reads no traced value runs once, while the program is captured. It must not write or draw random numbers
         then, and what it read must not be written to later.
         """
-        traced = "call" in tags or any(value.traced for value in operands)
-        if not traced and (self.has_written or tags & {"in-place", "random"}):
+        traced = "leaf" in tags or any(value.traced for value in operands)
+        if not traced and (self.has_written or tags & {"in-place", "random", "nested-module"}):
             return False
         objects = [value.object for value in operands]
         writes = "in-place" in tags and _storage(objects[0]) in self.kept
@@ -266,7 +271,7 @@ class Sketch:
         if "augmented" in tags and not self._can_augment(operands):
             return False
         result = run(objects)
-        if not (statement or self._is_reasonable(result)):
+        if not (statement or self._is_reasonable(result)) or not (traced or type(result) in CONSTANTS):
             return False
         self.has_constants |= not traced
         self.has_written |= writes

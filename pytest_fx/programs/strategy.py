@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -86,10 +87,20 @@ def _draw_program(choices: Choices, wanted: tuple[Chain, ...], steps: int) -> Pr
     shape = _first_shape(choices, batch)
     dtype = choices.pick((torch.float32,) * 10 + (torch.float64,))
     sketch.input(draw_tensor(choices, shape, dtype, hostile=sketch.hostile))
+    line = _line(sketch, wanted)
     for _ in range(steps):
-        step(sketch, wanted)
-    text = source(sketch, _result(sketch))
+        choices.draw(line)
+    sketch.choices = choices
+    result = _result(sketch)
+    if not choices.sometimes(6):
+        _drop_unread_inputs(sketch, result)
+    text = source(sketch, result)
     return load(text, frozenset(sketch.features), tuple(sketch.inputs), batch)
+
+
+def _drop_unread_inputs(sketch: Sketch, result: str) -> None:
+    read = {value.name for line in sketch.lines for value in line.operands} | set(re.findall(r"\w+", result))
+    sketch.inputs = [part for part in sketch.inputs if part.name in read] or sketch.inputs[:1]
 
 
 def _first_shape(choices: Choices, batch: int) -> tuple[int, ...]:
@@ -99,8 +110,13 @@ def _first_shape(choices: Choices, batch: int) -> tuple[int, ...]:
     return (batch, *(draw_size(choices, empty=choices.sometimes(30)) for _ in range(rank - 1)))
 
 
-def step(sketch: Sketch, wanted: tuple[Chain, ...] = ()) -> bool:
-    """Append a line, or nothing where what was chosen has no place; True if there is a new line."""
+@st.composite
+def _line(draw: st.DrawFn, sketch: Sketch, wanted: tuple[Chain, ...]) -> bool:
+    """Append a line, or nothing where what was chosen has no place; True if there is a new line.
+
+    A strategy of its own, so that Hypothesis takes out all choices of a line at once when it shrinks.
+    """
+    sketch.choices = Choices(draw)
     return sketch.attempt(lambda: _step(sketch, wanted))
 
 
@@ -121,7 +137,7 @@ def _step(sketch: Sketch, wanted: tuple[Chain, ...]) -> bool:
         case "tie":
             return composition.tie_weights(sketch)
         case "nest":
-            return composition.nest(sketch, lambda inner: step(inner, wanted))
+            return composition.nest(sketch, lambda inner: choices.draw(_line(inner, wanted)))
         case _:
             rows = FAMILIES[name][1]
             return sketch.perform(rows.at(choices.below(rows.total)))

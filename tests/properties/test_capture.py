@@ -1,0 +1,65 @@
+"""Random programs are captured: the captured program does what eager does, bit by bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from hypothesis import given, settings
+from torch import nn
+
+import fx
+from pytest_fx.evaluation import Arguments
+from pytest_fx.programs import Program, programs
+from pytest_fx.structure import leaves, skeleton
+
+QUICK = settings(max_examples=max(100, settings().max_examples), deadline=None)
+"""No deadline: a program is drawn, captured and run in some milliseconds, but the first one loads the library."""
+
+
+def run(module: nn.Module, inputs: Arguments) -> Any:
+    torch.default_generator.manual_seed(0)
+    return module(*inputs.args, **inputs.kwargs)
+
+
+def bits(value: Any) -> list[Any]:
+    """The leaves of a value so that equal ones are the same to the bit."""
+    return [
+        (path, leaf.dtype, tuple(leaf.shape), leaf.detach().contiguous().reshape(-1).view(torch.uint8).tolist())
+        if isinstance(leaf, torch.Tensor)
+        else (path, type(leaf), leaf)
+        for path, leaf in leaves(value)
+    ]
+
+
+def assert_same_run(program: Program, one: nn.Module, other: nn.Module) -> None:
+    """Run both: the results, the inputs afterwards and the buffers that both have are equal."""
+    given, taken = program.inputs.copies(), program.inputs.copies()
+    wanted, got = run(one, given), run(other, taken)
+    assert skeleton(wanted) == skeleton(got)
+    assert bits(wanted) == bits(got)
+    assert bits((given.args, given.kwargs)) == bits((taken.args, taken.kwargs))
+    before, after = one.state_dict(), other.state_dict()
+    shared = before.keys() & after.keys()
+    assert bits({key: before[key] for key in shared}) == bits({key: after[key] for key in shared})
+
+
+@QUICK
+@given(programs())
+def test_a_captured_program_does_what_eager_does(program: Program) -> None:
+    captured = fx.symbolic_trace(program.build())
+    captured.graph.lint()
+    assert_same_run(program, program.build(), captured)
+
+
+@QUICK
+@given(programs())
+def test_in_training_mode_too(program: Program) -> None:
+    assert_same_run(program, program.build().train(), fx.symbolic_trace(program.build().train()))
+
+
+@QUICK
+@given(programs())
+def test_capturing_twice_gives_the_same_program(program: Program) -> None:
+    once = fx.symbolic_trace(program.build())
+    assert_same_run(program, program.build(), fx.symbolic_trace(once))

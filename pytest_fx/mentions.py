@@ -23,6 +23,8 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from fx.interop import AdaptedPass
+
 from .capture import GraphModule, capture
 
 MOST_OBJECTS = 5000
@@ -177,6 +179,8 @@ def _parts_of_value(found: Any) -> Iterator[Any]:
         yield getattr(found, "__self__", None)
     elif isinstance(found, property):
         yield found.fget
+    elif isinstance(found, AdaptedPass):
+        yield found.pass_
     elif dataclasses.is_dataclass(found):
         yield from (getattr(found, field.name, None) for field in dataclasses.fields(found))
         yield type(found)

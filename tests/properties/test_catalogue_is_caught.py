@@ -10,6 +10,7 @@ from catalogue.trial import try_pass
 
 from pytest_fx.evaluation import Arguments
 from pytest_fx.laws import Example
+from pytest_fx.mentions import mentioned
 from pytest_fx.pass_check import GivenProgram
 
 CAUGHT = (
@@ -45,3 +46,7 @@ def test_a_constant_that_forward_makes_is_no_change() -> None:
     witness = case(lambda m, x: x + torch.ones(3), numbers(3))
     program = GivenProgram(lambda: witness.module, Arguments(witness.inputs))
     assert not Example(lambda graph_module: graph_module, program).changed
+
+
+def test_operations_are_found_in_passes_of_torch_fx() -> None:
+    assert {torch.mul, torch.add} <= set(mentioned(WRONG["fuse_multiply_add"].pass_).operations)

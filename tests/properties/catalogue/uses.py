@@ -169,10 +169,12 @@ def fuse_linear_relu(gm: fx.GraphModule) -> fx.GraphModule:
 def fuse_multiply_add(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """The product is erased in favour of the sum, also for those who use the product itself."""
     for node in list(gm.graph.nodes):
-        if node.target is not operator.add or not isinstance(node.args[0], torch.fx.Node):
+        if node.target not in (operator.add, torch.add) or len(node.args) != 2 or node.kwargs:
             continue
         product, addend = node.args
-        if product.target is operator.mul and isinstance(addend, (int, float)):
+        if not isinstance(product, torch.fx.Node) or product.target not in (operator.mul, torch.mul):
+            continue
+        if isinstance(addend, (int, float)):
             with gm.graph.inserting_after(product):
                 fused = gm.graph.call_function(torch.add, (product, addend))
             product.replace_all_uses_with(fused, delete_user_cb=lambda user, fused=fused: user is not fused)

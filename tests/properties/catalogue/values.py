@@ -130,15 +130,19 @@ def remainder_as_fmod(gm: fx.GraphModule) -> fx.GraphModule:
 def clamp_by_comparison(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """NaN is neither below nor above the limits, and here the last choice is the upper one."""
     for node in list(gm.graph.nodes):
-        if node.target is torch.clamp and len(node.args) == 3 and None not in node.args:
-            x, low, high = node.args
-            with gm.graph.inserting_before(node):
-                inside = gm.graph.call_function(operator.lt, (x, high))
-                cut = gm.graph.call_function(torch.where, (inside, x, high))
-                above = gm.graph.call_function(operator.gt, (cut, low))
-                made = gm.graph.call_function(torch.where, (above, cut, low))
-            node.replace_all_uses_with(made)
-            gm.graph.erase_node(node)
+        if node.target not in (torch.clamp, "clamp", F.hardtanh):
+            continue
+        limits = [*node.args[1:], *node.kwargs.values()][:2]
+        if len(limits) < 2 or not all(isinstance(limit, (int, float)) for limit in limits):
+            continue
+        x, (low, high) = node.args[0], limits
+        with gm.graph.inserting_before(node):
+            inside = gm.graph.call_function(operator.lt, (x, high))
+            cut = gm.graph.call_function(torch.where, (inside, x, high))
+            above = gm.graph.call_function(operator.gt, (cut, low))
+            made = gm.graph.call_function(torch.where, (above, cut, low))
+        node.replace_all_uses_with(made)
+        gm.graph.erase_node(node)
     gm.recompile()
     return gm
 

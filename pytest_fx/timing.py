@@ -133,7 +133,7 @@ def steady_conditions(threads: int) -> Generator[None]:
 
     PyTorch has ``threads`` threads, records no gradients, and Python collects no garbage. cuDNN chooses its
     algorithms the same way in every run, as PyTorch does by default: no search, not only deterministic ones, TF32
-    allowed in convolutions.
+    allowed in convolutions and recurrent layers.
     """
     collecting = gc.isenabled()
     gc.collect()
@@ -148,13 +148,21 @@ def steady_conditions(threads: int) -> Generator[None]:
 @contextmanager
 def _cudnn_defaults() -> Generator[None]:
     cudnn: Any = torch.backends.cudnn
-    before = {name: getattr(cudnn, name) for name in ("benchmark", "deterministic", "allow_tf32")}
+    # TF32 has two switches, which the old one, allow_tf32, refuses to speak of where they differ.
+    defaults = [
+        (cudnn, "benchmark", False),
+        (cudnn, "deterministic", False),
+        (cudnn.conv, "fp32_precision", "tf32"),
+        (cudnn.rnn, "fp32_precision", "tf32"),
+    ]
+    before = [getattr(owner, name) for owner, name, _ in defaults]
     try:
-        cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = False, False, True
+        for owner, name, value in defaults:
+            setattr(owner, name, value)
         yield
     finally:
-        for name, value in before.items():
-            setattr(cudnn, name, value)
+        for (owner, name, _), value in zip(defaults, before, strict=True):
+            setattr(owner, name, value)
 
 
 def median_interval(values: tuple[float, ...], confidence: float = 0.95) -> tuple[float, float]:

@@ -131,18 +131,27 @@ def test_noise_is_the_median_deviation_beside_the_median():
     assert timing.noise == pytest.approx(0.05)
 
 
-def cudnn_flags() -> tuple[bool, bool, bool]:
-    cudnn = torch.backends.cudnn
-    return cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32
+CUDNN = torch.backends.cudnn
+FLAGS = (
+    (CUDNN, "benchmark", True),
+    (CUDNN, "deterministic", True),
+    (CUDNN.conv, "fp32_precision", "ieee"),
+    (CUDNN.rnn, "fp32_precision", "tf32"),
+)
+
+
+def cudnn_flags() -> list[bool | str]:
+    return [getattr(owner, name) for owner, name, _ in FLAGS]
 
 
 @pytest.fixture
 def unusual_flags():
-    cudnn = torch.backends.cudnn
     before = cudnn_flags()
-    cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = True, True, False
-    yield (True, True, False)
-    cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = before
+    for owner, name, value in FLAGS:
+        setattr(owner, name, value)
+    yield
+    for (owner, name, _), value in zip(FLAGS, before, strict=True):
+        setattr(owner, name, value)
 
 
 def test_conditions_are_set_inside_and_restored_even_after_an_error(unusual_flags):
@@ -153,11 +162,11 @@ def test_conditions_are_set_inside_and_restored_even_after_an_error(unusual_flag
         assert torch.get_num_threads() == threads + 1
         assert not gc.isenabled()
         assert not torch.is_grad_enabled()
-        assert cudnn_flags() == (False, False, True)
+        assert cudnn_flags() == [False, False, "tf32", "tf32"]
         gc.enable()
         torch.set_num_threads(threads + 2)
         torch.set_grad_enabled(True)
-        torch.backends.cudnn.benchmark = True
+        CUDNN.benchmark = True
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -165,7 +174,7 @@ def test_conditions_are_set_inside_and_restored_even_after_an_error(unusual_flag
     assert torch.get_num_threads() == threads
     assert gc.isenabled()
     assert torch.is_grad_enabled()
-    assert cudnn_flags() == unusual_flags
+    assert cudnn_flags() == [value for _, _, value in FLAGS]
 
 
 def test_garbage_collection_stays_off_if_it_was():

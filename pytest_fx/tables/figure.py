@@ -37,6 +37,8 @@ _LOOK: dict[Role, dict[str, Any]] = {
     "paper": {"facecolor": "white", "edgecolor": "#8a8f98", "hatch": "////"},
 }
 """Told apart without colour too: by lightness, and the paper's by its hatching."""
+_BEHIND_TEXT = {"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none"}
+"""Keeps lines out of numbers."""
 _BAR = 0.22
 """Height of a bar in inches."""
 _GAP = 0.2
@@ -58,7 +60,7 @@ def draw(section: Section) -> str:
 def _figure(section: Section) -> Figure:
     chart = section.table.chart
     groups = [(entry, _bars(entry, chart.series)) for entry in section.entries]
-    heights = [_BAR * max(1, len(bars)) + _GAP for _, bars in groups]
+    heights = [_BAR * _places(entry, bars) + _GAP for entry, bars in groups]
     body = sum(heights)
     height = body + _HEAD + _FOOT
     figure = Figure(figsize=(_WIDTH, height))
@@ -108,21 +110,26 @@ def _scale(axes: Axes, section: Section, body: float) -> None:
 
 
 def _draw_groups(axes: Axes, section: Section, groups: list[tuple[Entry, list[Series]]], heights: list[float]) -> None:
-    chart = section.table.chart
+    """Draw the bars of each group below each other; the reason why there are none of ours stands in their place."""
     top, middles = 0.0, list[float]()
     for (entry, bars), height in zip(groups, heights, strict=True):
         middles.append(top + height / 2)
-        for position, bar in enumerate(bars):
-            _draw_bar(axes, entry, bar, top + _GAP / 2 + _BAR * (position + 0.5), chart)
+        places = [top + _GAP / 2 + _BAR * (position + 0.5) for position in range(_places(entry, bars))]
         if entry.reason is not None:
-            anchor = axes.get_xaxis_transform()
-            place = middles[-1] if not bars else top + height - _GAP / 4
             axes.annotate(
-                _brief(entry.reason), (0, place), xycoords=("axes fraction", "data"), xytext=(5, 0),
-                textcoords="offset points", va="center", size=8, style="italic", color="#5b616b", transform=anchor,
+                _brief(entry.reason), (0, places.pop(0)), xycoords=axes.get_yaxis_transform(), xytext=(6, 0),
+                textcoords="offset points", va="center", size=8.5, style="italic", color="#5b616b",
+                bbox=_BEHIND_TEXT, zorder=2.5,
             )  # fmt: skip
+        for place, bar in zip(places, bars, strict=True):
+            _draw_bar(axes, entry, bar, place, section.table.chart)
         top += height
     axes.set_yticks(middles, [entry.name for entry, _ in groups])
+
+
+def _places(entry: Entry, bars: list[Series]) -> int:
+    """How many lines a group takes."""
+    return len(bars) + (entry.reason is not None)
 
 
 def _draw_bar(axes: Axes, entry: Entry, bar: Series, place: float, chart: Chart) -> None:
@@ -142,7 +149,7 @@ def _draw_bar(axes: Axes, entry: Entry, bar: Series, place: float, chart: Chart)
         end = max(length, high)
     axes.annotate(
         chart.template.format(length), (end, place), xytext=(6, 0), textcoords="offset points", va="center", size=8.5,
-        bbox={"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none"}, zorder=2.5,
+        bbox=_BEHIND_TEXT, zorder=2.5,
     )  # fmt: skip
 
 
@@ -150,7 +157,6 @@ def _legend(figure: Figure, section: Section, top: float) -> None:
     """Name the colours that occur, and the line to compare with, in one line above the bars."""
     chart = section.table.chart
     used = [bar for bar in chart.series if any(bar.number in entry.all_numbers for entry in section.entries)]
-
     handles: list[Any] = [
         Line2D([], [], marker="o", linestyle="", color=_LOOK[bar.role]["edgecolor"], markersize=6.5, label=bar.label)
         if chart.logarithmic

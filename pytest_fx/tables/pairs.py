@@ -22,11 +22,12 @@ def record_pairs(timing: PairedTiming, before: str, after: str) -> dict[str, Any
 
 
 def tell_pairs(values: Mapping[str, Any], before: str, after: str) -> dict[str, float]:
-    """Return mean and standard deviation of both, and the median of the pairs' ratios with its 95 % interval."""
+    """Return mean, standard deviation and median of both, and the median of the pairs' ratios with its interval."""
     ratios = [old / new for old, new in zip(values[before], values[after], strict=True)]
     low, high = values[f"{after}_speedup_interval"]
     numbers: dict[str, float] = {"trials": len(ratios)}
     for name in (before, after):
+        numbers[f"{name}_median"] = statistics.median(values[name])
         numbers[f"{name}_mean"] = statistics.fmean(values[name])
         numbers[f"{name}_stdev"] = statistics.stdev(values[name]) if len(values[name]) > 1 else 0.0
     speedup = round(statistics.median(ratios), 6)

@@ -13,6 +13,7 @@ from .table import Row, Table
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make a test of every row that was asked for, those that take times known as such to pytest-xdist."""
     run = metafunc.config.stash.get(RUN, None)
+    chosen = [] if run is None else [(table, row) for table in run.tables for row in table.rows(run.scale)]
     distributed = hasattr(metafunc.config, "workerinput")
     cases = [
         pytest.param(
@@ -21,8 +22,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             id=f"{table.name}: {row.name}",
             marks=[pytest.mark.xdist_group("fx-timing")] if row.timed and distributed else [],
         )
-        for table in (run.tables if run is not None else ())
-        for row in table.rows(run.scale)
+        for table, row in chosen
     ]
     metafunc.parametrize("table, row", cases)
 

@@ -23,7 +23,7 @@ JOURNAL = pytest.StashKey[Journal]()
 
 
 def record_row(item: pytest.Item, row: Row, timing: Mapping[str, Any] | None = None) -> None:
-    """Keep ``row``, with ``timing`` where it was timed: what :meth:`~pytest_fx.timing_check.TimingCheck` knows of it.
+    """Keep ``row``, with ``timing``, where it was timed: the samples, and all that they depend on.
 
     It is on disk when this returns, or when the controller has the report of the test.
     """

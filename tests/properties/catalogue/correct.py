@@ -289,6 +289,7 @@ def fold_norm_with_care(gm: fx.GraphModule) -> fx.GraphModule:
         source.target = f"_folded_{node.name}"
         node.replace_all_uses_with(source)
         gm.graph.erase_node(node)
+    gm.delete_all_unused_submodules()
     gm.recompile()
     return gm
 

@@ -2,9 +2,14 @@
 
 import json
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from pytest_fx.records import read_records
 
 pytest.importorskip("xdist")
 
@@ -142,8 +147,10 @@ def test_workers_in_other_folders_have_their_own_models_and_one_record(user, log
     user.makeini("[pytest]")
     (user.path / "main.json").write_text(json.dumps({"timing": {"info": a_measurement("timing 1")}}))
     places = ("--dist", "load", "--tx", "popen//chdir=a", "--tx", "popen//chdir=b")
-    result = user.runpytest_subprocess(*OPTIONS, "--fx-baseline=main.json", *places, "test_logged.py")
-    result.assert_outcomes(passed=12)
+    limit = ("--fx-baseline=main.json", "--fx-fail-slower", "5%")
+    result = user.runpytest_subprocess(*OPTIONS, *limit, *places, "test_logged.py")
+    result.assert_outcomes(passed=11, failed=1)
+    result.stdout.fnmatch_lines("E *TimingRegression: timing 1 on mine:pair takes * longer, relative to eager, than *")
     assert_timings_ran_alone(user.path)
     assert len(records(user.path)) == 12
     assert not (user.path / "a" / ".pytest_fx").exists()
@@ -154,8 +161,40 @@ def test_workers_in_other_folders_have_their_own_models_and_one_record(user, log
 def a_measurement(program: str) -> dict:
     return {
         "model": "mine:pair", "pass": program, "batch": None, "dtype": "float32", "device": "cpu", "threads": 1,
-        "speedup": 1.0, "speedup_interval": [0.9, 1.1],
+        "speedup": 1000.0, "speedup_interval": [900.0, 1100.0],
     }  # fmt: skip
+
+
+def test_what_workers_reported_before_the_run_is_killed_is_kept(user):
+    path = user.makepyfile(
+        """
+        import time
+
+        def test_first(fx_traced, fx_equal):
+            fx_equal(fx_traced, label="first")
+
+        def test_second(fx_traced, fx_equal):
+            fx_equal(fx_traced, label="second")
+
+        def test_last():
+            time.sleep(300)
+        """
+    )
+    runs = user.path / ".pytest_fx" / "runs"
+    command = [sys.executable, "-m", "pytest", *OPTIONS, "-n", "1", path]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while sum(len(read_records(journal)) for journal in runs.glob("*.jsonl")) < 2:
+            assert process.poll() is None
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        process.wait()
+    (journal,) = runs.iterdir()
+    assert [(record["row"]["program"], record["worker"]) for record in read_records(journal)] == [
+        ("first", "gw0"),
+        ("second", "gw0"),
+    ]
 
 
 def test_an_unknown_model_ends_the_run_before_workers_start(pytester):

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from pytest_fx.equality import Leaf, pair_leaves, worst_difference
+from pytest_fx.equality import Leaf, Mismatch, pair_leaves, worst_difference
+from pytest_fx.errors import ComparisonError
 
 NAN, INF = math.nan, math.inf
 
@@ -98,3 +99,72 @@ def test_answers_that_cannot_be_compared_are_described(expected, actual, sentenc
 
 def test_dtypes_may_differ_where_the_caller_says_so():
     assert len(pair_leaves(torch.ones(2).double(), torch.ones(2), same_dtype=False)) == 1
+
+
+@pytest.mark.parametrize(
+    "expected, actual, mismatch",
+    [
+        (
+            torch.ones(2),
+            torch.ones(2, device="meta"),
+            Mismatch("device", "output is on cpu in eager and meta in the program"),
+        ),
+        (
+            torch.eye(2),
+            torch.eye(2).to_sparse(),
+            Mismatch("layout", "output is torch.strided in eager and torch.sparse_coo in the program"),
+        ),
+        (1, 1.0, Mismatch("dtype", "output is torch.int64 in eager and torch.float64 in the program")),
+    ],
+)
+def test_devices_and_layouts_must_agree(expected, actual, mismatch):
+    assert pair_leaves(expected, actual) == mismatch
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        lambda x: x.to_sparse(),
+        lambda x: x.to_sparse_csr(),
+        lambda x: x.to_mkldnn(),
+        lambda x: torch.quantize_per_tensor(x, 0.5, 0, torch.qint8),
+        lambda x: x.to_sparse() * 1j,
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta", "ignore:.*quantize_per_tensor")
+def test_sparse_and_quantized_tensors_are_compared_by_what_they_stand_for(kept):
+    one, other = torch.eye(2), torch.eye(2)
+    other[1, 1] = 2
+    (same,) = pair_leaves(kept(one), kept(one))
+    assert not same.bits_differ.any()
+    (pair,) = pair_leaves(kept(one), kept(other))
+    assert pair.errors.tolist() == [[0, 0], [0, 1]]
+
+
+def nested():
+    return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+
+
+@pytest.mark.parametrize(
+    "value, why",
+    [
+        (nested, "value  a nested tensor\n  why    its parts have shapes of their own\n  try    let the model return"),
+        (lambda: torch.ones(2, device="meta"), "value  a meta tensor\n  why    it has a shape, but no values"),
+    ],
+)
+def test_tensors_without_values_or_shape_are_refused_with_their_place(value, why):
+    with pytest.raises(ComparisonError) as error:
+        pair_leaves({"x": value()}, {"x": value()})
+    assert str(error.value).startswith("output['x'] cannot be compared\n")
+    assert why in str(error.value)
+
+
+def test_the_worst_element_knows_its_steps_and_what_is_left_of_the_signal():
+    pair = leaf([1.0, 2.0], [1.0, 2.0000005])
+    difference = worst_difference(pair, pair.bits_differ, pair.errors, pair.errors * 0)
+    assert difference is not None
+    assert (difference.ulps, round(difference.sqnr_db)) == (2, 133)
+    numbers = leaf([1, 2], [1, 3])
+    difference = worst_difference(numbers, numbers.bits_differ, numbers.errors, numbers.errors * 0)
+    assert difference is not None
+    assert (difference.ulps, difference.sqnr_db, difference.distance) == (None, None, "1 apart")

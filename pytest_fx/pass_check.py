@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import pytest_fx.programs as generation
-from fx.errors import FxError
+from fx.errors import FxError, TraceError
 from fx.passes import Contract, contract_of, exact, pass_name
 
 from .counterexample import FOLDER, describe
@@ -220,9 +220,12 @@ class _Search:
             if self._shrinks > MOST_SHRINKS or self._hangs > MOST_HANGS:
                 return
         seconds = min(self._seconds, SHRINKING_TIME) if self._hangs else self._seconds
-        example = Example(
-            self._pass, program, mode=mode, contract=self._contract, watchdog=self.watchdog, seconds=seconds
-        )
+        try:
+            example = Example(
+                self._pass, program, mode=mode, contract=self._contract, watchdog=self.watchdog, seconds=seconds
+            )
+        except TraceError:  # no program, hence nothing to say about the pass
+            hypothesis.reject()
         self._hangs += example.too_long is not None
         if self._broken is None:
             self._tried += 1

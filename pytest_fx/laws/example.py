@@ -56,8 +56,8 @@ class Before:
 
     code: str
     """Its generated code."""
-    layers: str
-    """The modules that it calls, printed."""
+    layers: tuple[str, tuple[bool, ...]]
+    """The modules that it calls, printed, and whether each is in training mode."""
     nodes: dict[str, tuple[str, SourceLocation | None]]
     """Each node printed, and the user's line of it, by name."""
     inputs: tuple[tuple[str, str], ...]
@@ -149,10 +149,12 @@ class Example:
         after = self.after
         if after is None:
             return False
-        if self.written != self.before.code or nn.Module.__repr__(after) != self.before.layers:
+        if self.written != self.before.code or _layers(after) != self.before.layers:
             return True
         return any(
-            name not in self.before.tensors or not same_tensor(tensor, self.before.tensors[name][1])
+            name not in self.before.tensors
+            or not same_tensor(tensor, self.before.tensors[name][1])
+            or tensor.requires_grad != self.before.tensors[name][2]
             for name, tensor in tensors_of(after).items()
             if name not in self.before.constants
         )
@@ -281,7 +283,7 @@ def _before(captured: GraphModule, module: nn.Module) -> Before:
         node.meta[MARK] = node.name
     return Before(
         captured.code,
-        nn.Module.__repr__(captured),
+        _layers(captured),
         {node.name: (describe(node), node.source) for node in captured.graph.nodes},
         inputs_of(captured),
         repr(module),
@@ -289,6 +291,10 @@ def _before(captured: GraphModule, module: nn.Module) -> Before:
         {name: (held, held.detach().clone(), held.requires_grad) for name, held in tensors_of(module).items()},
         frozenset(tensors_of(captured).keys() - tensors_of(module).keys()),
     )
+
+
+def _layers(program: GraphModule) -> tuple[str, tuple[bool, ...]]:
+    return nn.Module.__repr__(program), tuple(module.training for module in program.modules())
 
 
 def inputs_of(program: GraphModule) -> tuple[tuple[str, str], ...]:

@@ -105,7 +105,7 @@ def _gradients(
             total = _weighted_sum(call(*passed.args, **passed.kwargs))
             if total is None:
                 return {}
-            found = torch.autograd.grad(total, list(wanted.values()), allow_unused=True)
+            found: Any = torch.autograd.grad(total, list(wanted.values()), allow_unused=True)
     except Exception:  # not every program that can be run can be differentiated
         return None
     finally:

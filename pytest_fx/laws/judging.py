@@ -185,7 +185,7 @@ class Shaken(Interpreter):
     """Runs a program and adds a few rounding errors to each floating-point value that it computes."""
 
     def __init__(self, program: GraphModule, shake: int) -> None:
-        super().__init__(program)
+        super().__init__(program, garbage_collect_values=False)
         self._generator = torch.Generator().manual_seed(shake)
         self._sign = {0: 1.0, 1: -1.0}.get(shake)
         self.coarsest = 0.0
@@ -194,11 +194,22 @@ class Shaken(Interpreter):
     def run_node(self, n: Node) -> Any:
         """Run the node and shake its value where that is; views and attributes are shaken with what they show."""
         value = super().run_node(n)
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            return value + self._noise(value.detach()) if self._is_new(n, value) else value
         if n.op not in ("get_attr", "output"):
             for _, leaf in leaves(value):
                 if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.is_contiguous():
                     leaf.data.add_(self._noise(leaf.detach()))
         return value
+
+    def _is_new(self, node: Node, value: torch.Tensor) -> bool:
+        """Whether nothing else shares the memory of ``value``, so that a sum may stand for it.
+
+        Where gradients are computed, operations have kept their results: these are not to be written to.
+        """
+        given = (self.env.get(used) for used in node.all_input_nodes)
+        is_alone = not value._is_view() and value._version == 0 and all(value is not other for other in given)
+        return is_alone and node.op not in ("get_attr", "output")
 
     def _noise(self, value: torch.Tensor) -> torch.Tensor:
         info = torch.finfo(value.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from fx.errors import FxError
 
@@ -68,6 +68,6 @@ class Law:
         return " ".join((self.check.__doc__ or "").partition("\n\n")[0].split())
 
 
-def broken(name: str, what: str, **parts: str | None) -> NoReturn:
+def broken(name: str, what: str, **parts: Any) -> NoReturn:
     """Raise the violation of a law."""
     raise LawViolation(name, what, **parts)

@@ -1,0 +1,375 @@
+"""Each law catches a pass that breaks just it, and leaves a right pass alone."""
+
+import copy
+import itertools
+import operator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import fx
+from fx.errors import PassError
+from fx.passes import approximate, close, exact
+from pytest_fx import LawViolation, check_program
+from pytest_fx.errors import LoadError
+from pytest_fx.laws import TABLE, choose_laws
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.norm = nn.BatchNorm1d(3)
+
+    def forward(self, x, y=2.0):
+        h = self.norm(self.linear(x))
+        return {"h": torch.relu(h) * y, "kept": x.view(-1, 3)}
+
+
+def build():
+    torch.manual_seed(0)
+    net = Net().eval()
+    with torch.no_grad():
+        net.norm.running_var.add_(1)
+    return net
+
+
+def inputs():
+    return (torch.arange(-3.0, 3.0).reshape(2, 3),), {}
+
+
+def broken_by(pass_, *, of=build, given=inputs, **options):
+    """The law that a pass breaks first, or None."""
+    try:
+        check_program(pass_, of, given, **options)
+    except LawViolation as violation:
+        return violation.law
+    return None
+
+
+def program_of(forward):
+    """What builds a module with ``forward``."""
+    return lambda: type("Program", (nn.Module,), {"forward": forward})()
+
+
+def node_of(graph_module, target):
+    return next(node for node in graph_module.graph.nodes if node.target == target)
+
+
+def replaced(graph_module, target, function, *args):
+    """Put a call in the place of one node."""
+    node = node_of(graph_module, target)
+    with graph_module.graph.inserting_before(node):
+        made = graph_module.graph.call_function(function, (*node.args, *args))
+    node.replace_all_uses_with(made)
+    graph_module.graph.erase_node(node)
+    graph_module.recompile()
+
+
+# Right passes.
+
+
+def leave_alone(graph_module):
+    return graph_module
+
+
+def relu_by_function(graph_module):
+    replaced(graph_module, torch.relu, F.relu)
+
+
+def rebuilt(graph_module):
+    graph = fx.Graph()
+    values = {}
+    graph.output(graph.graph_copy(graph_module.graph, values))
+    return fx.GraphModule(graph_module, graph)
+
+
+def refuse(graph_module):
+    raise PassError("not this one")
+
+
+@pytest.mark.parametrize("mode", ["eval", "train"])
+@pytest.mark.parametrize("pass_", [leave_alone, relu_by_function, rebuilt, refuse, "remove-dead-code", "fuse-conv-bn"])
+def test_a_right_pass_keeps_every_law(pass_, mode):
+    assert broken_by(pass_, mode=mode) is None
+
+
+# Wrong passes, each with the law that it breaks.
+
+
+def relu_in_half(h):
+    return torch.relu(h).half().to(h.dtype)
+
+
+def detached_relu(h):
+    return torch.relu(h).detach()
+
+
+def loop(graph_module):
+    while True:
+        pass
+
+
+def look_up(graph_module):
+    return graph_module.graph.nodes_by_name["x"]
+
+
+def return_the_graph(graph_module):
+    return graph_module.graph
+
+
+def scale_the_weight(graph_module):
+    with torch.no_grad():
+        graph_module.linear.weight.mul_(1.5)
+
+
+def scale_and_refuse(graph_module):
+    graph_module.norm.eps = 1e-3
+    raise PassError("not this one")
+
+
+def use_before_definition(graph_module):
+    node_of(graph_module, "linear").append(next(iter(graph_module.graph.nodes)))
+
+
+def forget_to_recompile(graph_module):
+    node_of(graph_module, torch.relu).target = torch.sigmoid
+
+
+def rename_an_input(graph_module):
+    next(iter(graph_module.graph.nodes)).target = "value"
+    graph_module.recompile()
+
+
+def drop_a_default(graph_module):
+    list(graph_module.graph.nodes)[1].args = ()
+    graph_module.recompile()
+
+
+def other_keys(graph_module):
+    output = node_of(graph_module, "output")
+    output.args = (dict(reversed(output.args[0].items())),)
+    graph_module.recompile()
+
+
+def one_sample(graph_module):
+    replaced(graph_module, torch.relu, lambda h: torch.relu(h)[:1])
+
+
+def in_double(graph_module):
+    replaced(graph_module, torch.relu, lambda h: torch.relu(h).double())
+
+
+def through_half(graph_module):
+    replaced(graph_module, torch.relu, relu_in_half)
+
+
+def write_to_the_input(graph_module):
+    node = node_of(graph_module, "view")
+    with graph_module.graph.inserting_after(node):
+        graph_module.graph.call_method("mul_", (node_of(graph_module, "x"), 1.5))
+    output = node_of(graph_module, "output")
+    with graph_module.graph.inserting_before(node):
+        kept = graph_module.graph.call_method("clone", (node.args[0],))
+    output.args = ({**output.args[0], "kept": node_in_place_of(graph_module, node, kept)},)
+    graph_module.recompile()
+
+
+def node_in_place_of(graph_module, node, source):
+    with graph_module.graph.inserting_before(node):
+        return graph_module.graph.call_method("view", (source, -1, 3))
+
+
+def freeze_the_statistics(graph_module):
+    norm = copy.deepcopy(graph_module.norm)
+    norm.track_running_stats = False
+    norm.running_mean = norm.running_var = None
+    graph_module.norm = norm
+
+
+def copy_the_view(graph_module):
+    node = node_of(graph_module, "view")
+    node.target = "reshape"
+    with graph_module.graph.inserting_before(node):
+        node.args = (graph_module.graph.call_method("clone", (node.args[0],)), *node.args[1:])
+    graph_module.recompile()
+
+
+def cut_the_gradient(graph_module):
+    replaced(graph_module, torch.relu, detached_relu)
+
+
+def freeze_the_weight(graph_module):
+    graph_module.linear = copy.deepcopy(graph_module.linear).requires_grad_(False)
+
+
+def bake_the_batch(graph_module):
+    node = node_of(graph_module, "view")
+    node.args = (node.args[0], 2, 3)
+    graph_module.recompile()
+
+
+def swallow_nan(graph_module):
+    replaced(graph_module, torch.relu, lambda h: torch.where(h > 0, h, 0))
+
+
+counter = itertools.count()
+
+
+def count(graph_module):
+    relu_by_function(graph_module)
+    node_of(graph_module, F.relu).name = f"relu_{next(counter)}"
+    graph_module.recompile()
+
+
+def forget_the_meta(graph_module):
+    for node in graph_module.graph.nodes:
+        node.meta.clear()
+
+
+class Local(nn.Module):
+    def __reduce__(self):
+        raise TypeError("not this one")
+
+    def forward(self, h):
+        return torch.relu(h)
+
+
+def with_a_module_that_cannot_be_pickled(graph_module):
+    graph_module.add_submodule("local", Local())
+    node = node_of(graph_module, torch.relu)
+    with graph_module.graph.inserting_before(node):
+        made = graph_module.graph.call_module("local", node.args)
+    node.replace_all_uses_with(made)
+    graph_module.graph.erase_node(node)
+    graph_module.recompile()
+
+
+WRONG = (
+    ("terminates", loop, {"seconds": 0.2}),
+    ("refusal", look_up, {}),
+    ("returns a program", return_the_graph, {}),
+    ("original untouched", scale_the_weight, {}),
+    ("original untouched", scale_and_refuse, {}),
+    ("well formed", use_before_definition, {}),
+    ("code and graph agree", forget_to_recompile, {}),
+    ("signature", rename_an_input, {}),
+    ("signature", drop_a_default, {}),
+    ("structure", other_keys, {}),
+    ("structure", one_sample, {}),
+    ("dtype", in_double, {}),
+    ("contract", through_half, {}),
+    ("inputs untouched", write_to_the_input, {}),
+    ("state", freeze_the_statistics, {"mode": "train"}),
+    ("aliasing", copy_the_view, {}),
+    ("gradients", cut_the_gradient, {}),
+    ("gradients", freeze_the_weight, {}),
+    ("batch sizes", bake_the_batch, {}),
+    ("non-finite inputs", swallow_nan, {}),
+    ("deterministic", count, {}),
+    ("metadata kept", forget_the_meta, {}),
+    ("round trips", with_a_module_that_cannot_be_pickled, {}),
+)
+
+
+@pytest.mark.parametrize("law,pass_,options", WRONG, ids=[f"{law}: {pass_.__name__}" for law, pass_, _ in WRONG])
+def test_a_pass_that_breaks_one_law_is_told_which(law, pass_, options):
+    assert broken_by(pass_, contract=close, **options) == law
+
+
+@pytest.mark.parametrize("law,pass_,options", WRONG, ids=[f"{law}: {pass_.__name__}" for law, pass_, _ in WRONG])
+def test_a_law_can_be_checked_alone(law, pass_, options):
+    assert broken_by(pass_, contract=close, laws=(law,), **options) == law
+
+
+def test_every_law_of_the_table_is_broken_here():
+    elsewhere = {"non-contiguous inputs", "retraceable", "idempotent", "shrinks the graph"}
+    assert {law for law, _, _ in WRONG} | elsewhere == {law.name for law in TABLE}
+
+
+def test_a_view_where_eager_copies_if_it_must_fails_on_other_strides():
+    def reshape_as_view(graph_module):
+        for node in graph_module.graph.find_nodes(op="call_method", target="reshape"):
+            node.target = "view"
+        graph_module.recompile()
+
+    of = program_of(lambda self, x: x.reshape(-1))
+    assert broken_by(reshape_as_view, of=of) == "non-contiguous inputs"
+
+
+def test_a_program_that_only_runs_on_tensors_cannot_be_captured_again():
+    def size_by_descriptor(graph_module):
+        node = node_of(graph_module, "size")
+        with graph_module.graph.inserting_before(node):
+            made = graph_module.graph.call_function(torch.Tensor.size, node.args)
+        node.replace_all_uses_with(made)
+        graph_module.graph.erase_node(node)
+        graph_module.recompile()
+
+    assert broken_by(size_by_descriptor, of=program_of(lambda self, x: x * x.size(0))) == "retraceable"
+
+
+def test_idempotent_and_shrinks_the_graph_are_checked_on_demand():
+    def add_a_copy(graph_module):
+        replaced(graph_module, torch.relu, lambda h: torch.relu(h))
+        node = next(iter(reversed(graph_module.graph.nodes))).prev
+        with graph_module.graph.inserting_before(node):
+            graph_module.graph.call_function(operator.neg, (next(iter(graph_module.graph.nodes)),))
+        graph_module.recompile()
+
+    def again_and_again(graph_module):
+        node = node_of(graph_module, "linear")
+        with graph_module.graph.inserting_after(node):
+            graph_module.graph.call_function(operator.neg, (node,))
+        graph_module.recompile()
+
+    assert broken_by(again_and_again) is None
+    assert broken_by(again_and_again, laws=("idempotent",)) == "idempotent"
+    assert broken_by(add_a_copy, laws=("shrinks the graph",)) == "shrinks the graph"
+
+
+def test_a_violation_says_what_where_which_values_and_why():
+    with pytest.raises(LawViolation) as caught:
+        check_program(cut_the_gradient, build, inputs)
+    assert caught.value.law == "gradients"
+    lines = str(caught.value).splitlines()
+    assert lines[0].startswith("law 'gradients': cut-the-gradient changes the gradient of ")
+    assert lines[1].startswith("  where  element [")
+    assert lines[2].startswith("  value  eager ")
+    assert lines[3] == "  why    there is none any more"
+
+
+def test_a_broken_gradient_of_a_pass_that_approximates_is_its_own_business():
+    assert broken_by(cut_the_gradient, contract=approximate(sqnr_db=40)) is None
+
+
+def test_a_pass_says_what_it_changes_on_purpose():
+    def renamed(graph_module):
+        rename_an_input(graph_module)
+
+    renamed.may_change = ("signature",)
+    assert broken_by(renamed) is None
+
+
+def test_rounding_that_eager_itself_cannot_decide_is_not_held_against_a_pass():
+    def reassociated(graph_module):
+        replaced(graph_module, torch.div, lambda a, b: a * (1 / b))
+
+    of = program_of(lambda self, x: torch.floor(torch.div(x, 0.1)))
+    given = lambda: ((torch.arange(60, dtype=torch.float64).reshape(2, 30) / 10,), {})  # noqa: E731
+    assert broken_by(reassociated, of=of, given=given, contract=exact, laws=("contract",)) == "contract"
+    assert broken_by(reassociated, of=of, given=given, contract=close, laws=("contract",)) is None
+
+
+def test_a_wrong_name_of_a_law_gets_the_nearest():
+    with pytest.raises(LoadError, match="did you mean 'aliasing'"):
+        choose_laws(without=("aliassing",))
+
+
+def test_laws_are_switched_off_and_demanded_by_name():
+    names = [law.name for law in choose_laws(without=("aliasing",), demand=("idempotent",))]
+    assert "aliasing" not in names
+    assert "idempotent" in names
+    assert "shrinks the graph" not in names

@@ -35,7 +35,7 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
     """Capture ``subject``, with or without leaf modules, and apply ``pass_``, in ``dtype`` if it is given.
 
     Raises :class:`ContractViolation` if the pass wrote to the original's tensors or returned something that is no
-    program; the graph's own error if it left a graph that is not well formed.
+    program, or one that takes other arguments; the graph's own error if it left a graph that is not well formed.
     """
     __tracebackhide__ = True
     with default_dtype(dtype or subject.dtype):
@@ -45,7 +45,7 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
         both = {**_tensors_of(original), **_tensors_of(program)}
         state = {name: tensor.detach().clone() for name, tensor in both.items()}
         of_original, of_program = ({name: state[name] for name in _tensors_of(it)} for it in (original, program))
-        text, nodes = _text_of(program), len(program.graph.nodes)
+        text, nodes, signature = _text_of(program), len(program.graph.nodes), _signature_of(program)
         record_origins(program.graph)
         result = cast("object", pass_(program))  # a user's pass may return anything
     if result is not None:
@@ -69,8 +69,22 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
     program.graph.lint()
     complete_origins(program.graph)
     program.recompile()
+    if "signature" not in getattr(pass_, "may_change", ()) and _signature_of(program) != signature:
+        raise ContractViolation(
+            f"{pass_name(pass_)} changes the signature of {subject.name}",
+            value=f"({', '.join(_signature_of(program))}) instead of ({', '.join(signature)})",
+            why="whoever calls the program gives the arguments that the model takes",
+            remedy="keep every placeholder, its default and their order; a pass that must not has may_change",
+            kind="signature",
+        )
     changed = _text_of(program) != text or bool(_changed_tensors(of_program, _tensors_of(program)))
     return Rewriting(program, nodes, len(program.graph.nodes), changed)
+
+
+def _signature_of(program: GraphModule) -> list[str]:
+    """Return what callers rely on: the inputs in order with their defaults, as text."""
+    inputs = program.graph.find_nodes(op="placeholder")
+    return [str(node.target) + (f"={node.args[0]!r}" if node.args else "") for node in inputs]
 
 
 def _text_of(program: GraphModule) -> str:

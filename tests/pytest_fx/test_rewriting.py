@@ -97,3 +97,35 @@ def test_a_graph_that_is_not_well_formed_is_refused():
 
     with pytest.raises(FxError, match="missing"):
         rewrite(subject(), call_what_is_not_there)
+
+
+def rename_the_input(program):
+    (node,) = program.graph.find_nodes(op="placeholder")
+    node.target = "renamed"
+
+
+def test_another_signature_is_refused_unless_the_pass_says_that_it_may_change():
+    with pytest.raises(ContractViolation) as error:
+        rewrite(subject(), rename_the_input)
+    assert str(error.value).startswith(
+        "rename-the-input changes the signature of own\n  value  (renamed) instead of (input)\n"
+    )
+
+    def allowed(program):
+        rename_the_input(program)
+
+    allowed.may_change = ("signature",)
+    assert rewrite(subject(), allowed).changed
+
+
+def test_a_default_is_part_of_the_signature():
+    class Scaled(nn.Module):
+        def forward(self, x, scale=2):
+            return x * scale
+
+    def drop_the_default(program):
+        program.graph.find_nodes(op="placeholder")[1].args = ()
+
+    scaled = Subject("own", Scaled(), lambda draw: Arguments((torch.ones(2), 3)))
+    with pytest.raises(ContractViolation, match=r"\(x, scale\) instead of \(x, scale=2\)"):
+        rewrite(scaled, drop_the_default)

@@ -15,6 +15,7 @@ from fx.errors import (
     GraphError,
     InteropError,
     LoadError,
+    LoweringError,
     PassError,
     PickleError,
     SaveError,
@@ -25,6 +26,7 @@ from fx.graph_module import GraphModule
 from fx.immutable_collections import immutable_dict, immutable_list
 from fx.inputs import PH, PHWithMeta
 from fx.interpreter import Interpreter, Transformer
+from fx.lowering import lower
 from fx.node import Node, has_side_effect, map_arg
 from fx.proxy import Proxy
 from fx.serialization import load, save
@@ -43,6 +45,7 @@ __all__ = [
     "InteropError",
     "Interpreter",
     "LoadError",
+    "LoweringError",
     "Node",
     "PHWithMeta",
     "PassError",
@@ -59,6 +62,7 @@ __all__ = [
     "is_fx_symbolic_tracing",
     "is_fx_tracing",
     "load",
+    "lower",
     "map_arg",
     "passes",
     "replace_pattern",

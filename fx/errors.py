@@ -94,6 +94,17 @@ class InteropError(FxError, RuntimeError):
     """
 
 
+class LoweringError(FxError, RuntimeError):
+    """A program, or a part of it, cannot be handed to a backend (section 6.4).
+
+    The message names the operation, the user's line, and what the backend itself says.
+    """
+
+
+class QuantizationError(FxError, ValueError, RuntimeError):
+    """A program cannot be quantized as asked (section 6.2.1): bad calibration data, or a scheme that makes no sense."""
+
+
 def add_note(error: BaseException, note: str) -> None:
     """Attach ``note`` to a foreign exception, whose type and arguments stay (Python 3.10 has no method for it)."""
     notes: list[str] = getattr(error, "__notes__", [])

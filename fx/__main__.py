@@ -1,0 +1,83 @@
+"""``python -m fx lower --dry-run``: what a backend would take of a program, without running or building anything."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from fx.errors import FxError, LoweringError
+from fx.graph_module import GraphModule
+from fx.lowering import list_backends, lower
+from fx.serialization import load
+from fx.tracer import symbolic_trace
+
+_DTYPES = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status: 0, or 2 with a message for what cannot be done."""
+    options = _parser().parse_args(arguments)
+    sys.path.insert(0, os.getcwd())
+    try:
+        program = _program(options.program)
+        inputs = [_tensor(text) for text in options.input] or None
+        coverage = lower(
+            program, options.backend, inputs, min_size=options.min_size, veto=tuple(options.veto), dry_run=True
+        )
+    except FxError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    sys.stdout.write(f"{coverage}\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m fx", description="Programs of fx, from the command line.")
+    commands = parser.add_subparsers(required=True, metavar="command")
+    command = commands.add_parser("lower", help="what a backend would take of a program, and why not the rest")
+    command.add_argument("program", help="a file written by fx.save, or package.module:factory of a module")
+    command.add_argument("--dry-run", action="store_true", required=True, help="build nothing; the only mode there is")
+    command.add_argument("--backend", default="onednn", help=f"one of {', '.join(list_backends())} (default onednn)")
+    command.add_argument(
+        "--input", action="append", default=[], metavar="1x3x224x224", help="shape of an input, :i64 etc. behind it"
+    )
+    command.add_argument("--min-size", type=int, default=None, help="operations that pay a part needs at least")
+    command.add_argument("--veto", action="append", default=[], help="a node or a path of modules to keep out")
+    return parser
+
+
+def _program(text: str) -> GraphModule:
+    """The program that ``text`` leads to."""
+    path, colon, name = text.partition(":")
+    if not colon or os.path.exists(text):
+        return load(text)
+    try:
+        made: Any = getattr(importlib.import_module(path), name)
+    except (ImportError, AttributeError) as error:
+        raise LoweringError(f"there is no {text}", why=str(error), remedy="name it package.module:factory") from error
+    module = made if isinstance(made, torch.nn.Module) else made()
+    if not isinstance(module, torch.nn.Module):
+        raise LoweringError(f"{text} made a {type(module).__name__}, not a module")
+    return module if isinstance(module, GraphModule) else symbolic_trace(module.eval())
+
+
+def _tensor(text: str) -> torch.Tensor:
+    """An input of the shape that ``text`` tells."""
+    sizes, _, dtype = text.partition(":")
+    if not re.fullmatch(r"\d+(x\d+)*", sizes) or (dtype or "f32") not in _DTYPES:
+        raise LoweringError(
+            f"cannot read the input {text!r}",
+            remedy=f"write its sizes joined by x, as 1x3x224x224, and :{' or :'.join(_DTYPES)} where it is not :f32",
+        )
+    return torch.empty([int(size) for size in sizes.split("x")], dtype=_DTYPES[dtype or "f32"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

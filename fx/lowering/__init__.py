@@ -1,0 +1,36 @@
+"""Programs on devices and other runtimes: one way to divide and build, and a folder a backend (paper, section 6.4).
+
+``lower`` hands to a backend what it can take, and leaves the rest in eager Python::
+
+    lowered = fx.lower(fx.symbolic_trace(model), backend="onednn", example_inputs=inputs)
+    print(fx.lower(fx.symbolic_trace(model), backend="onednn", example_inputs=inputs, dry_run=True))
+
+``docs/lowering.md`` explains the steps, and writes a backend from nothing.
+"""
+
+from __future__ import annotations
+
+from fx.lowering.backend import Backend, get_backend, list_backends, register_backend
+from fx.lowering.converters import Converter, Converters, Network, build_region
+from fx.lowering.coverage import Coverage, Part, Placement
+from fx.lowering.lower import Lower, lower
+from fx.lowering.onednn import OneDNN
+from fx.lowering.subject import Operation
+
+__all__ = [
+    "Backend",
+    "Converter",
+    "Converters",
+    "Coverage",
+    "Lower",
+    "Network",
+    "OneDNN",
+    "Operation",
+    "Part",
+    "Placement",
+    "build_region",
+    "get_backend",
+    "list_backends",
+    "lower",
+    "register_backend",
+]

@@ -1,0 +1,87 @@
+"""What a backend is: a class with these members, of which one object is known by its name (paper, section 6.4)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, TypeVar
+
+from torch import nn
+
+from fx.errors import LoweringError
+from fx.graph_module import GraphModule
+from fx.lowering.converters import Converters
+from fx.lowering.subject import Operation
+from fx.registry import Registry
+
+__all__ = ["Backend", "get_backend", "list_backends", "register_backend"]
+
+
+class Backend(ABC):
+    """Something that runs regions of a program faster than eager Python does.
+
+    A backend gives ``name``, ``converters`` and ``build``; the rest has defaults. ``docs/lowering.md`` writes one from
+    nothing.
+    """
+
+    __slots__ = ()
+
+    name: ClassVar[str]
+    """What users and reports call it; also the first part of its submodules' names."""
+    converters: ClassVar[Converters]
+    """How it builds operations; whatever has no converter stays in eager Python."""
+    min_size: ClassVar[int] = 1
+    """How many operations that pay a region needs at least, unless the caller says otherwise."""
+    flops_per_byte: ClassVar[float] = 0.0
+    """How many floating-point operations must come with each byte that a region is given or returns; regions with fewer
+    stay in eager Python. Asked only where shapes are known."""
+
+    def why_unavailable(self) -> str | None:
+        """Why nothing can be built on this machine, such as a missing package; ``None`` where it can."""
+        return None
+
+    def supports(self, operation: Operation) -> str | None:
+        """Why the backend cannot take an operation, whatever its converter says; ``None`` if it can."""
+        return None
+
+    def prepare(self, graph_module: GraphModule) -> GraphModule:
+        """Rewrite a copy of the program before it is brought into canonical form, such as by folding batch norms."""
+        return graph_module
+
+    @abstractmethod
+    def build(self, region: GraphModule) -> nn.Module:
+        """Return what takes the place of a region: a module that takes and returns what the region does.
+
+        The region is a canonical program of its own. Any exception says that it cannot be built.
+        """
+
+
+_Known = TypeVar("_Known", bound=Backend)
+
+_backends: Registry[Backend] = Registry("backend", "backends", LoweringError)
+
+
+def register_backend(backend: _Known) -> _Known:
+    """Make a backend known under its name, and return it.
+
+    Raises:
+        LoweringError: another one has the name.
+    """
+    _backends.register(backend.name, backend)
+    return backend
+
+
+def get_backend(name: str) -> Backend:
+    """Return the backend called ``name``.
+
+    Raises:
+        LoweringError: there is none; the message lists the nearest names.
+
+    >>> get_backend("onednn").name
+    'onednn'
+    """
+    return _backends.get(name)
+
+
+def list_backends() -> list[str]:
+    """Return the names of all backends, available on this machine or not."""
+    return _backends.names()

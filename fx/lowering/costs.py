@@ -1,0 +1,66 @@
+"""What each operation costs for example inputs: shapes and floating-point operations, without computing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils.flop_counter import FlopCounterMode
+
+from fx.graph_module import GraphModule
+from fx.node import Node
+from fx.passes.shape_prop import ShapeProp
+from fx.passes.tensor_metadata import TensorMetadata
+
+__all__ = ["count_flops", "size_of"]
+
+
+def count_flops(graph_module: GraphModule, example_inputs: Sequence[Any]) -> tuple[dict[Node, int], str | None]:
+    """Record the shape of every value in ``meta``, and count the floating-point operations of each operation.
+
+    Nothing is computed and no state changes: the program runs on tensors without elements. Counted are products and
+    convolutions, two operations a multiplication with addition, as by ``torch.utils.flop_counter``.
+
+    Returns:
+        The counts, and where the course of the program depends on elements the reason why it was not followed further.
+    """
+    counting = _Counting(graph_module)
+    try:
+        counting.propagate(*example_inputs)
+    except Exception as error:
+        return counting.flops, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    return counting.flops, None
+
+
+class _Counting(ShapeProp):
+    """Shape propagation that counts."""
+
+    def __init__(self, graph_module: GraphModule) -> None:
+        super().__init__(graph_module, fake=True)
+        self.flops: dict[Node, int] = {}
+
+    def run_node(self, n: Node) -> Any:
+        """Run one node and count its work."""
+        if n.op not in ("call_function", "call_method", "call_module"):
+            return super().run_node(n)
+        counter = FlopCounterMode(display=False)
+        with counter:
+            result = super().run_node(n)
+        self.flops[n] = counter.get_total_flops()
+        return result
+
+
+def size_of(node: Node) -> int | None:
+    """The bytes of the tensors in a recorded value, or ``None`` if none is recorded."""
+    recorded: Any = node.meta.get("tensor_meta") if node._meta else None
+    if recorded is None:
+        return None
+    tensors = pytree.tree_leaves(recorded, is_leaf=lambda value: isinstance(value, TensorMetadata))
+    return sum(_bytes(one.shape, one.dtype) for one in tensors if isinstance(one, TensorMetadata))
+
+
+def _bytes(shape: Sequence[Any], dtype: torch.dtype) -> int:
+    return int(prod(shape)) * dtype.itemsize

@@ -1,0 +1,120 @@
+"""What a lowering covers: which operations go to the backend, what share of the work that is, and why others stay."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from fx.provenance import SourceLocation
+
+__all__ = ["Coverage", "Part", "Placement"]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where one operation runs."""
+
+    node: str
+    """Name of its node in the canonical form of the program."""
+    target: str
+    """What it calls."""
+    region: str | None
+    """The region that it goes with, or ``None`` if it stays in eager Python."""
+    reason: str | None
+    """Why it stays; ``None`` if it does not."""
+    flops: int | None
+    """Floating-point operations, where shapes are known."""
+    where: SourceLocation | None
+    """The user's line, if known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One region."""
+
+    name: str
+    """The submodule that it becomes."""
+    nodes: int
+    """Operations in it."""
+    flops: int | None
+    """Floating-point operations, where shapes are known."""
+    bytes_in: int | None
+    """Bytes that it is given in a run, where shapes are known."""
+    bytes_out: int | None
+    """Bytes that it returns in a run, where shapes are known."""
+    failure: str | None = None
+    """Why it could not be built and runs in eager Python after all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of a program a backend takes. Printing it shows the totals, the regions and each refusal."""
+
+    backend: str
+    """The backend."""
+    placements: tuple[Placement, ...]
+    """Every operation but inputs, constants and the output, in program order."""
+    parts: tuple[Part, ...]
+    """The regions, in the order of their first operations."""
+    notes: tuple[str, ...] = ()
+    """What else there is to know, such as that the backend is missing on this machine."""
+
+    @property
+    def refused(self) -> tuple[Placement, ...]:
+        """The operations that stay in eager Python."""
+        return tuple(placement for placement in self.placements if placement.region is None)
+
+    @property
+    def node_share(self) -> float:
+        """The part of the operations that the backend takes, from 0 to 1."""
+        return 1 - len(self.refused) / len(self.placements) if self.placements else 0.0
+
+    @property
+    def flop_share(self) -> float | None:
+        """The part of the floating-point operations that it takes, from 0 to 1; ``None`` where shapes are not known."""
+        if not self.placements or any(placement.flops is None for placement in self.placements):
+            return None
+        total = sum(placement.flops or 0 for placement in self.placements)
+        return sum(placement.flops or 0 for placement in self.placements if placement.region) / total if total else 0.0
+
+    @property
+    def boundary_bytes(self) -> int | None:
+        """Bytes that cross between regions and eager Python in a run; ``None`` where shapes are not known."""
+        sizes = [size for part in self.parts for size in (part.bytes_in, part.bytes_out)]
+        return None if any(size is None for size in sizes) else sum(size or 0 for size in sizes)
+
+    def __str__(self) -> str:
+        taken = len(self.placements) - len(self.refused)
+        lines = [f"{self.backend} takes {taken} of {len(self.placements)} operations ({self.node_share:.0%})"]
+        if (share := self.flop_share) is not None:
+            lines[0] += f", {share:.1%} of the floating-point operations"
+        if self.parts and (crossing := self.boundary_bytes) is not None:
+            lines[0] += f"; {_bytes(crossing)} cross the boundary"
+        lines += [f"  {_part(part)}" for part in self.parts]
+        reasons = Counter((one.target, one.reason) for one in self.refused)
+        first = {(one.target, one.reason): one for one in reversed(self.refused)}
+        for (target, reason), count in reasons.items():
+            one = first[target, reason]
+            times = f" x{count}" if count > 1 else ""
+            place = f" ({one.where.file}:{one.where.line})" if one.where is not None else ""
+            lines.append(f"  eager    {target}{times}: {reason}{place}")
+        lines += [f"  note     {note}" for note in self.notes]
+        return "\n".join(lines)
+
+
+def _part(part: Part) -> str:
+    text = f"{part.name:<8} {part.nodes} operation{'s' if part.nodes != 1 else ''}"
+    if part.flops is not None:
+        text += f", {part.flops / 1e6:,.3g} MFLOP"
+    if part.bytes_in is not None and part.bytes_out is not None:
+        text += f", {_bytes(part.bytes_in)} in, {_bytes(part.bytes_out)} out"
+    return f"{text}: not built, {part.failure}" if part.failure is not None else text
+
+
+def _bytes(size: int) -> str:
+    value = float(size)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.4g} {unit}"
+        value /= 1024
+    return f"{value:.4g} GiB"

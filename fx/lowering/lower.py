@@ -1,0 +1,198 @@
+"""``lower``: the parts of a program that a backend can take become modules that it makes (paper, section 6.4)."""
+
+from __future__ import annotations
+
+import dataclasses
+import reprlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, overload
+
+from torch import nn
+
+from fx.errors import LoweringError
+from fx.graph_module import GraphModule
+from fx.lowering.backend import Backend, get_backend
+from fx.lowering.coverage import Coverage
+from fx.lowering.plan import Plan, make_plan
+from fx.lowering.support import Veto
+from fx.node import Node
+from fx.passes.contract import Contract, close
+from fx.passes.regions import Region, Spelling
+from fx.passes.registry import register_pass
+
+__all__ = ["Lower", "lower"]
+
+_ON_FAILURE = ("raise", "eager")
+
+
+@overload
+def lower(
+    gm: GraphModule,
+    backend: str | Backend = ...,
+    example_inputs: Sequence[Any] | None = ...,
+    *,
+    on_failure: Literal["raise", "eager"] = ...,
+    min_size: int | None = ...,
+    veto: Veto = ...,
+    dry_run: Literal[False] = ...,
+) -> GraphModule: ...
+@overload
+def lower(
+    gm: GraphModule,
+    backend: str | Backend = ...,
+    example_inputs: Sequence[Any] | None = ...,
+    *,
+    on_failure: Literal["raise", "eager"] = ...,
+    min_size: int | None = ...,
+    veto: Veto = ...,
+    dry_run: Literal[True],
+) -> Coverage: ...
+def lower(
+    gm: GraphModule,
+    backend: str | Backend = "onednn",
+    example_inputs: Sequence[Any] | None = None,
+    *,
+    on_failure: Literal["raise", "eager"] = "raise",
+    min_size: int | None = None,
+    veto: Veto = (),
+    dry_run: bool = False,
+) -> GraphModule | Coverage:
+    """Hand the parts of a program that a backend can take to that backend, and leave the rest in eager Python.
+
+    The result is a new program in canonical form, in which each part is a submodule, ``onednn_0`` and so on;
+    ``meta["lowering"]`` has its :class:`Coverage`. ``gm`` stays as it is, and its tensors are shared, not copied, as
+    far as the backend allows. Where there is nothing to lower, ``gm`` itself is returned.
+
+    Args:
+        gm: the program.
+        backend: the name of a backend, or one.
+        example_inputs: a value for each input, as in a typical run. Only shapes and dtypes count: nothing is computed.
+            Without them a backend takes what it can without knowing shapes.
+        on_failure: what becomes of a part that cannot be built: ``"raise"``, or ``"eager"`` to leave it in Python and
+            say so in the coverage.
+        min_size: how many operations that pay a part needs at least; by default what the backend says.
+        veto: operations to keep out, by the name of the node or the path of a module around it; or a function that is
+            given the nodes of the canonical program and returns true, or the reason.
+        dry_run: return the coverage and build nothing; the backend need not be available.
+
+    Raises:
+        LoweringError: there is no such backend, or it is missing on this machine; or a part cannot be built: the
+            message has the operation, the user's line and what the backend says.
+
+    >>> import torch, fx
+    >>> program = fx.symbolic_trace(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval())
+    >>> print(lower(program, dry_run=True))
+    onednn takes 2 of 2 operations (100%)
+      onednn_0 2 operations
+    >>> print(lower(program).onednn_0.code.strip())
+    def forward(self, input_1):
+        _0 = getattr(self, "0")(input_1);  input_1 = None
+        contiguous = _0.contiguous();  _0 = None
+        return contiguous
+    """
+    chosen = get_backend(backend) if isinstance(backend, str) else backend
+    _check_arguments(gm, chosen, on_failure, min_size)
+    if not dry_run and (why := chosen.why_unavailable()) is not None:
+        raise LoweringError(
+            f"the backend {chosen.name!r} is not available here",
+            why=why,
+            remedy="dry_run=True shows what it would take, without it",
+        )
+    plan = make_plan(gm, chosen, example_inputs, min_size, veto)
+    if dry_run:
+        return plan.coverage
+    return _build(plan, chosen, on_failure) if plan.coverage.parts else gm
+
+
+def _check_arguments(gm: Any, backend: Any, on_failure: Any, min_size: Any) -> None:
+    if not isinstance(gm, GraphModule):
+        raise LoweringError(
+            f"only a GraphModule can be lowered, not a {type(gm).__name__}",
+            remedy="capture it first: fx.symbolic_trace(module)",
+        )
+    if not isinstance(backend, Backend):
+        raise LoweringError(
+            f"a {type(backend).__name__} is no backend",
+            value=reprlib.repr(backend),
+            remedy="give the name of one, or an object of a class that inherits from fx.lowering.Backend",
+        )
+    if on_failure not in _ON_FAILURE:
+        raise LoweringError("on_failure is 'raise' or 'eager'", value=repr(on_failure))
+    if min_size is not None and (type(min_size) is not int or min_size < 1):
+        raise LoweringError("min_size is a number of operations, at least 1", value=repr(min_size))
+
+
+def _build(plan: Plan, backend: Backend, on_failure: str) -> GraphModule:
+    """Build each region and put it in its place."""
+    regions = plan.regions
+    program = regions.build(regions.in_program_order(_last), Spelling())
+    failures: dict[str, str] = {}
+    for region in regions.regions:
+        given = program.get_submodule(region.name)
+        assert isinstance(given, GraphModule)
+        try:
+            program.add_submodule(region.name, _checked(backend.build(given), backend))
+        except Exception as error:
+            if on_failure == "raise":
+                raise _failure(error, region, backend) from error
+            failures[region.name] = str(error) or type(error).__name__
+    parts = [dataclasses.replace(part, failure=failures.get(part.name)) for part in plan.coverage.parts]
+    program.meta["lowering"] = dataclasses.replace(plan.coverage, parts=tuple(parts))
+    program.recompile()
+    return program
+
+
+def _last(region: Region) -> Node:
+    return region.nodes[-1]
+
+
+def _checked(built: Any, backend: Backend) -> nn.Module:
+    if not isinstance(built, nn.Module):
+        raise LoweringError(
+            f"the backend {backend.name!r} returned a {type(built).__name__} in the place of a region, not a module",
+            value=reprlib.repr(built),
+        )
+    return built
+
+
+def _failure(error: Exception, region: Region, backend: Backend) -> LoweringError:
+    if isinstance(error, LoweringError):
+        return error
+    first = next(node for node in region.nodes if node.op != "get_attr")
+    operations = sum(node.op != "get_attr" for node in region.nodes)
+    return LoweringError(
+        f"the backend {backend.name!r} cannot build {region.name}, {operations} operations from `%{first}` on",
+        where=first.source,
+        why=f"{type(error).__name__}: {error}",
+        remedy='keep operations out with veto=…, or leave what fails to eager with on_failure="eager"',
+    )
+
+
+@register_pass
+@dataclass(frozen=True, slots=True)
+class Lower:
+    """Hand what a backend can take to that backend: ``lower{backend=onednn}``.
+
+    Shapes are those that ``ShapeProp`` recorded, if it was run; the rest is as in ``fx.lower``.
+    """
+
+    backend: str = "onednn"
+    """The name of the backend."""
+    on_failure: Literal["raise", "eager"] = "raise"
+    """What becomes of a part that cannot be built: an error, or eager Python."""
+    min_size: int | None = None
+    """How many operations that pay a part needs at least; by default what the backend says."""
+    veto: tuple[str, ...] = ()
+    """Names of nodes and paths of modules that stay in eager Python."""
+
+    name: ClassVar[str] = "lower"
+    contract: ClassVar[Contract] = close
+
+    def __call__(self, graph_module: GraphModule) -> GraphModule:
+        """Return the lowered program.
+
+        Raises:
+            LoweringError: as ``fx.lower``.
+        """
+        return lower(graph_module, self.backend, on_failure=self.on_failure, min_size=self.min_size, veto=self.veto)

@@ -1,0 +1,51 @@
+"""oneDNN's fused kernels inside PyTorch: convolutions and linear layers with what follows them, on packed weights.
+
+The backend needs no other package. Batch norms are folded first; then bias, addition and activation become part of the
+convolution or product before them, values stay channels last between convolutions, and sums are written over what they
+add where nothing else needs it. The submodules that result are programs that can be read, copied, pickled and edited.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+
+from fx.graph_module import GraphModule
+from fx.lowering.backend import Backend, register_backend
+from fx.lowering.converters import Converters, build_region
+from fx.lowering.onednn.converters import converters
+from fx.lowering.onednn.network import FusedRegion
+from fx.passes.fuse_conv_bn import FuseConvBN
+
+__all__ = ["OneDNN"]
+
+
+class OneDNN(Backend):
+    """The backend ``onednn``: float32 on CPU."""
+
+    __slots__ = ()
+
+    name: ClassVar[str] = "onednn"
+    converters: ClassVar[Converters] = converters
+
+    def why_unavailable(self) -> str | None:
+        """Why this PyTorch has no such kernels, if it has none."""
+        if not torch.backends.mkldnn.is_available():
+            return "this PyTorch is built without oneDNN"
+        if not hasattr(torch.ops.mkldnn, "_convolution_pointwise_"):
+            return "this PyTorch has no fused kernels of oneDNN"
+        return None
+
+    def prepare(self, graph_module: GraphModule) -> GraphModule:
+        """Fold batch norms."""
+        return FuseConvBN()(graph_module)
+
+    def build(self, region: GraphModule) -> GraphModule:
+        """The region, rewritten for oneDNN."""
+        network = FusedRegion(region)
+        build_region(region, self.converters, network)
+        return network.graph_module()
+
+
+register_backend(OneDNN())

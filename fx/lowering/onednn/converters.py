@@ -1,0 +1,143 @@
+"""What of the canonical form oneDNN's kernels do, and what only travels with it."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fx.lowering.converters import Converter, Converters
+from fx.lowering.onednn.modules import LEAST_LINEAR_WORK, Activation
+from fx.lowering.onednn.network import FusedRegion
+from fx.lowering.subject import Operation
+from fx.lowering.support import Predicate, all_of, has_constant, where
+from fx.node import Node
+
+__all__ = ["converters"]
+
+converters = Converters("onednn")
+"""The converters of the backend ``onednn``."""
+
+_SMALLEST_WEIGHT = 1 << 16
+
+
+def convolve(
+    network: FusedRegion, input: Node, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any,
+    groups: int,
+) -> Node:  # fmt: skip
+    """A convolution over two dimensions."""
+    return network.convolve(input, weight, bias, stride, padding, dilation, groups)
+
+
+def multiply(network: FusedRegion, input: Node, weight: Tensor, bias: Tensor | None) -> Node:
+    """A linear layer."""
+    return network.multiply(input, weight, bias)
+
+
+def add(network: FusedRegion, left: Any, right: Any) -> Node:
+    """A sum, if possible as part of a convolution."""
+    return network.add(left, right) or network.call(operator.add, left, right)
+
+
+def _register_activation(target: Any, name: str, *scalars: str) -> None:
+    """Let layers do the work of an activation whose keyword arguments ``scalars`` are numbers."""
+
+    def build(network: FusedRegion, input: Node, **options: Any) -> Node:
+        numbers = tuple(float(options[scalar]) for scalar in scalars)
+        activation = Activation(name, numbers, options.get("approximate", ""))
+        return network.activate(input, activation) or network.call(target, input=input, **options)
+
+    converters.register(Converter(target, build, all_of(_takes_one_tensor, has_numbers(*scalars)), pays=False))
+
+
+def has_numbers(*arguments: str) -> Predicate:
+    """Takes operations of which these arguments are plain numbers."""
+    return where(
+        lambda operation: all(isinstance(operation.arguments.get(name), (int, float)) for name in arguments),
+        "its options are computed by the program",
+    )
+
+
+def _register_travelling(target: Any) -> None:
+    def build(network: FusedRegion, *args: Any, **kwargs: Any) -> Node:
+        return network.call(target, *args, **kwargs)
+
+    converters.register(Converter(target, build, _has_no_computed_options, pays=False))
+
+
+def _takes_one_tensor(operation: Operation) -> str | None:
+    value = operation.arguments.get("input")
+    one = isinstance(value, Node) and value.op != "get_attr" and operation.node.all_input_nodes == [value]
+    return None if one else "it is not applied to a computed value alone"
+
+
+def _has_no_computed_options(operation: Operation) -> str | None:
+    """Whatever is computed is a tensor of the working dtype; sizes and indices are not."""
+    for node in operation.node.all_input_nodes:
+        if operation.subject.dtype(node) is not torch.float32:
+            return f"`%{node}` is not known to be float32"
+    return None
+
+
+def _has_tuples(operation: Operation) -> bool:
+    given = [operation.arguments.get(name) for name in ("stride", "padding", "dilation")]
+    return all(isinstance(one, tuple) and all(isinstance(size, int) for size in one) for one in given)
+
+
+def _is_large(operation: Operation) -> str | None:
+    """Whether a linear layer does enough work."""
+    weight, recorded = operation.constant("weight"), operation.metadata()
+    if weight is None:
+        return None
+    if recorded is None:
+        small = weight.numel() < _SMALLEST_WEIGHT
+        return f"a weight of {weight.numel()} numbers is too small for oneDNN to gain anything" if small else None
+    work = recorded.shape.numel() * weight.shape[1]
+    if work < LEAST_LINEAR_WORK:
+        return f"with {work} multiplications it is too small for oneDNN to gain anything"
+    return None
+
+
+def _has_weights(operation: Operation) -> str | None:
+    for name in ("weight", "bias"):
+        tensor = operation.constant(name)
+        if tensor is not None and (tensor.dtype is not torch.float32 or not tensor.is_cpu or tensor.numel() == 0):
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            return f"its {name} is {dtype} on {tensor.device.type}; oneDNN here is for float32 on CPU"
+        if tensor is not None and type(tensor) not in (Tensor, torch.nn.Parameter):
+            return f"its {name} is a {type(tensor).__name__}, not a plain tensor"
+    return None
+
+
+def _has_input(operation: Operation) -> str | None:
+    value = operation.arguments.get("input")
+    if not isinstance(value, Node):
+        return "its input is no value of the program"
+    recorded = operation.metadata(value)
+    if recorded is not None and recorded.dtype is not torch.float32:
+        return f"`%{value}` is {str(recorded.dtype).removeprefix('torch.')}, not float32"
+    return None
+
+
+_is_layer = all_of(has_constant("weight"), has_constant("bias", optional=True), _has_weights, _has_input)
+
+converters.register(
+    Converter(F.conv2d, convolve, all_of(_is_layer, where(_has_tuples, "its padding or stride has no fixed numbers")))
+)
+converters.register(Converter(F.linear, multiply, all_of(_is_layer, _is_large)))
+converters.register(Converter(operator.add, add, _has_no_computed_options, pays=False))
+for _target, _name in (
+    (F.relu, "relu"), (torch.sigmoid, "sigmoid"), (torch.tanh, "tanh"), (F.silu, "swish"), (F.gelu, "gelu"),
+    (F.hardswish, "hardswish"), (F.hardsigmoid, "hardsigmoid"),
+):  # fmt: skip
+    _register_activation(_target, _name)
+_register_activation(F.leaky_relu, "leaky_relu", "negative_slope")
+_register_activation(F.hardtanh, "hardtanh", "min_val", "max_val")
+for _target in (
+    *(operator.sub, operator.mul, F.max_pool2d, F.avg_pool2d, F.adaptive_avg_pool2d, F.batch_norm, F.dropout),
+    *(F.elu, F.selu, torch.cat, torch.flatten, F.pixel_shuffle),
+):
+    _register_travelling(_target)

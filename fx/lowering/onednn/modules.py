@@ -1,0 +1,249 @@
+"""Convolutions and linear layers with what follows them, as one kernel of oneDNN with a weight packed for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fx.effect_rules import Effect, rules
+
+__all__ = ["AccumulatingConvolution", "Activation", "FusedConvolution", "FusedLinear"]
+
+LEAST_LINEAR_WORK = 1 << 22
+"""Multiplications below which oneDNN's linear kernel is slower than PyTorch's own: measured at 2 to 4 million."""
+
+_kernels: Any = torch.ops.mkldnn
+_PLAIN: dict[str, Callable[..., Tensor]] = {
+    "relu": F.relu,
+    "leaky_relu": F.leaky_relu,
+    "hardtanh": F.hardtanh,
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "swish": F.silu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """What a kernel applies to its result."""
+
+    name: str = "none"
+    """oneDNN's name for it."""
+    scalars: tuple[float, ...] = ()
+    """Its numbers, such as the slope of ``leaky_relu``."""
+    algorithm: str = ""
+    """Which formula, where there are several: ``gelu`` has ``"none"`` and ``"tanh"``."""
+
+    def __call__(self, value: Tensor) -> Tensor:
+        """Apply it without oneDNN."""
+        if self.name == "none":
+            return value
+        if self.name == "gelu":
+            return F.gelu(value, approximate=self.algorithm)
+        return _PLAIN[self.name](value, *self.scalars)
+
+    def __str__(self) -> str:
+        options = ", ".join(map(repr, (*self.scalars, *([self.algorithm] if self.algorithm else []))))
+        return f"{self.name}({options})" if options else self.name
+
+
+class FusedLayer(nn.Module):
+    """A layer with constant weights, and the activation behind it.
+
+    ``weight`` and ``bias`` are buffers that share memory with the tensors of the captured module. The packed copy of
+    the weight that the kernel reads is made when it is needed, and again when the weight was written to or replaced; it
+    is no part of the state. Where oneDNN cannot take an input (of another dtype, empty, one that requires gradients,
+    under autocast), the layer computes the same by PyTorch's own functions.
+    """
+
+    _is_impure: ClassVar[bool | None] = False
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight.detach())
+        self.register_buffer("bias", None if bias is None else bias.detach())
+        self.activation = Activation()
+        """What is applied to the result."""
+        self._scalars: list[float] = []
+        self._packed: Tensor | None = None
+        self._packed_from: tuple[Tensor, int | None] | None = None
+
+    def append(self, activation: Activation) -> None:
+        """Apply ``activation`` to the result; there must be none yet."""
+        self.activation = activation
+        self._scalars = list(activation.scalars)
+
+    def pack(self, weight: Tensor) -> Tensor:
+        """The weight in the layout that the kernel wants."""
+        raise NotImplementedError(f"{type(self).__name__} must define pack")
+
+    def prepare(self) -> None:
+        """Pack the weight now, and not in the first run.
+
+        Raises:
+            RuntimeError: oneDNN cannot pack it.
+        """
+        self._packed_weight()
+
+    def _packed_weight(self) -> Tensor | None:
+        """The packed weight, or ``None`` where there can be none."""
+        weight = self._buffers["weight"]
+        if type(weight) is not Tensor or weight.dtype is not torch.float32 or not weight.is_cpu:
+            return None
+        version = None if weight.is_inference() else weight._version
+        made_from = self._packed_from
+        if made_from is None or made_from[0] is not weight or made_from[1] != version:
+            with torch.no_grad():
+                self._packed = self.pack(weight)
+            self._packed_from = (weight, version)
+        return self._packed
+
+    def _is_fast(self, value: Tensor) -> bool:
+        """Whether the kernel takes ``value``, its shape aside, and nothing wants more than the result."""
+        return (
+            type(value) is Tensor
+            and value.dtype is torch.float32
+            and value.layout is torch.strided
+            and value.is_cpu
+            and not (value.requires_grad and torch.is_grad_enabled())
+            and not torch.is_autocast_enabled("cpu")
+            and not torch.compiler.is_compiling()
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_packed": None, "_packed_from": None}
+
+
+class FusedConvolution(FusedLayer):
+    """``conv2d`` with bias, perhaps another tensor added to the result, and an activation."""
+
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        stride: tuple[int, ...],
+        padding: tuple[int, ...],
+        dilation: tuple[int, ...],
+        groups: int,
+    ) -> None:
+        """A convolution.
+
+        Args:
+            weight: of shape (outputs, inputs by group, height, width).
+            bias: a number an output, or none.
+            stride: by dimension.
+            padding: by dimension, on both sides.
+            dilation: by dimension.
+            groups: how many groups of channels there are.
+        """
+        super().__init__(weight, bias)
+        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
+        self.channels = weight.shape[1] * groups
+        """Channels of the input."""
+
+    def pack(self, weight: Tensor) -> Tensor:
+        """The weight in the layout that the kernel wants."""
+        return _kernels._reorder_convolution_weight(weight, self.padding, self.stride, self.dilation, self.groups)
+
+    def forward(self, input: Tensor, summand: Tensor | None = None) -> Tensor:
+        """The convolution of ``input``, plus ``summand`` if there is one, activated."""
+        if not (self._is_fast(input) and input.dim() == 4 and input.shape[1] == self.channels and input.numel()):
+            return self._plain(input, summand)
+        packed = self._packed_weight()
+        if packed is None or (summand is not None and not self._fits(summand, input)):
+            return self._plain(input, summand)
+        kind, bias = self.activation, self._buffers["bias"]
+        settings = (self.padding, self.stride, self.dilation, self.groups)
+        if summand is None:
+            return _kernels._convolution_pointwise(
+                input, packed, bias, *settings, kind.name, self._scalars, kind.algorithm
+            )
+        return self._run_sum(input, summand, packed, bias, settings)
+
+    def _run_sum(self, input: Tensor, summand: Tensor, packed: Tensor, bias: Tensor | None, settings: Any) -> Tensor:
+        name = None if self.activation.name == "none" else self.activation.name
+        return _kernels._convolution_pointwise.binary(
+            input, summand, packed, bias, *settings, "add", 1.0, name, self._scalars, self.activation.algorithm
+        )
+
+    def _fits(self, summand: Tensor, input: Tensor) -> bool:
+        """Whether ``summand`` has the shape of the result, so that nothing is broadcast."""
+        weight = self._buffers["weight"]
+        assert weight is not None
+        sizes = zip(input.shape[2:], weight.shape[2:], self.padding, self.dilation, self.stride, strict=True)
+        result = [(size + 2 * pad - step * (kernel - 1) - 1) // move + 1 for size, kernel, pad, step, move in sizes]
+        return self._is_fast(summand) and summand.shape == (input.shape[0], weight.shape[0], *result)
+
+    def _plain(self, input: Tensor, summand: Tensor | None) -> Tensor:
+        result = F.conv2d(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        return self.activation(result if summand is None else result + summand)
+
+    def extra_repr(self) -> str:
+        """The settings, for printing."""
+        weight = self.weight
+        text = f"{self.channels}, {weight.shape[0]}, kernel_size={tuple(weight.shape[2:])}, stride={self.stride}"
+        text += f", padding={self.padding}, dilation={self.dilation}, groups={self.groups}"
+        return f"{text}, activation={self.activation}"
+
+
+class AccumulatingConvolution(FusedConvolution):
+    """A ``FusedConvolution`` that may write its result into the memory of ``summand``, which nothing needs any more."""
+
+    _is_impure: ClassVar[bool | None] = None  # its effect is told below
+
+    @classmethod
+    def like(cls, layer: FusedConvolution) -> AccumulatingConvolution:
+        """A layer that computes the same as ``layer``, which must not be used any more."""
+        made = cls.__new__(cls)
+        made.__dict__.update(layer.__dict__)
+        return made
+
+    def _run_sum(self, input: Tensor, summand: Tensor, packed: Tensor, bias: Tensor | None, settings: Any) -> Tensor:
+        if not summand.is_contiguous(memory_format=torch.channels_last):
+            return super()._run_sum(input, summand, packed, bias, settings)
+        name = None if self.activation.name == "none" else self.activation.name
+        return _kernels._convolution_pointwise_.binary(
+            summand, input, packed, bias, *settings, "add", 1.0, name, self._scalars, self.activation.algorithm
+        )
+
+
+rules[AccumulatingConvolution] = Effect("write", "writes to", 1)
+
+
+class FusedLinear(FusedLayer):
+    """``linear`` with bias and an activation; small products are left to PyTorch's kernel, which is quicker to start."""
+
+    def pack(self, weight: Tensor) -> Tensor:
+        """The weight in the layout that the kernel wants."""
+        return _kernels._reorder_linear_weight(weight)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The activated product."""
+        weight = self._buffers["weight"]
+        assert weight is not None
+        outputs, inputs = weight.shape
+        is_large = input.numel() * outputs >= LEAST_LINEAR_WORK
+        if not (is_large and self._is_fast(input) and input.dim() > 1 and input.shape[-1] == inputs):
+            return self._plain(input)
+        if (packed := self._packed_weight()) is None:
+            return self._plain(input)
+        kind, bias = self.activation, self._buffers["bias"]
+        return _kernels._linear_pointwise(input, packed, bias, kind.name, self._scalars, kind.algorithm)
+
+    def _plain(self, input: Tensor) -> Tensor:
+        return self.activation(F.linear(input, self.weight, self.bias))
+
+    def extra_repr(self) -> str:
+        """The settings, for printing."""
+        outputs, inputs = self.weight.shape
+        return f"{inputs}, {outputs}, bias={self.bias is not None}, activation={self.activation}"

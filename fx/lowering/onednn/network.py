@@ -1,0 +1,178 @@
+"""A region while it is rewritten for oneDNN: layers take up what follows them, and layouts are settled at the end."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fx.graph import Graph
+from fx.graph_module import GraphModule
+from fx.lowering.onednn.modules import AccumulatingConvolution, Activation, FusedConvolution, FusedLayer, FusedLinear
+from fx.node import Node, map_aggregate
+
+__all__ = ["FusedRegion"]
+
+_FLAT = frozenset({torch.flatten, F.linear})
+"""Functions whose result lies in memory as it would without oneDNN."""
+_FRESH = frozenset({operator.add, operator.sub, operator.mul, F.relu, F.max_pool2d, F.avg_pool2d, torch.cat})
+"""Functions, other than those of layers, whose result never is memory of an operand."""
+
+
+class FusedRegion:
+    """The program that takes the place of a region, under construction: the network of oneDNN's converters.
+
+    Convolutions return their result channels last, and the operations between them keep it so; what the region returns
+    is brought back into the layout that callers of the program know.
+    """
+
+    def __init__(self, region: GraphModule) -> None:
+        """A network for ``region``, which is only read."""
+        self._paths = {
+            id(operator.attrgetter(path)(region)): path
+            for path in (str(node.target) for node in region.graph.find_nodes(op="get_attr"))
+        }
+        self._root: dict[str, Any] = {}
+        self._graph = Graph()
+        self._current: Node | None = None
+        self._stands_for: dict[Node, Node] = {}  # the operation of the region whose result a node is by now
+        self._layers: dict[Node, FusedLayer] = {}
+        self._channels_last: set[Node] = set()
+
+    # What every network has.
+
+    def begin(self, node: Node) -> None:
+        """Hear which operation is built next."""
+        self._current = node
+
+    def add_input(self, node: Node) -> Node:
+        """An input of the region."""
+        self._current = node
+        return self._note(self._graph.placeholder(str(node.target), node.type))
+
+    def finish(self, outputs: tuple[Any, ...], is_single: bool) -> None:
+        """Return ``outputs``, each in its layout."""
+        settled = tuple(self._in_callers_layout(node) for node in outputs)
+        self._graph.output(settled[0] if is_single else settled)
+        self._accumulate()
+
+    def graph_module(self) -> GraphModule:
+        """The program, after ``finish``, its weights packed."""
+        for layer in self._root.values():
+            if isinstance(layer, FusedLayer):
+                layer.prepare()
+        return GraphModule(self._root, self._graph, "GraphModule")
+
+    # What converters add.
+
+    def convolve(self, input: Node, weight: Tensor, bias: Tensor | None, *settings: Any) -> Node:
+        """Add a convolution; ``settings`` are stride, padding, dilation and groups."""
+        node = self._add_layer(FusedConvolution(weight, bias, *settings), weight, input)
+        self._channels_last.add(node)
+        return node
+
+    def multiply(self, input: Node, weight: Tensor, bias: Tensor | None) -> Node:
+        """Add a linear layer."""
+        return self._add_layer(FusedLinear(weight, bias), weight, input)
+
+    def activate(self, input: Node, activation: Activation) -> Node | None:
+        """Let the layer before it do the work of an activation, if nothing else needs its result; else ``None``."""
+        layer = self._layers.get(input)
+        if layer is None or layer.activation.name != "none" or not self._is_for_this_alone(input):
+            return None
+        layer.append(activation)
+        return self._continue(input, input)
+
+    def add(self, left: Any, right: Any) -> Node | None:
+        """Let a convolution do the work of an addition, if nothing else needs its result; else ``None``."""
+        if not (isinstance(left, Node) and isinstance(right, Node)) or left is right:
+            return None
+        for node, summand in ((left, right), (right, left)):
+            layer = self._layers.get(node)
+            is_free = isinstance(layer, FusedConvolution) and layer.activation.name == "none" and len(node.args) == 1
+            if is_free and self._is_for_this_alone(node):
+                return self._move(node, summand)
+        return None
+
+    def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
+        """Add a call of a function as it is."""
+        args, kwargs = map_aggregate(args, self._fetched), map_aggregate(kwargs, self._fetched)
+        node = self._note(self._graph.call_function(target, args, kwargs))
+        if target not in _FLAT and not self._channels_last.isdisjoint(node.all_input_nodes):
+            self._channels_last.add(node)
+        return node
+
+    # How.
+
+    def _add_layer(self, layer: FusedLayer, weight: Tensor, input: Node) -> Node:
+        current = self._current
+        assert current is not None
+        prefix = self._paths[id(weight)].rpartition(".")[0]
+        path = prefix if prefix and prefix not in self._root else current.name
+        self._root[path] = layer
+        node = self._note(self._graph.call_module(path, (input,)))
+        self._layers[node] = layer
+        return node
+
+    def _move(self, node: Node, summand: Node) -> Node:
+        """Put the call of a convolution at the end, where ``summand`` is known."""
+        moved = self._graph.call_module(str(node.target), (node.args[0], summand))
+        moved.source, moved.origins = node.source, node.origins
+        self._layers[moved] = self._layers.pop(node)
+        self._channels_last.add(moved)
+        self._continue(moved, node)
+        self._graph.erase_node(node)
+        return moved
+
+    def _note(self, node: Node) -> Node:
+        current = self._current
+        assert current is not None
+        node.source, node.origins = current.source, current.origins or (current.name,)
+        self._stands_for[node] = current
+        return node
+
+    def _continue(self, node: Node, before: Node) -> Node:
+        """Let ``node`` stand for the current operation, besides those that ``before`` stands for."""
+        current = self._current
+        assert current is not None
+        node.origins = tuple(dict.fromkeys((*before.origins, *(current.origins or (current.name,)))))
+        self._stands_for[node] = current
+        return node
+
+    def _is_for_this_alone(self, node: Node) -> bool:
+        return len(self._stands_for[node].users) == 1
+
+    def _fetched(self, value: Any) -> Any:
+        """A constant as a node that fetches it."""
+        if not isinstance(value, Tensor):
+            return value
+        path = self._paths[id(value)]
+        self._root[path] = value
+        return self._note(self._graph.get_attr(path))
+
+    def _in_callers_layout(self, node: Node) -> Node:
+        recorded: Any = self._stands_for[node].meta.get("tensor_meta")
+        if node not in self._channels_last or getattr(recorded, "memory_format", None) is torch.channels_last:
+            return node
+        settled = self._graph.call_method("contiguous", (node,))
+        settled.source, settled.origins = node.source, node.origins
+        return settled
+
+    def _accumulate(self) -> None:
+        """Let sums be written over what they add where that is a layer's result and they are the last to use it."""
+        position = {node: index for index, node in enumerate(self._graph.nodes)}
+        for node, layer in self._layers.items():
+            if len(node.args) == 2:
+                input, summand = node.args
+                assert isinstance(summand, Node)
+                users = summand.users
+                is_last = all(position[user] <= position[node] for user in users)
+                if summand in self._layers and summand is not input and is_last and all(map(self._is_fresh, users)):
+                    assert isinstance(layer, FusedConvolution)
+                    self._root[str(node.target)] = AccumulatingConvolution.like(layer)
+
+    def _is_fresh(self, user: Node) -> bool:
+        return user in self._layers or (user.op == "call_function" and user.target in _FRESH)

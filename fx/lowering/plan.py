@@ -1,0 +1,146 @@
+"""The plan of a lowering: the program in canonical form, what of it forms regions, and why the rest does not."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fx.canonical import canonical_form
+from fx.canonical.inlining import copy_graph
+from fx.graph_module import GraphModule
+from fx.lowering.backend import Backend
+from fx.lowering.costs import count_flops, size_of
+from fx.lowering.coverage import Coverage, Part, Placement
+from fx.lowering.functional import make_functional
+from fx.lowering.partition import find_regions
+from fx.lowering.subject import Subject
+from fx.lowering.support import Veto, all_of, has_converter, is_pure, not_vetoed
+from fx.node import Node
+from fx.passes.regions import Region, Regions
+from fx.printing import target_name
+from fx.provenance import record_origins
+
+__all__ = ["Plan", "make_plan"]
+
+_NOT_DIVIDED = ("placeholder", "get_attr", "output")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """What would be lowered."""
+
+    regions: Regions
+    """The program, divided."""
+    coverage: Coverage
+    """The same for people."""
+
+
+def make_plan(
+    graph_module: GraphModule,
+    backend: Backend,
+    example_inputs: Sequence[Any] | None = None,
+    min_size: int | None = None,
+    veto: Veto = (),
+) -> Plan:
+    """Find out which parts of a program a backend takes; the program itself stays as it is.
+
+    Args:
+        graph_module: the program.
+        backend: who takes them.
+        example_inputs: one value for each input, from which shapes and costs are worked out without computing.
+        min_size: how many operations that pay a region needs at least; by default what the backend says.
+        veto: what to keep out.
+    """
+    program, notes = _prepare(graph_module, backend), [] if (why := backend.why_unavailable()) is None else [why]
+    flops: dict[Node, int] | None = None
+    if example_inputs is not None:
+        flops, why = count_flops(program, example_inputs)
+        notes += [] if why is None else [f"shapes are not known from where the program cannot be followed on: {why}"]
+    subject = Subject(program)
+    reasons = _refusals(subject, backend, veto)
+    nodes = [node for node in program.graph.nodes if node.op not in _NOT_DIVIDED]
+    home: dict[Node, Region] = {}
+    names = map(f"{backend.name}_{{}}".format, itertools.count())
+    least = backend.min_size if min_size is None else min_size
+    for members in find_regions(program.graph, {node for node in nodes if reasons[node] is None}):
+        why = _why_dropped(members, subject, backend, least, flops)
+        if why is None:
+            home.update(dict.fromkeys(members, Region(next(names))))
+        else:
+            reasons.update(dict.fromkeys(members, why))
+    regions = Regions(program, home)
+    placements = tuple(_placement(node, home, reasons, flops) for node in nodes)
+    parts = tuple(_part(region, flops) for region in regions.regions)
+    return Plan(regions, Coverage(backend.name, placements, parts, tuple(notes)))
+
+
+def _prepare(graph_module: GraphModule, backend: Backend) -> GraphModule:
+    """A copy of the program as the backend wants it: canonical, without writes, a fetch of a constant for each use."""
+    own = GraphModule.of_capture(graph_module, copy_graph(graph_module.graph), type(graph_module).__name__)
+    own.graph._codegen = copy.deepcopy(graph_module.graph._codegen)
+    record_origins(own.graph)
+    program = canonical_form(backend.prepare(own)).graph_module
+    make_functional(program)
+    for node in program.graph.find_nodes(op="get_attr"):
+        for user in list(node.users)[1:]:
+            with program.graph.inserting_before(user):
+                fetched = program.graph.get_attr(str(node.target))
+            fetched.source, fetched.origins = node.source, node.origins
+            user.replace_input_with(node, fetched)
+    program.recompile()
+    return program
+
+
+def _refusals(subject: Subject, backend: Backend, veto: Veto) -> dict[Node, str | None]:
+    """For each operation why the backend does not take it."""
+    takes = all_of(not_vetoed(veto), is_pure, has_converter(backend.converters), backend.supports)
+    operations = (subject.operation(node) for node in subject.graph_module.graph.nodes if node.op not in _NOT_DIVIDED)
+    return {operation.node: takes(operation) for operation in operations}
+
+
+def _why_dropped(
+    members: list[Node], subject: Subject, backend: Backend, least: int, flops: dict[Node, int] | None
+) -> str | None:
+    """Why a region is not worth it."""
+    converters = (backend.converters.find(subject.operation(node).target) for node in members)
+    paying = sum(converter is not None and converter.pays for converter in converters)
+    if paying < least:
+        return f"with {paying} operation{'s' if paying != 1 else ''} that pay its region is below the least, {least}"
+    if flops is None or not backend.flops_per_byte:
+        return None
+    inside = set(members)
+    given = {used for node in members for used in node.all_input_nodes if used not in inside and used.op != "get_attr"}
+    returned = [node for node in members if not inside.issuperset(node.users)]
+    crossing = sum(size_of(node) or 0 for node in (*given, *returned))
+    work = sum(flops.get(node, 0) for node in members)
+    if work < crossing * backend.flops_per_byte:
+        return f"its region does {work} floating-point operations, too few for the {crossing} bytes that cross into it"
+    return None
+
+
+def _placement(
+    node: Node, home: dict[Node, Region], reasons: dict[Node, str | None], flops: dict[Node, int] | None
+) -> Placement:
+    region = home.get(node)
+    count = None if flops is None else flops.get(node)
+    name = None if region is None else region.name
+    target = target_name(node.target).removeprefix("torch.nn.functional.")
+    return Placement(node.name, target, name, None if region else reasons[node], count, node.source)
+
+
+def _part(region: Region, flops: dict[Node, int] | None) -> Part:
+    work = [None if flops is None else flops.get(node) for node in region.nodes if node.op not in _NOT_DIVIDED]
+    bytes_in, bytes_out = (_total(map(size_of, boundary)) for boundary in (region.inputs, region.outputs))
+    return Part(region.name, len(work), _total(work), bytes_in, bytes_out)
+
+
+def _total(counts: Iterable[int | None]) -> int | None:
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total

@@ -1,0 +1,149 @@
+"""What a backend takes, as predicates that compose: each answers ``None`` (yes) or a sentence that says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+
+from fx.effects import why_impure
+from fx.lowering.subject import Operation
+from fx.node import Node
+from fx.targets import qualified_name
+
+if TYPE_CHECKING:
+    from fx.lowering.converters import Converters
+
+Predicate: TypeAlias = Callable[[Operation], "str | None"]
+"""Why an operation is refused, or ``None`` if it is not."""
+
+Veto: TypeAlias = "Collection[str] | Callable[[Node], object]"
+"""What the user keeps out of a backend: names of nodes and paths of modules, or a function that is true for a node, or
+returns the reason."""
+
+
+def all_of(*predicates: Predicate) -> Predicate:
+    """What every one of the predicates takes; the reason is that of the first that refuses.
+
+    >>> import fx
+    >>> from fx.lowering.subject import Subject
+    >>> subject = Subject(fx.symbolic_trace(lambda x: x.neg_()))
+    >>> x, neg_, output = map(subject.operation, subject.graph_module.graph.nodes)
+    >>> all_of(is_pure, has_shape)(neg_)
+    '`%neg_` writes to `%x`'
+    """
+    return lambda operation: next((why for predicate in predicates if (why := predicate(operation)) is not None), None)
+
+
+def any_of(*predicates: Predicate) -> Predicate:
+    """What at least one of the predicates takes; the reason joins those of all."""
+
+    def check(operation: Operation) -> str | None:
+        reasons: list[str] = []
+        for predicate in predicates:
+            if (why := predicate(operation)) is None:
+                return None
+            reasons.append(why)
+        return ", and ".join(reasons)
+
+    return check
+
+
+def is_pure(operation: Operation) -> str | None:
+    """Takes what only computes its value."""
+    return why_impure(operation.node)
+
+
+def has_shape(operation: Operation) -> str | None:
+    """Takes operations of which the shapes of the operands and of the result are known."""
+    for node in (*operation.node.all_input_nodes, operation.node):
+        if node.op != "get_attr" and operation.metadata(node) is None:
+            return f"the shape of `%{node}` is not known: give example_inputs"
+    return None
+
+
+def has_dtype(*dtypes: torch.dtype) -> Predicate:
+    """Takes operations all of whose operands and results are known to be of one of ``dtypes``."""
+
+    def check(operation: Operation) -> str | None:
+        for node in (*operation.node.all_input_nodes, operation.node):
+            dtype = operation.subject.dtype(node)
+            if dtype is None:
+                return f"the dtype of `%{node}` is not known: give example_inputs"
+            if dtype not in dtypes:
+                return f"`%{node}` is {_name(dtype)}, not {' or '.join(map(_name, dtypes))}"
+        return None
+
+    return check
+
+
+def has_constant(*arguments: str, optional: bool = False) -> Predicate:
+    """Takes operations of which these arguments are tensors of the program that no run changes.
+
+    Args:
+        arguments: their names.
+        optional: they may be ``None`` as well.
+    """
+
+    def check(operation: Operation) -> str | None:
+        for name in arguments:
+            value = operation.arguments.get(name)
+            if not (optional and value is None) and operation.constant(name) is None:
+                return f"its {name} is computed, or may change in a run"
+        return None
+
+    return check
+
+
+def where(condition: Callable[[Operation], bool], reason: str) -> Predicate:
+    """Takes what ``condition`` is true for; otherwise the reason is ``reason``."""
+    return lambda operation: None if condition(operation) else reason
+
+
+def has_converter(converters: Converters) -> Predicate:
+    """Takes what there is a converter for, and the converter's own predicate takes."""
+
+    def check(operation: Operation) -> str | None:
+        converter = converters.find(operation.target)
+        if converter is None:
+            return f"{converters.backend} has no converter for {_target_name(operation.target)}"
+        return converter.supports(operation)
+
+    return check
+
+
+def not_vetoed(veto: Veto) -> Predicate:
+    """Takes what the user does not keep out."""
+    if callable(veto):
+
+        def ask(operation: Operation) -> str | None:
+            answer = veto(operation.node)
+            return answer if isinstance(answer, str) else "vetoed by the caller" if answer else None
+
+        return ask
+    places = frozenset(veto)
+
+    def look_up(operation: Operation) -> str | None:
+        found = places.intersection(places_of(operation.node)) if places else ()
+        return f"vetoed by the caller: {min(found)}" if found else None
+
+    return look_up
+
+
+def places_of(node: Node) -> set[str]:
+    """The names under which a user knows a node: its own and its origins', the paths of the modules around it."""
+    places = {node.name, *node.origins}
+    stack: dict[str, tuple[str, Any]] = node.meta.get("nn_module_stack", {}) if node._meta else {}
+    for path, _ in stack.values():
+        atoms = path.split(".")
+        places.update(".".join(atoms[:length]) for length in range(1, len(atoms) + 1))
+    return places
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _target_name(target: Any) -> str:
+    return f"the method `{target}`" if isinstance(target, str) else f"`{qualified_name(target)}`"

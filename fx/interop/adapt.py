@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, cast
 
 import torch.fx
 
-from fx.errors import PassError, add_note
+from fx.errors import InteropError, PassError, add_note
 from fx.graph_module import GraphModule
 from fx.interop.torch_fx import FromTorch, ToTorch, check_program, check_torch_program
 from fx.passes.contract import Contract, contract_of
@@ -44,10 +44,10 @@ class AdaptedPass:
         """Run the pass; see ``adapt`` for what it edits and returns.
 
         Raises:
-            PassError: the pass returned something that is no program.
-            InteropError: the program, or what the pass left, cannot be converted.
+            PassError: torch.fx cannot hold the program, or the pass returned something that is no program.
+            InteropError: ``graph_module`` is none of our programs, or what the pass left cannot be converted.
         """
-        check_program(graph_module)
+        self._check(graph_module)
         graph = graph_module.graph
         record_origins(graph)
         revision = graph.revision
@@ -65,6 +65,16 @@ class AdaptedPass:
             complete_origins(program.graph)
             program.graph.history = graph.history
         return program
+
+    def _check(self, graph_module: GraphModule) -> None:
+        try:
+            check_program(graph_module)
+        except InteropError as error:
+            if not isinstance(cast("object", graph_module), GraphModule):
+                raise
+            raise PassError(
+                f"the pass {self.name!r} is written for torch.fx, which cannot hold this program", why=str(error)
+            ) from error
 
     def _program_in(self, result: Any, graph_module: GraphModule, there: ToTorch) -> torch.fx.GraphModule:
         """The program that the pass means by what it returned."""

@@ -25,6 +25,7 @@ from fx.interop.signatures import KeywordCodeGen, keeps_keywords_apart
 from fx.interop.translation import Translation
 from fx.node import Node
 from fx.passes.tensor_metadata import TensorMetadata
+from fx.printing import describe
 from fx.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.tracer import Tracer
 
@@ -180,6 +181,24 @@ def check_program(graph_module: object) -> None:
     for module in graph_module.modules():
         if isinstance(module, GraphModule):
             module.graph.lint()
+            _check_inputs(module.graph)
+
+
+def _check_inputs(graph: Graph) -> None:
+    """Refuse an input that only keywords can give: torch.fx writes all inputs as positional parameters."""
+    with_default: Node | None = None
+    for node in graph.find_nodes(op="placeholder"):
+        if str(node.target).startswith("*"):
+            return
+        if node.args:
+            with_default = node
+        elif with_default is not None:
+            raise InteropError(
+                f"torch.fx has no inputs that only keywords can give, and {node.target!r} is one",
+                value=describe(node),
+                why=f"it has no default and comes behind {with_default.target!r}, which has one",
+                remedy="give it a default, or move it to the front",
+            )
 
 
 def check_torch_program(graph_module: torch.fx.GraphModule) -> None:

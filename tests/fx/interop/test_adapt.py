@@ -13,7 +13,7 @@ from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 import fx
 from fx.errors import InteropError
-from fx.interop import adapt
+from fx.interop import adapt, to_torch
 from fx.passes import contract_of, exact, pass_name
 from fx.passes.pipeline import PassPipeline
 
@@ -272,3 +272,15 @@ def test_what_is_no_pass_is_refused() -> None:
         adapt(nn.ReLU())
     with pytest.raises(InteropError, match=r"to_torch takes an fx.GraphModule"):
         adapt(subtract)(nn.ReLU())  # type: ignore[arg-type]
+
+
+def test_a_program_that_torch_fx_cannot_hold_is_refused_by_the_pass() -> None:
+    class KeywordsOnly(nn.Module):
+        def forward(self, *, x: torch.Tensor, y: Any = None, z: torch.Tensor) -> torch.Tensor:
+            return x + z
+
+    program = fx.symbolic_trace(KeywordsOnly())
+    with pytest.raises(InteropError, match=r"torch\.fx has no inputs that only keywords can give, and 'z' is one"):
+        to_torch(program)
+    with pytest.raises(fx.PassError, match=r"is written for torch\.fx, which cannot hold this program"):
+        adapt(lambda graph_module: graph_module)(program)

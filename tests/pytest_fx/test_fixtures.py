@@ -116,7 +116,7 @@ def test_fx_timing_returns_times_that_a_test_can_judge(user):
     )
     result = user.runpytest("--fx-model", "mine:pair", "--fx-rounds", "5", path)
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines("mine:pair *slow *slower")
+    result.stdout.fnmatch_lines("mine:pair *slow *slower*")
 
 
 def test_inputs_and_the_transformed_program_can_be_asked_for(pytester):

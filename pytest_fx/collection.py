@@ -15,9 +15,11 @@ from .options import Options, options_of
 
 SUITE_NAME = "pytest_fx.suite"
 TABLES_NAME = "pytest_fx.tables.suite"
+LAWS_NAME = "pytest_fx.law_suite"
 SUITES = {
     Path(__file__).with_name("suite.py"): SUITE_NAME,
     Path(__file__).parent / "tables" / "suite.py": TABLES_NAME,
+    Path(__file__).with_name("law_suite.py"): LAWS_NAME,
 }
 """The modules of tests that come with the plugin, by their files."""
 
@@ -78,7 +80,7 @@ class ModelCase:
 
 
 def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
-    """Give ``fx_model``, ``fx_pass`` and ``fx_timing`` what was asked for, unless the test names its own."""
+    """Give ``fx_model``, ``fx_pass``, ``fx_checked_pass`` and ``fx_timing`` what was asked for, unless the test names its own."""
     options = options_of(metafunc.definition)
     if options.used:
         importlib.import_module("pytest_fx.loading").register(metafunc.config)
@@ -98,6 +100,9 @@ def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
         if options.models and not passes:
             passes = tuple(importlib.import_module("fx.passes").list_passes())
         _parametrize(metafunc, "fx_pass", passes, _label_of_pass, "needs a pass: pytest --fx-pass NAME")
+    if "fx_checked_pass" in wanted:
+        reason = "needs a pass: pytest --fx-check NAME"
+        _parametrize(metafunc, "fx_checked_pass", options.checks, _label_of_pass, reason)
     if "fx_timing" in wanted and len(options.threads) > 1:
         metafunc.parametrize("fx_timing", options.threads, ids="{} threads".format, indirect=True)
 

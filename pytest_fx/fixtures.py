@@ -7,10 +7,12 @@ def test_my_pass(fx_traced, fx_equal):
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from .check_summary import record_check
 from .collection import ModelCase
 from .options import OPTIONS, options_of
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from .checks import EqualityCheck
     from .evaluation import Arguments
+    from .pass_check import CheckReport
     from .subject import Subject
     from .timing_check import TimingCheck
 
@@ -88,3 +91,32 @@ def fx_equal(request: pytest.FixtureRequest, fx_model: Subject) -> EqualityCheck
 def fx_timing(request: pytest.FixtureRequest, fx_model: Subject) -> TimingCheck:
     """Times a pass, or a program, in pairs with eager: ``fx_timing(my_pass).speedup``. It is a benchmark, too."""
     return _module("timing_check").TimingCheck(fx_model, request.node, getattr(request, "param", None))
+
+
+@pytest.fixture
+def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
+    """Tries a pass on random programs: ``fx_check_pass(my_pass)``; what came of it is in the summary of the run.
+
+    It is :func:`pytest_fx.check_pass`. ``--fx-contract`` and ``--fx-examples`` stand in for what is not said.
+    """
+    options = options_of(request.node)
+
+    def check(pass_: Any, **arguments: Any) -> CheckReport:
+        __tracebackhide__ = True
+        given = {
+            "contract": options.contract,
+            "max_examples": options.examples,
+            "folder": request.config.rootpath / _module("counterexample").FOLDER,
+            **arguments,
+        }
+        report: CheckReport = _module("pass_check").check_pass(pass_, **given)
+        record_check(request.node, str(report))
+        return report
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def fx_checked_pass(request: pytest.FixtureRequest) -> Any:
+    """The pass under test, each ``--fx-check``: ``fx_check_pass(fx_checked_pass)``."""
+    return request.param

@@ -43,7 +43,7 @@ def check_names(config: pytest.Config) -> None:
         register(config)
         for name in expand(options, config.invocation_params.dir):
             _import_attribute(name, "factory") if _is_path(name) else model_zoo.get_model(name)
-        for name in options.passes:
+        for name in (*options.passes, *options.checks):
             load_pass(name)
         if options.dtype is not None:
             load_dtype(options.dtype)
@@ -69,7 +69,10 @@ def expand(options: Options, folder: Path) -> list[Any]:
     Names of the form ``package.module:attribute`` are looked up from ``folder`` as well. Raises
     :class:`~fx.errors.FxError` for a tag that no model has.
     """
-    if any(_is_path(name) for name in (*options.models, *options.passes)) and str(folder) not in sys.path:
+    if (
+        any(_is_path(name) for name in (*options.models, *options.passes, *options.checks))
+        and str(folder) not in sys.path
+    ):
         sys.path.insert(0, str(folder))
     named: list[Any] = []
     for model in options.models:

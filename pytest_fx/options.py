@@ -45,6 +45,10 @@ class Options:
     """``"full"``, or ``"small"`` for the small sibling of each zoo model."""
     seed: int
     """Where the example inputs of zoo models are drawn from."""
+    checks: tuple[Any, ...] = ()
+    """Passes to try on random programs, named as in ``passes``."""
+    examples: int | None = None
+    """Random programs for each of them; None for what Hypothesis's settings say."""
     baseline: str | None = None
     """The file of an earlier run, as it was given, whose speed-ups are compared with; None for none."""
     fail_slower: float | None = None
@@ -53,7 +57,7 @@ class Options:
     @property
     def used(self) -> bool:
         """Whether anything was asked for, so that loading torch is worth its seconds."""
-        return bool(self.models or self.passes)
+        return bool(self.models or self.passes or self.checks)
 
 
 OPTIONS = pytest.StashKey[Options]()
@@ -154,6 +158,17 @@ TABLE = (
         "Apply this pass: a registered name, or package.module:callable. Repeatable. "
         "Default: every registered pass that changes the model. Example: --fx-pass fuse-conv-bn",
         "passes", repeatable=True,
+    ),
+    Option(
+        "check", (), str, "NAME",
+        "Try this pass on random programs, and check the laws that every pass must keep (pytest_fx.laws): a registered "
+        "name, package.module:callable, or several such as fuse-conv-bn,split{at=layer3}. Repeatable. "
+        "Example: --fx-check mypackage.passes:fuse_gelu",
+        "checks", repeatable=True,
+    ),
+    Option(
+        "examples", None, _positive, "N",
+        "Random programs for each --fx-check (default: max_examples of Hypothesis's profile). Example: --fx-examples 500",
     ),
     Option(
         "device", "cpu", _one_of(DEVICES), "cpu|cuda", "Run on this device (default: cpu). Example: --fx-device cuda"
@@ -283,6 +298,6 @@ def _as_given(name: str, value: Any) -> Any:
             return _percentage(value)
         except argparse.ArgumentTypeError as error:
             raise pytest.UsageError(f"fail_slower in a marker fx {error}") from None
-    if name not in ("models", "passes", "batch", "threads"):
+    if name not in ("models", "passes", "checks", "batch", "threads"):
         return value
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)

@@ -13,7 +13,9 @@ import pytest
 from . import distribution, hooks
 from .baseline import BASELINE, chosen_baseline
 from .benchmark_records import presented_as_benchmarks
+from .check_summary import write_checks
 from .collection import (
+    LAWS_NAME,
     SUITE_NAME,
     SUITES,
     TABLES_NAME,
@@ -22,11 +24,24 @@ from .collection import (
     parametrize_from_options,
     skip_vetoed,
 )
-from .fixtures import fx_device, fx_equal, fx_inputs, fx_model, fx_pass, fx_timing, fx_traced, fx_transformed
+from .fixtures import (
+    fx_check_pass,
+    fx_checked_pass,
+    fx_device,
+    fx_equal,
+    fx_inputs,
+    fx_model,
+    fx_pass,
+    fx_timing,
+    fx_traced,
+    fx_transformed,
+)
 from .options import OPTIONS, Options, add_options, read_options
 from .summary import CHANGE, COLUMNS, records_on, write_summary
 
 __all__ = [
+    "fx_check_pass",
+    "fx_checked_pass",
     "fx_device",
     "fx_equal",
     "fx_inputs",
@@ -58,12 +73,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[BASELINE] = chosen_baseline(config)
     distribution.take_turns(config)
     asked: argparse.Namespace = config.option
-    if asked.fx_model or asked.fx_pass:
+    if asked.fx_model or asked.fx_pass or asked.fx_check:
         # The import costs what torch's does, so settings in the ini file wait for a test that uses them.
         importlib.import_module("pytest_fx.loading").check_names(config)
     if asked.fx_tables is not None:
         importlib.import_module("pytest_fx.tables.run").prepare(config, asked.fx_tables, asked.fx_tables_afresh)
-    suites = {SUITE_NAME: asked.fx_model, TABLES_NAME: asked.fx_tables}
+    suites = {SUITE_NAME: asked.fx_model, LAWS_NAME: asked.fx_check, TABLES_NAME: asked.fx_tables}
     if wanted := [name for name, given in suites.items() if given]:
         choose_suites(config, wanted)
 
@@ -118,6 +133,8 @@ def pytest_runtest_logreport(report: Any) -> None:
     worker = getattr(report, "node", None)
     if worker is not None and records_on(report):
         importlib.import_module("pytest_fx.recording").receive(worker.config, report, worker.gateway.id)
+    if worker is not None and worker.config.option.fx_tables is not None:
+        importlib.import_module("pytest_fx.tables.run").receive(worker.config, report)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -158,6 +175,7 @@ def pytest_fx_summary_columns(config: pytest.Config) -> Sequence[Any]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print the table of what each pass did, below those of other plugins."""
     write_summary(terminalreporter, config.stash[OPTIONS])
+    write_checks(terminalreporter)
     if config.option.fx_tables is not None:
         terminalreporter.write_sep("=", "fx: tables")
         for line in importlib.import_module("pytest_fx.tables.run").summary(config):

@@ -22,7 +22,7 @@ def test_the_options_are_in_the_help(pytester):
     for option in (
         *("--fx-model=NAME", "--fx-pass=NAME", "--fx-device=cpu|cuda", "--fx-dtype=NAME", "--fx-batch=N*"),
         *("--fx-threads=N*", "--fx-contract=TEXT", "--fx-rtol=X", "--fx-atol=X", "--fx-rounds=N"),
-        *("--fx-no-timing", "--fx-size=full|small", "--fx-seed=N", "--fx-baseline=FILE", "--fx-fail-slower=PERCENT"),
+        *("--fx-no-timing", "--fx-size=full|small", "--fx-seed=N", "--fx-check=NAME", "--fx-examples=N", "--fx-baseline=FILE", "--fx-fail-slower=PERCENT"),
     ):
         result.stdout.fnmatch_lines(f"*{option}*")
 
@@ -31,6 +31,6 @@ def test_the_fixtures_are_listed_with_what_they_are_for(pytester):
     result = pytester.runpytest_subprocess("--fixtures")
     for fixture in (
         *("fx_model", "fx_traced", "fx_pass", "fx_transformed"),
-        *("fx_inputs", "fx_device", "fx_equal", "fx_timing"),
+        *("fx_inputs", "fx_device", "fx_equal", "fx_timing", "fx_check_pass", "fx_checked_pass"),
     ):
         result.stdout.re_match_lines(rf"{fixture}( \[session scope\])? -- .*")

@@ -1,0 +1,80 @@
+"""--fx-check: a pass on random programs, without a test being written."""
+
+import pytest
+
+PASSES = '''
+"""A user's passes."""
+import torch
+
+
+def relu_as_function(graph_module):
+    for node in graph_module.graph.find_nodes(op="call_method", target="relu"):
+        node.op, node.target = "call_function", torch.relu
+    graph_module.recompile()
+
+
+def add_as_sub(graph_module):
+    for node in graph_module.graph.nodes:
+        if getattr(node.target, "__name__", None) == "add":
+            node.op, node.target = "call_function", torch.sub
+    graph_module.recompile()
+
+
+def no_pass(graph_module):
+    return None
+'''
+
+
+@pytest.fixture
+def passes(pytester, monkeypatch):
+    """A folder with the user's module ``passes_of_mine``."""
+    monkeypatch.setenv("PYTEST_ADDOPTS", "")
+    pytester.makepyfile(passes_of_mine=PASSES)
+    return pytester
+
+
+def test_a_right_pass_is_reported_with_what_it_changed(passes):
+    result = passes.runpytest("--fx-check", "remove-dead-code", "--fx-examples", "20", "--hypothesis-seed=1")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*remove-dead-code changed * of 20 programs*and kept * laws"])
+
+
+def test_a_wrong_pass_fails_with_its_smallest_program_and_a_file_that_fails_alone(passes):
+    given = ("--fx-check", "passes_of_mine:add_as_sub", "--fx-examples", "200", "--hypothesis-seed=1")
+    result = passes.runpytest(*given)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["*law 'contract': add-as-sub changes *", "*the smallest program found, in * mode:", "*code after the pass:"]
+    )
+    (path,) = (passes.path / ".pytest_fx").glob("test_*.py")
+    assert path.name == "test_add_as_sub_keeps_contract.py"
+    alone = passes.runpytest(path)
+    alone.assert_outcomes(failed=1)
+    alone.stdout.fnmatch_lines("*law 'contract': add-as-sub changes *")
+
+
+def test_a_pass_that_changes_nothing_fails(passes):
+    result = passes.runpytest("--fx-check", "passes_of_mine:no_pass", "--fx-examples", "5")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines("*law 'changes': no-pass changed 0 of 5 programs")
+
+
+def test_a_name_that_leads_nowhere_is_refused_at_once(passes):
+    result = passes.runpytest("--fx-check", "remove-dead-cod")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines("*did you mean 'remove-dead-code'?*")
+
+
+def test_the_fixture_takes_the_options_and_what_a_test_says(passes):
+    passes.makepyfile(
+        """
+        import passes_of_mine
+
+        def test_it(fx_check_pass):
+            report = fx_check_pass(passes_of_mine.no_pass, min_changed=0, seed=1)
+            assert (report.programs, report.changed) == (7, 0)
+        """
+    )
+    result = passes.runpytest("--fx-examples", "7")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines("no-pass changed 0 of 7 programs and kept 21 laws")

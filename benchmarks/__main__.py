@@ -9,7 +9,18 @@ import sys
 
 import torch
 
-BENCHMARKS = ("capture", "codegen", "graph_edits", "memory", "forward", "interpreter", "fusion", "matching", "passes")
+BENCHMARKS = (
+    "capture",
+    "codegen",
+    "graph_edits",
+    "memory",
+    "forward",
+    "interpreter",
+    "fusion",
+    "matching",
+    "passes",
+    "generation",
+)
 
 
 def main() -> int:

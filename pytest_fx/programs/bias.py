@@ -56,6 +56,9 @@ class Choice:
     spelling: str
     """The spelling."""
 
+    def __repr__(self) -> str:
+        return self.spelling
+
 
 Chain = tuple[tuple[Choice, ...], ...]
 """Operations one after the other, each on the result of the one before it; for each the ways to write it."""

@@ -69,8 +69,8 @@ WHOLE = Operand(
     lambda sketch, earlier: Fresh((2, 3), torch.int64, 5),
 )
 """A tensor of whole numbers."""
-NUMBER = Operand(lambda value, earlier: type(value) is int, lambda sketch, earlier: None)
-"""A size, used as a number."""
+NUMBER = Operand(lambda value, earlier: type(value) in (int, float), lambda sketch, earlier: None)
+"""A size, or another number that is a value of the program."""
 SEVERAL = Operand(
     lambda value, earlier: type(value) in (tuple, list, torch.Size) and len(value) > 0, lambda sketch, earlier: None
 )

@@ -53,7 +53,7 @@ class Program:
     """
 
     source: str
-    """Python text that defines the class ``Program`` and the functions ``build()`` and ``inputs()``; it stands alone."""
+    """Python text that stands alone and defines the class ``Program`` and the functions ``build()`` and ``inputs()``."""
     module: nn.Module = field(compare=False)
     """The module, as ``build()`` made it, in evaluation mode."""
     inputs: Arguments = field(compare=False)

@@ -174,10 +174,10 @@ class Sketch:
             return self.input(recipe)
         return self.attribute(recipe, buffer=kind == "buffer" or not fresh.dtype.is_floating_point)
 
-    def input(self, recipe: TensorRecipe, *, name: str | None = None, keyword: bool = False) -> Value:
+    def input(self, recipe: TensorRecipe) -> Value:
         """Add a tensor to the parameters of ``forward``."""
-        name = name or "xyzwvu"[len(self.inputs)]
-        keyword = keyword or (len(self.inputs) > 0 and self.inputs[-1].keyword) or self.choices.sometimes(12)
+        name = "xyzwvu"[len(self.inputs)]
+        keyword = len(self.inputs) > 0 and (self.inputs[-1].keyword or self.choices.sometimes(12))
         default = "None" if keyword and self.choices.sometimes(2) else None
         self.inputs.append(Input(name, recipe, default, keyword))
         value = Value(name, evaluated(recipe.text))
@@ -284,7 +284,7 @@ class Sketch:
     def _can_augment(self, operands: list[Value]) -> bool:
         """Whether ``a += b`` does the same when it is captured: as ``a = a + b``, which leaves other names alone."""
         first = operands[0]
-        is_local = first not in self.values[:1] and "." not in first.name and first.name not in "xyzwvu"
+        is_local = any(first in _made(line.targets) for line in self.lines)
         memory = _storage(first.object)
         others = (value.object for value in self.values if value is not first)
         if not is_local or any(memory in _storages(other) for other in others):
@@ -344,6 +344,12 @@ def _bind(targets: Any, result: Any, objects: dict[Value, Any]) -> None:
     elif targets is not None:
         for target, part in zip(targets, result, strict=True):
             _bind(target, part, objects)
+
+
+def _made(targets: Any) -> list[Value]:
+    if isinstance(targets, Value):
+        return [targets]
+    return [value for part in targets or () for value in _made(part)]
 
 
 def _pattern(targets: Any) -> str:

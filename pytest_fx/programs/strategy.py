@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,8 +17,8 @@ from . import composition
 from .bias import Chain, chains
 from .choices import Choices
 from .grammar import FAMILIES
-from .record import Program, load, seeded
-from .sketch import Sketch
+from .record import Input, Program, load, seeded
+from .sketch import Sketch, Value, evaluated
 from .source import source
 from .tensors import draw_size, draw_tensor
 
@@ -87,19 +88,41 @@ def _draw_program(choices: Choices, wanted: tuple[Chain, ...], steps: int) -> Pr
     shape = _first_shape(choices, batch)
     dtype = choices.pick((torch.float32,) * 10 + (torch.float64,))
     sketch.input(draw_tensor(choices, shape, dtype, hostile=sketch.hostile))
+    _add_unusual_input(sketch)
     line = _line(sketch, wanted)
     for _ in range(steps):
         choices.draw(line)
     sketch.choices = choices
     result = _result(sketch)
+    last = [place for place, part in enumerate(sketch.inputs) if not part.keyword][-1]
+    if last > 0 and choices.sometimes(8):
+        sketch.inputs[last] = replace(sketch.inputs[last], default="None")
     if not choices.sometimes(6):
         _drop_unread_inputs(sketch, result)
     text = source(sketch, result)
     return load(text, frozenset(sketch.features), tuple(sketch.inputs), batch)
 
 
+def _add_unusual_input(sketch: Sketch) -> None:
+    """In some programs, a number with a default, or tensors in a container."""
+    kind = sketch.choices.below(12)
+    if kind == 1:
+        is_passed = sketch.choices.sometimes(2)
+        sketch.features.add("default")
+        sketch.inputs.append(Input("scale", "0.5", "2.0", keyword=True, passed=is_passed))
+        sketch.values.insert(0, Value("scale", 0.5 if is_passed else 2.0))
+    elif kind == 2:
+        recipes = [draw_tensor(sketch.choices, sketch.values[0].object.shape) for _ in range(2)]
+        keys, form = sketch.choices.pick((((0, 1), "({}, {})"), (('"a"', '"b"'), '{{"a": {}, "b": {}}}')))
+        sketch.features.add("container-input")
+        sketch.inputs.append(Input("given", form.format(*(recipe.text for recipe in recipes))))
+        for key, recipe in zip(keys, recipes, strict=True):
+            sketch.values.append(Value(f"given[{key}]", evaluated(recipe.text)))
+
+
 def _drop_unread_inputs(sketch: Sketch, result: str) -> None:
-    read = {value.name for line in sketch.lines for value in line.operands} | set(re.findall(r"\w+", result))
+    read = {value.name.partition("[")[0] for line in sketch.lines for value in line.operands}
+    read |= set(re.findall(r"\w+", result))
     sketch.inputs = [part for part in sketch.inputs if part.name in read] or sketch.inputs[:1]
 
 
@@ -144,21 +167,22 @@ def _step(sketch: Sketch, wanted: tuple[Chain, ...]) -> bool:
 
 
 def _result(sketch: Sketch) -> str:
-    """What is returned: the last value, all values that nothing reads, or some, in one of the usual containers."""
+    """What is returned: the last value, all values that nothing reads, or one more, in one of the usual containers."""
     choices = sketch.choices
-    results = [value for value in sketch.values if not value.name.startswith("self.") and _is_usable(value.object)]
-    last = results[-1]
-    unread = [value for value in results if value.uses == 0 or value is last]
+    values = [value for value in sketch.values if not value.name.startswith("self.") and _is_usable(value.object)]
+    last = values[-1]
+    inputs = {part.name for part in sketch.inputs}
+    unread = [value for value in values if value.uses == 0 and value.name.partition("[")[0] not in inputs]
     kind = choices.below(8)
-    if kind == 0:
+    if kind == 0 or not unread:
         return last.name
-    chosen = unread if kind < 6 else [*unread, choices.recent(results)]
-    if len(chosen) == 1:
-        return chosen[0].name
-    names = [value.name for value in chosen]
+    names = [value.name for value in (unread if kind < 6 else [*unread, choices.recent(values)])]
+    if len(names) == 1:
+        return names[0]
     match choices.below(5):
         case 1:
-            return "{" + ", ".join(f'"{name}": {name}' for name in names) + "}"
+            keys = [re.sub(r"\W", "", name) for name in names]
+            return "{" + ", ".join(f'"{key}": {name}' for key, name in zip(keys, names, strict=True)) + "}"
         case 2:
             return f"[{', '.join(names)}]"
         case 3:

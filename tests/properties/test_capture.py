@@ -13,8 +13,8 @@ from pytest_fx.evaluation import Arguments
 from pytest_fx.programs import Program, programs
 from pytest_fx.structure import leaves, skeleton
 
-QUICK = settings(max_examples=max(100, settings().max_examples), deadline=None)
-"""No deadline: a program is drawn, captured and run in some milliseconds, but the first one loads the library."""
+without_deadline = settings(deadline=None)
+"""A program is drawn, captured and run in some milliseconds, but the first one loads the library."""
 
 
 def run(module: nn.Module, inputs: Arguments) -> Any:
@@ -25,7 +25,7 @@ def run(module: nn.Module, inputs: Arguments) -> Any:
 def bits(value: Any) -> list[Any]:
     """The leaves of a value so that equal ones are the same to the bit."""
     return [
-        (path, leaf.dtype, tuple(leaf.shape), leaf.detach().contiguous().reshape(-1).view(torch.uint8).tolist())
+        (path, leaf.dtype, tuple(leaf.shape), torch.cat([leaf.detach().reshape(-1)]).view(torch.uint8).tolist())
         if isinstance(leaf, torch.Tensor)
         else (path, type(leaf), leaf)
         for path, leaf in leaves(value)
@@ -44,7 +44,7 @@ def assert_same_run(program: Program, one: nn.Module, other: nn.Module) -> None:
     assert bits({key: before[key] for key in shared}) == bits({key: after[key] for key in shared})
 
 
-@QUICK
+@without_deadline
 @given(programs())
 def test_a_captured_program_does_what_eager_does(program: Program) -> None:
     captured = fx.symbolic_trace(program.build())
@@ -52,13 +52,17 @@ def test_a_captured_program_does_what_eager_does(program: Program) -> None:
     assert_same_run(program, program.build(), captured)
 
 
-@QUICK
+@without_deadline
 @given(programs())
 def test_in_training_mode_too(program: Program) -> None:
+    try:
+        run(program.build().train(), program.inputs.copies())
+    except (ValueError, RuntimeError):
+        return  # eager itself does not: a batch norm that has one value for a channel, or a write to what it needs
     assert_same_run(program, program.build().train(), fx.symbolic_trace(program.build().train()))
 
 
-@QUICK
+@without_deadline
 @given(programs())
 def test_capturing_twice_gives_the_same_program(program: Program) -> None:
     once = fx.symbolic_trace(program.build())

@@ -1,0 +1,75 @@
+"""How fast random programs are drawn for property tests, alone and with capturing and running them.
+
+The ratios say what a whole trial costs in units of drawing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+import fx
+from pytest_fx.programs import Program, programs
+
+from .paired import Contender, Table, measure, parse
+
+PROGRAMS = 100
+
+
+def trials(work: Callable[[Program], Any]) -> Callable[[Any], None]:
+    """Do ``work`` on random programs, always the same ones."""
+
+    @seed(0)
+    @settings(
+        max_examples=PROGRAMS,
+        phases=[Phase.generate],
+        database=None,
+        deadline=None,
+        # A benchmark takes as long as it takes: the check would stop it on a machine that is busy.
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    @given(programs())
+    def one_round(program: Program) -> None:
+        work(program)
+
+    return lambda _: one_round()
+
+
+def nothing(program: Program) -> None:
+    """Only draw it."""
+
+
+def capture(program: Program) -> Any:
+    """Capture it once more."""
+    return fx.symbolic_trace(program.build())
+
+
+def capture_and_run(program: Program) -> Any:
+    """Capture it, and run both."""
+    inputs, copies = program.inputs.copies(), program.inputs.copies()
+    program.build()(*inputs.args, **inputs.kwargs)
+    return capture(program)(*copies.args, **copies.kwargs)
+
+
+def main() -> None:
+    """Print the table: the time of one program in each column."""
+    options = parse(__doc__, rounds=7)
+    works = {"drawn": nothing, "captured": capture, "run": capture_and_run}
+    contenders = {name: Contender(trials(work)) for name, work in works.items()}
+    table = Table(tuple(works))
+    table.add(
+        measure(
+            f"one random program of {PROGRAMS}",
+            contenders,
+            baseline="drawn",
+            rounds=options.rounds,
+            operations=PROGRAMS,
+            goal="drawn in 8 ms",
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""How many random programs are tried: ``--hypothesis-profile=properties`` for thousands, else a hundred a property."""
+
+import hypothesis
+
+hypothesis.settings.register_profile("properties", max_examples=3000)

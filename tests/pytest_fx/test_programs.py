@@ -1,0 +1,238 @@
+"""Random programs: what they contain, that they stand alone, lean toward what is asked for, and shrink."""
+
+from __future__ import annotations
+
+import operator
+import random
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import Phase, find, given, seed, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import fx
+from pytest_fx.programs import Pair, Program, programs, shapes, tensors
+from pytest_fx.programs.bias import choices_for, targets_of
+from pytest_fx.programs.grammar import ROWS
+
+few = settings(max_examples=40, deadline=None)
+
+
+def drawn(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
+    """Some examples, always the same ones."""
+    found: list[Any] = []
+
+    @seed(0)
+    @settings(max_examples=count, phases=[Phase.generate], database=None, deadline=None)
+    @given(strategy)
+    def collect(example: Any) -> None:
+        found.append(example)
+
+    collect()
+    return found
+
+
+def smallest(condition: Callable[[Program], bool], **options: Any) -> Program:
+    """The program that one with ``condition`` shrinks to."""
+    quick = settings(database=None, max_examples=2000, deadline=None)
+    return find(programs(**options), condition, settings=quick, random=random.Random(0))
+
+
+def scaled(x: Any) -> Any:
+    return x * 2
+
+
+class Doubling(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x * 2
+
+
+@pytest.fixture(scope="module")
+def sample() -> list[Program]:
+    return drawn(programs(), 150)
+
+
+def test_each_feature_is_frequent_enough(sample: list[Program]) -> None:
+    wanted = (
+        "view layer norm batch-norm in-place parameter buffer size cast dropout container shared-module nested-module"
+    )
+    for feature in wanted.split():
+        assert sum(feature in program.features for program in sample) >= 8, feature
+
+
+def test_sources_stand_alone(sample: list[Program]) -> None:
+    for program in sample[:50]:
+        defined: dict[str, Any] = {"__name__": "alone"}
+        exec(program.source, defined)
+        module, (args, kwargs) = defined["build"](), defined["inputs"]()
+        assert module.state_dict().keys() == program.module.state_dict().keys()
+        given_here = program.inputs.copies()
+        torch.manual_seed(0)
+        wanted = program.module(*given_here.args, **given_here.kwargs)
+        torch.manual_seed(0)
+        got = module(*args, **kwargs)
+        assert str(wanted) == str(got)
+
+
+@few
+@given(programs())
+def test_each_build_is_a_new_equal_module(program: Program) -> None:
+    before = torch.get_rng_state()
+    one, other = program.build(), program.build()
+    assert torch.equal(before, torch.get_rng_state())
+    assert one is not other
+    assert not one.training
+    for name, tensor in one.state_dict().items():
+        assert torch.equal(tensor.double().nan_to_num(), other.state_dict()[name].double().nan_to_num())
+
+
+def test_drawing_leaves_the_random_state_alone() -> None:
+    before = torch.get_rng_state()
+    drawn(programs(), 5)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_many_programs_take_other_batch_sizes(sample: list[Program]) -> None:
+    other = [arguments for program in sample if (arguments := program.inputs_at(5)) is not None]
+    assert len(other) > len(sample) / 3
+    assert all(5 in {size for tensor in arguments.tensors for size in tensor.shape} for arguments in other)
+
+
+def test_a_program_without_a_batch_takes_no_other() -> None:
+    program = smallest(lambda program: True)
+    refused = [example for example in drawn(programs(), 60) if example.inputs_at(7) is None]
+    assert program.inputs_at(program.batch) is None
+    assert refused
+
+
+def test_tracebacks_show_the_lines_of_a_program() -> None:
+    program = smallest(lambda program: "F.relu" in program.source)
+    with pytest.raises(TypeError) as raised:
+        program.module(None)
+    shown = "".join(traceback.format_exception(raised.value))
+    assert "a = F.relu(x)" in shown
+
+
+def test_captured_nodes_know_the_line_of_the_program() -> None:
+    program = smallest(lambda program: "F.relu" in program.source)
+    node = next(node for node in fx.symbolic_trace(program.build()).graph.nodes if node.op == "call_function")
+    assert "a = F.relu(x)" in str(node.source)
+
+
+@pytest.mark.parametrize(
+    "target", [F.gelu, torch.cat, "permute", "softmax", operator.sub, operator.setitem, nn.Conv1d, nn.LSTM, torch.topk]
+)
+def test_what_is_asked_for_is_frequent(target: Any) -> None:
+    def uses(program: Program) -> bool:
+        graph_module = fx.symbolic_trace(program.build())
+        return any(
+            (type(graph_module.get_submodule(node.target)) if node.op == "call_module" else node.target) == target
+            for node in graph_module.graph.nodes
+        )
+
+    assert sum(map(uses, drawn(programs(ops=[target]), 30))) >= 15
+
+
+def test_sequences_are_drawn_as_they_are_asked_for() -> None:
+    chain = [(nn.Linear, torch.tanh, "transpose")]
+
+    def follows(program: Program) -> bool:
+        graph_module = fx.symbolic_trace(program.build())
+        return any(
+            node.target is torch.tanh and node.args[0].name.startswith("linear")
+            for node in graph_module.graph.nodes
+            if node.args and isinstance(node.args[0], fx.Node)
+        )
+
+    assert sum(map(follows, drawn(programs(ops=chain), 30))) >= 12
+
+
+def test_a_captured_program_can_be_imitated() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)
+
+        def forward(self, x: Any) -> Any:
+            return torch.relu(self.norm(self.conv(x)))
+
+    like = fx.symbolic_trace(Model())
+    imitations = drawn(programs(like=like), 30)
+    assert sum("nn.Conv2d" in example.source and "nn.BatchNorm2d" in example.source for example in imitations) >= 20
+
+
+def test_functions_and_modules_of_others_are_tried_on_tensors() -> None:
+    function, module = drawn(programs(ops=[scaled]), 20), drawn(programs(ops=[Doubling]), 20)
+    assert sum(f"{__name__}.scaled(" in program.source for program in function) >= 10
+    assert sum(f"{__name__}.Doubling()" in program.source for program in module) >= 10
+
+
+def test_what_no_source_can_spell_is_not_asked_for() -> None:
+    assert choices_for(lambda x: x) == ()
+
+
+def test_a_failure_shrinks_to_the_operation() -> None:
+    program = smallest(lambda program: "softmax" in program.source)
+    assert program.source.split("def forward")[1].split("\n\n")[0].splitlines()[1:] == [
+        "        a = F.softmax(x, dim=-1)",
+        "        return a",
+    ]
+
+
+def test_a_chain_shrinks_to_the_chain() -> None:
+    program = smallest(lambda program: program.source.count(".permute(") >= 2)
+    assert len(fx.symbolic_trace(program.build()).graph.nodes) <= 5
+
+
+def test_examples_print_their_source() -> None:
+    program = smallest(lambda program: True)
+    assert repr(program) == f"Program:\n{program.source}"
+
+
+def test_the_smallest_program_returns_its_input() -> None:
+    assert smallest(lambda program: True).source == (
+        "import torch\n"
+        "from torch import nn\n\n\n"
+        "class Program(nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x\n\n\n"
+        "def build():\n"
+        "    torch.default_generator.manual_seed(0)\n"
+        "    return Program().eval()\n\n\n"
+        "def inputs():\n"
+        "    return (torch.ones(2, 2),), {}\n"
+    )
+
+
+def test_the_same_seed_draws_the_same_programs() -> None:
+    one, other = ([program.source for program in drawn(programs(), 20)] for _ in range(2))
+    assert one == other
+
+
+@few
+@given(tensors(shapes(least=1, most=3), hostile=True))
+def test_tensors_have_the_asked_rank(tensor: torch.Tensor) -> None:
+    assert 1 <= tensor.dim() <= 3
+
+
+def test_hostile_tensors_are_not_finite_at_times() -> None:
+    assert any(not tensor.isfinite().all() for tensor in drawn(tensors(hostile=True), 40))
+
+
+def test_every_spelling_calls_something() -> None:
+    for row in ROWS:
+        for spelling in row.spellings:
+            assert targets_of(spelling, len(row.operands)), spelling
+
+
+def test_a_named_tuple_is_among_the_results(sample: list[Program]) -> None:
+    results = []
+    for program in sample:
+        inputs = program.inputs.copies()
+        results.append(type(program.build()(*inputs.args, **inputs.kwargs)))
+    assert {Pair, list, tuple, dict, torch.Tensor} <= set(results)

@@ -110,7 +110,7 @@ def collection_reported(session: pytest.Session) -> Generator[None]:
 
 
 def _are_last(config: pytest.Config) -> bool:
-    return is_worker(config) and config.workerinput["fx_timings_last"]  # type: ignore[attr-defined]
+    return is_worker(config) and config.workerinput.get("fx_timings_last", False)  # type: ignore[attr-defined]
 
 
 def _rename(item: Any, name: str) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from fx.passes import Pass, pass_name
+from fx.passes.pipeline import PassPipeline
 from fx.provenance import complete_origins, record_origins
 
 from .capture import GraphModule
@@ -69,7 +70,7 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
     program.graph.lint()
     complete_origins(program.graph)
     program.recompile()
-    if "signature" not in getattr(pass_, "may_change", ()) and _signature_of(program) != signature:
+    if "signature" not in _may_change(pass_) and _signature_of(program) != signature:
         raise ContractViolation(
             f"{pass_name(pass_)} changes the signature of {subject.name}",
             value=f"({', '.join(_signature_of(program))}) instead of ({', '.join(signature)})",
@@ -79,6 +80,12 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
         )
     changed = _text_of(program) != text or bool(_changed_tensors(of_program, _tensors_of(program)))
     return Rewriting(program, nodes, len(program.graph.nodes), changed)
+
+
+def _may_change(pass_: Pass) -> set[str]:
+    """What a pass, or one of a pipeline, changes on purpose."""
+    parts = pass_.passes if isinstance(pass_, PassPipeline) else (pass_,)
+    return {kept for part in parts for kept in getattr(part, "may_change", ())}
 
 
 def _signature_of(program: GraphModule) -> list[str]:

@@ -9,8 +9,6 @@ from torch import nn
 import fx
 from fx.passes import close, exact
 from pytest_fx.evaluation import Arguments
-from pytest_fx.explanation import explain
-from pytest_fx.failure import Failure
 from pytest_fx.localization import localize
 from pytest_fx.rewriting import rewrite
 from pytest_fx.subject import Subject
@@ -202,79 +200,3 @@ def test_errors_are_counted_in_steps_of_the_dtype():
 
     (_, error) = located(subject_of(Double(), torch.ones(3)), slightly_more).errors
     assert (error.ulps, error.wrong) == (1, False)
-
-
-class Scaled(nn.Module):
-    def forward(self, x):
-        return torch.sigmoid(x) * 3
-
-
-def explained(tmp_path, pass_, name=None, contract=close, module=None, inputs=None, **options):
-    subject = subject_of(module or Scaled(), torch.rand(2, 3) if inputs is None else inputs)
-    try:
-        require(verify(subject, pass_, contract, "own").comparison, contract)
-    except Exception as error:
-        failure = Failure(subject, pass_, contract, error, "own", name, test="here")
-        return explain(failure, tmp_path, **options), tmp_path / failure.slug / "failure.md"
-    raise AssertionError("the pass is right")
-
-
-def test_a_pass_that_raises_has_no_node_but_details(tmp_path):
-    def refuse(program):
-        raise ValueError("not today")
-
-    text, details = explained(tmp_path, refuse)
-    assert text.startswith("no test file was made of it: the pass cannot be imported by name\ndetails:")
-    written = details.read_text(encoding="utf-8")
-    assert written.startswith("# own fails on own with ValueError: not today\n")
-    assert "## The program after the pass\n\nThere is none: ValueError." in written
-
-
-def test_another_structure_of_the_result_is_no_fault_of_a_node(tmp_path):
-    def boxed(program):
-        program.graph.output_node().args = ([program.graph.output_node().args[0]],)
-        program.recompile()
-
-    text, _ = explained(tmp_path, boxed)
-    assert "no node computes another value: what differs is what the program returns or writes to" in text
-
-
-def test_precision_that_only_rounding_shows_is_found_at_its_node(tmp_path):
-    def in_half_precision(program):
-        if next(iter(program.parameters()), torch.ones(1)).dtype == torch.float64:
-            return
-        for node in program.graph.find_nodes(op="call_function", target=torch.sigmoid):
-            with program.graph.inserting_after(node):
-                half = program.graph.call_method("half", (node,))
-            with program.graph.inserting_after(half):
-                back = program.graph.call_method("to", (half, torch.float32))
-            node.replace_all_uses_with(back, delete_user_cb=lambda user, half=half: user is not half)
-        program.recompile()
-
-    class Layer(Scaled):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(3, 30)
-
-        def forward(self, x):
-            return torch.sigmoid(self.linear(x)) * 3
-
-    text, details = explained(tmp_path, in_half_precision, module=Layer())
-    assert "%to = call_method[to](%half, torch.float32)" in text
-    assert "## Error of each node, float32 beside float64" in details.read_text(encoding="utf-8")
-
-
-def test_explaining_changes_neither_the_model_nor_the_random_numbers(tmp_path):
-    def tripled(program):
-        for node in program.graph.find_nodes(op="call_function", target=torch.sigmoid):
-            node.target = torch.tanh
-        program.recompile()
-
-    module = nn.Sequential(Counting(), Scaled())
-    hooks = dict(module._forward_hooks)
-    x = torch.rand(2, 3)
-    state = torch.get_rng_state()
-    text, _ = explained(tmp_path, tripled, module=module, inputs=x)
-    assert "%sigmoid = call_function[torch.tanh](" in text
-    assert torch.equal(torch.get_rng_state(), state)
-    assert (module[0].calls.item(), module._forward_hooks) == (0, hooks)

@@ -1,0 +1,170 @@
+"""pytest_fx.explanation: what is said about a failure, and what is written down."""
+
+import pytest
+import torch
+from torch import nn
+
+from fx.passes import FuseConvBN, approximate, close, exact
+from fx.passes.pipeline import PassPipeline
+from pytest_fx.details import WIDTH, fitted, format_errors
+from pytest_fx.evaluation import Arguments
+from pytest_fx.explanation import explain
+from pytest_fx.failure import Failure
+from pytest_fx.localization import NodeError
+from pytest_fx.subject import Subject
+from pytest_fx.verification import require, verify
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls.add_(x.sum() * 0 + 1)
+        return x * self.calls
+
+
+class Scaled(nn.Module):
+    def forward(self, x):
+        return torch.sigmoid(x) * 3
+
+
+def explained(tmp_path, pass_, name=None, contract=close, module=None, inputs=None, **options):
+    given = Arguments((torch.rand(2, 3) if inputs is None else inputs,))
+    subject = Subject("own", module or Scaled(), lambda draw: given)
+    try:
+        require(verify(subject, pass_, contract, "own").comparison, contract)
+    except Exception as error:
+        failure = Failure(subject, pass_, contract, error, "own", name, test="here")
+        return explain(failure, tmp_path, **options), tmp_path / failure.slug / "failure.md"
+    raise AssertionError("the pass is right")
+
+
+def test_a_pass_that_raises_has_no_node_but_details(tmp_path):
+    def refuse(program):
+        raise ValueError("not today")
+
+    text, details = explained(tmp_path, refuse)
+    assert text.startswith("no test file was made of it: the pass cannot be imported by name\ndetails:")
+    written = details.read_text(encoding="utf-8")
+    assert written.startswith("# own fails on own with ValueError: not today\n")
+    assert "## The program after the pass\n\nThere is none: ValueError." in written
+
+
+def test_another_structure_of_the_result_is_no_fault_of_a_node(tmp_path):
+    def boxed(program):
+        program.graph.output_node().args = ([program.graph.output_node().args[0]],)
+        program.recompile()
+
+    text, _ = explained(tmp_path, boxed)
+    assert "no node computes another value: what differs is what the program returns or writes to" in text
+
+
+def test_precision_that_only_rounding_shows_is_found_at_its_node(tmp_path):
+    def in_half_precision(program):
+        if next(iter(program.parameters()), torch.ones(1)).dtype == torch.float64:
+            return
+        for node in program.graph.find_nodes(op="call_function", target=torch.sigmoid):
+            with program.graph.inserting_after(node):
+                half = program.graph.call_method("half", (node,))
+            with program.graph.inserting_after(half):
+                back = program.graph.call_method("to", (half, torch.float32))
+            node.replace_all_uses_with(back, delete_user_cb=lambda user, half=half: user is not half)
+        program.recompile()
+
+    class Layer(Scaled):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 30)
+
+        def forward(self, x):
+            return torch.sigmoid(self.linear(x)) * 3
+
+    text, details = explained(tmp_path, in_half_precision, module=Layer())
+    assert "%to = call_method[to](%half, torch.float32)" in text
+    assert "## Error of each node, float32 beside float64" in details.read_text(encoding="utf-8")
+
+
+def test_explaining_changes_neither_the_model_nor_the_random_numbers(tmp_path):
+    def tripled(program):
+        for node in program.graph.find_nodes(op="call_function", target=torch.sigmoid):
+            node.target = torch.tanh
+        program.recompile()
+
+    module = nn.Sequential(Counting(), Scaled())
+    hooks = dict(module._forward_hooks)
+    x = torch.rand(2, 3)
+    state = torch.get_rng_state()
+    text, _ = explained(tmp_path, tripled, module=module, inputs=x)
+    assert "%sigmoid = call_function[torch.tanh](" in text
+    assert torch.equal(torch.get_rng_state(), state)
+    assert (module[0].calls.item(), module._forward_hooks) == (0, hooks)
+
+
+def with_tanh(program):
+    for node in program.graph.find_nodes(op="call_function", target=torch.sigmoid):
+        node.target = torch.tanh
+    program.recompile()
+
+
+@pytest.mark.parametrize("contract", [exact, close])
+def test_the_pass_of_a_pipeline_that_goes_wrong_is_named_and_the_file_has_its_report(tmp_path, contract):
+    pipeline = PassPipeline([FuseConvBN(), with_tanh, "remove-dead-code"])
+    text, details = explained(tmp_path, pipeline, contract=contract)
+    assert "the first edit that goes wrong: edit 1 of with-tanh: the pass as a whole" in text
+    assert "%sigmoid = call_function[torch.tanh](%x)" in text
+    report = details.read_text(encoding="utf-8").partition("## What the pipeline did")[2]
+    assert [line.split()[0] for line in report.splitlines() if line][1:5] == [
+        "pass", "fuse-conv-bn", "with-tanh", "remove-dead-code",
+    ]  # fmt: skip
+
+
+def test_of_what_is_approximate_the_node_that_adds_most_is_shown(tmp_path):
+    text, _ = explained(tmp_path, with_tanh, contract=approximate(200))
+    assert text.startswith("no node alone is wrong by more than is allowed; the one that adds most:\n  %sigmoid = ")
+
+
+def test_a_second_failure_of_the_same_test_replaces_the_files_of_the_first(tmp_path):
+    explained(tmp_path, with_tanh)
+    (folder,) = (folder for folder in tmp_path.iterdir() if folder.is_dir())
+    (folder / "left.txt").write_text("over")
+    explained(tmp_path, with_tanh)
+    assert {path.name for path in tmp_path.iterdir()} == {".gitignore", folder.name}
+    assert [path.name for path in folder.iterdir()] == ["failure.md"]
+
+
+def test_what_goes_wrong_while_explaining_does_not_hide_the_failure(tmp_path, monkeypatch):
+    def refuse(*parts):
+        raise ValueError("no way\nat all")
+
+    monkeypatch.setattr("pytest_fx.explanation.localize", refuse)
+    text, details = explained(tmp_path, with_tanh)
+    assert text.startswith("the node that goes wrong could not be found: ValueError: no way\n")
+    assert details.exists()
+
+
+def test_lines_are_broken_below_their_part_and_cut_after_the_second():
+    text = fitted("  value  " + "word " * 40)
+    lines = text.splitlines()
+    assert len(lines) == 2
+    assert lines[1].startswith(" " * 11 + "word") and lines[1].endswith(" …")
+    assert max(map(len, lines)) <= WIDTH
+    assert fitted("short\n  why    it is") == "short\n  why    it is"
+
+
+def test_a_path_that_is_longer_than_a_line_is_kept_whole():
+    path = "/a" * 80
+    assert fitted(f"details: {path}") == f"details:\n  {path}"
+
+
+def test_the_table_of_errors_marks_those_that_are_wrong():
+    errors = (
+        NodeError("%a = f()", "a", frozenset("a"), None, 0.0, 1e-9, 1e-8, 1.0, ulps=3),
+        NodeError("%b = g(%a)", "b", frozenset("b"), None, 0.25, 0.0, None, 1.0, mismatch="another shape"),
+    )
+    assert format_errors(errors).splitlines() == [
+        "      made here  ulp  inherited  eager's own  stands for  node",
+        "          1e-09    3          0        1e-08  a           %a = f()",
+        "*  another kind    -       0.25            -  b           %b = g(%a)",
+    ]

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 import fx
-from pytest_fx.programs import Program, programs
+from pytest_fx.generation import Program, programs
 
 from .paired import Contender, Table, measure, parse
 

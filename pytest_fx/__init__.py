@@ -4,7 +4,7 @@
 program is compared with eager, and each pass is applied, held to its contract against a float64 reference and timed in
 pairs with eager. Test files use the same machinery through the fixtures ``fx_model``, ``fx_traced``, ``fx_pass``,
 ``fx_equal`` and ``fx_timing`` (:mod:`pytest_fx.fixtures`). :func:`check_pass` tries a pass on random programs, and
-:mod:`pytest_fx.laws` is what it must keep on each.
+:mod:`pytest_fx.laws` is what it must keep on each; :func:`programs` draws them, for property tests of other kinds too.
 
 Importing this package imports neither torch nor fx: pytest does so at every start.
 """
@@ -15,16 +15,30 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .generation import Program, programs, shapes, tensors
     from .laws import LawViolation
     from .pass_check import CheckReport, check_pass, check_program
 
-__all__ = ["CheckReport", "LawViolation", "check_pass", "check_program"]
+__all__ = [
+    "CheckReport",
+    "LawViolation",
+    "Program",
+    "check_pass",
+    "check_program",
+    "programs",
+    "shapes",
+    "tensors",
+]
 
 _HOMES = {
     "CheckReport": "pytest_fx.pass_check",
     "LawViolation": "pytest_fx.laws",
+    "Program": "pytest_fx.generation",
     "check_pass": "pytest_fx.pass_check",
     "check_program": "pytest_fx.pass_check",
+    "programs": "pytest_fx.generation",
+    "shapes": "pytest_fx.generation",
+    "tensors": "pytest_fx.generation",
 }
 """The module that defines each public name; it is imported when the name is first used."""
 

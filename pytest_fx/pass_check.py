@@ -14,9 +14,9 @@ from hypothesis import Phase, given
 from hypothesis import strategies as st
 from torch import nn
 
-import pytest_fx.programs as generation
 from fx.errors import FxError, TraceError
 from fx.passes import Contract, contract_of, exact, pass_name
+from pytest_fx import generation
 
 from .counterexample import FOLDER, describe
 from .deadline import Watchdog
@@ -89,7 +89,7 @@ def check_pass(
         demand: names of laws to check on every program, ``"idempotent"`` and ``"shrinks the graph"`` among them, and
             laws of the caller's own.
         like: a captured program to whose operations the random ones are biased, in place of what the pass mentions.
-        programs: a strategy of programs (:func:`pytest_fx.programs.programs`) to use instead.
+        programs: a strategy of programs (:func:`pytest_fx.generation.programs`) to use instead.
         min_changed: how many programs it must change: a number of them, or a part if it is less than 1. With 0 a pass
             may find nothing to do.
         seed: makes the programs the same ones in each run.

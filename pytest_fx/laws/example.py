@@ -33,7 +33,7 @@ LARGEST_TIME = 10.0
 
 
 class Checked(Protocol):
-    """A program to try a pass on; :class:`pytest_fx.programs.Program` is one."""
+    """A program to try a pass on; :class:`pytest_fx.generation.Program` is one."""
 
     @property
     def source(self) -> str:

@@ -10,7 +10,7 @@ from torch import nn
 
 import fx
 from pytest_fx.evaluation import Arguments
-from pytest_fx.programs import Program, programs
+from pytest_fx.generation import Program, programs
 from pytest_fx.structure import leaves, skeleton
 
 without_deadline = settings(deadline=None)

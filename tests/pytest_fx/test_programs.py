@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import fx
-from pytest_fx.programs import Pair, Program, programs, shapes, tensors
-from pytest_fx.programs.bias import choices_for, targets_of
-from pytest_fx.programs.grammar import ROWS
+from pytest_fx.generation import Pair, Program, programs, shapes, tensors
+from pytest_fx.generation.bias import choices_for, targets_of
+from pytest_fx.generation.grammar import ROWS
 
 few = settings(max_examples=40, deadline=None)
 

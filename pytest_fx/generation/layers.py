@@ -47,13 +47,13 @@ def _groups(sketch: Sketch, objects: list[Any]) -> Any:
 
 
 def _kernel(dimensions: int) -> Any:
-    sizes = (1, 2, 3, *(((2,) * (dimensions - 1) + (1,),) if dimensions > 1 else ()))
-    return one_of(*sizes)
+    uneven = (*(2,) * (dimensions - 1), 1)
+    return one_of(1, 2, 3, uneven if dimensions > 1 else 1)
 
 
 def _normalized(sketch: Sketch, objects: list[Any]) -> Any:
-    shape = tuple(objects[0].shape)
-    return shape[-2:] if len(shape) > 2 and sketch.choices.sometimes(4) else shape[-1]
+    shape: list[int] = list(objects[0].shape)
+    return tuple(shape[-2:]) if len(shape) > 2 and sketch.choices.sometimes(4) else shape[-1]
 
 
 def _convolution(name: str, operand: Any, dimensions: int, weight: int) -> list[Operation]:

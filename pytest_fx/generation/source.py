@@ -12,7 +12,7 @@ IMPORTS = {
     "torch.": "import torch",
     "F.": "import torch.nn.functional as F",
     "nn.": "from torch import nn",
-    "Pair(": "from pytest_fx.programs import Pair",
+    "Pair(": "from pytest_fx.generation import Pair",
 }
 
 

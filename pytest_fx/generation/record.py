@@ -49,11 +49,11 @@ class Input:
 class Program:
     """A random program: a module, what it is called with, and the text that defines both.
 
-    Made by :func:`pytest_fx.programs.programs`.
+    Made by :func:`pytest_fx.generation.programs`.
     """
 
     source: str
-    """Python text that stands alone and defines the class ``Program`` and the functions ``build()`` and ``inputs()``."""
+    """Python text that stands alone: it defines the class ``Program``, ``build()`` and ``inputs()``."""
     module: nn.Module = field(compare=False)
     """The module, as ``build()`` made it, in evaluation mode."""
     inputs: Arguments = field(compare=False)

@@ -115,7 +115,7 @@ register_table(
         title="Convolution and batch norm, fused",
         section="section 6.2.2, appendix C, figure 7",
         protocol=(
-            "Unfused and fused calls alternate, 30 pairs after warm-up, float32 in evaluation mode. A speed-up is the "
+            "Unfused and fused calls alternate, in pairs after warm-up, float32 in evaluation mode. A speed-up is the "
             "median of the pairs' ratios, with its bootstrap 95 % interval; seconds are mean ± standard deviation. "
             "*torch.fx* is `torch.fx.experimental.optimization.fuse`, in pairs of its own in the same run. *Outside* "
             "counts the outputs that differ by more than the paper's bound (rtol=1e-5, atol=1e-8) in float64, and in "
@@ -157,6 +157,7 @@ register_table(
         ),
         rows=_rows,
         columns=(
+            Column("pairs", "{trials}"),
             Column("unfused, s", "{unfused_mean:.4g} ± {unfused_stdev:.2g}"),
             Column("fused, s", "{fused_mean:.4g} ± {fused_stdev:.2g}"),
             Column("speed-up", "{fused_speedup:.3f} ({fused_speedup_low:.3f} to {fused_speedup_high:.3f})"),

@@ -48,11 +48,8 @@ class Measurements:
 
     def last(self, table: Table, row: Row) -> dict[str, Any] | None:
         """Return the last record of ``row`` on this machine, or None."""
-        here = describe_machine()
-        for record in reversed(self.read(table)):
-            if record["row"] == row.name and all(record[part] == here[part] for part in MACHINE):
-                return record
-        return None
+        here = {"row": row.name, **describe_machine()}
+        return next((record for record in reversed(self.read(table)) if _same_row(record, here)), None)
 
     def still_holds(self, table: Table, row: Row) -> dict[str, Any] | None:
         """Return the last record of ``row`` if it has values, taken under the conditions of now, or None."""
@@ -63,25 +60,29 @@ class Measurements:
         same = all(record.get(part) == now[part] for part in _CONDITIONS)
         return record if same and record["versions"].get("torch") == now["versions"]["torch"] else None
 
-    def measure(self, table: Table, row: Row) -> str | None:
-        """Measure ``row`` and add the record. Return the reason if it cannot be run.
+    def keep(self, table: Table, record: Mapping[str, Any]) -> None:
+        """Add ``record`` to those of ``table``, unless it repeats the reason why the row could not be run last time."""
+        known = [other for other in self.read(table) if _same_row(other, record)]
+        if record["values"] is not None or not known or known[-1].get("reason") != record["reason"]:
+            append_record(self.path(table), record)
 
-        A reason is recorded once: the same one again on the same machine says nothing new.
-        """
-        load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
-        values: Mapping[str, Any] | None = None
-        reason: str | None = None
-        try:
-            values = row.measure()
-        except NotRun as error:
-            reason = str(error)
-            last = self.last(table, row)
-            if last is not None and last.get("reason") == reason:
-                return reason
-        told = {"row": row.name, "reason": reason, "values": values, "load": load}
-        measured = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        append_record(self.path(table), {"measured": measured, **told, **_conditions(row)})
-        return reason
+
+def measure(row: Row) -> dict[str, Any]:
+    """Measure ``row`` and return the record: its values, or the reason why it cannot be run, and all they depend on."""
+    load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+    values: dict[str, Any] | None = None
+    reason: str | None = None
+    try:
+        values = dict(row.measure())
+    except NotRun as error:
+        reason = str(error)
+    measured = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    told = {"row": row.name, "reason": reason, "values": values, "load": load}
+    return {"measured": measured, **told, **_conditions(row)}
+
+
+def _same_row(record: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(record[part] == other[part] for part in ("row", *MACHINE))
 
 
 def _is_complete(record: Mapping[str, Any]) -> bool:

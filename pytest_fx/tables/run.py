@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,8 @@ ALL = "all"
 """What stands for every table."""
 FOLDER = "results"
 """Where the documents are, below the folder that pytest runs in; the records are in ``raw`` below it."""
+_PROPERTY = "fx-table"
+"""The user property that carries a record on the report of a worker's test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,8 @@ def prepare(config: pytest.Config, names: str, afresh: bool) -> None:
     folder = config.rootpath / FOLDER
     scale = Scale(options.size, options.rounds, options.seed)
     config.stash[RUN] = TablesRun(tables, scale, afresh, folder)
-    _check_writable(folder)
+    if not hasattr(config, "workerinput"):
+        _check_writable(folder)
 
 
 def _check_writable(folder: Path) -> None:
@@ -77,6 +82,18 @@ def _check_writable(folder: Path) -> None:
             f"results cannot be written to {folder}: {error.strerror}\n"
             "  try    run pytest in a folder of your own, or with --rootdir"
         ) from None
+
+
+def send(item: pytest.Item, table: Table, record: Mapping[str, Any]) -> None:
+    """Attach ``record`` to the report of ``item``, with which it travels to the process that writes."""
+    item.user_properties.append((_PROPERTY, {"table": table.name, "record": dict(record)}))
+
+
+def receive(config: pytest.Config, report: pytest.TestReport) -> None:
+    """Keep the record that a worker sent with ``report``, if there is one."""
+    for name, sent in report.user_properties if report.when == "call" else ():
+        if name == _PROPERTY and isinstance(sent, dict):
+            config.stash[RUN].measurements.keep(get_table(sent["table"]), sent["record"])
 
 
 def finish(config: pytest.Config) -> None:

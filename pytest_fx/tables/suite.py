@@ -6,7 +6,8 @@ import pytest
 
 from pytest_fx.options import options_of
 
-from .run import RUN
+from .measurements import measure
+from .run import RUN, send
 from .table import Row, Table
 
 
@@ -35,6 +36,10 @@ def test_table(request: pytest.FixtureRequest, table: Table, row: Row) -> None:
         pytest.skip(f"measured {record['measured']}")
     if row.timed and not options_of(request.node).timing:
         pytest.skip("no times are wanted")
-    reason = run.measurements.measure(table, row)
-    if reason is not None:
-        pytest.skip(reason)
+    record = measure(row)
+    if hasattr(request.config, "workerinput"):
+        send(request.node, table, record)
+    else:
+        run.measurements.keep(table, record)
+    if record["reason"] is not None:
+        pytest.skip(record["reason"])

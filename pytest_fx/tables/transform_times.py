@@ -103,7 +103,7 @@ register_table(
         section="section 6.2.2",
         protocol=(
             "From a module in evaluation mode to a program whose `forward` is compiled, on one thread. Calls of "
-            "torch.fx and of fx alternate, 30 pairs after warm-up; times are median (mean ± standard deviation), the "
+            "torch.fx and of fx alternate, in pairs after warm-up; times are median (mean ± standard deviation), the "
             "ratio is the median of the pairs' ratios with its bootstrap 95 % interval. Both leave the module as it "
             "was: `torch.fx.experimental.optimization.fuse` copies it first, ours needs no copy."
         ),
@@ -121,6 +121,7 @@ register_table(
         ),
         rows=_rows,
         columns=(
+            Column("pairs", "{trials}"),
             Column("fx, ms", "{fx_median_ms:.2f} ({fx_mean_ms:.2f} ± {fx_stdev_ms:.2f})"),
             Column("torch.fx, ms", "{torch_fx_median_ms:.2f} ({torch_fx_mean_ms:.2f} ± {torch_fx_stdev_ms:.2f})"),
             Column("torch.fx / fx", "{fx_speedup:.2f} ({fx_speedup_low:.2f} to {fx_speedup_high:.2f})"),

@@ -210,7 +210,7 @@ def test_without_names_all_tables_are_measured(run, petals):
         result.stdout.fnmatch_lines(f"fx::test_table?{table}: *")
 
 
-def test_workers_of_xdist_measure_and_the_documents_are_written_once(pytester, petals):
+def test_workers_of_xdist_measure_and_everything_is_written_once(pytester, petals):
     pytest.importorskip("xdist")
     results = petals(timed=True)
     result = pytester.runpytest_subprocess("--fx-tables=petals", "-n", "2")

@@ -5,7 +5,7 @@ import pytest
 from pytest_fx.records import describe_machine
 from pytest_fx.tables import NotRun, Row
 from pytest_fx.tables import measurements as measurements_module
-from pytest_fx.tables.measurements import Measurements, code_fingerprint
+from pytest_fx.tables.measurements import Measurements, code_fingerprint, measure
 
 DAISY = Row("daisy", lambda: {"petals": 34}, {"garden": "north"})
 
@@ -17,7 +17,7 @@ def measurements(tmp_path):
 
 def test_a_measurement_holds_under_the_same_conditions(measurements, petals):
     assert measurements.still_holds(petals, DAISY) is None
-    assert measurements.measure(petals, DAISY) is None
+    measurements.keep(petals, measure(DAISY))
     assert measurements.still_holds(petals, DAISY)["values"] == {"petals": 34}
 
 
@@ -33,21 +33,21 @@ def test_a_measurement_holds_under_the_same_conditions(measurements, petals):
     ids=str,
 )
 def test_a_measurement_does_not_hold_under_other_conditions(measurements, petals, monkeypatch, change):
-    measurements.measure(petals, DAISY)
+    measurements.keep(petals, measure(DAISY))
     here = {**describe_machine(), **change}
     monkeypatch.setattr(measurements_module, "describe_machine", lambda: here)
     assert measurements.still_holds(petals, DAISY) is None
 
 
 def test_a_measurement_does_not_hold_for_other_code_or_settings(measurements, petals, monkeypatch):
-    measurements.measure(petals, DAISY)
+    measurements.keep(petals, measure(DAISY))
     assert measurements.still_holds(petals, Row("daisy", dict, {"garden": "south"})) is None
     monkeypatch.setattr(measurements_module, "code_fingerprint", lambda: "other")
     assert measurements.still_holds(petals, DAISY) is None
 
 
 def test_other_versions_of_what_only_runs_the_tests_change_nothing(measurements, petals, monkeypatch):
-    measurements.measure(petals, DAISY)
+    measurements.keep(petals, measure(DAISY))
     here = describe_machine()
     here = {**here, "commit": "other", "versions": {**here["versions"], "pytest": "1.0"}}
     monkeypatch.setattr(measurements_module, "describe_machine", lambda: here)
@@ -55,8 +55,8 @@ def test_other_versions_of_what_only_runs_the_tests_change_nothing(measurements,
 
 
 def test_only_the_last_measurement_of_a_row_can_hold(measurements, petals):
-    measurements.measure(petals, DAISY)
-    measurements.measure(petals, Row("daisy", lambda: {"petals": 33}, {"garden": "south"}))
+    measurements.keep(petals, measure(DAISY))
+    measurements.keep(petals, measure(Row("daisy", lambda: {"petals": 33}, {"garden": "south"})))
     assert measurements.still_holds(petals, DAISY) is None
 
 
@@ -64,15 +64,16 @@ def test_a_reason_never_holds_so_that_it_is_looked_at_again(measurements, petals
     def absent():
         raise NotRun("not run: no garden")
 
-    assert measurements.measure(petals, Row("daisy", absent)) == "not run: no garden"
+    measurements.keep(petals, measure(Row("daisy", absent)))
+    assert measurements.last(petals, DAISY)["reason"] == "not run: no garden"
     assert measurements.still_holds(petals, Row("daisy", absent)) is None
-    assert measurements.measure(petals, DAISY) is None
+    measurements.keep(petals, measure(DAISY))
     assert measurements.last(petals, DAISY)["values"] == {"petals": 34}
 
 
 @pytest.mark.parametrize("line", ['{"row": "daisy"}', "[1]", "daisy", '{"row": "daisy", "values": {"pet'])
 def test_a_line_that_is_no_record_is_counted_and_left_out(measurements, petals, line):
-    measurements.measure(petals, DAISY)
+    measurements.keep(petals, measure(DAISY))
     with measurements.path(petals).open("a") as file:
         file.write(line + "\n\n")
     assert measurements.damaged(petals) == 1

@@ -80,7 +80,7 @@ class ModelCase:
 
 
 def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
-    """Give ``fx_model``, ``fx_pass``, ``fx_checked_pass`` and ``fx_timing`` what was asked for, unless the test names its own."""
+    """Give the fixtures of models, passes and timings what was asked for, unless the test names its own."""
     options = options_of(metafunc.definition)
     if options.used:
         importlib.import_module("pytest_fx.loading").register(metafunc.config)

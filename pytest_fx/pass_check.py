@@ -31,7 +31,7 @@ ENOUGH_CHANGES = 0.05
 """The part of the programs that a pass must change, unless it is said otherwise."""
 ONE_IN = 10
 """Slow laws are checked on one program in so many, and on the simplest."""
-MOST_SHRINKS = 1500
+MOST_SHRINKS = 800
 """How many programs are tried after the first that breaks a law: the shrinking of a failure ends there."""
 MOST_HANGS = 12
 """How many of these may take longer than the pass is allowed to."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from fx import Interpreter, Node
-from fx.passes import Approximate, Exact
+from fx.passes import Approximate, Contract, Exact
 from pytest_fx.capture import GraphModule
 from pytest_fx.contracts import Comparison
 from pytest_fx.equality import Leaf, pair_leaves
@@ -63,7 +63,7 @@ def require_kept(law: str, example: Example, variant: str, part: Part, what: str
     if identical(part(expected), part(actual)):
         return
     exact = isinstance(example.contract, Exact)
-    comparison = _comparison(example, variant, part, what, _as_it_is if exact else _without_infinities)
+    comparison = _comparison(example, variant, part, what)
     try:
         require(comparison, example.contract)
     except ContractViolation as violation:
@@ -83,7 +83,8 @@ def _raises(law: str, variant: str, error: Exception) -> None:
     )
 
 
-def _comparison(example: Example, variant: str, part: Part, what: str, normal: Callable[[Any], Any]) -> Comparison:
+def _comparison(example: Example, variant: str, part: Part, what: str) -> Comparison:
+    normal = _NORMAL.get(type(example.contract), _without_infinities)
     eager, actual = normal(part(example.eager(variant))), normal(part(example.actual(variant)))
     eager64, actual64 = _widened(eager), None
     if example.has_float64:
@@ -114,6 +115,15 @@ def _without_infinities(value: Any) -> Any:
         return torch.where(tensor.isinf(), torch.full_like(tensor, torch.nan), tensor)
 
     return map_tensors(normal, value)
+
+
+def _finite(value: Any) -> Any:
+    """``value`` with 0 for what is not finite, which has no ratio of signal to noise."""
+    return map_tensors(lambda tensor: tensor.nan_to_num(0.0, 0.0, 0.0) if tensor.is_floating_point() else tensor, value)
+
+
+_NORMAL: dict[type[Contract], Callable[[Any], Any]] = {Exact: _as_it_is, Approximate: _finite}
+"""What answers are compared as under a contract; :func:`_without_infinities` under the others."""
 
 
 # Where eager itself does not know better.

@@ -1,0 +1,341 @@
+"""check_pass: the search for a program on which a pass breaks a law, and what it says of it."""
+
+import operator
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import ClassVar
+
+import hypothesis
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import strategies as st
+from hypothesis.database import InMemoryExampleDatabase
+from torch import nn
+
+import fx
+from fx.errors import FxError, PassError
+from fx.passes import RewritingPass, close, exact
+from pytest_fx import LawViolation, check_pass
+from pytest_fx.counterexample import spelled_pass
+from pytest_fx.deadline import TookTooLong, Watchdog
+from pytest_fx.generation import programs
+from pytest_fx.laws import Law
+from pytest_fx.mentions import mentioned
+
+QUICK = hypothesis.settings(database=None)
+
+
+@pytest.fixture
+def check(tmp_path):
+    """check_pass without Hypothesis's database, which would remember failures from run to run."""
+
+    def check(pass_, **options):
+        given = {"settings": QUICK, "seed": 1, "folder": tmp_path, "max_examples": 40, "min_changed": 0, **options}
+        return check_pass(pass_, **given)
+
+    return check
+
+
+def violation_of(check, pass_, **options):
+    with pytest.raises(LawViolation) as caught:
+        check(pass_, **options)
+    return caught.value
+
+
+def add_as_sub(graph_module):
+    for node in graph_module.graph.find_nodes(op="call_function", target=operator.add):
+        node.target = operator.sub
+    graph_module.recompile()
+
+
+def relu_method_as_function(graph_module):
+    for node in graph_module.graph.find_nodes(op="call_method", target="relu"):
+        node.op, node.target = "call_function", torch.relu
+    graph_module.recompile()
+
+
+def leave_alone(graph_module):
+    return graph_module
+
+
+def refuse_all(graph_module):
+    raise PassError("not this one")
+
+
+def raise_on_relu(graph_module):
+    if graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+        raise KeyError("relu")
+
+
+def hang_on_relu(graph_module):
+    while graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleRelu(RewritingPass):
+    """A wrong pass with an option."""
+
+    factor: float = 1.5
+    name: ClassVar[str] = "scale-relu"
+    contract: ClassVar = exact
+
+    def rewrites(self, graph_module):
+        for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+            yield fx.passes.Edit("it is scaled")
+            with graph_module.graph.inserting_after(node):
+                scaled = graph_module.graph.call_function(operator.mul, (node, self.factor))
+            node.replace_all_uses_with(scaled, delete_user_cb=lambda user: user is not scaled)
+
+
+# What is found.
+
+
+def test_a_right_pass_is_reported_with_the_programs_that_it_changed(check):
+    report = check(relu_method_as_function, contract=exact)
+    assert report.programs == 40
+    assert report.changed > 10
+    assert "aliasing" in report.laws
+    assert str(report) == f"relu-method-as-function changed {report.changed} of 40 programs and kept 21 laws"
+
+
+def test_a_wrong_pass_is_shown_on_a_program_of_a_line_or_two_before_and_after(check, tmp_path):
+    text = str(violation_of(check, add_as_sub, max_examples=200))
+    assert text.startswith("law 'contract': add-as-sub changes ")
+    program = text.partition("mode:\n")[2].partition("code before the pass:")[0]
+    forward = program.partition("def forward")[2].partition("def build")[0]
+    assert len(forward.strip().splitlines()) <= 4, text
+    assert "code after the pass:" in text
+    assert "the transformed program answers:" in text
+    assert str(tmp_path / "test_add_as_sub_keeps_contract.py") in text
+
+
+def test_the_same_seed_gives_the_same_failure(check):
+    first, second = (str(violation_of(check, add_as_sub, max_examples=200)) for _ in range(2))
+    assert first == second
+
+
+def test_the_written_test_fails_alone_and_passes_once_the_pass_is_right(check, tmp_path):
+    module = tmp_path / "wrong_pass.py"
+    module.write_text(
+        "import operator\n\n\ndef add_as_sub(graph_module):\n"
+        "    for node in graph_module.graph.find_nodes(op='call_function', target=operator.add):\n"
+        "        node.target = operator.sub\n    graph_module.recompile()\n"
+    )
+    sys.path.insert(0, str(tmp_path))
+    try:
+        violation_of(check, "wrong_pass:add_as_sub", max_examples=200, folder=tmp_path / "found")
+    finally:
+        sys.path.remove(str(tmp_path))
+        sys.modules.pop("wrong_pass", None)
+    (path,) = (tmp_path / "found").glob("test_*.py")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(path)]
+    failed = subprocess.run(command, capture_output=True, text=True, cwd="/", check=False)
+    assert "law 'contract': add-as-sub changes" in failed.stdout
+    module.write_text(module.read_text().replace("operator.sub", "operator.add"))
+    assert subprocess.run(command, capture_output=True, cwd="/", check=False).returncode == 0
+
+
+def test_a_pass_that_raises_or_hangs_breaks_a_law_that_says_where(check):
+    raised = violation_of(check, raise_on_relu, max_examples=200)
+    assert raised.law == "refusal"
+    assert "value  KeyError: 'relu'" in str(raised)
+    assert "in raise_on_relu" in str(raised)
+    hung = violation_of(check, hang_on_relu, max_examples=200, seconds=0.3)
+    assert hung.law == "terminates"
+    assert "was still running after 0.3 seconds" in str(hung)
+
+
+def test_a_pass_that_refuses_keeps_the_laws_and_is_counted(check):
+    report = check(refuse_all)
+    assert (report.changed, report.refused) == (0, 40)
+    assert "refused 40" in str(report)
+
+
+def test_a_pass_that_changes_too_few_programs_fails(check):
+    violation = violation_of(check, leave_alone, min_changed=0.05)
+    assert violation.law == "changes"
+    assert str(violation).splitlines()[0] == "law 'changes': leave-alone changed 0 of 40 programs"
+    assert check(leave_alone, min_changed=0).changed == 0
+    assert violation_of(check, relu_method_as_function, min_changed=41).law == "changes"
+
+
+# What it can be told.
+
+
+def test_passes_of_every_kind_are_taken(check):
+    def negate_twice(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+        return graph_module
+
+    for pass_ in (fx.passes.RemoveDeadCode, "remove-dead-code", "remove-dead-code,eliminate-common-subexpressions"):
+        assert check(pass_, max_examples=5).programs == 5
+    assert check(fx.interop.adapt(negate_twice), max_examples=5).name == "negate-twice"
+
+
+def test_options_of_a_pass_are_in_the_written_test(check, tmp_path):
+    fx.passes.register_pass(ScaleRelu)
+    violation = violation_of(check, ScaleRelu(factor=3.0), max_examples=200)
+    assert violation.law == "contract"
+    (path,) = tmp_path.glob("test_*.py")
+    assert "check_program('scale-relu{factor=3.0}', build, inputs, laws=('contract',)" in path.read_text()
+
+
+def test_a_pass_without_a_name_to_import_is_still_shown(check):
+    def local(graph_module):
+        add_as_sub(graph_module)
+
+    assert "no test file was made of it: the pass has no name" in str(violation_of(check, local, max_examples=200))
+    with pytest.raises(FxError, match="define it at the top of a module"):
+        spelled_pass(local)
+
+
+def test_laws_are_switched_off_demanded_and_added(check):
+    def no_relu(example):
+        if "relu" in example.before.code:
+            raise LawViolation("no relu", "there is one")
+
+    assert "contract" not in check(leave_alone, without=("contract",), max_examples=3).laws
+    assert violation_of(check, add_as_sub, demand=("shrinks the graph",), without=("contract",)).law != "contract"
+    found = violation_of(check, relu_method_as_function, demand=(Law("no relu", no_relu),), max_examples=200)
+    assert found.law == "no relu"
+
+
+def test_the_modes_and_the_contract_are_the_callers(check):
+    modes = set()
+
+    def note_the_mode(graph_module):
+        modes.add(graph_module.training)
+
+    check(note_the_mode, modes=("train",))
+    assert modes == {True}
+    with pytest.raises(FxError, match="there is no mode 'training'"):
+        check(leave_alone, modes=("training",))
+
+    def slightly_off(graph_module):
+        for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+            node.target = off
+        graph_module.recompile()
+
+    assert violation_of(check, slightly_off, contract="exact", max_examples=200).law == "contract"
+    check(slightly_off, contract="approximate(40)", without=("gradients",))
+
+
+def off(x, inplace=False):
+    return torch.relu(x) * (1 + 1e-6)
+
+
+def test_programs_are_the_callers_or_like_a_program(check):
+    def full_of_tanh(x):
+        return torch.tanh(x + torch.tanh(x))
+
+    def tanh_as_method(graph_module):
+        found = graph_module.graph.find_nodes(op="call_function", target=getattr(torch, "tan" + "h"))
+        for node in found:
+            node.op, node.target = "call_method", "tan" + "h"
+        graph_module.recompile()
+
+    like = check(tanh_as_method, like=fx.symbolic_trace(full_of_tanh))
+    assert like.changed > check(tanh_as_method).changed
+    assert check(leave_alone, programs=programs(steps=2), max_examples=3).programs == 3
+
+
+# Hypothesis.
+
+
+def test_the_number_of_programs_is_that_of_hypothesis_unless_it_is_given(check):
+    settings = hypothesis.settings(QUICK, max_examples=6)
+    assert check(leave_alone, settings=settings, max_examples=None).programs == 6
+    assert check(leave_alone, settings=settings, max_examples=3).programs == 3
+
+
+def test_what_failed_comes_first_on_the_next_run_of_the_same_pass(check):
+    settings = hypothesis.settings(database=InMemoryExampleDatabase())
+    violation_of(check, add_as_sub, settings=settings, max_examples=200, seed=None)
+    again = violation_of(check, add_as_sub, settings=settings, max_examples=1, seed=None)
+    assert "found after 1 program(s)" in str(again)
+    assert check(leave_alone, settings=settings, max_examples=1, seed=None).programs == 1
+
+
+def test_a_pass_that_is_wrong_at_times_is_reported_all_the_same(check):
+    calls = iter(range(10**9))
+
+    def wrong_at_times(graph_module):
+        if next(calls) % 3 == 0:
+            add_as_sub(graph_module)
+
+    violation_of(check, wrong_at_times, max_examples=200)
+
+
+def test_a_program_that_cannot_be_captured_is_nobodys_fault(check):
+    class Branching(nn.Module):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
+    @dataclass(frozen=True)
+    class Given:
+        source: str = "branching"
+        inputs: object = None
+
+        def build(self):
+            return Branching()
+
+    with pytest.raises(hypothesis.errors.Unsatisfiable):
+        check(leave_alone, programs=st.builds(Given), max_examples=5)
+
+
+# What a pass mentions.
+
+TABLE = {nn.GELU: F.gelu, "permute": torch.permute}
+
+
+def pattern(x):
+    return torch.relu(torch.neg(x))
+
+
+def uses_a_table_and_a_pattern(graph_module, limit=torch.clamp):
+    for node in graph_module.graph.nodes:
+        if node.target in TABLE or isinstance(node.target, nn.Conv2d):
+            node.target = F.silu
+    fx.replace_pattern(graph_module, pattern, helper)
+
+
+def helper(x):
+    return x.sigmoid() if x is None else torch.sigmoid(x)
+
+
+def test_what_a_pass_mentions_is_found_in_code_tables_defaults_and_helpers():
+    found = mentioned(uses_a_table_and_a_pattern)
+    expected = {nn.GELU, F.gelu, "permute", torch.permute, nn.Conv2d, F.silu, torch.clamp, torch.sigmoid, torch.relu}
+    assert expected <= set(found.operations)
+    (program,) = found.patterns
+    assert [node.target for node in program.graph.nodes][1:3] == [torch.neg, torch.relu]
+
+
+def test_what_a_pass_mentions_is_found_in_fields_and_in_what_it_adapts():
+    @dataclass
+    class Fuse:
+        target: object = torch.cos
+
+        def __call__(self, graph_module):
+            return graph_module
+
+    def torch_pass(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+        return graph_module.graph.find_nodes(op="call_function", target=torch.sin)
+
+    assert mentioned(Fuse()).operations == (torch.cos,)
+    assert torch.sin in mentioned(fx.interop.adapt(torch_pass)).operations
+    assert nn.Linear in mentioned(fx.passes.FuseConvBN()).operations
+
+
+def test_a_watchdog_ends_what_catches_every_exception():
+    with Watchdog() as watchdog:
+        with pytest.raises(TookTooLong), watchdog.limit(0.05):
+            while True:
+                try:
+                    [0] * 10
+                except Exception:
+                    continue
+        with watchdog.limit(60):
+            assert close

@@ -64,8 +64,9 @@ def take_turns(config: pytest.Config) -> None:
     """Let a worker share its machine from now on. It imports and collects while no other one times."""
     if is_worker(config) and config.stash[OPTIONS].timing:
         with contextlib.suppress(OSError):
-            config.stash[LOCK] = MachineLock(config.workerinput["testrunuid"])  # type: ignore[attr-defined]
-            config.stash[LOCK].acquire(alone=False)
+            lock = MachineLock(config.workerinput["testrunuid"])  # type: ignore[attr-defined]
+            lock.acquire(alone=False)
+            config.stash[LOCK] = lock
 
 
 def is_timing(item: pytest.Item) -> bool:

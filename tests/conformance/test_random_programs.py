@@ -1,0 +1,36 @@
+"""Random programs: where torch.fx captures one, it and fx have the same nodes and the same results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.fx
+from hypothesis import given, settings
+
+import fx
+from pytest_fx import Program, programs
+from pytest_fx.structure import leaves
+
+
+def nodes(graph: Any) -> list[tuple[str, str, str]]:
+    return [(node.op, node.name, str(node.target) if node.op != "call_function" else "") for node in graph.nodes]
+
+
+def run(module: Any, program: Program) -> list[Any]:
+    inputs = program.inputs.copies()
+    torch.default_generator.manual_seed(0)
+    return [leaf for _, leaf in leaves(module(*inputs.args, **inputs.kwargs))]
+
+
+@settings(deadline=None)  # the first example loads both libraries
+@given(programs())
+def test_a_random_program_is_captured_as_torch_fx_captures_it(program: Program) -> None:
+    try:
+        expected = torch.fx.symbolic_trace(program.build())
+    except (SyntaxError, TypeError, torch.fx.proxy.TraceError):
+        return  # among what it refuses: writes by subscript, required keywords behind optional ones
+    captured = fx.symbolic_trace(program.build())
+    assert nodes(captured.graph) == nodes(expected.graph)
+    for ours, theirs in zip(run(captured, program), run(expected, program), strict=True):
+        assert str(ours) == str(theirs)

@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: verify test lint bench catalogue fuzz fuzz-atheris
+.PHONY: verify test lint bench catalogue properties fuzz fuzz-atheris
 
 verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, time it, print the table
 	$(BIN)/python -m pytest --fx-model $(MODEL) $(ARGS)
@@ -25,6 +25,9 @@ bench: $(INSTALLED)  ## speed and memory of the library itself, as ratios in one
 
 catalogue: $(INSTALLED)  ## try the harness on every wrong and right pass of the catalogue; writes results/catalogue.md
 	PYTHONPATH=tests/properties $(BIN)/python -m catalogue $(ARGS)
+
+properties: $(INSTALLED)  ## every pass, and capture itself, on thousands of random programs
+	$(BIN)/python -m pytest tests/properties --hypothesis-profile=properties $(ARGS)
 
 fuzz: $(INSTALLED)  ## damage saved programs 100,000 times; the loader must refuse each or load it
 	$(BIN)/python -m pytest tests/fuzz --hypothesis-profile=fuzz $(ARGS)

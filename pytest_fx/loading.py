@@ -69,10 +69,8 @@ def expand(options: Options, folder: Path) -> list[Any]:
     Names of the form ``package.module:attribute`` are looked up from ``folder`` as well. Raises
     :class:`~fx.errors.FxError` for a tag that no model has.
     """
-    if (
-        any(_is_path(name) for name in (*options.models, *options.passes, *options.checks))
-        and str(folder) not in sys.path
-    ):
+    names = (*options.models, *options.passes, *options.checks)
+    if any(map(_is_path, names)) and str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     named: list[Any] = []
     for model in options.models:
@@ -168,6 +166,7 @@ def _same_pass(found: Any, pass_: Any) -> bool:
         or (
             type(found) is type(pass_)
             and not hasattr(pass_, "__qualname__")
+            and not dataclasses.is_dataclass(pass_)  # which would be equal, and may have slots
             and getattr(found, "__dict__", None) == getattr(pass_, "__dict__", None)
         )
     )

@@ -168,7 +168,7 @@ TABLE = (
     ),
     Option(
         "examples", None, _positive, "N",
-        "Random programs for each --fx-check (default: max_examples of Hypothesis's profile). Example: --fx-examples 500",
+        "Random programs for each --fx-check (default: what Hypothesis's profile says). Example: --fx-examples 500",
     ),
     Option(
         "device", "cpu", _one_of(DEVICES), "cpu|cuda", "Run on this device (default: cpu). Example: --fx-device cuda"

@@ -27,7 +27,8 @@ _TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-3}
 def gradients(example: Example) -> None:
     """Inputs and parameters get the gradients that they get in eager; a pass that approximates need not keep them.
 
-    A parameter may be folded away in evaluation mode, but not in training mode.
+    Parameters may be merged with others and in evaluation mode folded away; in training mode as many numbers can be
+    trained as before.
     """
     if example.after is None or isinstance(example.contract, Approximate) or not example.changed:
         return
@@ -46,8 +47,8 @@ def gradients(example: Example) -> None:
     shaken: dict[str, float] | None = None
     for name, wanted in expected.items():
         if name not in kept and not name.startswith("input"):
-            if example.mode == "train" and bool(wanted.any()):
-                broken("gradients", f"the program has no parameter {name!r} with these values that could be trained")
+            if example.mode == "train" and bool(wanted.any()) and _trainable(actual.program) < _trainable(eager.program):
+                broken("gradients", f"the parameter {name!r} of the program can no longer be trained")
             continue
         leaf = Leaf(name, wanted, found.get(name, torch.zeros_like(wanted)))
         if not _differ(leaf, 0.0):
@@ -68,6 +69,10 @@ def _report(example: Example, leaf: Leaf) -> None:
         value=shown,
         why="there is none any more" if not bool(leaf.actual.any()) else None,
     )
+
+
+def _trainable(program: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in program.parameters() if parameter.requires_grad)
 
 
 def _kept_parameters(example: Example, eager: nn.Module, actual: nn.Module) -> set[str]:

@@ -85,9 +85,7 @@ class ScaleRelu(RewritingPass):
     def rewrites(self, graph_module):
         for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
             yield fx.passes.Edit("it is scaled")
-            with graph_module.graph.inserting_after(node):
-                scaled = graph_module.graph.call_function(operator.mul, (node, self.factor))
-            node.replace_all_uses_with(scaled, delete_user_cb=lambda user: user is not scaled)
+            node.target, node.args, node.kwargs = operator.mul, (node.args[0], self.factor), {}
 
 
 # What is found.
@@ -192,14 +190,14 @@ def test_a_pass_without_a_name_to_import_is_still_shown(check):
 
 
 def test_laws_are_switched_off_demanded_and_added(check):
-    def no_relu(example):
-        if "relu" in example.before.code:
-            raise LawViolation("no relu", "there is one")
+    def no_change(example):
+        if example.changed:
+            raise LawViolation("no change", "there is one")
 
     assert "contract" not in check(leave_alone, without=("contract",), max_examples=3).laws
-    assert violation_of(check, add_as_sub, demand=("shrinks the graph",), without=("contract",)).law != "contract"
-    found = violation_of(check, relu_method_as_function, demand=(Law("no relu", no_relu),), max_examples=200)
-    assert found.law == "no relu"
+    assert violation_of(check, relu_method_as_function, demand=("shrinks the graph",)).law == "shrinks the graph"
+    found = violation_of(check, relu_method_as_function, demand=(Law("no change", no_change),))
+    assert found.law == "no change"
 
 
 def test_the_modes_and_the_contract_are_the_callers(check):
@@ -329,13 +327,17 @@ def test_what_a_pass_mentions_is_found_in_fields_and_in_what_it_adapts():
     assert nn.Linear in mentioned(fx.passes.FuseConvBN()).operations
 
 
+def never_return():
+    while True:
+        try:
+            [0] * 10
+        except Exception:
+            continue
+
+
 def test_a_watchdog_ends_what_catches_every_exception():
     with Watchdog() as watchdog:
         with pytest.raises(TookTooLong), watchdog.limit(0.05):
-            while True:
-                try:
-                    [0] * 10
-                except Exception:
-                    continue
+            never_return()
         with watchdog.limit(60):
             assert close

@@ -1,0 +1,67 @@
+"""Every pass of the library on random programs; ``make properties`` tries thousands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import hypothesis
+import pytest
+import torch.nn.functional as F
+from hypothesis import strategies as st
+
+from fx.passes import list_passes
+from pytest_fx import check_pass
+from pytest_fx.generation import programs
+
+QUICK = 25
+"""Programs for each pass where no profile of Hypothesis's asks for more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How one pass is tried."""
+
+    text: str
+    """The pass."""
+    min_changed: float = 0.05
+    """The part of the programs that it must change."""
+    without: tuple[str, ...] = ()
+    """Laws that it is not held to."""
+    programs: st.SearchStrategy[Any] | None = None
+    """Programs that it has something to do in, where those that it mentions are not."""
+
+
+TRIALS = (
+    # torch.Tensor.size and the like, into which methods are turned, take no proxies
+    Trial("canonicalize", without=("retraceable",)),
+    Trial("eliminate-common-subexpressions"),
+    Trial("fold-constants", min_changed=0),
+    Trial("fold-into-modules", min_changed=0, programs=programs(ops=[F.linear, F.conv2d, F.layer_norm])),
+    Trial("fuse-conv-bn", min_changed=0.02),
+    Trial("merge-parallel-layers", min_changed=0),
+    Trial("remove-checks", min_changed=0),
+    Trial("remove-dead-code"),
+    Trial("remove-identities"),
+    Trial("split{at=sub}"),
+    Trial("fuse-conv-bn,remove-identities,eliminate-common-subexpressions,remove-dead-code"),
+)
+
+
+@pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.text)
+def test_a_pass_keeps_the_laws_on_random_programs(trial: Trial) -> None:
+    wanted = hypothesis.settings().max_examples
+    examples = wanted if wanted > 100 else QUICK  # 100 is Hypothesis's own default
+    check_pass(
+        trial.text,
+        max_examples=examples,
+        min_changed=trial.min_changed if examples > QUICK else 0,
+        without=trial.without,
+        programs=trial.programs,
+        seed=None if examples > QUICK else 0,  # the same programs in every quick run
+    )
+
+
+def test_every_registered_pass_is_tried() -> None:
+    tried = {trial.text.partition("{")[0] for trial in TRIALS}
+    assert {name for name in list_passes() if "-" in name or name in ("canonicalize", "split")} <= tried

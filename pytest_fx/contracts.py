@@ -138,7 +138,7 @@ class Comparison:
             difference = worst_difference(leaf, errors > limit, errors, torch.full_like(errors, limit))
             if difference is not None:
                 promise = (
-                    f"close allows {limit:.2g},\n{ERROR_FACTOR:g} times the largest error that eager makes itself, "
+                    f"close allows {limit:.2g}, {ERROR_FACTOR:g} times the largest error that eager makes itself, "
                     f"{eager_error[leaf.path]:.2g}"
                 )
                 own = eager.actual[difference.index].item()

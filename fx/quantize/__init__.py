@@ -1,0 +1,56 @@
+"""Programs on 8-bit whole numbers: observe, calibrate, convert (paper, section 6.2.1).
+
+::
+
+    prepared = prepare(program, scheme)      # 1. observers where values will be stored in 8 bits
+    for batch in data: prepared(batch)       # 2. calibration
+    quantized = convert(prepared)            # 3. kernels on whole numbers, with scales and zero points in the program
+
+``reference(prepared)`` is the same program in arithmetic on real values between explicit conversions, and says what the
+quantized one means.
+"""
+
+from fx.quantize.affine import Affine, quantize_channels
+from fx.quantize.arithmetic import add, dequantize, dequantize_channels, lookup, mul, quantize
+from fx.quantize.conversion import convert, reference
+from fx.quantize.layers import QuantizedConv, QuantizedLayer, QuantizedLinear
+from fx.quantize.observers import (
+    HistogramObserver,
+    MinMaxObserver,
+    MovingAverageObserver,
+    Observer,
+    PercentileObserver,
+    merge_observers,
+)
+from fx.quantize.preparation import prepare
+from fx.quantize.report import QuantizationReport, Remainder, report
+from fx.quantize.scheme import Choice, Override, QuantizationScheme
+
+__all__ = [
+    "Affine",
+    "Choice",
+    "HistogramObserver",
+    "MinMaxObserver",
+    "MovingAverageObserver",
+    "Observer",
+    "Override",
+    "PercentileObserver",
+    "QuantizationReport",
+    "QuantizationScheme",
+    "QuantizedConv",
+    "QuantizedLayer",
+    "QuantizedLinear",
+    "Remainder",
+    "add",
+    "convert",
+    "dequantize",
+    "dequantize_channels",
+    "lookup",
+    "merge_observers",
+    "mul",
+    "prepare",
+    "quantize",
+    "quantize_channels",
+    "reference",
+    "report",
+]

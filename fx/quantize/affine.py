@@ -1,0 +1,111 @@
+"""``Affine``: how whole numbers of 8 bits stand for real ones (Jacob et al. 2017; paper, section 6.2.1)."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx.errors import QuantizationError
+
+_SMALLEST_SCALE = 2.0**-100
+"""Its inverse, and products of two, stay finite in float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """The map from whole numbers ``q`` of 0 to ``highest`` to real ones: ``(q - zero_point) * scale``.
+
+    >>> Affine.of_range(-1.0, 1.55).scale
+    0.009999999776482582
+    """
+
+    scale: float
+    """The step between neighbours, in units of the real value; a float32."""
+    zero_point: int
+    """The whole number that stands for zero, exactly."""
+    highest: int = 255
+    """The largest whole number that is used; less than 255 for fewer bits."""
+
+    def __post_init__(self) -> None:
+        if not (0 < self.scale < math.inf and 0 <= self.zero_point <= self.highest <= 255):
+            raise QuantizationError(
+                "a scale is positive, and a zero point is a whole number of 0 to `highest`, which is at most 255",
+                value=repr(self),
+                remedy="make it with Affine.of_range(low, high)",
+            )
+
+    @classmethod
+    def of_range(cls, low: float, high: float, *, bits: int = 8, symmetric: bool = False) -> Affine:
+        """The map that covers ``low`` to ``high``, and zero, with the smallest step.
+
+        Args:
+            low: smallest real value to represent.
+            high: largest one.
+            bits: how many bits the whole numbers have, 2 to 8.
+            symmetric: put zero in the middle, so that a value and its negative are stored alike.
+        """
+        highest = 2**bits - 1
+        low, high = min(low, 0.0), max(high, 0.0)
+        if symmetric:
+            middle = 2 ** (bits - 1)
+            return cls(_step(max(-low, high) / (middle - 1)), middle, highest)
+        scale = _step((high - low) / highest)
+        return cls(scale, min(max(round(-low / scale), 0), highest), highest)
+
+    def quantized(self, value: float) -> int:
+        """The whole number nearest to ``value``; the last one where it is out of range."""
+        return min(max(round(min(max(value / self.scale, -1e9), 1e9)) + self.zero_point, 0), self.highest)
+
+    def values(self) -> Tensor:
+        """The real values of all 256 whole numbers, of those above ``highest`` too; float32."""
+        return (torch.arange(256) - self.zero_point).float() * self.scale
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """As keyword arguments of the functions in :mod:`fx.quantize.arithmetic`."""
+        settings: dict[str, Any] = {"scale": self.scale, "zero_point": self.zero_point}
+        return settings if self.highest == 255 else {**settings, "highest": self.highest}
+
+
+def _step(width: float) -> float:
+    """``width`` as a float32 that can be a step; where there is nothing to tell apart, any will do."""
+    if width == 0:
+        return 1.0
+    return struct.unpack("f", struct.pack("f", max(width, _SMALLEST_SCALE)))[0]
+
+
+def quantize_channels(weight: Tensor, *, bits: int = 8, per_channel: bool = True) -> tuple[Tensor, Tensor]:
+    """Return ``weight`` as int8 and the step of each of its channels, both symmetric about zero.
+
+    Args:
+        weight: floating point, of shape (channels, ...).
+        bits: how many bits the whole numbers have, 2 to 8: with 8 they are -127 to 127.
+        per_channel: give each channel a step of its own; otherwise all have the largest.
+
+    Returns:
+        Whole numbers of the shape of ``weight``, and float32 steps of shape (channels,).
+    """
+    highest = 2 ** (bits - 1) - 1
+    flat = weight.detach().reshape(len(weight), -1)
+    low, high = torch.aminmax(flat, dim=1) if flat.shape[1] else (flat.new_zeros(len(flat)), flat.new_zeros(len(flat)))
+    largest = torch.maximum(-low, high).float()
+    if not per_channel:
+        largest = largest.max().expand_as(largest).contiguous()
+    scale = torch.where(largest > 0, (largest / highest).clamp_min(_SMALLEST_SCALE), torch.ones_like(largest))
+    inverse = scale.reciprocal()[:, None]
+    whole = torch.empty(flat.shape, dtype=torch.int8)
+    rows = max(1, _CHUNK // max(1, flat.shape[1]))
+    for part, into, factor in zip(flat.split(rows), whole.split(rows), inverse.split(rows), strict=True):
+        into.copy_((part * factor).round_().clamp_(-highest, highest))
+    return whole.view(weight.shape), scale
+
+
+_CHUNK = 1 << 16
+"""Elements that are worked on at a time, so that what is between two steps stays in the cache."""
+
+__all__ = ["Affine", "quantize_channels"]

@@ -1,0 +1,168 @@
+"""Functions that quantized programs call: from real values to 8-bit whole numbers, back, and in between.
+
+Whole numbers are plain tensors of uint8, so that torch's own functions reshape, join and index them. What they stand
+for is in the program, as arguments: ``scale``, ``zero_point`` and, where it is less than 255, ``highest``
+(:class:`~fx.quantize.affine.Affine`).
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from fx.effects import declare_pure
+from fx.serialization.allow_list import allow
+
+Function = TypeVar("Function")
+
+_torch: Any = torch
+_CHUNK = 1 << 16
+"""Elements that are worked on at a time, so that what is between two steps stays in the cache."""
+
+
+def _part_of_programs(function: Function) -> Function:
+    """Let saved programs call ``function``, and passes drop calls whose results nobody uses."""
+    declare_pure(function)  # type: ignore[type-var]
+    return allow(function, f"fx.quantize.{function.__name__}")  # type: ignore[attr-defined]
+
+
+def is_traced_by_jit() -> bool:
+    """Whether ``torch.jit.trace`` records what runs: it takes none of oneDNN's kernels, and loops for what they did."""
+    return bool(_torch.jit.is_tracing())
+
+
+@_part_of_programs
+def quantize(input: Tensor, scale: float, zero_point: int, highest: int = 255) -> Tensor:
+    """The whole numbers nearest to ``input``, in steps of ``scale``, those out of range at its ends.
+
+    >>> quantize(torch.tensor([-1.0, 0.0, 0.26, 9.0]), scale=0.1, zero_point=3)
+    tensor([ 0,  3,  6, 93], dtype=torch.uint8)
+    """
+    if _has_quantized_tensors() and input.device.type == "cpu" and not is_traced_by_jit():
+        stored = _torch.ops.aten.quantize_per_tensor(input.detach().float(), scale, zero_point, torch.quint8)
+        return _as_plain(stored, highest)
+    return (input / scale).round().add(zero_point).clamp(0, highest).to(torch.uint8)
+
+
+@functools.lru_cache(maxsize=1)
+def _has_quantized_tensors() -> bool:
+    """Whether torch has the tensors that it deprecates, whose conversion from float32 is the fastest."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the deprecation, said once in a process
+            _torch.quantize_per_tensor(torch.zeros(1), 1.0, 0, torch.quint8)
+    except (AttributeError, RuntimeError, TypeError):
+        return False
+    return True
+
+
+@_part_of_programs
+def dequantize(input: Tensor, scale: float, zero_point: int, highest: int = 255) -> Tensor:
+    """The real values that whole numbers stand for, as float32.
+
+    >>> dequantize(torch.tensor([0, 3, 6], dtype=torch.uint8), scale=0.5, zero_point=3)
+    tensor([-1.5000,  0.0000,  1.5000])
+    """
+    return lookup(input, (torch.arange(256, device=input.device) - zero_point).float() * scale)
+
+
+@_part_of_programs
+def dequantize_channels(weight: Tensor, scale: Tensor) -> Tensor:
+    """The real values of a weight that was quantized by channels, its first dimension, as float32."""
+    return weight.float() * scale.view(-1, *[1] * (weight.dim() - 1))
+
+
+@_part_of_programs
+def lookup(input: Tensor, table: Tensor) -> Tensor:
+    """For each of the whole numbers in ``input`` what stands there in ``table``, which has 256 entries.
+
+    Any function of one value is one of these, at the same price: activations, arithmetic with numbers, other scales.
+
+    >>> lookup(torch.tensor([[2, 0]], dtype=torch.uint8), torch.arange(256) ** 2)
+    tensor([[4, 0]])
+    """
+    result = torch.empty_like(input, dtype=table.dtype)
+    if is_traced_by_jit() or result.stride() != input.stride():
+        return table.index_select(0, input.reshape(-1).int()).view(input.shape)
+    # dense in memory in some order, which is the order to go through it
+    source, target = (one.as_strided((one.numel(),), (1,), one.storage_offset()) for one in (input, result))
+    for part, into in zip(source.split(_CHUNK), target.split(_CHUNK), strict=True):
+        torch.index_select(table, 0, part.int(), out=into)
+    return result
+
+
+@_part_of_programs
+def add(
+    input: Tensor,
+    other: Tensor,
+    input_scale: float,
+    input_zero_point: int,
+    other_scale: float,
+    other_zero_point: int,
+    scale: float,
+    zero_point: int,
+    highest: int = 255,
+) -> Tensor:
+    """The sum of two tensors of whole numbers, as whole numbers of a third scale."""
+    if _runs_kernel(input, other):
+        stored = (
+            _as_quantized(input, input_scale, input_zero_point),
+            _as_quantized(other, other_scale, other_zero_point),
+        )
+        return _as_plain(_torch.ops.quantized.add(*stored, scale, zero_point), highest)
+    left = dequantize(input, input_scale, input_zero_point)
+    right = dequantize(other, other_scale, other_zero_point)
+    return quantize(left + right, scale, zero_point, highest)
+
+
+@_part_of_programs
+def mul(
+    input: Tensor,
+    other: Tensor,
+    input_scale: float,
+    input_zero_point: int,
+    other_scale: float,
+    other_zero_point: int,
+    scale: float,
+    zero_point: int,
+    highest: int = 255,
+) -> Tensor:
+    """The product of two tensors of whole numbers, element by element, as whole numbers of a third scale."""
+    if _runs_kernel(input, other):
+        stored = (
+            _as_quantized(input, input_scale, input_zero_point),
+            _as_quantized(other, other_scale, other_zero_point),
+        )
+        return _as_plain(_torch.ops.quantized.mul(*stored, scale, zero_point), highest)
+    left = dequantize(input, input_scale, input_zero_point)
+    right = dequantize(other, other_scale, other_zero_point)
+    return quantize(left * right, scale, zero_point, highest)
+
+
+def _runs_kernel(input: Tensor, other: Tensor) -> bool:
+    """Whether torch's kernel for two quantized tensors is there, and does what the two need.
+
+    The kernels of the same purpose in ``torch.ops.onednn`` take uint8 for int8, in torch 2.13.
+    """
+    alike = input.shape == other.shape and input.stride() == other.stride()
+    return alike and input.device.type == "cpu" and not is_traced_by_jit() and _has_quantized_tensors()
+
+
+def _as_quantized(input: Tensor, scale: float, zero_point: int) -> Tensor:
+    """The memory of ``input`` as a tensor of the deprecated kind, which knows its scale."""
+    empty = _torch._empty_affine_quantized([0], scale=scale, zero_point=zero_point, dtype=torch.quint8)
+    return empty.set_(input.untyped_storage(), input.storage_offset(), input.shape, input.stride())
+
+
+def _as_plain(stored: Tensor, highest: int) -> Tensor:
+    """The memory of a tensor of the deprecated kind as a plain one, with nothing above ``highest``."""
+    plain = torch.empty(0, dtype=torch.uint8)
+    plain.set_(stored.untyped_storage(), stored.storage_offset(), stored.shape, stored.stride())
+    return plain if highest == 255 else plain.clamp_(max=highest)
+
+
+__all__ = ["add", "dequantize", "dequantize_channels", "is_traced_by_jit", "lookup", "mul", "quantize"]

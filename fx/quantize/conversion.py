@@ -1,0 +1,372 @@
+"""``convert``: a calibrated program as one on 8-bit whole numbers, or as its reference form (paper, section 6.2.1)."""
+
+from __future__ import annotations
+
+import copy
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx.errors import QuantizationError
+from fx.graph import Graph
+from fx.graph_module import GraphModule
+from fx.node import Argument, Node, map_arg
+from fx.passes.layers import fetch_attribute
+from fx.passes.tensor_metadata import TensorMetadata
+from fx.quantize import arithmetic
+from fx.quantize.affine import Affine, quantize_channels
+from fx.quantize.layers import QuantizedConv, QuantizedLayer, QuantizedLinear
+from fx.quantize.observers import Observer
+from fx.quantize.operations import Operation, operation_of
+from fx.quantize.preparation import fused_bound, is_observer, scheme_of
+from fx.quantize.scheme import QuantizationScheme
+
+__all__ = ["convert", "reference"]
+
+
+def convert(prepared: GraphModule) -> GraphModule:
+    """Return the program that works on 8-bit whole numbers, with weights and scales embedded.
+
+    ``prepared`` stays as it is: it can see more data and be converted again. What cannot be quantized works on real
+    values, between conversions from and to whole numbers; :func:`~fx.quantize.report.report` lists it, with reasons.
+
+    Args:
+        prepared: what :func:`~fx.quantize.preparation.prepare` returned, after it ran on data.
+
+    Raises:
+        QuantizationError: it was not prepared, or some of its observers saw nothing; the message lists them.
+
+    >>> import torch, fx
+    >>> from fx.quantize.preparation import prepare
+    >>> prepared = prepare(fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())))
+    >>> data = prepared(torch.ones(1, 2))
+    >>> getattr(convert(prepared), "0")
+    QuantizedLinear(in_features=2, out_features=2, bias=True)
+    """
+    return _Conversion(prepared, on_whole_numbers=True).program()
+
+
+def reference(prepared: GraphModule) -> GraphModule:
+    """Return what :func:`convert` would, in arithmetic on real values between explicit conversions.
+
+    It says what the program on whole numbers means, runs anywhere, and differs from it by one step at most in what a
+    single operation returns.
+
+    Args:
+        prepared: what :func:`~fx.quantize.preparation.prepare` returned, after it ran on data.
+
+    Raises:
+        QuantizationError: it was not prepared, or some of its observers saw nothing; the message lists them.
+    """
+    return _Conversion(prepared, on_whole_numbers=False).program()
+
+
+class _Conversion:
+    """Writes a new graph while it goes through that of a prepared program."""
+
+    def __init__(self, prepared: GraphModule, on_whole_numbers: bool) -> None:
+        scheme = scheme_of(prepared)
+        if scheme is None:
+            raise QuantizationError(
+                "only a prepared program can be converted",
+                value=type(prepared).__name__,
+                remedy="prepared = prepare(program, scheme), then run it on calibration data",
+            )
+        self._prepared = prepared
+        self._scheme = scheme
+        self._on_whole_numbers = on_whole_numbers
+        self._affines = _affines(prepared)
+        self._graph = Graph()
+        self._attributes: dict[str, Any] = {}
+        self._real: dict[Node, Argument] = {}
+        self._whole: dict[Node, tuple[Node, Affine]] = {}
+        self._layers: dict[Any, tuple[QuantizedLayer, list[Node]]] = {}
+        self._weights: dict[Any, tuple[Tensor, Tensor]] = {}
+        self._operations = _operations(prepared, scheme)
+
+    def program(self) -> GraphModule:
+        """The converted program."""
+        for node in self._prepared.graph.nodes:
+            if node in self._real or node in self._whole:
+                continue  # computed together with the layer before it
+            self._visit(node)
+        graph = self._graph
+        graph._codegen = copy.deepcopy(self._prepared.graph._codegen)
+        graph.eliminate_dead_code()
+        self._take_layers()
+        program = GraphModule(self._taken(), graph, type(self._prepared).__name__)
+        program.training = self._prepared.training
+        return program
+
+    def _visit(self, node: Node) -> None:
+        if is_observer(node):
+            self._quantize(node)
+            return
+        operation = self._operations.get(node)
+        if operation is not None and all(one in self._whole for one in operation.operands):
+            if self._on_whole_numbers and getattr(self, f"_{operation.kind}")(node, operation):
+                return
+            if operation.kind == "layer" and not self._on_whole_numbers:
+                self._reference_layer(node)
+                return
+        self._copy(node)
+
+    # Values.
+
+    def _copy(self, node: Node) -> None:
+        """The operation as it is, on real values."""
+        made = self._graph.node_copy(node, self._as_real)
+        operation = operation_of(node)
+        if isinstance(operation, Operation) and operation.kind == "layer":
+            made.meta["float_operations"] = _float_operations(node, self._tensors(node)[1])
+        self._real[node] = made.args[0] if node.op == "output" else made
+
+    def _as_real(self, node: Node) -> Node:
+        if node not in self._real:
+            whole, affine = self._whole[node]
+            self._real[node] = self._call(node, arithmetic.dequantize, input=whole, **affine.settings)
+        real = self._real[node]
+        assert isinstance(real, Node)
+        return real
+
+    def _quantize(self, node: Node) -> None:
+        """In the place of an observer, the whole numbers of what it observes."""
+        source = node.all_input_nodes[0]
+        affine = self._affines[node]
+        if source in self._whole and self._whole[source][1] == affine:
+            self._whole[node] = self._whole[source]
+            return
+        self._whole[node] = (
+            self._call(node, arithmetic.quantize, input=self._as_real(source), **affine.settings), affine
+        )  # fmt: skip
+
+    def _call(self, for_: Node, function: Any, **arguments: Any) -> Node:
+        return self._noted(self._graph.call_function(function, (), arguments), for_)
+
+    def _noted(self, made: Node, for_: Node) -> Node:
+        """``made``, which knows where in the user's program it comes from."""
+        made.source, made.origins = for_.source, for_.origins
+        if "nn_module_stack" in for_.meta:
+            made.meta["nn_module_stack"] = for_.meta["nn_module_stack"]
+        return made
+
+    def _attribute(self, node: Node, path: str, value: Any) -> Node:
+        self._attributes[path] = value
+        return self._noted(self._graph.get_attr(path), node)
+
+    def _stored_as(self, node: Node) -> Affine | None:
+        """How the result of ``node`` is stored, or None where it is needed as real values."""
+        users = list(node.users)
+        return self._affines[users[0]] if len(users) == 1 and is_observer(users[0]) else None
+
+    def _put(self, node: Node, made: Node, affine: Affine | None) -> bool:
+        if affine is None:
+            self._real[node] = made
+        else:
+            self._whole[node] = (made, affine)
+        return True
+
+    # Operations on whole numbers; each says whether it found a way.
+
+    def _layer(self, node: Node, operation: Operation) -> bool:
+        source, affine = self._whole[operation.operands[0]]
+        bound = fused_bound(node, self._operations)
+        result = node if bound is None else bound
+        output = self._stored_as(result)
+        arguments: dict[str, Any] = {"scale": affine.scale, "zero_point": affine.zero_point}
+        if output is not None:
+            arguments |= {"output_scale": output.scale, "output_zero_point": output.zero_point}
+            arguments |= {"highest": output.highest} if output.highest != 255 else {}
+        limits = (None, None) if bound is None else self._operations[bound].bounds or (None, None)
+        arguments |= {name: limit for name, limit in zip(("low", "high"), limits, strict=True) if limit is not None}
+        layer, calls = self._quantized_layer(node)
+        made = self._noted(self._graph.create_node("call_module", "to_be_named", (source,), arguments, node.name), node)
+        calls.append(made)
+        made.meta["float_operations"] = _float_operations(node, layer.weight)
+        if bound is not None:
+            self._real[node] = made  # nothing but the bound uses it
+        return self._put(result, made, output)
+
+    def _function(self, node: Node, operation: Operation) -> bool:
+        source, affine = self._whole[operation.operands[0]]
+        output = self._stored_as(node)
+        operand = affine.values()
+        args, kwargs = (map_arg(part, lambda _: operand) for part in (node.args, node.kwargs))  # type: ignore[arg-type]
+        function: Any = node.target
+        table: Tensor = function(*args, **kwargs)
+        if output is not None:
+            table = arithmetic.quantize(table, **output.settings)
+            if output == affine and torch.equal(table, torch.arange(256).clamp(max=affine.highest).to(torch.uint8)):
+                self._whole[node] = (source, output)
+                return True
+        fetched = self._attribute(node, f"tables.{node.name}", table)
+        return self._put(node, self._call(node, arithmetic.lookup, input=source, table=fetched), output)
+
+    def _binary(self, node: Node, operation: Operation) -> bool:
+        bound = fused_bound(node, self._operations)
+        result = node if bound is None else bound
+        output = self._stored_as(result)
+        if output is None:
+            return False
+        (left, of_left), (right, of_right) = (self._whole[one] for one in operation.operands)
+        made = self._call(
+            node, arithmetic.add if node.target is operator.add else arithmetic.mul, input=left, other=right,
+            input_scale=of_left.scale, input_zero_point=of_left.zero_point,
+            other_scale=of_right.scale, other_zero_point=of_right.zero_point, **output.settings,
+        )  # fmt: skip
+        if bound is not None:
+            made = self._bounded(bound, made, output)
+            self._real[node] = made  # nothing but the bound uses it
+        return self._put(result, made, output)
+
+    def _bounded(self, node: Node, whole: Node, output: Affine) -> Node:
+        """The whole numbers that are inside the bounds of ``node``; rounding keeps the order of values."""
+        low, high = self._operations[node].bounds or (None, None)
+        least = 0 if low is None else output.quantized(low)
+        most = output.highest if high is None else output.quantized(high)
+        if (least, most) == (0, output.highest):
+            return whole
+        return self._call(node, torch.clamp, input=whole, min=least, max=most)
+
+    def _join(self, node: Node, operation: Operation) -> bool:
+        output = self._stored_as(node)
+        if output is None:
+            return False
+        parts = [self._rescaled(node, number, *self._whole[one], output)
+                 for number, one in enumerate(operation.operands)]  # fmt: skip
+        made = self._call(node, node.target, **{**node.kwargs, "tensors": tuple(parts)})
+        return self._put(node, made, output)
+
+    def _rescaled(self, node: Node, number: int, whole: Node, affine: Affine, output: Affine) -> Node:
+        if affine == output:
+            return whole
+        table = arithmetic.quantize(affine.values(), **output.settings)
+        fetched = self._attribute(node, f"tables.{node.name}_{number}", table)
+        return self._call(node, arithmetic.lookup, input=whole, table=fetched)
+
+    def _mean(self, node: Node, operation: Operation) -> bool:
+        return False  # real values, between conversions
+
+    def _shape(self, node: Node, operation: Operation) -> bool:
+        source, affine = self._whole[operation.operands[0]]
+        made = self._graph.node_copy(
+            node, lambda used: source if used is operation.operands[0] else self._as_real(used)
+        )
+        made.meta.pop("tensor_meta", None)
+        made.meta.pop("val", None)
+        return self._put(node, made, affine)
+
+    # Weights.
+
+    def _tensors(self, node: Node) -> tuple[Node, Tensor, Tensor | None]:
+        """Where the weight of a layer is fetched, the weight, and the bias."""
+        weight, bias = node.kwargs["weight"], node.kwargs.get("bias")
+        assert isinstance(weight, Node)
+        fetched = None if bias is None else fetch_attribute(self._prepared, str(bias.target))  # type: ignore[union-attr]
+        return weight, fetch_attribute(self._prepared, str(weight.target)), fetched
+
+    def _quantized_weight(self, node: Node) -> tuple[Tensor, Tensor]:
+        """The weight as whole numbers and steps, made once for all calls that share it."""
+        choice = self._scheme.choice(node)
+        weight = self._tensors(node)[1]
+        key = (id(weight), choice.weight_bits, choice.per_channel)
+        if key not in self._weights:
+            self._weights[key] = quantize_channels(weight, bits=choice.weight_bits, per_channel=choice.per_channel)
+        return self._weights[key]
+
+    def _quantized_layer(self, node: Node) -> tuple[QuantizedLayer, list[Node]]:
+        """The layer for a call, shared with other calls that have the same tensors and sizes, and those calls."""
+        fetched, weight, bias = self._tensors(node)
+        whole, scale = self._quantized_weight(node)
+        sizes = tuple(node.kwargs.get(name) for name in ("stride", "padding", "dilation", "groups"))
+        key = (str(fetched.target), id(whole), None if bias is None else id(bias), sizes)
+        if key not in self._layers:
+            layer = _make_layer(weight, bias is not None, sizes)
+            layer.fill(whole, scale, None if bias is None else bias.detach().float().contiguous())
+            self._layers[key] = layer, []
+        return self._layers[key]
+
+    def _reference_layer(self, node: Node) -> None:
+        """The layer on real values, with a weight that is computed from whole numbers."""
+        fetched = self._tensors(node)[0]
+        whole, scale = self._quantized_weight(node)
+        path = _layer_path(str(fetched.target))
+        made = self._call(
+            node, arithmetic.dequantize_channels, weight=self._attribute(node, f"quantized.{path}.weight", whole),
+            scale=self._attribute(node, f"quantized.{path}.weight_scale", scale),
+        )  # fmt: skip
+        self._real[node] = self._graph.node_copy(node, lambda used: made if used is fetched else self._as_real(used))
+
+    def _take_layers(self) -> None:
+        """Give the layers the names that their weights had, where nothing else has these."""
+        taken = {str(node.target) for node in self._graph.nodes if node.op == "get_attr"}
+        taken |= {str(node.target) for node in self._graph.nodes if node.op == "call_module"} - {"to_be_named"}
+        for key, (layer, calls) in self._layers.items():
+            path = wish = _layer_path(key[0])
+            number = 0
+            while any(path == one or one.startswith(f"{path}.") or path.startswith(f"{one}.") for one in taken):
+                number += 1
+                path = f"{wish}_{number}"
+            taken.add(path)
+            self._attributes[path] = layer
+            for call in calls:
+                call.target = path
+
+    def _taken(self) -> dict[str, Any]:
+        """What the new graph refers to."""
+        taken = dict(self._attributes)
+        for node in self._graph.nodes:
+            if node.op in ("get_attr", "call_module") and str(node.target) not in taken:
+                taken[str(node.target)] = fetch_attribute(self._prepared, str(node.target))
+        return taken
+
+
+def _layer_path(weight: str) -> str:
+    path, _, name = weight.rpartition(".")
+    return path if name in ("weight", "fused_weight") and path else weight
+
+
+def _operations(prepared: GraphModule, scheme: QuantizationScheme) -> dict[Node, Operation]:
+    found: dict[Node, Operation] = {}
+    for node in prepared.graph.nodes:
+        operation = operation_of(node)
+        if isinstance(operation, Operation) and scheme.choice(node).precision != "float":
+            found[node] = operation
+    return found
+
+
+def _affines(prepared: GraphModule) -> dict[Node, Affine]:
+    """What the observers found, or an error that lists those that saw nothing."""
+    observers: dict[Node, Observer] = {}
+    for node in prepared.graph.nodes:
+        if is_observer(node):
+            module: Any = prepared.get_submodule(str(node.target))
+            observers[node] = module
+    missing = [observer.place for observer in observers.values() if not observer.is_calibrated]
+    if missing:
+        raise QuantizationError(
+            f"{len(missing)} of {len(observers)} values were never calibrated",
+            where="\n         ".join(missing),
+            why="their ranges are unknown",
+            remedy="run the prepared program on data first; what data never reaches can be skipped in the scheme",
+        )
+    return {node: observer.affine() for node, observer in observers.items()}
+
+
+def _make_layer(weight: Tensor, bias: bool, sizes: tuple[Any, ...]) -> QuantizedLayer:
+    if weight.dim() == 2:
+        return QuantizedLinear(weight.shape[1], weight.shape[0], bias)
+    stride, padding, dilation, groups = sizes
+    return QuantizedConv(
+        weight.shape[1] * groups, weight.shape[0], tuple(weight.shape[2:]), stride, padding, dilation, groups, bias
+    )
+
+
+def _float_operations(node: Node, weight: Tensor) -> int | None:
+    """Multiplications and additions of a layer, or None where shapes are not known."""
+    metadata = node.meta.get("tensor_meta")
+    if not isinstance(metadata, TensorMetadata):
+        return None
+    return 2 * metadata.shape.numel() * (weight.numel() // max(1, len(weight)))

@@ -1,0 +1,283 @@
+"""Layers with 8-bit weights: linear and convolution, packed once for oneDNN's kernels (paper, section 6.2.1)."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fx.effects import declare_pure
+from fx.errors import QuantizationError
+from fx.quantize.affine import Affine
+from fx.quantize.arithmetic import dequantize, dequantize_channels, is_traced_by_jit, quantize
+from fx.serialization.allow_list import allow
+
+Kind = TypeVar("Kind", bound=type[nn.Module])
+
+_onednn: Any = torch.ops.onednn
+_CONVOLUTIONS: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+
+
+def _listed(kind: Kind) -> Kind:
+    declare_pure(kind)
+    return allow(kind, f"fx.quantize.{kind.__name__}")
+
+
+def has_kernels() -> bool:
+    """Whether torch has oneDNN's kernels here, and the processor the instructions with which they do not overflow."""
+    operators = all(hasattr(_onednn, name) for name in ("qlinear_pointwise", "qconv_pointwise"))
+    supported: Any = getattr(torch.cpu, "_is_vnni_supported", lambda: False)
+    return operators and torch.backends.mkldnn.is_available() and bool(supported())
+
+
+class QuantizedLayer(nn.Module):
+    """Base of layers with 8-bit weights.
+
+    ``weight`` has whole numbers, ``weight_scale`` the step of each output channel, and ``bias`` real values. The scales
+    of input and output are arguments of the call, so that calls of one layer may differ in them.
+    """
+
+    __slots__ = ("_packed",)  # made from the others, hence neither copied, pickled nor saved
+
+    if TYPE_CHECKING:
+        weight: Tensor
+        weight_scale: Tensor
+        bias: Tensor | None
+        _packed: tuple[Tensor, Tensor] | None
+
+    def __init__(self, shape: Sequence[int], has_bias: bool) -> None:
+        super().__init__()
+        self.has_bias = has_bias
+        self.register_buffer("weight", torch.zeros(tuple(shape), dtype=torch.int8))
+        self.register_buffer("weight_scale", torch.ones(shape[0]))
+        self.register_buffer("bias", torch.zeros(shape[0]) if has_bias else None)
+        self._packed = None
+
+    def fill(self, weight: Tensor, scale: Tensor, bias: Tensor | None) -> None:
+        """Take these tensors, of the types and shapes that the layer has."""
+        self.weight, self.weight_scale, self.bias = weight, scale, bias
+        self._packed = None
+
+    def forward(
+        self,
+        input: Tensor,
+        scale: float,
+        zero_point: int,
+        output_scale: float | None = None,
+        output_zero_point: int = 0,
+        highest: int = 255,
+        low: float | None = None,
+        high: float | None = None,
+    ) -> Tensor:
+        """Apply the layer to whole numbers.
+
+        Args:
+            input: uint8.
+            scale: step of the input.
+            zero_point: what stands for zero in it.
+            output_scale: step of the output; with none it is real, float32.
+            output_zero_point: what stands for zero in the output.
+            highest: largest whole number in the output.
+            low: smallest real value of the output, as a fused activation has it: 0 for ReLU.
+            high: largest one.
+        """
+        output = None if output_scale is None else Affine(output_scale, output_zero_point, highest)
+        if not (input.device.type == "cpu" and input.numel() and has_kernels()) or is_traced_by_jit():
+            result = self._reference(dequantize(input, scale, zero_point))
+            result = result if low is high is None else result.clamp(low, high)
+            return result if output is None else quantize(result, **output.settings)
+        result = self._kernel(input, scale, zero_point, output)
+        if output is None:
+            return result if low is high is None else result.clamp_(low, high)
+        # rounding keeps the order of values, so bounds can be kept after it
+        least = 0 if low is None else output.quantized(low)
+        most = highest if high is None else output.quantized(high)
+        return result if (least, most) == (0, 255) else result.clamp_(least, most)
+
+    @abstractmethod
+    def _reference(self, input: Tensor) -> Tensor:
+        """The layer on real values."""
+
+    @abstractmethod
+    def _kernel(self, input: Tensor, scale: float, zero_point: int, output: Affine | None) -> Tensor:
+        """The layer on whole numbers, by oneDNN."""
+
+    @abstractmethod
+    def _pack(self) -> Tensor:
+        """The weight in the order in which oneDNN reads it."""
+
+    def real_weight(self) -> Tensor:
+        """The weight as real values."""
+        return dequantize_channels(self.weight, self.weight_scale)
+
+    def _packed_weight(self) -> tuple[Tensor, Tensor]:
+        """The packed weight and its zero points, made on the first call."""
+        if self._packed is None:
+            self._check()
+            self._packed = self._pack(), torch.zeros(len(self.weight), dtype=torch.int64)
+        return self._packed
+
+    def _check(self) -> None:
+        """Refuse tensors that a kernel, which trusts them, would read or write out of bounds with."""
+        channels = len(self.weight)
+        good = self.weight.dtype is torch.int8 and self.weight_scale.shape == (channels,)
+        good = good and self.weight_scale.dtype is torch.float32
+        good = good and (self.bias is None or (self.bias.shape == (channels,) and self.bias.dtype is torch.float32))
+        if not good or self.weight.shape != self._shape():
+            held = {name: (tuple(one.shape), one.dtype) for name, one in self.named_buffers()}
+            raise QuantizationError(
+                f"a {type(self).__name__} holds tensors of other shapes or types than it was made for",
+                value=f"{self} with {held}",
+                remedy="weights are int8, and scales and biases float32 with one element for each output channel",
+            )
+
+    @abstractmethod
+    def _shape(self) -> tuple[int, ...]:
+        """The shape that the weight must have."""
+
+    # The packed weight goes when the others change.
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._packed = None
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        self._packed = None
+        return super()._apply(fn, recurse)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self._packed = None
+        super()._load_from_state_dict(*args, **kwargs)
+
+
+@_listed
+class QuantizedLinear(QuantizedLayer):
+    """``F.linear`` with 8-bit weights."""
+
+    def __init__(self, in_features: int, out_features: int, has_bias: bool = True) -> None:
+        """A layer whose tensors are still to be filled in.
+
+        Args:
+            in_features: length of the last dimension of the input.
+            out_features: length of the last dimension of the output.
+            has_bias: whether there is a bias.
+        """
+        super().__init__((out_features, in_features), has_bias)
+        self.in_features = in_features
+        self.out_features = out_features
+
+    def _reference(self, input: Tensor) -> Tensor:
+        return F.linear(input, self.real_weight(), self.bias)
+
+    def _kernel(self, input: Tensor, scale: float, zero_point: int, output: Affine | None) -> Tensor:
+        weight, zero_points = self._packed_weight()
+        if input.shape[-1] != self.in_features:
+            raise QuantizationError(
+                f"a linear layer of {self.in_features} inputs was given {input.shape[-1]}", value=str(self)
+            )
+        target = (1.0, 0, torch.float32) if output is None else (output.scale, output.zero_point, torch.uint8)
+        return _onednn.qlinear_pointwise(
+            input, scale, zero_point, weight, self.weight_scale, zero_points, self.bias, *target, "none", [], ""
+        )
+
+    def _pack(self) -> Tensor:
+        return _onednn.qlinear_prepack(self.weight, None)
+
+    def _shape(self) -> tuple[int, ...]:
+        return self.out_features, self.in_features
+
+    def extra_repr(self) -> str:
+        """Sizes."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.has_bias}"
+
+
+@_listed
+class QuantizedConv(QuantizedLayer):
+    """Convolution in one to three dimensions with 8-bit weights."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        groups: int = 1,
+        has_bias: bool = True,
+    ) -> None:
+        """A layer whose tensors are still to be filled in; sizes have one number for each dimension.
+
+        Args:
+            in_channels: channels of the input.
+            out_channels: channels of the output.
+            kernel_size: size of the window.
+            stride: steps of the window.
+            padding: zeros on both sides.
+            dilation: steps inside the window.
+            groups: into how many parts the channels are divided.
+            has_bias: whether there is a bias.
+        """
+        super().__init__((out_channels, in_channels // groups, *kernel_size), has_bias)
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.kernel_size = tuple(kernel_size)
+        self.stride = tuple(stride)
+        self.padding = tuple(padding)
+        self.dilation = tuple(dilation)
+        self.groups = groups
+
+    @property
+    def _sizes(self) -> tuple[list[int], list[int], list[int], int]:
+        return list(self.stride), list(self.padding), list(self.dilation), self.groups
+
+    def _reference(self, input: Tensor) -> Tensor:
+        return _CONVOLUTIONS[len(self.kernel_size)](input, self.real_weight(), self.bias, *self._sizes)
+
+    def _kernel(self, input: Tensor, scale: float, zero_point: int, output: Affine | None) -> Tensor:
+        weight, zero_points = self._packed_weight()
+        dims = len(self.kernel_size)
+        if input.dim() not in (dims + 1, dims + 2) or input.shape[-dims - 1] != self.in_channels:
+            raise QuantizationError(
+                f"a convolution of {self.in_channels} channels was given a tensor of shape {tuple(input.shape)}",
+                value=str(self),
+            )
+        batch = input if input.dim() == dims + 2 else input[None]
+        target = (1.0, 0, torch.float32) if output is None else (output.scale, output.zero_point, torch.uint8)
+        result = _onednn.qconv_pointwise(
+            batch, scale, zero_point, weight, self.weight_scale, zero_points, self.bias, *self._sizes, *target,
+            "none", [], "",
+        )  # fmt: skip
+        return result if input.dim() == dims + 2 else result[0]
+
+    def _pack(self) -> Tensor:
+        # the zero point only says that there is one
+        return _onednn.qconv_prepack(self.weight, self.weight_scale, 1.0, 1, *self._sizes, None)
+
+    def _shape(self) -> tuple[int, ...]:
+        return self.out_channels, self.in_channels // self.groups, *self.kernel_size
+
+    def _check(self) -> None:
+        super()._check()
+        dims = len(self.kernel_size)
+        sizes = (self.stride, self.padding, self.dilation)
+        if dims not in _CONVOLUTIONS or any(len(one) != dims for one in sizes) or math.prod(self.kernel_size) < 1:
+            raise QuantizationError("the sizes of a convolution are of different lengths", value=str(self))
+
+    def extra_repr(self) -> str:
+        """Sizes."""
+        return (
+            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}, "
+            f"padding={self.padding}, dilation={self.dilation}, groups={self.groups}, bias={self.has_bias}"
+        )
+
+
+__all__ = ["QuantizedConv", "QuantizedLayer", "QuantizedLinear", "has_kernels"]

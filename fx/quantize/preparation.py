@@ -1,0 +1,202 @@
+"""``prepare``: put observers into a program, wherever a value will be stored in 8 bits (paper, section 6.2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx.canonical import canonical_form
+from fx.dependence import Dependences
+from fx.graph_module import GraphModule
+from fx.node import Node
+from fx.passes.fold_constants import FoldConstants
+from fx.passes.fuse_conv_bn import FuseConvBN
+from fx.passes.layers import fetch_attribute
+from fx.passes.remove_identities import RemoveIdentities
+from fx.passes.shape_prop import ShapeProp
+from fx.quantize.observers import make_observer
+from fx.quantize.operations import Operation, operation_of, plain_spelling
+from fx.quantize.scheme import QuantizationScheme
+
+__all__ = ["Selection", "fused_bound", "is_observer", "prepare", "scheme_of"]
+
+_OBSERVERS = "observers"
+SCHEME = "quantization_scheme"
+"""Where a prepared program keeps its scheme, in ``meta``."""
+REASON = "why_not_quantized"
+"""Where nodes say in ``meta`` why they stay on real values."""
+_LARGEST_CONSTANT = 1 << 32
+
+
+def prepare(
+    graph_module: GraphModule, scheme: QuantizationScheme | None = None, example_inputs: Sequence[Any] | None = None
+) -> GraphModule:
+    """Return a copy of a program with observers, to run on data that is like what it will be used on.
+
+    The copy is in canonical form, with batch norms folded into layers and dropout gone, and computes what the program
+    computes. It shares the program's tensors, which nothing here writes to.
+
+    Args:
+        graph_module: a captured program, in evaluation mode.
+        scheme: what is quantized, and how; by default all that can be, in 8 bits.
+        example_inputs: inputs for one run, from which shapes and types are known before the data comes: the report of
+            ``convert`` then counts operations, and what is no float32 stays as it is.
+
+    >>> import torch, fx
+    >>> prepared = prepare(fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())))
+    >>> prepared.observers.input_1
+    HistogramObserver()
+    """
+    scheme = QuantizationScheme() if scheme is None else scheme
+    program = canonical_form(graph_module).graph_module
+    for simplify in (RemoveIdentities(), FuseConvBN(), FoldConstants(freeze=True, max_bytes=_LARGEST_CONSTANT)):
+        program = simplify(program)
+    _return_instead_of_writing(program)
+    if example_inputs is not None:
+        with torch.no_grad():
+            ShapeProp(program).propagate(*example_inputs)
+    selection = Selection(program, scheme)
+    selection.prune()
+    for node, reason in selection.reasons.items():
+        node.meta[REASON] = reason
+    for node in selection.to_observe():
+        _observe(program, node, scheme.choice(selection.users_choice(node)))
+    program.meta[SCHEME] = scheme.to_data()
+    program.recompile()
+    return program
+
+
+def scheme_of(prepared: GraphModule) -> QuantizationScheme | None:
+    """The scheme that a program was prepared with, or None if it was not."""
+    data = prepared.meta.get(SCHEME)
+    return None if data is None else QuantizationScheme.from_data(data)
+
+
+def _return_instead_of_writing(program: GraphModule) -> None:
+    """Where an operation writes to a value that only it uses, as ``out += x`` may, let it return a new one."""
+    for node in program.graph.nodes:
+        change = plain_spelling(node)
+        if change is None:
+            continue
+        written = node.all_input_nodes[0]
+        operation = operation_of(written)
+        is_fresh = isinstance(operation, Operation) and operation.kind != "shape"
+        if is_fresh and len(written.users) == 1:
+            change()
+
+
+def _observe(program: GraphModule, node: Node, choice: Any) -> None:
+    path = f"{_OBSERVERS}.{node.name}"
+    program.add_submodule(path, make_observer(choice, _place(node)))
+    users = list(node.users)
+    with program.graph.inserting_after(node):
+        observed = program.graph.call_module(path, (node,))
+    observed.source = node.source
+    for user in users:
+        user.replace_input_with(node, observed)
+
+
+def _place(node: Node) -> str:
+    """A value in one line, for messages."""
+    return f"%{node.name}" if node.source is None else f"%{node.name}, {node.source}"
+
+
+class Selection:
+    """Which operations of a program in canonical form will work on whole numbers, and why the others will not."""
+
+    def __init__(self, program: GraphModule, scheme: QuantizationScheme) -> None:
+        self.chosen: dict[Node, Operation] = {}
+        """The operations that will."""
+        self.reasons: dict[Node, str] = {}
+        """Why the others will not; those on which it makes no difference are missing."""
+        self._program = program
+        self._scheme = scheme
+        dependences = Dependences(program.graph)
+        for node in program.graph.nodes:
+            reason = self._visit(node, dependences)
+            if reason:
+                self.reasons[node] = reason
+
+    def _visit(self, node: Node, dependences: Dependences) -> str | None:
+        operation = operation_of(node)
+        if isinstance(operation, str):
+            return operation
+        if self._scheme.choice(node).precision == "float":
+            return "the scheme says so"
+        if operation.kind != "layer" and not any(source_of(one) in self.chosen for one in operation.operands):
+            return "none of its inputs is a result in 8 bits"
+        if any(dependences.writers(one) for one in (node, *operation.operands)):
+            return "the program writes to its input or to its result"
+        if operation.kind == "layer" and (reason := self._why_not_layer(node)) is not None:
+            return reason
+        for one in operation.operands:
+            dtype = getattr(one.meta.get("tensor_meta"), "dtype", None)
+            if dtype not in (None, torch.float32):
+                return f"`%{one}` is of type {dtype}"
+        self.chosen[node] = operation
+        return None
+
+    def _why_not_layer(self, node: Node) -> str | None:
+        for name in ("weight", "bias"):
+            fetched = node.kwargs.get(name)
+            tensor = fetch_attribute(self._program, str(fetched.target)) if isinstance(fetched, Node) else None
+            if isinstance(tensor, Tensor) and tensor.dtype is not torch.float32:
+                return f"its {name} is of type {tensor.dtype}"
+        return None
+
+    def prune(self) -> None:
+        """Leave out what only moves values around and whose results no chosen operation uses."""
+        for node in reversed(list(self.chosen)):
+            if self.chosen[node].kind == "shape" and not any(user in self.chosen for user in node.users):
+                del self.chosen[node]
+                self.reasons[node] = "no operation in 8 bits uses its result"
+
+    def to_observe(self) -> list[Node]:
+        """The values that will be stored in 8 bits and have a scale of their own, in order."""
+        found: dict[Node, None] = {}
+        for node, operation in self.chosen.items():
+            if operation.kind == "shape":
+                continue
+            for operand in operation.operands:
+                if not self._is_fused(operand, node):
+                    found[self._root(operand)] = None
+        return [node for node in self._program.graph.nodes if node in found]
+
+    def users_choice(self, node: Node) -> Node:
+        """The operation whose choice says how ``node`` is stored: itself, or a chosen one that uses it."""
+        waiting = [node]
+        while waiting:
+            one = waiting.pop()
+            if one in self.chosen and (one is node or self.chosen[one].kind != "shape"):
+                return one
+            waiting.extend(user for user in reversed(list(one.users)) if user in self.chosen)
+        return node
+
+    def _root(self, node: Node) -> Node:
+        while node in self.chosen and self.chosen[node].kind == "shape":
+            node = self.chosen[node].operands[0]
+        return node
+
+    def _is_fused(self, node: Node, user: Node) -> bool:
+        return node in self.chosen and fused_bound(node, self.chosen) is user
+
+
+def source_of(node: Node) -> Node:
+    """``node``, or what an observer passes through."""
+    return node.all_input_nodes[0] if is_observer(node) else node
+
+
+def is_observer(node: Node) -> bool:
+    """Whether a node of a prepared program calls an observer."""
+    return node.op == "call_module" and str(node.target).startswith(f"{_OBSERVERS}.")
+
+
+def fused_bound(node: Node, operations: Mapping[Node, Operation]) -> Node | None:
+    """The operation that only bounds the result of the layer or sum ``node``, and is computed together with it."""
+    if operations[node].kind not in ("layer", "binary") or len(node.users) != 1:
+        return None
+    user = next(iter(node.users))
+    return user if user in operations and operations[user].bounds is not None else None

@@ -72,8 +72,7 @@ def nest(sketch: Sketch, step: Callable[[Sketch], object]) -> bool:
     inner.values.append(Value("x", outer.clone()))
     for _ in range(4):
         step(inner)
-    results = [value for value in inner.values if isinstance(value.object, torch.Tensor)]
-    result = results[-1]
+    result = [value for value in inner.values if value.traced and isinstance(value.object, torch.Tensor)][-1]
     if not inner.lines:
         return False
     attribute = f"block{next(sketch.numbers)}"

@@ -18,6 +18,8 @@ from .tensors import TensorRecipe, draw_tensor
 MOST_ELEMENTS = 1500
 MOST_INPUTS = 4
 LARGEST = 1e4
+UNCAPTURED = {"in-place", "random", "dropout", "nested-module"}
+"""What must not happen while a program is captured."""
 CONSTANTS = (torch.Tensor, nn.Parameter, int, bool, float, tuple, list, torch.Size)
 """Types of what is computed while a program is captured; its result keeps no others."""
 
@@ -262,7 +264,7 @@ class Sketch:
         then, and what it read must not be written to later.
         """
         traced = "leaf" in tags or any(value.traced for value in operands)
-        if not traced and (self.has_written or tags & {"in-place", "random", "nested-module"}):
+        if not traced and (self.has_written or tags & UNCAPTURED):
             return False
         objects = [value.object for value in operands]
         writes = "in-place" in tags and _storage(objects[0]) in self.kept

@@ -20,6 +20,7 @@ BENCHMARKS = (
     "matching",
     "passes",
     "generation",
+    "properties",
 )
 
 

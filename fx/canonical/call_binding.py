@@ -91,6 +91,10 @@ class Shape:
                 return None
         return Binding(bound, frozenset(given))
 
+    def is_unclear(self, args: tuple[Argument, ...]) -> bool:
+        """Whether a computed value may be a number that stands for a list, as it does by position but not by name."""
+        return self.packed is not None and len(args) == len(self.positional) and _may_be_a_number(args[-1])
+
     def _tidy(self, name: str, value: Argument) -> Argument:
         kind = type(value)
         if kind is int and name in self.counts:
@@ -257,3 +261,11 @@ def shape_of_function(function: Callable[..., Any], *, follow: bool) -> Shape | 
     names = tuple(p.name for p in parameters)
     reals = frozenset(p.name for p in parameters if follow and p.annotation in (float, "float"))
     return Shape(positional, names, defaults, {}, {}, reals, tuples=follow)
+
+
+def _may_be_a_number(value: Argument) -> bool:
+    """Whether ``value`` is computed, and not by ``x.size()`` or ``x.shape``, which are lists."""
+    if not isinstance(value, Node):
+        return False
+    is_size = value.target in ("size", torch.Tensor.size) and len(value.args) + len(value.kwargs) == 1
+    return not (is_size or (value.target is getattr and value.args[1:] == ("shape",)))

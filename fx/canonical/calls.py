@@ -251,6 +251,8 @@ def _by_row(row: Row) -> _Spelling:
 
 def _by_shapes(target: Callable[..., Any], shapes: list[Shape], positional: int = 0) -> _Spelling:
     def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:
+        if any(shape.is_unclear(args) for shape in shapes):
+            return None
         bound = _agreed([one for shape in shapes if (one := shape.bind(args, kwargs, is_tensor)) is not None])
         if bound is None:
             return None
@@ -278,7 +280,7 @@ def _by_method(name: str, method: Any) -> _Spelling:
             if (binding := shape.bind(args[1:], kwargs, is_tensor)) is not None:
                 found.append(binding)
                 receivers.add(receiver)
-        bound = _agreed(found)
+        bound = None if any(shape.is_unclear(args[1:]) for shape, _ in shapes) else _agreed(found)
         if bound is None or len(receivers) != 1:
             return Call(method, args, kwargs)
         if of_function is not None:

@@ -47,7 +47,11 @@ def gradients(example: Example) -> None:
     shaken: dict[str, float] | None = None
     for name, wanted in expected.items():
         if name not in kept and not name.startswith("input"):
-            if example.mode == "train" and bool(wanted.any()) and _trainable(actual.program) < _trainable(eager.program):
+            if (
+                example.mode == "train"
+                and bool(wanted.any())
+                and _trainable(actual.program) < _trainable(eager.program)
+            ):
                 broken("gradients", f"the parameter {name!r} of the program can no longer be trained")
             continue
         leaf = Leaf(name, wanted, found.get(name, torch.zeros_like(wanted)))

@@ -427,3 +427,14 @@ def test_canonical_programs_stay_as_they_are() -> None:
 def test_inputs_that_tracing_specialized_keep_their_structure() -> None:
     program = symbolic_trace(lambda pair: pair[0].relu() + pair[1], concrete_args={"pair": (fx.PH, fx.PH)})
     assert torch.equal(canonical_form(program).graph_module((X, X)), X.relu() + X)
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [lambda x: x.new_ones(x.size(-1)), lambda x: torch.ones(x.size(0)), lambda x: x[0].repeat(x.size(0))],
+)
+def test_a_computed_size_that_may_be_a_number_stays_where_it_is(forward):
+    program = fx.symbolic_trace(forward)
+    canonical = fx.passes.Canonicalize()(symbolic_trace(forward))
+    x = torch.arange(4.0).reshape(2, 2)
+    assert torch.equal(canonical(x), program(x))

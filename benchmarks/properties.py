@@ -1,0 +1,63 @@
+"""How fast a pass is tried on random programs: drawing, capturing, the pass, and all laws that are not slow.
+
+Every round tries a pass on the same programs, in evaluation and training mode. Laws that are checked on one program in
+ten are left out of the first row of a pass, and are in the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis
+from hypothesis import HealthCheck, Phase
+
+from pytest_fx import check_pass
+from pytest_fx.laws import TABLE
+
+from .paired import Contender, Table, measure, parse
+
+PASSES = ("remove-dead-code", "fuse-conv-bn", "remove-identities")
+PROGRAMS = 100
+SLOW = tuple(law.name for law in TABLE if law.kind == "sampled")
+
+
+def search(name: str, without: tuple[str, ...]) -> Callable[[Any], None]:
+    """Try a pass, always on the same programs."""
+    settings = hypothesis.settings(
+        max_examples=PROGRAMS,
+        phases=[Phase.generate],
+        database=None,
+        # A benchmark takes as long as it takes: the check would stop it on a machine that is busy.
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+
+    def one_round(_: Any) -> None:
+        check_pass(name, settings=settings, seed=0, min_changed=0, without=without)
+
+    return one_round
+
+
+def main() -> None:
+    """Print the table."""
+    options = parse(__doc__, rounds=5)
+    table = Table(("all laws", "without slow laws"))
+    for name in PASSES[:1] if options.quick else PASSES:
+        contenders = {
+            "all laws": Contender(search(name, ())),
+            "without slow laws": Contender(search(name, SLOW)),
+        }
+        table.add(
+            measure(
+                f"try {name}, one program of {PROGRAMS}",
+                contenders,
+                baseline="all laws",
+                rounds=options.rounds,
+                operations=PROGRAMS,
+                goal="25 ms a program without slow laws",
+            )
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -19,7 +19,7 @@ from fx.quantize import arithmetic
 from fx.quantize.affine import Affine, quantize_channels
 from fx.quantize.layers import QuantizedConv, QuantizedLayer, QuantizedLinear
 from fx.quantize.observers import Observer
-from fx.quantize.operations import Operation, operation_of
+from fx.quantize.operations import Operation, asks_for_size, operation_of
 from fx.quantize.preparation import fused_bound, is_observer, scheme_of
 from fx.quantize.scheme import QuantizationScheme
 
@@ -111,6 +111,9 @@ class _Conversion:
             if operation.kind == "layer" and not self._on_whole_numbers:
                 self._reference_layer(node)
                 return
+        if asks_for_size(node) and (source := node.all_input_nodes[0]) in self._whole:
+            self._real[node] = self._graph.node_copy(node, lambda _: self._whole[source][0])
+            return
         self._copy(node)
 
     # Values.

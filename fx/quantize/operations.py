@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from fx.node import Node
 
-__all__ = ["Operation", "operation_of", "plain_spelling"]
+__all__ = ["Operation", "asks_for_size", "operation_of", "plain_spelling"]
 
 Kind = Literal["layer", "function", "binary", "join", "mean", "shape"]
 
@@ -49,6 +49,7 @@ _SHAPES: tuple[Any, ...] = (
     torch.Tensor.view, torch.Tensor.expand, torch.Tensor.contiguous, torch.narrow, torch.flip, torch.roll,
     torch.movedim, F.max_pool2d, F.max_pool3d, F.pixel_shuffle, F.pixel_unshuffle, F.channel_shuffle, torch.amax,
 )  # fmt: skip
+_SIZES: tuple[Any, ...] = (torch.Tensor.size, torch.Tensor.dim, torch.numel, torch.Tensor.numel, len)
 _IN_PLACE: dict[Any, Any] = {operator.iadd: operator.add, operator.imul: operator.mul}
 
 
@@ -129,6 +130,13 @@ def _other_nodes(node: Node, known: tuple[str, ...]) -> bool:
     return bool(node.args) or any(
         isinstance(one, Node) for value in others for one in (value if isinstance(value, (tuple, list)) else (value,))
     )
+
+
+def asks_for_size(node: Node) -> bool:
+    """Whether an operation asks for the size of a value, which is the same for whole numbers."""
+    if node.target is getattr:
+        return len(node.args) > 1 and node.args[1] in ("shape", "ndim")
+    return _member(node.target, _SIZES)
 
 
 def plain_spelling(node: Node) -> Callable[[], None] | None:

@@ -29,6 +29,11 @@ SCHEME = "quantization_scheme"
 REASON = "why_not_quantized"
 """Where nodes say in ``meta`` why they stay on real values."""
 _LARGEST_CONSTANT = 1 << 32
+_FUSED = (
+    "Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
+    "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm",
+)  # fmt: skip
+"""Classes of modules that batch norms are, and are folded into."""
 
 
 def prepare(
@@ -51,8 +56,10 @@ def prepare(
     HistogramObserver()
     """
     scheme = QuantizationScheme() if scheme is None else scheme
-    program = canonical_form(graph_module).graph_module
-    for simplify in (RemoveIdentities(), FuseConvBN(), FoldConstants(freeze=True, max_bytes=_LARGEST_CONSTANT)):
+    # a batch norm as a module makes no checks that would stand between it and its layer
+    program = FuseConvBN()(canonical_form(graph_module, leaves=_FUSED).graph_module)
+    program = canonical_form(program).graph_module
+    for simplify in (RemoveIdentities(), FoldConstants(freeze=True, max_bytes=_LARGEST_CONSTANT)):
         program = simplify(program)
     _return_instead_of_writing(program)
     if example_inputs is not None:

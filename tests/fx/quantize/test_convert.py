@@ -1,0 +1,326 @@
+import copy
+import pickle
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+import fx
+import model_zoo
+from fx.errors import QuantizationError
+from fx.quantize import Choice, QuantizationScheme, QuantizedLayer, convert, prepare, reference, report
+
+
+def decibels(value, expected):
+    return float(10 * torch.log10(expected.square().sum() / (value - expected).square().sum()))
+
+
+def quantized(model, *inputs, scheme=None):
+    """The model on whole numbers, and its reference form, both checked against the model."""
+    model.eval()
+    prepared = prepare(fx.symbolic_trace(model), scheme, inputs)
+    with torch.no_grad():
+        expected = model(*(one.clone() for one in inputs))
+        observed = prepared(*inputs)
+        program, meaning = convert(prepared), reference(prepared)
+        answer, meant = program(*inputs), meaning(*inputs)
+    for one, other, exact, same in zip(*map(tree_leaves, (answer, meant, expected, observed)), strict=True):
+        assert torch.allclose(same, exact, atol=1e-4)
+        assert decibels(one, exact) > 20
+        assert (one - other).abs().max() < 0.02 * exact.abs().max()
+    return program
+
+
+def functions(program):
+    return [node.target.__name__ for node in program.graph.find_nodes(op="call_function")]
+
+
+def test_a_layer_becomes_one_call_between_conversions():
+    program = quantized(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)), torch.randn(32, 8))
+    _, quantize, first, second, output = program.graph.nodes
+    assert functions(program) == ["quantize"]
+    assert (first.args, second.args, output.args) == ((quantize,), (first,), (second,))
+    assert first.kwargs["low"] == 0.0 and second.kwargs.keys() == {"scale", "zero_point"}
+    assert first.kwargs["output_scale"] == second.kwargs["scale"]
+    assert list(program.state_dict()) == [f"{n}.{name}" for n in "02" for name in ("weight", "weight_scale", "bias")]
+
+
+def test_convolution_batch_norm_and_relu_become_one_call():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Conv2d(8, 4, 3))
+    model(torch.randn(64, 3, 8, 8))
+    program = quantized(model, torch.randn(16, 3, 8, 8))
+    assert functions(program) == ["quantize"]
+    assert len(program.graph.find_nodes(op="call_module")) == 2
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_convolutions_of_all_dimensions(dims):
+    kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dims - 1]
+    program = quantized(
+        nn.Sequential(kind(2, 4, 3, padding=1), nn.Hardtanh(), kind(4, 4, 1)), torch.randn(4, 2, *[6] * dims)
+    )
+    assert functions(program) == ["quantize"]
+
+
+@pytest.mark.parametrize(
+    "activation",
+    [F.selu, F.elu, F.gelu, F.silu, F.hardswish, F.hardsigmoid, F.relu6, torch.sigmoid, torch.tanh, F.mish,
+     F.leaky_relu, F.softplus, torch.neg, torch.abs, torch.square, lambda x: x * 0.5, lambda x: 3 - x,
+     lambda x: x / 2 + 1],
+)  # fmt: skip
+def test_functions_of_one_value_are_looked_up(activation):
+    class Between(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(16, 16), nn.Linear(16, 16)
+
+        def forward(self, x):
+            return self.second(activation(self.first(x)))
+
+    program = quantized(Between(), torch.randn(64, 16))
+    assert set(functions(program)) <= {"quantize", "lookup"}
+
+
+def test_a_function_at_the_end_gives_real_values_at_once():
+    program = quantized(nn.Sequential(nn.Linear(8, 8), nn.SELU()), torch.randn(32, 8))
+    assert functions(program) == ["quantize", "lookup"]
+    assert program.get_buffer("tables._1").dtype is torch.float32
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.three = (nn.Conv2d(4, 4, 3, padding=1) for _ in range(3))
+
+    def forward(self, x):
+        out = F.relu(self.one(x))
+        out += x
+        out = F.relu(out, inplace=True)
+        return self.three(out) * self.two(out).flatten(1).mean(1)[:, None, None, None]
+
+
+def test_a_sum_and_its_relu_stay_whole():
+    program = quantized(Residual(), torch.randn(8, 4, 6, 6))
+    assert functions(program)[:2] == ["quantize", "add"]
+    assert "relu" not in functions(program)
+
+
+class Shapes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(2, 4, 3), nn.Linear(2 * 16, 3)
+
+    def forward(self, x):
+        y = F.max_pool2d(self.conv(x), 2).permute(0, 2, 3, 1).contiguous()
+        return self.fc(torch.cat((y, y * 2), dim=-1).view(y.size(0), -1))
+
+
+def test_shapes_and_joins_work_on_whole_numbers():
+    program = quantized(Shapes(), torch.randn(8, 2, 6, 6))
+    assert set(functions(program)) <= {
+        "quantize",
+        "lookup",
+        "max_pool2d",
+        "permute",
+        "contiguous",
+        "cat",
+        "view",
+        "size",
+    }
+
+
+class Shared(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(6, 6)
+
+    def forward(self, x):
+        y = self.fc(x)
+        return {"once": y, "twice": self.fc(torch.sigmoid(y))}
+
+
+def test_calls_of_one_layer_share_it():
+    program = quantized(Shared(), torch.randn(16, 6))
+    assert [name for name, one in program.named_modules() if isinstance(one, QuantizedLayer)] == ["fc"]
+    assert program(torch.randn(2, 6))["twice"].dtype is torch.float32
+
+
+def test_keyword_and_positional_spellings_are_the_same_program():
+    class Spelled(nn.Module):
+        def __init__(self, keywords):
+            super().__init__()
+            torch.manual_seed(0)
+            self.weight, self.bias, self.keywords = (
+                nn.Parameter(torch.randn(4, 6)),
+                nn.Parameter(torch.randn(4)),
+                keywords,
+            )
+
+        def forward(self, x):
+            if self.keywords:
+                return F.linear(bias=self.bias, input=x, weight=self.weight)
+            return F.linear(x, self.weight, self.bias)
+
+    data = torch.randn(16, 6)
+    assert quantized(Spelled(True), data).code == quantized(Spelled(False), data).code
+
+
+def test_a_weight_that_is_computed_from_parameters_is_quantized_as_it_is():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(4, 6))
+
+        def forward(self, x):
+            return F.linear(torch.tanh(F.linear(x, self.weight)), self.weight.t())
+
+    program = quantized(Tied(), torch.randn(16, 6))
+    assert len([one for one in program.modules() if isinstance(one, QuantizedLayer)]) == 2
+
+
+def test_a_value_that_is_written_to_stays_as_it_is():
+    class Writes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(6, 6)
+
+        def forward(self, x):
+            y = self.fc(x)
+            z = torch.relu(y)
+            y.add_(1)
+            return z + y
+
+    quantized(Writes(), torch.randn(16, 6))
+
+
+def test_values_of_other_types_stay_as_they_are():
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(6, 6)
+
+        def forward(self, x, mask):
+            return self.fc(x) * mask + x.size(0)
+
+    program = quantized(Mixed(), torch.randn(16, 6), torch.arange(6))
+    assert "mul" in functions(program)
+    assert any("is of type torch.int64" in one.reason for one in report(program).remainders)
+
+
+def test_a_float64_model_stays_as_it_is():
+    program = quantized(nn.Sequential(nn.Linear(6, 6)).double(), torch.randn(4, 6, dtype=torch.float64).double() + 1)
+    assert [one.reason for one in report(program).remainders] == ["its weight is of type torch.float64"]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [Choice(symmetric=True), Choice(observer="min-max"), Choice(observer="percentile"), Choice(per_channel=False),
+     Choice(observer="moving-average"), Choice(weight_bits=7), Choice(activation_bits=7)],
+)  # fmt: skip
+def test_all_schemes_work(choice):
+    quantized(Residual(), torch.randn(8, 4, 6, 6), scheme=QuantizationScheme(choice))
+
+
+def test_coarse_schemes_are_coarse():
+    model, data = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4)), torch.randn(64, 16)
+    prepared = prepare(fx.symbolic_trace(model), QuantizationScheme(Choice(activation_bits=4, weight_bits=4)))
+    with torch.no_grad():
+        prepared(data)
+        assert 5 < decibels(convert(prepared)(data), model(data)) < 25
+
+
+def test_what_is_skipped_works_on_real_values():
+    scheme = QuantizationScheme().skip(node="_2")
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+    program = quantized(model, torch.randn(32, 8), scheme=scheme)
+    assert "linear" in functions(program)
+    told = report(program)
+    assert (told.layers, told.float_layers, told.share_of_operations) == (1, 1, 0.5)
+    assert ("_2", "the scheme says so") in [(one.node, one.reason) for one in told.remainders]
+
+
+def test_the_report_counts_operations_and_bytes():
+    program = quantized(nn.Sequential(nn.Linear(8, 8), nn.Softmax(-1)), torch.randn(32, 8))
+    told = report(program)
+    assert (told.layers, told.float_layers, told.bytes_in_8_bits, told.bytes_of_state) == (1, 0, 64, 128)
+    assert told.share_of_operations == 1.0
+    assert str(told) == (
+        "1 of 1 layers in 8 bits, 100.0% of their operations; 64 of 128 bytes of state\n"
+        "  %_1: there is no operation on whole numbers for it"
+    )
+
+
+def test_a_program_that_was_not_prepared_is_refused():
+    with pytest.raises(QuantizationError, match=r"only a prepared program(.|\n)*prepared = prepare"):
+        convert(fx.symbolic_trace(nn.Linear(2, 2)))
+
+
+def test_the_given_program_and_its_tensors_stay_as_they_are():
+    model = nn.Sequential(nn.Conv2d(2, 2, 3), nn.BatchNorm2d(2), nn.ReLU(inplace=True)).eval()
+    traced = fx.symbolic_trace(model)
+    before, code = copy.deepcopy(model.state_dict()), traced.code
+    prepared = prepare(traced)
+    prepared(torch.randn(2, 2, 5, 5))
+    prepared_code = prepared.code
+    convert(prepared)
+    assert traced.code == code and prepared.code == prepared_code
+    assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
+
+
+@pytest.fixture(scope="module")
+def recommender():
+    model = model_zoo.get_model("deep_recommender_small")
+    data = model.example_inputs(64)[0]
+    module = model.build()
+    prepared = prepare(fx.symbolic_trace(module), example_inputs=(data,))
+    prepared(data)
+    return module, prepared, convert(prepared), data
+
+
+def test_deep_recommender_is_all_whole_numbers_and_near(recommender):
+    module, prepared, program, data = recommender
+    with torch.no_grad():
+        assert decibels(program(data), module(data)) > 29
+        assert torch.equal(program(data), reference(prepared)(data))
+    assert functions(program) == ["quantize"] + ["lookup"] * 6
+    assert report(program).remainders == ()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda program: pickle.loads(pickle.dumps(program))])
+def test_quantized_programs_copy_and_pickle(recommender, copied):
+    _, prepared, program, data = recommender
+    assert torch.equal(copied(program)(data), program(data))
+    assert torch.equal(convert(copied(prepared))(data), program(data))
+
+
+def test_quantized_and_prepared_programs_are_saved_as_data(recommender, tmp_path):
+    _, prepared, program, data = recommender
+    fx.save(program, tmp_path / "program.fx")
+    fx.save(prepared, tmp_path / "prepared.fx")
+    assert torch.equal(fx.load(tmp_path / "program.fx")(data), program(data))
+    assert torch.equal(convert(fx.load(tmp_path / "prepared.fx"))(data), program(data))
+
+
+def test_states_are_loaded_into_quantized_programs(recommender):
+    _, _, program, data = recommender
+    other = copy.deepcopy(program)
+    for buffer in other.buffers():
+        buffer.zero_()
+    other.load_state_dict(program.state_dict())
+    assert torch.equal(other(data), program(data))
+
+
+def test_quantized_programs_are_traced_by_jit_for_all_batches(recommender):
+    _, _, program, data = recommender
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        traced = torch.jit.trace(program, (data,))
+    assert torch.allclose(traced(data[:3]), program(data[:3]), atol=1e-5)
+
+
+def test_quantized_programs_are_captured_again(recommender):
+    _, _, program, data = recommender
+    assert torch.equal(fx.Interpreter(program).run(data), program(data))

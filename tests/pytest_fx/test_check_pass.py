@@ -24,7 +24,8 @@ from pytest_fx.generation import programs
 from pytest_fx.laws import Law
 from pytest_fx.mentions import mentioned
 
-QUICK = hypothesis.settings(database=None)
+SHRINKING = hypothesis.settings(database=None)
+QUICK = hypothesis.settings(SHRINKING, phases=[hypothesis.Phase.generate])
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def test_a_right_pass_is_reported_with_the_programs_that_it_changed(check):
 
 
 def test_a_wrong_pass_is_shown_on_a_program_of_a_line_or_two_before_and_after(check, tmp_path):
-    text = str(violation_of(check, add_as_sub, max_examples=200))
+    text = str(violation_of(check, add_as_sub, max_examples=200, settings=SHRINKING))
     assert text.startswith("law 'contract': add-as-sub changes ")
     program = text.partition("mode:\n")[2].partition("code before the pass:")[0]
     forward = program.partition("def forward")[2].partition("def build")[0]
@@ -263,7 +264,7 @@ def test_a_pass_that_is_wrong_at_times_is_reported_all_the_same(check):
         if next(calls) % 3 == 0:
             add_as_sub(graph_module)
 
-    violation_of(check, wrong_at_times, max_examples=200)
+    violation_of(check, wrong_at_times, max_examples=200, settings=SHRINKING)
 
 
 def test_a_program_that_cannot_be_captured_is_nobodys_fault(check):

@@ -8,7 +8,7 @@
     traced.recompile()                     # section 4.3
 """
 
-from fx import passes
+from fx import passes, quantize
 from fx.errors import (
     CodegenError,
     FxError,
@@ -65,6 +65,7 @@ __all__ = [
     "lower",
     "map_arg",
     "passes",
+    "quantize",
     "replace_pattern",
     "save",
     "symbolic_trace",

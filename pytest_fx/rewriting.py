@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -16,6 +16,11 @@ from .capture import GraphModule
 from .errors import ContractViolation
 from .evaluation import default_dtype
 from .subject import Subject
+
+FIRST_OF_DATA = 1000
+"""The first draw of inputs that is data for a pass: none that answers are compared for."""
+CALLS_OF_DATA = 32
+"""How many draws a pass gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,7 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
         of_original, of_program = ({name: state[name] for name in _tensors_of(it)} for it in (original, program))
         text, nodes, signature = _text_of(program), len(program.graph.nodes), _signature_of(program)
         record_origins(program.graph)
-        result = cast("object", pass_(program))  # a user's pass may return anything
+        result = cast("object", _with_data(pass_, subject)(program))  # a user's pass may return anything
     if result is not None:
         if not isinstance(result, GraphModule):
             raise ContractViolation(
@@ -80,6 +85,16 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
         )
     changed = _text_of(program) != text or bool(_changed_tensors(of_program, _tensors_of(program)))
     return Rewriting(program, nodes, len(program.graph.nodes), changed)
+
+
+def _with_data(pass_: Any, subject: Subject) -> Any:
+    """A pass that asks for data (by a method ``with_data``), or a pipeline of some, with inputs of the model."""
+    if isinstance(pass_, PassPipeline):
+        return PassPipeline([_with_data(part, subject) for part in pass_.passes], pass_.listeners, pass_.name)
+    if isinstance(pass_, type) or not hasattr(pass_, "with_data") or not subject.has_inputs:
+        return pass_
+    drawn = [subject.arguments(FIRST_OF_DATA + number) for number in range(CALLS_OF_DATA)]
+    return pass_.with_data([(arguments.args, arguments.kwargs) for arguments in drawn])
 
 
 def _may_change(pass_: Pass) -> set[str]:

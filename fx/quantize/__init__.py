@@ -23,6 +23,7 @@ from fx.quantize.observers import (
     merge_observers,
 )
 from fx.quantize.preparation import prepare
+from fx.quantize.quantize_pass import Quantize
 from fx.quantize.report import QuantizationReport, Remainder, report
 from fx.quantize.scheme import Choice, Override, QuantizationScheme
 
@@ -37,6 +38,7 @@ __all__ = [
     "PercentileObserver",
     "QuantizationReport",
     "QuantizationScheme",
+    "Quantize",
     "QuantizedConv",
     "QuantizedLayer",
     "QuantizedLinear",

@@ -90,6 +90,9 @@ def lookup(input: Tensor, table: Tensor) -> Tensor:
         return table.index_select(0, input.reshape(-1).int()).view(input.shape)
     # dense in memory in some order, which is the order to go through it
     source, target = (one.as_strided((one.numel(),), (1,), one.storage_offset()) for one in (input, result))
+    if input.numel() <= _CHUNK:
+        torch.index_select(table, 0, source.int(), out=target)
+        return result
     for part, into in zip(source.split(_CHUNK), target.split(_CHUNK), strict=True):
         torch.index_select(table, 0, part.int(), out=into)
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ def _listed(kind: Kind) -> Kind:
     return allow(kind, f"fx.quantize.{kind.__name__}")
 
 
+@functools.lru_cache(maxsize=1)
 def has_kernels() -> bool:
     """Whether torch has oneDNN's kernels here, and the processor the instructions with which they do not overflow."""
     operators = all(hasattr(_onednn, name) for name in ("qlinear_pointwise", "qconv_pointwise"))

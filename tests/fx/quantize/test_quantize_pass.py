@@ -1,0 +1,61 @@
+import pytest
+import torch
+from torch import nn
+
+import fx
+import pytest_fx.rewriting
+from fx.errors import PassError
+from fx.passes import PassPipeline, contract_of, get_pass
+from fx.quantize import Quantize, QuantizedLayer
+
+
+def program():
+    torch.manual_seed(0)
+    return fx.symbolic_trace(nn.Sequential(nn.Linear(8, 8), nn.SELU(), nn.Linear(8, 8)).eval())
+
+
+def data(calls=8):
+    return [((torch.randn(16, 8, generator=torch.Generator().manual_seed(call)),), {}) for call in range(calls)]
+
+
+def test_the_pass_prepares_calibrates_and_converts():
+    given = program()
+    code = given.code
+    quantized = get_pass("quantize{weight-bits=7,observer=min-max}").with_data(data())(given)
+    assert sum(isinstance(one, QuantizedLayer) for one in quantized.modules()) == 2
+    assert max(int(one.weight.abs().max()) for one in quantized.modules() if isinstance(one, QuantizedLayer)) == 63
+    assert given.code == code
+
+
+def test_the_pass_runs_on_keyword_arguments_too():
+    quantized = Quantize().with_data([((), {"input": one}) for (one,), _ in data()])(program())
+    assert quantized(torch.ones(1, 8)).shape == (1, 8)
+
+
+def test_without_data_the_pass_says_what_to_do():
+    with pytest.raises(PassError, match=r"needs data to find the ranges(.|\n)*with_data"):
+        Quantize()(program())
+
+
+def test_the_pass_promises_decibels():
+    assert str(contract_of(Quantize())) == "approximate(sqnr_db=20)"
+
+
+def test_pipelines_take_it():
+    pipeline = PassPipeline(["fuse-conv-bn", Quantize().with_data(data())])
+    assert any(isinstance(one, QuantizedLayer) for one in pipeline(program()).modules())
+
+
+def test_the_plugin_calibrates_on_inputs_that_it_compares_no_answers_for():
+    class Model:
+        has_inputs = True
+        asked: list[int] = []  # noqa: RUF012 - of one test
+
+        def arguments(self, draw):
+            self.asked.append(draw)
+            return type("Arguments", (), {"args": (torch.zeros(1, 8),), "kwargs": {}})
+
+    pipeline = pytest_fx.rewriting._with_data(PassPipeline("fuse-conv-bn,quantize"), Model())
+    assert len(pipeline.passes[1].data) == pytest_fx.rewriting.CALLS_OF_DATA
+    assert min(Model.asked) == pytest_fx.rewriting.FIRST_OF_DATA
+    assert pytest_fx.rewriting._with_data("a pass without", Model()) == "a pass without"

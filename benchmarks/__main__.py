@@ -19,6 +19,7 @@ BENCHMARKS = (
     "fusion",
     "matching",
     "passes",
+    "lowering",
     "generation",
     "properties",
 )

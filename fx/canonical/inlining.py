@@ -71,6 +71,8 @@ def why_whole(module: nn.Module) -> str | None:
         if isinstance(module, classes):
             return reason
     kind, state = type(module), vars(module)
+    if isinstance(own := getattr(kind, "_kept_whole", None), str):
+        return own
     for package, reason in _WHOLE_PACKAGES:
         if f"{kind.__module__}.".startswith(package):
             return reason

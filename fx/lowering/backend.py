@@ -34,6 +34,9 @@ class Backend(ABC):
     flops_per_byte: ClassVar[float] = 0.0
     """How many floating-point operations must come with each byte that a region is given or returns; regions with fewer
     stay in eager Python. Asked only where shapes are known."""
+    flops_per_operation: ClassVar[float] = 0.0
+    """How many floating-point operations those that pay must do on average, for what it costs to call each; regions
+    with smaller ones stay in eager Python. Asked only where shapes are known."""
 
     def why_unavailable(self) -> str | None:
         """Why nothing can be built on this machine, such as a missing package; ``None`` where it can."""

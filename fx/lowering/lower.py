@@ -134,9 +134,12 @@ def _build(plan: Plan, backend: Backend, on_failure: str) -> GraphModule:
         try:
             program.add_submodule(region.name, _checked(backend.build(given), backend))
         except Exception as error:
-            if on_failure == "raise":
+            if on_failure == "eager":
+                failures[region.name] = str(error) or type(error).__name__
+            elif isinstance(error, LoweringError):
+                raise
+            else:
                 raise _failure(error, region, backend) from error
-            failures[region.name] = str(error) or type(error).__name__
     parts = [dataclasses.replace(part, failure=failures.get(part.name)) for part in plan.coverage.parts]
     program.meta["lowering"] = dataclasses.replace(plan.coverage, parts=tuple(parts))
     program.recompile()
@@ -157,8 +160,6 @@ def _checked(built: Any, backend: Backend) -> nn.Module:
 
 
 def _failure(error: Exception, region: Region, backend: Backend) -> LoweringError:
-    if isinstance(error, LoweringError):
-        return error
     first = next(node for node in region.nodes if node.op != "get_attr")
     operations = sum(node.op != "get_attr" for node in region.nodes)
     return LoweringError(

@@ -15,6 +15,7 @@ from fx.graph_module import GraphModule
 from fx.lowering.backend import Backend, register_backend
 from fx.lowering.converters import Converters, build_region
 from fx.lowering.onednn.converters import converters
+from fx.lowering.onednn.modules import LEAST_WORK
 from fx.lowering.onednn.network import FusedRegion
 from fx.passes.fuse_conv_bn import FuseConvBN
 
@@ -28,6 +29,7 @@ class OneDNN(Backend):
 
     name: ClassVar[str] = "onednn"
     converters: ClassVar[Converters] = converters
+    flops_per_operation: ClassVar[float] = 2.0 * LEAST_WORK
 
     def why_unavailable(self) -> str | None:
         """Why this PyTorch has no such kernels, if it has none."""

@@ -14,6 +14,8 @@ from fx.effect_rules import Effect, rules
 
 __all__ = ["AccumulatingConvolution", "Activation", "FusedConvolution", "FusedLinear"]
 
+LEAST_WORK = 1 << 21
+"""Multiplications below which oneDNN's convolution is no faster than PyTorch's own: it takes 30 µs to start."""
 LEAST_LINEAR_WORK = 1 << 22
 """Multiplications below which oneDNN's linear kernel is slower than PyTorch's own: measured at 2 to 4 million."""
 
@@ -58,12 +60,14 @@ class FusedLayer(nn.Module):
     """A layer with constant weights, and the activation behind it.
 
     ``weight`` and ``bias`` are buffers that share memory with the tensors of the captured module. The packed copy of
-    the weight that the kernel reads is made when it is needed, and again when the weight was written to or replaced; it
-    is no part of the state. Where oneDNN cannot take an input (of another dtype, empty, one that requires gradients,
-    under autocast), the layer computes the same by PyTorch's own functions.
+    the weight that the kernel reads is made in the first run, or before if the size of the input is known by then, and
+    again when the weight was written to or replaced; it is no part of the state. Where oneDNN cannot take an input (of
+    another dtype, empty, one that requires gradients, under autocast), the layer computes the same by PyTorch's own
+    functions.
     """
 
     _is_impure: ClassVar[bool | None] = False
+    _kept_whole: ClassVar[str] = "it runs a kernel of oneDNN"
 
     weight: Tensor
     bias: Tensor | None
@@ -75,38 +79,36 @@ class FusedLayer(nn.Module):
         self.activation = Activation()
         """What is applied to the result."""
         self._scalars: list[float] = []
-        self._packed: Tensor | None = None
-        self._packed_from: tuple[Tensor, int | None] | None = None
+        self._packing: tuple[Tensor, int | None, Tensor] | None = None  # the weight, its version, the packed one
 
     def append(self, activation: Activation) -> None:
         """Apply ``activation`` to the result; there must be none yet."""
         self.activation = activation
         self._scalars = list(activation.scalars)
 
-    def pack(self, weight: Tensor) -> Tensor:
-        """The weight in the layout that the kernel wants."""
+    def pack(self, weight: Tensor, size: torch.Size) -> Tensor:
+        """The weight in the layout that the kernel wants for inputs of that size; it takes others too."""
         raise NotImplementedError(f"{type(self).__name__} must define pack")
 
-    def prepare(self) -> None:
-        """Pack the weight now, and not in the first run.
+    def prepare(self, size: torch.Size) -> None:
+        """Pack the weight now, for inputs of about that size, and not in the first run.
 
         Raises:
             RuntimeError: oneDNN cannot pack it.
         """
-        self._packed_weight()
+        self._packed_weight(size)
 
-    def _packed_weight(self) -> Tensor | None:
+    def _packed_weight(self, size: torch.Size) -> Tensor | None:
         """The packed weight, or ``None`` where there can be none."""
         weight = self._buffers["weight"]
         if type(weight) is not Tensor or weight.dtype is not torch.float32 or not weight.is_cpu:
             return None
         version = None if weight.is_inference() else weight._version
-        made_from = self._packed_from
-        if made_from is None or made_from[0] is not weight or made_from[1] != version:
+        packing = self._packing
+        if packing is None or packing[0] is not weight or packing[1] != version:
             with torch.no_grad():
-                self._packed = self.pack(weight)
-            self._packed_from = (weight, version)
-        return self._packed
+                packing = self._packing = (weight, version, self.pack(weight, size))
+        return packing[2]
 
     def _is_fast(self, value: Tensor) -> bool:
         """Whether the kernel takes ``value``, its shape aside, and nothing wants more than the result."""
@@ -121,7 +123,7 @@ class FusedLayer(nn.Module):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_packed": None, "_packed_from": None}
+        return {**self.__dict__, "_packing": None}
 
 
 class FusedConvolution(FusedLayer):
@@ -150,16 +152,19 @@ class FusedConvolution(FusedLayer):
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
         self.channels = weight.shape[1] * groups
         """Channels of the input."""
+        self._work = weight.numel() / max(1, self.channels * stride[0] * stride[1])  # by number of the input
 
-    def pack(self, weight: Tensor) -> Tensor:
-        """The weight in the layout that the kernel wants."""
-        return _kernels._reorder_convolution_weight(weight, self.padding, self.stride, self.dilation, self.groups)
+    def pack(self, weight: Tensor, size: torch.Size) -> Tensor:
+        """The weight in the layout that the kernel wants for inputs of that size; it takes others too."""
+        return _kernels._reorder_convolution_weight(
+            weight, self.padding, self.stride, self.dilation, self.groups, size
+        )  # without a size it chooses a layout that costs a third of the gain
 
     def forward(self, input: Tensor, summand: Tensor | None = None) -> Tensor:
         """The convolution of ``input``, plus ``summand`` if there is one, activated."""
-        if not (self._is_fast(input) and input.dim() == 4 and input.shape[1] == self.channels and input.numel()):
+        if not (self._is_fast(input) and self._takes(input)):
             return self._plain(input, summand)
-        packed = self._packed_weight()
+        packed = self._packed_weight(input.shape)
         if packed is None or (summand is not None and not self._fits(summand, input)):
             return self._plain(input, summand)
         kind, bias = self.activation, self._buffers["bias"]
@@ -169,6 +174,13 @@ class FusedConvolution(FusedLayer):
                 input, packed, bias, *settings, kind.name, self._scalars, kind.algorithm
             )
         return self._run_sum(input, summand, packed, bias, settings)
+
+    def _takes(self, input: Tensor) -> bool:
+        """Whether ``input`` is a batch of images that is worth it; small ones are only if they are channels last."""
+        if input.dim() != 4 or input.shape[1] != self.channels:
+            return False
+        size = input.numel()
+        return size * self._work >= LEAST_WORK or (size > 0 and not input.is_contiguous())
 
     def _run_sum(self, input: Tensor, summand: Tensor, packed: Tensor, bias: Tensor | None, settings: Any) -> Tensor:
         name = None if self.activation.name == "none" else self.activation.name
@@ -221,11 +233,11 @@ rules[AccumulatingConvolution] = Effect("write", "writes to", 1)
 
 
 class FusedLinear(FusedLayer):
-    """``linear`` with bias and an activation; small products are left to PyTorch's kernel, which is quicker to start."""
+    """``linear`` with bias and an activation; small products are left to PyTorch's kernel, which starts sooner."""
 
-    def pack(self, weight: Tensor) -> Tensor:
-        """The weight in the layout that the kernel wants."""
-        return _kernels._reorder_linear_weight(weight)
+    def pack(self, weight: Tensor, size: torch.Size) -> Tensor:
+        """The weight in the layout that the kernel wants for inputs of that size; it takes others too."""
+        return _kernels._reorder_linear_weight(weight, size[:-1].numel())
 
     def forward(self, input: Tensor) -> Tensor:
         """The activated product."""
@@ -235,7 +247,7 @@ class FusedLinear(FusedLayer):
         is_large = input.numel() * outputs >= LEAST_LINEAR_WORK
         if not (is_large and self._is_fast(input) and input.dim() > 1 and input.shape[-1] == inputs):
             return self._plain(input)
-        if (packed := self._packed_weight()) is None:
+        if (packed := self._packed_weight(input.shape)) is None:
             return self._plain(input)
         kind, bias = self.activation, self._buffers["bias"]
         return _kernels._linear_pointwise(input, packed, bias, kind.name, self._scalars, kind.algorithm)

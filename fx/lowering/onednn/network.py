@@ -40,6 +40,7 @@ class FusedRegion:
         self._current: Node | None = None
         self._stands_for: dict[Node, Node] = {}  # the operation of the region whose result a node is by now
         self._layers: dict[Node, FusedLayer] = {}
+        self._sizes: dict[Node, torch.Size] = {}  # of the inputs of layers, where known
         self._channels_last: set[Node] = set()
 
     # What every network has.
@@ -60,10 +61,9 @@ class FusedRegion:
         self._accumulate()
 
     def graph_module(self) -> GraphModule:
-        """The program, after ``finish``, its weights packed."""
-        for layer in self._root.values():
-            if isinstance(layer, FusedLayer):
-                layer.prepare()
+        """The program, after ``finish``; weights of layers whose input has a known size are packed."""
+        for node, size in self._sizes.items():
+            self._root[str(node.target)].prepare(size)
         return GraphModule(self._root, self._graph, "GraphModule")
 
     # What converters add.
@@ -84,7 +84,7 @@ class FusedRegion:
         if layer is None or layer.activation.name != "none" or not self._is_for_this_alone(input):
             return None
         layer.append(activation)
-        return self._continue(input, input)
+        return self._continue(input)
 
     def add(self, left: Any, right: Any) -> Node | None:
         """Let a convolution do the work of an addition, if nothing else needs its result; else ``None``."""
@@ -115,17 +115,18 @@ class FusedRegion:
         self._root[path] = layer
         node = self._note(self._graph.call_module(path, (input,)))
         self._layers[node] = layer
+        recorded: Any = self._stands_for[input].meta.get("tensor_meta")
+        if recorded is not None:
+            self._sizes[node] = recorded.shape
         return node
 
     def _move(self, node: Node, summand: Node) -> Node:
         """Put the call of a convolution at the end, where ``summand`` is known."""
-        moved = self._graph.call_module(str(node.target), (node.args[0], summand))
-        moved.source, moved.origins = node.source, node.origins
-        self._layers[moved] = self._layers.pop(node)
-        self._channels_last.add(moved)
-        self._continue(moved, node)
-        self._graph.erase_node(node)
-        return moved
+        last = next(reversed(self._graph.nodes))
+        if last is not node:
+            last.append(node)
+        node.args = (node.args[0], summand)
+        return self._continue(node)
 
     def _note(self, node: Node) -> Node:
         current = self._current
@@ -134,11 +135,11 @@ class FusedRegion:
         self._stands_for[node] = current
         return node
 
-    def _continue(self, node: Node, before: Node) -> Node:
-        """Let ``node`` stand for the current operation, besides those that ``before`` stands for."""
+    def _continue(self, node: Node) -> Node:
+        """Let ``node`` do the work of the current operation too."""
         current = self._current
         assert current is not None
-        node.origins = tuple(dict.fromkeys((*before.origins, *(current.origins or (current.name,)))))
+        node.origins = tuple(dict.fromkeys((*node.origins, *(current.origins or (current.name,)))))
         self._stands_for[node] = current
         return node
 

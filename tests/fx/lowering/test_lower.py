@@ -1,0 +1,424 @@
+"""``fx.lower``: parts of a program become modules that a backend makes, the rest stays, and the report says why."""
+
+from __future__ import annotations
+
+import copy
+import operator
+import re
+from typing import Any, ClassVar
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from toy_backend import Tape, Toy, make_converters
+
+import fx
+from fx.errors import LoweringError
+from fx.graph_module import GraphModule
+from fx.lowering import Backend, Converter, Converters, Coverage, Lower, get_backend, list_backends, register_backend
+from fx.lowering.support import all_of, any_of, has_dtype, has_shape, is_pure
+from fx.passes import PassPipeline
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 8)
+        self.last = nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.first(x))
+        x = torch.cumsum(x, 1)
+        return F.relu(self.last(-x))
+
+
+def body(program: Any) -> list[str]:
+    lines = program.code.strip().splitlines()[1:]
+    return [line.strip().partition(";")[0] for line in lines]
+
+
+@pytest.fixture
+def model() -> Model:
+    torch.manual_seed(0)
+    return Model().eval()
+
+
+def test_parts_become_modules_of_the_backend_and_the_rest_stays_python(model: Model) -> None:
+    program, toy, x = fx.symbolic_trace(model), Toy(), torch.randn(3, 4)
+    code = program.code
+    lowered = fx.lower(program, toy)
+    assert isinstance(lowered, GraphModule)
+    assert body(lowered) == [
+        "toy_0 = self.toy_0(x)",
+        "cumsum = torch.cumsum(input = toy_0, dim = 1, dtype = None)",
+        "toy_1 = self.toy_1(cumsum)",
+        "return toy_1",
+    ]
+    assert [type(lowered.get_submodule(name)) for name in ("toy_0", "toy_1")] == [Tape, Tape]
+    assert torch.equal(lowered(x), model(x))
+    assert program.code == code
+    assert torch.equal(program(x), model(x))
+
+
+def test_constants_are_shared_with_the_captured_module(model: Model) -> None:
+    toy = Toy()
+    fx.lower(fx.symbolic_trace(model), toy)
+    assert toy.built[0].steps[0][1][1] is model.first.weight
+
+
+def test_a_program_of_which_nothing_is_taken_is_returned_itself() -> None:
+    program = fx.symbolic_trace(lambda x: torch.cumsum(x, 0))
+    assert fx.lower(program, Toy()) is program
+
+
+def test_a_constant_that_several_parts_use_is_in_each() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(torch.cumsum(self.layer(x), 1))
+
+    module, x = Twice(), torch.randn(2, 3)
+    lowered = fx.lower(fx.symbolic_trace(module), Toy())
+    assert [node.target for node in lowered.graph.nodes if node.op == "call_module"] == ["toy_0", "toy_1"]
+    assert len(lowered.graph.find_nodes(op="call_module")[0].all_input_nodes) == 1
+    torch.testing.assert_close(lowered(x), module(x))
+
+
+def test_weights_that_the_program_writes_to_are_no_constants() -> None:
+    class Writes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 3).requires_grad_(False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.layer(x)
+            self.layer.weight.add_(1)
+            return y
+
+    coverage = fx.lower(fx.symbolic_trace(Writes()), Toy(), dry_run=True)
+    (layer,) = [one for one in coverage.refused if one.target == "linear"]
+    assert layer.reason == "its weight is computed, or may change in a run"
+
+
+def test_the_report_is_of_nodes_work_and_bytes_with_a_reason_for_each_refusal(model: Model) -> None:
+    coverage = fx.lower(fx.symbolic_trace(model), Toy(), (torch.randn(3, 4),), dry_run=True)
+    assert isinstance(coverage, Coverage)
+    assert coverage.node_share == 5 / 6
+    assert coverage.flop_share == 1.0
+    assert coverage.boundary_bytes == 4 * 3 * (4 + 8 + 8 + 2)
+    assert [(part.name, part.nodes, part.flops, part.bytes_in, part.bytes_out) for part in coverage.parts] == [
+        ("toy_0", 2, 2 * 3 * 4 * 8, 48, 96),
+        ("toy_1", 3, 2 * 3 * 8 * 2, 96, 24),
+    ]
+    shown = re.sub(r"\(.*/(test_lower.py):\d+\)", r"(\1)", str(coverage))
+    assert shown.splitlines() == [
+        "toy takes 5 of 6 operations (83%), 100.0% of the floating-point operations; 264 B cross the boundary",
+        "  toy_0    2 operations, 0.000192 MFLOP, 48 B in, 96 B out",
+        "  toy_1    3 operations, 9.6e-05 MFLOP, 96 B in, 24 B out",
+        "  eager    torch.cumsum: toy has no converter for `torch.cumsum` (test_lower.py)",
+    ]
+
+
+def test_without_inputs_the_report_counts_nodes_alone(model: Model) -> None:
+    coverage = fx.lower(fx.symbolic_trace(model), Toy(), dry_run=True)
+    assert coverage.flop_share is None
+    assert coverage.boundary_bytes is None
+    assert str(coverage).startswith("toy takes 5 of 6 operations (83%)\n  toy_0    2 operations\n")
+
+
+def test_example_inputs_are_not_computed_with_and_change_no_state() -> None:
+    class Drops(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.dropout(F.relu(self.norm(x)))
+
+    module = Drops()
+    x, state = torch.randn(2, 4), torch.get_rng_state()
+    fx.lower(fx.symbolic_trace(module), Toy(), (x,), dry_run=True)
+    assert module.norm.num_batches_tracked == 0
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_program_that_depends_on_elements_is_followed_up_to_there() -> None:
+    coverage = fx.lower(fx.symbolic_trace(lambda x: torch.relu(x)[x > 0].neg()), Toy(), (torch.randn(3),), dry_run=True)
+    assert coverage.parts
+    assert coverage.notes[0].startswith("shapes are not known from where the program cannot be followed on: Dynamic")
+
+
+def test_the_coverage_goes_with_the_lowered_program(model: Model) -> None:
+    lowered = fx.lower(fx.symbolic_trace(model), Toy())
+    assert [part.name for part in lowered.meta["lowering"].parts] == ["toy_0", "toy_1"]
+
+
+@pytest.mark.parametrize(
+    "veto", [["first"], ["relu"], lambda node: node.name == "relu"], ids=["a module", "a node", "a function"]
+)
+def test_the_caller_keeps_operations_out(model: Model, veto: Any) -> None:
+    coverage = fx.lower(fx.symbolic_trace(model), Toy(), veto=veto, dry_run=True)
+    vetoed = [one.node for one in coverage.refused if (one.reason or "").startswith("vetoed by the caller")]
+    assert vetoed == (["first"] if veto == ["first"] else ["relu"])
+
+
+def test_a_veto_may_give_the_reason(model: Model) -> None:
+    coverage = fx.lower(fx.symbolic_trace(model), Toy(), veto=lambda node: "too hot", dry_run=True)
+    assert {one.reason for one in coverage.refused} == {"too hot"}
+
+
+def test_regions_with_too_few_operations_that_pay_are_dropped(model: Model) -> None:
+    coverage = fx.lower(fx.symbolic_trace(model), Toy(), min_size=3, dry_run=True)
+    assert not coverage.parts
+    assert coverage.refused[0].reason == "with 2 operations that pay its region is below the least, 3"
+    program = fx.symbolic_trace(lambda x: -x)
+    assert fx.lower(program, Toy(), dry_run=True).refused[0].reason == (
+        "with 0 operations that pay its region is below the least, 1"
+    )
+
+
+def test_regions_that_do_little_for_what_crosses_into_them_are_dropped(model: Model) -> None:
+    class Far(Toy):
+        __slots__ = ()
+        flops_per_byte: ClassVar[float] = 1.2
+
+    coverage = fx.lower(fx.symbolic_trace(model), Far(), (torch.randn(3, 4),), dry_run=True)
+    assert [part.name for part in coverage.parts] == ["toy_0"]
+    assert coverage.refused[-1].reason == (
+        "its region does 96 floating-point operations, too few for the 120 bytes that cross into it"
+    )
+
+
+def test_regions_of_small_steps_are_dropped(model: Model) -> None:
+    class Slow(Toy):
+        __slots__ = ()
+        flops_per_operation: ClassVar[float] = 60
+
+    coverage = fx.lower(fx.symbolic_trace(model), Slow(), (torch.randn(3, 4),), dry_run=True)
+    assert [part.nodes for part in coverage.parts] == [2]
+    assert coverage.refused[-1].reason == (
+        "its region does 96 floating-point operations in 2 steps, too few for what a step costs"
+    )
+
+
+# Predicates.
+
+
+def operations(function: Any, *inputs: Tensor) -> dict[str, Any]:
+    from fx.lowering.subject import Subject
+    from fx.passes import ShapeProp
+
+    program = fx.symbolic_trace(function)
+    if inputs:
+        ShapeProp(program).propagate(*inputs)
+    subject = Subject(program)
+    return {node.name: subject.operation(node) for node in program.graph.nodes}
+
+
+def test_predicates_say_why_not() -> None:
+    unknown = operations(lambda x: x.relu_())["relu_"]
+    known = operations(lambda x: x.neg(), torch.ones(2, dtype=torch.float64))["neg"]
+    assert is_pure(unknown) == "`%relu_` writes to `%x`"
+    assert has_shape(unknown) == "the shape of `%x` is not known: give example_inputs"
+    assert has_shape(known) is None
+    assert has_dtype(torch.float32)(unknown) == "the dtype of `%x` is not known: give example_inputs"
+    assert has_dtype(torch.float32, torch.float16)(known) == "`%x` is float64, not float32 or float16"
+    assert has_dtype(torch.float64)(known) is None
+
+
+def test_predicates_compose() -> None:
+    known = operations(lambda x: x.neg(), torch.ones(2))["neg"]
+    single, double = has_dtype(torch.float32), has_dtype(torch.float64)
+    assert all_of(single, is_pure)(known) is None
+    assert all_of(single, double)(known) == "`%x` is float32, not float64"
+    assert any_of(double, single)(known) is None
+    assert (
+        any_of(double, has_dtype(torch.int64))(known) == "`%x` is float32, not float64, and `%x` is float32, not int64"
+    )
+
+
+# What goes wrong.
+
+
+class Failing(Toy):
+    __slots__ = ()
+    name: ClassVar[str] = "failing"
+    converters: ClassVar[Converters] = Converters("failing")
+
+
+Failing.converters.register(Converter(F.relu, lambda tape, input, inplace: tape.add(torch.relu, input)))
+Failing.converters.register(Converter(torch.sin, lambda tape, input: None))
+
+
+def raise_out_of_memory(tape: Tape, input: Any) -> int:
+    raise MemoryError("engine arena: 3 GiB asked for, 2 GiB there")
+
+
+Failing.converters.register(Converter(torch.cos, raise_out_of_memory))
+
+
+def test_a_converter_that_raises_is_named_with_the_line_and_its_words() -> None:
+    with pytest.raises(LoweringError) as caught:
+        fx.lower(fx.symbolic_trace(lambda x: torch.relu(torch.cos(x))), Failing())
+    text = re.sub(r"  where .*/(test_lower.py):\d+", r"  where  \1", str(caught.value))
+    assert text.splitlines() == [
+        "the converter of failing for `%cos` failed",
+        "  where  test_lower.py, in test_a_converter_that_raises_is_named_with_the_line_and_its_words.<lambda>:"
+        "  fx.lower(fx.symbolic_trace(lambda x: torch.relu(torch.cos(x))), Failing())",
+        "  value  %cos = call_function[torch.cos](input=%x)",
+        "  why    MemoryError: engine arena: 3 GiB asked for, 2 GiB there",
+        '  try    keep the operation out with veto=…, or leave what fails to eager with on_failure="eager"',
+    ]
+    assert isinstance(caught.value.__cause__, MemoryError)
+
+
+def test_a_converter_that_returns_nothing_is_an_error() -> None:
+    with pytest.raises(LoweringError, match="the converter of failing for `%sin` returned nothing"):
+        fx.lower(fx.symbolic_trace(lambda x: torch.sin(x)), Failing())
+
+
+def test_what_cannot_be_built_may_stay_eager_and_the_report_says_so() -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.relu(torch.cumsum(torch.cos(x), 0))
+
+    x = torch.randn(5)
+    lowered = fx.lower(fx.symbolic_trace(function), Failing(), on_failure="eager")
+    assert torch.equal(lowered(x), function(x))
+    first, second = lowered.meta["lowering"].parts
+    assert first.failure.startswith("the converter of failing for `%cos` failed")
+    assert second.failure is None
+    assert "failing_0 1 operation: not built, the converter of failing" in str(lowered.meta["lowering"])
+    assert isinstance(lowered.failing_0, GraphModule)
+    assert isinstance(lowered.failing_1, Tape)
+
+
+class Broken(Backend):
+    __slots__ = ("result",)
+    name: ClassVar[str] = "broken"
+    converters: ClassVar[Converters] = make_converters()
+
+    def __init__(self, result: Any) -> None:
+        self.result = result
+
+    def build(self, region: GraphModule) -> nn.Module:
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result
+
+
+def test_a_backend_that_fails_is_an_error_with_the_region_and_its_words(model: Model) -> None:
+    with pytest.raises(LoweringError) as caught:
+        fx.lower(fx.symbolic_trace(model), Broken(OSError("no device")))
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "the backend 'broken' cannot build broken_0, 2 operations from `%first` on"
+    assert lines[1].startswith("  where ")
+    assert lines[2] == "  why    OSError: no device"
+
+
+def test_a_backend_that_returns_no_module_is_an_error(model: Model) -> None:
+    message = "the backend 'broken' returned a int in the place of a region, not a module"
+    with pytest.raises(LoweringError, match=message):
+        fx.lower(fx.symbolic_trace(model), Broken(3))
+
+
+def test_a_backend_that_is_missing_here_is_an_error_but_for_a_dry_run(model: Model) -> None:
+    toy = Toy("the package toy is not installed")
+    with pytest.raises(LoweringError) as caught:
+        fx.lower(fx.symbolic_trace(model), toy)
+    assert str(caught.value) == (
+        "the backend 'toy' is not available here\n"
+        "  why    the package toy is not installed\n"
+        "  try    dry_run=True shows what it would take, without it"
+    )
+    coverage = fx.lower(fx.symbolic_trace(model), toy, dry_run=True)
+    assert str(coverage).endswith("  note     the package toy is not installed")
+
+
+def test_wrong_arguments_are_errors(model: Model) -> None:
+    program = fx.symbolic_trace(model)
+    with pytest.raises(LoweringError, match="there is no backend named 'onedn'\n  try    did you mean 'onednn'"):
+        fx.lower(program, "onedn")
+    with pytest.raises(
+        LoweringError, match="only a GraphModule can be lowered, not a Model\n  try    capture it first"
+    ):
+        fx.lower(model)  # type: ignore[call-overload]
+    with pytest.raises(LoweringError, match="a int is no backend"):
+        fx.lower(program, 3)  # type: ignore[call-overload]
+    with pytest.raises(LoweringError, match="on_failure is 'raise' or 'eager'"):
+        fx.lower(program, on_failure="ignore")  # type: ignore[call-overload]
+    with pytest.raises(LoweringError, match="min_size is a number of operations, at least 1"):
+        fx.lower(program, min_size=0)
+
+
+# Registries.
+
+
+def test_a_second_converter_for_a_target_is_refused_by_name() -> None:
+    converters = make_converters()
+    with pytest.raises(LoweringError, match=r"toy has two converters for `torch\.nn\.functional\.relu`"):
+        converters.register(Converter(F.relu, raise_out_of_memory))
+    other = converters.replace(Converter(F.relu, raise_out_of_memory))
+    assert other is not None
+    found = converters.find(F.relu)
+    assert found is not None
+    assert found.build is raise_out_of_memory
+    converters.remove(F.relu)
+    assert converters.find(F.relu) is None
+
+
+@torch.library.custom_op("tests_lowering::cube", mutates_args=())
+def cube(x: Tensor) -> Tensor:
+    return x**3
+
+
+@cube.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+def test_users_register_converters_for_their_own_operators() -> None:
+    toy, program = Toy(), fx.symbolic_trace(lambda x: torch.ops.tests_lowering.cube(torch.relu(x)))
+    assert "no converter for" in str(fx.lower(program, toy, dry_run=True))
+    target = torch.ops.tests_lowering.cube
+    Toy.converters.register(Converter(target, lambda tape, x: tape.add(operator.pow, x, 3.0)))
+    try:
+        lowered, x = fx.lower(program, toy), torch.randn(3)
+    finally:
+        Toy.converters.remove(target)
+    assert body(lowered) == ["toy_0 = self.toy_0(x)", "return toy_0"]
+    torch.testing.assert_close(lowered(x), torch.relu(x) ** 3)
+
+
+def test_backends_are_known_by_name() -> None:
+    assert "onednn" in list_backends()
+    assert get_backend("onednn").name == "onednn"
+    register_backend(get_backend("onednn"))
+
+    class Other(Toy):
+        __slots__ = ()
+        name: ClassVar[str] = "onednn"
+
+    with pytest.raises(LoweringError, match="two backends are named 'onednn'"):
+        register_backend(Other())
+
+
+# As a pass.
+
+
+def test_the_pass_reads_its_options_from_text() -> None:
+    (pass_,) = PassPipeline("lower{backend=onednn,on-failure=eager,min-size=2,veto=fc+layer1}").passes
+    assert pass_ == Lower("onednn", "eager", 2, ("fc", "layer1"))
+
+
+def test_a_pipeline_checks_and_reports_the_pass_like_any_other(model: Model) -> None:
+    model.last = nn.Linear(8, 300)
+    program = PassPipeline("lower").run(fx.symbolic_trace(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()).eval()))
+    (report,) = program.reports
+    assert (report.name, report.changed) == ("lower", True)
+    assert program.graph_module.graph.history == ("lower",)
+    unchanged = PassPipeline("lower").run(fx.symbolic_trace(copy.deepcopy(model)))
+    assert not unchanged.reports[0].changed

@@ -1,0 +1,121 @@
+"""Writes in place become new values exactly where nobody can tell."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import fx
+from fx.canonical import canonical_form
+from fx.lowering.functional import make_functional
+from fx.passes import ShapeProp
+
+
+def captured(function: Any) -> fx.GraphModule:
+    """The captured program, its additions in place, which capture itself never records."""
+    program = fx.symbolic_trace(function)
+    for node in program.graph.find_nodes(op="call_function", target=operator.add):
+        if isinstance(node.args[1], fx.Node):
+            node.target = operator.iadd
+    program.recompile()
+    return program
+
+
+def functional(function: Callable[..., Any], *inputs: Tensor) -> tuple[int, fx.GraphModule]:
+    """How many operations were replaced; the program computes the same, and writes the same to its inputs."""
+    program = canonical_form(captured(function)).graph_module
+    ShapeProp(program, fake=True).propagate(*inputs)
+    replaced = make_functional(program)
+    program.graph.lint()
+    given, expected_given = [one.clone() for one in inputs], [one.clone() for one in inputs]
+    actual, expected = program(*given), captured(function)(*expected_given)
+    torch.testing.assert_close((actual, given), (expected, expected_given), rtol=0, atol=0)
+    return replaced, program
+
+
+def test_activations_and_sums_of_own_values_become_functional() -> None:
+    def function(x: Tensor) -> Tensor:
+        y = x.neg() + x
+        y = F.relu(y, inplace=True)
+        return y * 2
+
+    replaced, program = functional(function, torch.randn(3))
+    assert replaced == 2
+    assert not program.graph.find_nodes(op="call_function", target=operator.iadd)
+    assert "inplace = True" not in program.code
+
+
+def test_what_is_written_to_and_used_later_is_the_new_value() -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x.neg()
+        before = y + 1
+        F.relu(y, inplace=True)
+        return before, y + 2
+
+    assert functional(function, torch.randn(5))[0] == 1
+
+
+def of_input(x: Tensor) -> Tensor:
+    return F.relu(x, inplace=True) + 1
+
+
+def of_a_view(x: Tensor) -> Tensor:
+    y = x.neg()
+    view = y.view(-1)
+    F.relu(y, inplace=True)
+    return view + 1
+
+
+def through_a_view(x: Tensor) -> Tensor:
+    y = x.neg()
+    view = y.view(-1)
+    F.relu(view, inplace=True)
+    return y + 1
+
+
+def that_is_kept_in_a_list(x: Tensor) -> list[Tensor]:
+    y = x.neg()
+    kept = [y]
+    F.relu(y, inplace=True)
+    return kept
+
+
+@pytest.mark.parametrize("function", [of_input, of_a_view, through_a_view])
+def test_writes_that_somebody_sees_stay(function: Any) -> None:
+    assert functional(function, torch.randn(2, 3))[0] == 0
+
+
+def test_the_program_stays_right_where_a_container_holds_what_is_written_to() -> None:
+    functional(that_is_kept_in_a_list, torch.randn(4))
+
+
+def test_writes_to_buffers_stay() -> None:
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (self.count + x) * 2
+
+    program = canonical_form(captured(Counter())).graph_module
+    assert make_functional(program) == 0
+
+
+def test_sums_of_different_dtypes_stay_as_a_write_keeps_the_dtype() -> None:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return x.neg() + y
+
+    assert functional(function, torch.randn(3), torch.randn(3, dtype=torch.float64))[0] == 0
+    assert functional(function, torch.randn(3), torch.randn(3))[0] == 1
+
+
+def test_sums_of_unknown_dtype_stay() -> None:
+    program = canonical_form(captured(lambda x, y: x.neg() + y)).graph_module
+    assert make_functional(program) == 0

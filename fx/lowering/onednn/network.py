@@ -83,6 +83,8 @@ class FusedRegion:
         layer = self._layers.get(input)
         if layer is None or layer.activation.name != "none" or not self._is_for_this_alone(input):
             return None
+        if len(input.args) == 2 and activation.name != "relu":
+            return None  # the kernel for sums knows no other
         layer.append(activation)
         return self._continue(input)
 

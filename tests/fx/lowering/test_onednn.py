@@ -157,6 +157,24 @@ def test_every_activation_is_that_of_pytorch(name: str, kind: str, kernels: list
         assert_close(layer._plain(x) if kind == "linear" else layer._plain(x, None), module(x))
 
 
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_sums_take_up_relu_and_leave_other_activations_behind_them(name: str, kernels: list[str]) -> None:
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.left, self.right = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return ACTIVATIONS[name](self.left(x) + self.right(x))
+
+    module, x = Sum(), torch.randn(2, 3, 8, 8)
+    lowered = lower(module)
+    assert [str(layer.activation) for layer in layers(lowered)] == ["none", "relu" if name == "relu" else "none"]
+    with torch.no_grad():
+        assert_close(lowered(x), module(x))
+    assert kernels == ["_convolution_pointwise", "_convolution_pointwise_.binary"]
+
+
 @pytest.mark.parametrize(
     "options",
     [{"stride": 2}, {"padding": 2, "dilation": 2}, {"groups": 2}, {"groups": 4}, {"bias": False}, {"kernel_size": 1},

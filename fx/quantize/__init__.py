@@ -11,7 +11,7 @@ quantized one means.
 """
 
 from fx.quantize.affine import Affine, quantize_channels
-from fx.quantize.arithmetic import add, dequantize, dequantize_channels, lookup, mul, quantize
+from fx.quantize.arithmetic import add, dequantize, dequantize_channels, lookup, max_pool, mul, quantize
 from fx.quantize.conversion import convert, reference
 from fx.quantize.layers import QuantizedConv, QuantizedLayer, QuantizedLinear
 from fx.quantize.observers import (
@@ -48,6 +48,7 @@ __all__ = [
     "dequantize",
     "dequantize_channels",
     "lookup",
+    "max_pool",
     "merge_observers",
     "mul",
     "prepare",

@@ -12,6 +12,7 @@ import warnings
 from typing import Any, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fx.effects import declare_pure
@@ -146,6 +147,29 @@ def mul(
     return quantize(left * right, scale, zero_point, highest)
 
 
+@_part_of_programs
+def max_pool(
+    input: Tensor,
+    kernel_size: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The largest whole number in each window, in as many dimensions as the sizes have: one to three."""
+    if len(kernel_size) == 1:
+        sizes = ((1, *kernel_size), (1, *stride), (0, *padding), (1, *dilation))
+        return max_pool(input.unsqueeze(-2), *sizes, ceil_mode).squeeze(-2)
+    pool = F.max_pool2d if len(kernel_size) == 2 else F.max_pool3d
+    if input.is_contiguous():
+        return pool(input, kernel_size, stride, padding, dilation, ceil_mode)
+    # in other orders of dimensions, torch's kernel for uint8 has no room for indices (2.13)
+    if input.device.type == "cpu" and not is_traced_by_jit() and _has_quantized_tensors():
+        stored = _as_quantized(input, 1.0, 0)
+        return _as_plain(pool(stored, kernel_size, stride, padding, dilation, ceil_mode), 255)
+    return pool(input.contiguous(), kernel_size, stride, padding, dilation, ceil_mode)
+
+
 def _runs_kernel(input: Tensor, other: Tensor) -> bool:
     """Whether torch's kernel for two quantized tensors is there, and does what the two need.
 
@@ -168,4 +192,4 @@ def _as_plain(stored: Tensor, highest: int) -> Tensor:
     return plain if highest == 255 else plain.clamp_(max=highest)
 
 
-__all__ = ["add", "dequantize", "dequantize_channels", "is_traced_by_jit", "lookup", "mul", "quantize"]
+__all__ = ["add", "dequantize", "dequantize_channels", "is_traced_by_jit", "lookup", "max_pool", "mul", "quantize"]

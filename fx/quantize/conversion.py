@@ -19,7 +19,7 @@ from fx.quantize import arithmetic
 from fx.quantize.affine import Affine, quantize_channels
 from fx.quantize.layers import QuantizedConv, QuantizedLayer, QuantizedLinear
 from fx.quantize.observers import Observer
-from fx.quantize.operations import Operation, asks_for_size, operation_of
+from fx.quantize.operations import POOLS, Operation, asks_for_size, operation_of
 from fx.quantize.preparation import fused_bound, is_observer, scheme_of
 from fx.quantize.scheme import QuantizationScheme
 
@@ -257,6 +257,9 @@ class _Conversion:
         made = self._graph.node_copy(
             node, lambda used: source if used is operation.operands[0] else self._as_real(used)
         )
+        if any(node.target is pool for pool in POOLS):
+            made.target = arithmetic.max_pool
+            made.kwargs = {name: value for name, value in made.kwargs.items() if name != "return_indices"}
         made.meta.pop("tensor_meta", None)
         made.meta.pop("val", None)
         return self._put(node, made, affine)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from fx.node import Node
 
-__all__ = ["Operation", "asks_for_size", "operation_of", "plain_spelling"]
+__all__ = ["POOLS", "Operation", "asks_for_size", "operation_of", "plain_spelling"]
 
 Kind = Literal["layer", "function", "binary", "join", "mean", "shape"]
 
@@ -47,8 +47,11 @@ _MEANS: tuple[Any, ...] = (
 _SHAPES: tuple[Any, ...] = (
     torch.reshape, torch.flatten, torch.permute, torch.transpose, torch.squeeze, torch.unsqueeze, torch.unflatten,
     torch.Tensor.view, torch.Tensor.expand, torch.Tensor.contiguous, torch.narrow, torch.flip, torch.roll,
-    torch.movedim, F.max_pool2d, F.max_pool3d, F.pixel_shuffle, F.pixel_unshuffle, F.channel_shuffle, torch.amax,
+    torch.movedim, F.max_pool1d, F.max_pool2d, F.max_pool3d, F.pixel_shuffle, F.pixel_unshuffle, F.channel_shuffle,
+    torch.amax,
 )  # fmt: skip
+POOLS: tuple[Any, ...] = (F.max_pool1d, F.max_pool2d, F.max_pool3d)
+"""Those of them that pick the largest in each window."""
 _SIZES: tuple[Any, ...] = (torch.Tensor.size, torch.Tensor.dim, torch.numel, torch.Tensor.numel, len)
 _IN_PLACE: dict[Any, Any] = {operator.iadd: operator.add, operator.imul: operator.mul}
 

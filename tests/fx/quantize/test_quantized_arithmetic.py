@@ -2,8 +2,9 @@ import random
 
 import pytest
 import torch
+import torch.nn.functional as F
 
-from fx.quantize import add, arithmetic, dequantize, lookup, mul, quantize
+from fx.quantize import add, arithmetic, dequantize, lookup, max_pool, mul, quantize
 
 LAYOUTS = {
     "dense": lambda: torch.randn(4, 6),
@@ -66,3 +67,14 @@ def test_arithmetic_on_whole_numbers_is_one_step_off_at_most(function, exact):
 def test_whole_numbers_stay_what_they_are_there_and_back():
     whole = torch.arange(256, dtype=torch.uint8)
     assert torch.equal(quantize(dequantize(whole, 0.037, 91), 0.037, 91), whole)
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("is_channels_last", [False, True])
+def test_the_largest_whole_numbers_are_those_of_the_largest_values(dims, is_channels_last):
+    whole = torch.randint(0, 256, (2, 3, *[20] * dims), dtype=torch.uint8)
+    whole = whole.movedim(-1, 1).contiguous().movedim(1, -1) if is_channels_last else whole
+    sizes = [(number,) * dims for number in (3, 2, 1, 1)]
+    expected = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[dims - 1](whole.float(), *sizes, True)
+    assert torch.equal(max_pool(whole, *sizes, ceil_mode=True).float(), expected)

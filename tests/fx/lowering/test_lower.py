@@ -88,6 +88,30 @@ def test_a_constant_that_several_parts_use_is_in_each() -> None:
     torch.testing.assert_close(lowered(x), module(x))
 
 
+def test_a_constant_that_is_fetched_once_for_several_parts_is_in_each() -> None:
+    graph, root = fx.Graph(), nn.Module()
+    root.weight, root.bias = nn.Parameter(torch.randn(3, 3)), nn.Parameter(torch.randn(3))
+    x, weight, bias = graph.placeholder("x"), graph.get_attr("weight"), graph.get_attr("bias")
+    first = graph.call_function(F.linear, (x, weight, bias))
+    between = graph.call_function(torch.cumsum, (first, 1))
+    graph.output(graph.call_function(F.linear, (between, weight, bias)))
+    program, toy, x = GraphModule(root, graph), Toy(), torch.randn(2, 3)
+    lowered = fx.lower(program, toy)
+    assert [call.all_input_nodes for call in lowered.graph.find_nodes(op="call_module")] == [
+        [node] for node in list(lowered.graph.nodes) if node.name in ("x", "cumsum")
+    ]
+    assert all(tape.steps[0][1][1] is root.weight for tape in toy.built)
+    assert torch.equal(lowered(x), program(x))
+
+
+def test_writes_that_callers_see_stay_in_python() -> None:
+    program = fx.symbolic_trace(lambda x: F.relu(x, inplace=True))
+    assert (fx.lower(program, Toy(), dry_run=True).refused[0].reason or "").startswith("`%relu` writes to")
+    x = torch.tensor([-1.0, 1.0])
+    fx.lower(program, Toy())(x)
+    assert x.tolist() == [0.0, 1.0]
+
+
 def test_weights_that_the_program_writes_to_are_no_constants() -> None:
     class Writes(nn.Module):
         def __init__(self) -> None:

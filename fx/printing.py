@@ -77,8 +77,8 @@ def format_argument(argument: Any) -> str:
         return f"%{argument}"
     try:
         return str(argument)
-    except ValueError:  # an integer with more digits than Python converts
-        return hex(argument)
+    except ValueError:  # an integer with more digits than Python converts, or something that holds one
+        return hex(argument) if isinstance(argument, int) else f"<{type(argument).__name__}>"
 
 
 def type_name(annotation: Any) -> str:

@@ -243,7 +243,8 @@ class Speller:
         return f"{self._well_known('slice', slice)}({parts})"
 
     def _range(self, value: range) -> str:
-        return self._well_known("range", range) + repr(value).removeprefix("range")
+        parts = (value.start, value.stop) if value.step == 1 else (value.start, value.stop, value.step)
+        return f"{self._well_known('range', range)}({', '.join(map(self.argument, parts))})"
 
     def _size(self, value: torch.Size) -> str:
         return f"{self._torch('torch.Size')}([{', '.join(map(self.argument, value))}])"

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 pytest_plugins = ["pytester"]
+collect_ignore_glob = ["*conftest.py"]  # they have no doctests, and as modules of tests all have the same name
 
 
 @pytest.fixture(autouse=True)

@@ -28,8 +28,6 @@ DEPTH = 64
 """How deep values may nest."""
 
 _MOST_TAGGED_KEYS = 1000
-_MOST_BITS = 14_000
-"""How long integers may be: Python does not write longer ones in base 10, so no code can hold them."""
 
 _TORCH_VALUES: dict[str, type] = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -91,8 +89,6 @@ class ValueWriter:
         )
 
     def _int(self, value: int, depth: int) -> Json:
-        if value.bit_length() > _MOST_BITS:
-            raise Refused(f"an integer has more than {_MOST_BITS:,} bits")
         return value if -(1 << 63) <= value < 1 << 63 else {"int": hex(value)}
 
     def _float(self, value: float, depth: int) -> Json:
@@ -183,8 +179,6 @@ class ValueReader:
         digits = text.removeprefix("-").removeprefix("0x")
         if not digits or not set(digits) <= set("0123456789abcdef"):
             raise Refused("an integer is not in base 16")
-        if len(digits) * 4 > _MOST_BITS:
-            raise Refused(f"an integer has more than {_MOST_BITS:,} bits")
         return int(digits, 16) * (-1 if text.startswith("-") else 1)
 
     def _float(self, stored: Json, depth: int) -> float:

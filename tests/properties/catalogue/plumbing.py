@@ -99,7 +99,8 @@ def erased_before_replaced(gm: fx.GraphModule) -> fx.GraphModule:
 def modules_by_name(gm: fx.GraphModule) -> fx.GraphModule:
     """A module is looked up by its whole path among the direct children."""
     for node in gm.graph.find_nodes(op="call_module"):
-        if type(gm._modules[node.target]) is nn.ReLU:
+        module = gm._modules[node.target]
+        if type(module) is nn.ReLU and not module.inplace:
             replace(node, torch.relu, *node.args)
     gm.recompile()
     return gm

@@ -82,6 +82,7 @@ class _Conversion:
         self._attributes: dict[str, Any] = {}
         self._real: dict[Node, Argument] = {}
         self._whole: dict[Node, tuple[Node, Affine]] = {}
+        self._moved: set[Node] = set()  # real values in the reference form that are those of whole numbers
         self._layers: dict[Any, tuple[QuantizedLayer, list[Node]]] = {}
         self._weights: dict[Any, tuple[Tensor, Tensor]] = {}
         self._operations = _operations(prepared, scheme)
@@ -105,12 +106,14 @@ class _Conversion:
             self._quantize(node)
             return
         operation = self._operations.get(node)
-        if operation is not None and all(one in self._whole for one in operation.operands):
+        if operation is not None and all(one in self._whole or one in self._moved for one in operation.operands):
             if self._on_whole_numbers and getattr(self, f"_{operation.kind}")(node, operation):
                 return
             if operation.kind == "layer" and not self._on_whole_numbers:
                 self._reference_layer(node)
                 return
+            if operation.kind == "shape" and not self._on_whole_numbers:
+                self._moved.add(node)
         if asks_for_size(node) and (source := node.all_input_nodes[0]) in self._whole:
             self._real[node] = self._graph.node_copy(node, lambda _: self._whole[source][0])
             return
@@ -309,7 +312,11 @@ class _Conversion:
         """Give the layers the names that their weights had, where nothing else has these."""
         taken = {str(node.target) for node in self._graph.nodes if node.op == "get_attr"}
         taken |= {str(node.target) for node in self._graph.nodes if node.op == "call_module"} - {"to_be_named"}
-        for key, (layer, calls) in self._layers.items():
+        live = set(self._graph.nodes)
+        for key, (layer, made) in self._layers.items():
+            calls = [call for call in made if call in live]
+            if not calls:
+                continue
             path = wish = _layer_path(key[0])
             number = 0
             while any(path == one or one.startswith(f"{path}.") or path.startswith(f"{one}.") for one in taken):

@@ -61,6 +61,7 @@ def prepare(
     program = canonical_form(program).graph_module
     for simplify in (RemoveIdentities(), FoldConstants(freeze=True, max_bytes=_LARGEST_CONSTANT)):
         program = simplify(program)
+    program.graph.eliminate_dead_code()
     _return_instead_of_writing(program)
     if example_inputs is not None:
         with torch.no_grad():

@@ -1,0 +1,48 @@
+"""A quantized program, each operation of which is checked on the values that it gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+import fx
+from fx.quantize import QuantizedLayer, add, dequantize, mul, quantize
+
+_EXACT = {add: torch.add, mul: torch.mul}
+
+
+class StepCheck(fx.Interpreter):
+    """Runs a quantized program and notes how far each operation is from what it means on real values, in steps."""
+
+    def __init__(self, program: fx.GraphModule) -> None:
+        super().__init__(program)
+        self.steps: dict[str, int] = {}
+        self.off: dict[str, float] = {}
+        """The part of the elements that are off at all."""
+
+    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
+        result = super().call_module(target, args, kwargs)
+        layer = self.fetch_attr(target)
+        if isinstance(layer, QuantizedLayer) and result.dtype is torch.uint8:
+            exact = layer._reference(dequantize(args[0], kwargs["scale"], kwargs["zero_point"]))
+            exact = exact.clamp(kwargs.get("low"), kwargs.get("high")) if {"low", "high"} & kwargs.keys() else exact
+            meant = quantize(exact, kwargs["output_scale"], kwargs["output_zero_point"], kwargs.get("highest", 255))
+            self._note(target, result, meant)
+        return result
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        result = super().call_function(target, args, kwargs)
+        if target in _EXACT:
+            operands = (
+                dequantize(kwargs[name], kwargs[f"{name}_scale"], kwargs[f"{name}_zero_point"])
+                for name in ("input", "other")
+            )
+            settings = {name: kwargs[name] for name in ("scale", "zero_point", "highest") if name in kwargs}
+            self._note(str(target), result, quantize(_EXACT[target](*operands), **settings))
+        return result
+
+    def _note(self, what: str, result: torch.Tensor, meant: torch.Tensor) -> None:
+        difference = (result.int() - meant.int()).abs()
+        self.steps[what] = max(self.steps.get(what, 0), int(difference.max()))
+        self.off[what] = max(self.off.get(what, 0.0), float((difference > 0).float().mean()))

@@ -17,7 +17,7 @@ def blocks_of(path):
 
 
 def test_there_are_guides():
-    assert {path.stem for path in GUIDES} >= {"transforms", "interchange"}
+    assert {path.stem for path in GUIDES} >= {"transforms", "interchange", "failures", "timing", "evaluation", "properties"}
 
 
 @pytest.mark.parametrize("path", GUIDES, ids=lambda path: path.stem)

@@ -17,7 +17,7 @@ _OPERATORS: dict[Any, Any] = {
 }
 
 
-def make_functional(graph_module: GraphModule) -> int:
+def make_functional(graph_module: GraphModule) -> list[Node]:
     """Replace activations and arithmetic in place by what returns new values, in a canonical program; linear.
 
     Left as they are: writes to inputs, to the program's own tensors and to what is seen through other values; and
@@ -25,13 +25,13 @@ def make_functional(graph_module: GraphModule) -> int:
     not.
 
     Returns:
-        How many operations were replaced.
+        The operations that return a new value now.
 
     >>> import fx, torch
     >>> from fx.canonical import canonical_form
     >>> program = canonical_form(fx.symbolic_trace(lambda x: torch.relu_(torch.neg(x)))).graph_module
     >>> make_functional(program)
-    1
+    [relu_]
     """
     subject = Subject(graph_module)
     dependences, aliases = subject.dependences, subject.dependences.aliases
@@ -51,7 +51,7 @@ def make_functional(graph_module: GraphModule) -> int:
         _replace(node, written, aliases.position)
     if writes:
         graph_module.recompile()
-    return len(writes)
+    return [node for node, _ in writes]
 
 
 def _written(node: Node) -> Node | None:

@@ -60,7 +60,7 @@ def lower(
 ) -> GraphModule | Coverage:
     """Hand the parts of a program that a backend can take to that backend, and leave the rest in eager Python.
 
-    The result is a new program in canonical form, in which each part is a submodule, ``onednn_0`` and so on;
+    The result is a new program in which each part is a submodule, ``onednn_0`` and so on, and the rest as it was;
     ``meta["lowering"]`` has its :class:`Coverage`. ``gm`` stays as it is, and its tensors are shared, not copied, as
     far as the backend allows. Where there is nothing to lower, ``gm`` itself is returned.
 

@@ -10,12 +10,14 @@ from typing import Any
 
 from fx.canonical import canonical_form
 from fx.canonical.inlining import copy_graph
+from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.lowering.backend import Backend
 from fx.lowering.costs import count_flops, size_of
 from fx.lowering.coverage import Coverage, Part, Placement
 from fx.lowering.functional import make_functional
 from fx.lowering.partition import find_regions
+from fx.lowering.restoration import restore
 from fx.lowering.subject import Subject
 from fx.lowering.support import Veto, all_of, has_converter, is_pure, not_vetoed
 from fx.node import Node
@@ -54,44 +56,44 @@ def make_plan(
         min_size: how many operations that pay a region needs at least; by default what the backend says.
         veto: what to keep out.
     """
-    program, notes = _prepare(graph_module, backend), [] if (why := backend.why_unavailable()) is None else [why]
+    own = GraphModule.of_capture(graph_module, copy_graph(graph_module.graph), type(graph_module).__name__)
+    own.graph._codegen = copy.deepcopy(graph_module.graph._codegen)
+    record_origins(own.graph)
+    form = canonical_form(backend.prepare(own))
+    program, graph = form.graph_module, form.graph_module.graph
+    changed = make_functional(program)
+    notes = [] if (why := backend.why_unavailable()) is None else [why]
     flops: dict[Node, int] | None = None
     if example_inputs is not None:
         flops, why = count_flops(program, example_inputs)
         notes += [] if why is None else [f"shapes are not known from where the program cannot be followed on: {why}"]
     subject = Subject(program)
     reasons = _refusals(subject, backend, veto)
-    nodes = [node for node in program.graph.nodes if node.op not in _NOT_DIVIDED]
     home: dict[Node, Region] = {}
     names = map(f"{backend.name}_{{}}".format, itertools.count())
     least = backend.min_size if min_size is None else min_size
-    for members in find_regions(program.graph, {node for node in nodes if reasons[node] is None}):
+    for members in find_regions(graph, {node for node, reason in reasons.items() if reason is None}):
         why = _why_dropped(members, subject, backend, least, flops)
         if why is None:
             home.update(dict.fromkeys(members, Region(next(names))))
         else:
             reasons.update(dict.fromkeys(members, why))
-    regions = Regions(program, home)
-    placements = tuple(_placement(node, home, reasons, flops) for node in nodes)
+    placements = tuple(_placement(node, home, reason, flops) for node, reason in reasons.items())
+    restore(form, {*home, *changed})
+    _fetch_for_each_use(graph)
+    regions = Regions(GraphModule.of_capture(own, graph, type(graph_module).__name__), home)
     parts = tuple(_part(region, flops) for region in regions.regions)
     return Plan(regions, Coverage(backend.name, placements, parts, tuple(notes)))
 
 
-def _prepare(graph_module: GraphModule, backend: Backend) -> GraphModule:
-    """A copy of the program as the backend wants it: canonical, without writes, a fetch of a constant for each use."""
-    own = GraphModule.of_capture(graph_module, copy_graph(graph_module.graph), type(graph_module).__name__)
-    own.graph._codegen = copy.deepcopy(graph_module.graph._codegen)
-    record_origins(own.graph)
-    program = canonical_form(backend.prepare(own)).graph_module
-    make_functional(program)
-    for node in program.graph.find_nodes(op="get_attr"):
+def _fetch_for_each_use(graph: Graph) -> None:
+    """Give each use of a constant a fetch of its own, so that regions share none."""
+    for node in graph.find_nodes(op="get_attr"):
         for user in list(node.users)[1:]:
-            with program.graph.inserting_before(user):
-                fetched = program.graph.get_attr(str(node.target))
+            with graph.inserting_before(user):
+                fetched = graph.get_attr(str(node.target))
             fetched.source, fetched.origins = node.source, node.origins
             user.replace_input_with(node, fetched)
-    program.recompile()
-    return program
 
 
 def _refusals(subject: Subject, backend: Backend, veto: Veto) -> dict[Node, str | None]:
@@ -123,14 +125,12 @@ def _why_dropped(
     return None
 
 
-def _placement(
-    node: Node, home: dict[Node, Region], reasons: dict[Node, str | None], flops: dict[Node, int] | None
-) -> Placement:
+def _placement(node: Node, home: dict[Node, Region], reason: str | None, flops: dict[Node, int] | None) -> Placement:
     region = home.get(node)
     count = None if flops is None else flops.get(node)
     name = None if region is None else region.name
     target = target_name(node.target).removeprefix("torch.nn.functional.")
-    return Placement(node.name, target, name, None if region else reasons[node], count, node.source)
+    return Placement(node.name, target, name, None if region else reason, count, node.source)
 
 
 def _part(region: Region, flops: dict[Node, int] | None) -> Part:

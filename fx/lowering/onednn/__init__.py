@@ -14,9 +14,9 @@ import torch
 from fx.graph_module import GraphModule
 from fx.lowering.backend import Backend, register_backend
 from fx.lowering.converters import Converters, build_region
-from fx.lowering.onednn.converters import converters
 from fx.lowering.onednn.modules import LEAST_WORK
 from fx.lowering.onednn.network import FusedRegion
+from fx.lowering.onednn.operations import converters
 from fx.passes.fuse_conv_bn import FuseConvBN
 
 __all__ = ["OneDNN"]

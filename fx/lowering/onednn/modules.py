@@ -241,16 +241,19 @@ class FusedLinear(FusedLayer):
 
     def forward(self, input: Tensor) -> Tensor:
         """The activated product."""
-        weight = self._buffers["weight"]
-        assert weight is not None
-        outputs, inputs = weight.shape
-        is_large = input.numel() * outputs >= LEAST_LINEAR_WORK
-        if not (is_large and self._is_fast(input) and input.dim() > 1 and input.shape[-1] == inputs):
+        if not (self._is_fast(input) and self._takes(input)):
             return self._plain(input)
         if (packed := self._packed_weight(input.shape)) is None:
             return self._plain(input)
         kind, bias = self.activation, self._buffers["bias"]
         return _kernels._linear_pointwise(input, packed, bias, kind.name, self._scalars, kind.algorithm)
+
+    def _takes(self, input: Tensor) -> bool:
+        """Whether ``input`` is a large enough batch of rows."""
+        weight = self._buffers["weight"]
+        assert weight is not None
+        outputs, inputs = weight.shape
+        return input.dim() > 1 and input.shape[-1] == inputs and input.numel() * outputs >= LEAST_LINEAR_WORK
 
     def _plain(self, input: Tensor) -> Tensor:
         return self.activation(F.linear(input, self.weight, self.bias))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from typing import Any
 
@@ -110,10 +111,7 @@ class FusedRegion:
     # How.
 
     def _add_layer(self, layer: FusedLayer, weight: Tensor, input: Node) -> Node:
-        current = self._current
-        assert current is not None
-        prefix = self._paths[id(weight)].rpartition(".")[0]
-        path = prefix if prefix and prefix not in self._root else current.name
+        path = self._free_path(weight)
         self._root[path] = layer
         node = self._note(self._graph.call_module(path, (input,)))
         self._layers[node] = layer
@@ -121,6 +119,14 @@ class FusedRegion:
         if recorded is not None:
             self._sizes[node] = recorded.shape
         return node
+
+    def _free_path(self, weight: Tensor) -> str:
+        """Where to put a layer: where its weight was, or under the name of the operation, or the next free name."""
+        current = self._current
+        assert current is not None
+        wishes = [self._paths[id(weight)].rpartition(".")[0], current.name]
+        numbered = (f"{current.name}_{number}" for number in itertools.count(1))
+        return next(path for path in itertools.chain(wishes, numbered) if path and path not in self._root)
 
     def _move(self, node: Node, summand: Node) -> Node:
         """Put the call of a convolution at the end, where ``summand`` is known."""

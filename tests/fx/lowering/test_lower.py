@@ -51,7 +51,7 @@ def test_parts_become_modules_of_the_backend_and_the_rest_stays_python(model: Mo
     assert isinstance(lowered, GraphModule)
     assert body(lowered) == [
         "toy_0 = self.toy_0(x)",
-        "cumsum = torch.cumsum(input = toy_0, dim = 1, dtype = None)",
+        "cumsum = torch.cumsum(toy_0, 1)",
         "toy_1 = self.toy_1(cumsum)",
         "return toy_1",
     ]
@@ -59,6 +59,45 @@ def test_parts_become_modules_of_the_backend_and_the_rest_stays_python(model: Mo
     assert torch.equal(lowered(x), model(x))
     assert program.code == code
     assert torch.equal(program(x), model(x))
+
+
+def test_what_stays_in_python_is_written_as_it_was() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.norm, self.unused = nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 4, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = F.relu(self.layer(x.view(x.size(0), -1)))
+            return self.unused(self.norm(y).softmax(1) @ y.t())
+
+    module, x = Mixed().eval(), torch.randn(4, 2, 2)
+    lowered = fx.lower(fx.symbolic_trace(module), Toy())
+    assert body(lowered) == [
+        "size = x.size(0)",
+        "view = x.view(size, -1)",
+        "toy_0 = self.toy_0(view)",
+        "norm = self.norm(toy_0)",
+        "softmax = norm.softmax(1)",
+        "t = toy_0.t()",
+        "matmul = softmax @ t",
+        "unused = self.unused(matmul)",
+        "return unused",
+    ]
+    assert lowered.norm is module.norm
+    torch.testing.assert_close(lowered(x), module(x))
+
+
+def test_an_operation_stays_canonical_where_its_operand_is_a_new_value_by_now() -> None:
+    def function(x: Tensor) -> Tensor:
+        y = torch.neg(x)
+        F.relu(y, inplace=True)
+        return torch.cumsum(y, 0)
+
+    program, x = fx.symbolic_trace(function), torch.randn(6)
+    lowered = fx.lower(program, Toy())
+    assert body(lowered)[-2:] == ["cumsum = torch.cumsum(input = toy_0, dim = 0, dtype = None)", "return cumsum"]
+    assert torch.equal(lowered(x), function(x))
 
 
 def test_constants_are_shared_with_the_captured_module(model: Model) -> None:

@@ -439,6 +439,8 @@ def test_a_second_capture_of_the_lowered_program_is_plain_again() -> None:
     with torch.no_grad():
         assert_close(again(x), block(x))
         assert_close(fx.lower(again)(x), block(x))
+        linear, rows = nn.Sequential(nn.Linear(512, 256)), torch.randn(3, 512)
+        assert_close(fx.symbolic_trace(lower(linear))(rows), linear(rows))
 
 
 def test_lowering_and_the_canonical_form_leave_what_is_lowered_alone() -> None:
@@ -564,6 +566,23 @@ def test_random_convnets_compute_the_same(seed: int) -> None:
         expected = module(x.clone())
         torch.testing.assert_close(lowered(given), expected, rtol=1e-3, atol=1e-4)
         assert torch.equal(given, x)
+
+
+def test_layers_that_share_a_weight_under_two_names_keep_their_biases() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(3, 3, 1), nn.Conv2d(3, 3, 1)
+            self.second.weight = self.first.weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(self.first(x))
+
+    module, x = Tied(), torch.randn(1, 3, 6, 6)
+    lowered = lower(module)
+    assert len(layers(lowered)) == 2
+    with torch.no_grad():
+        assert_close(lowered(x), module(x))
 
 
 def test_paths_of_layers_are_unique_where_weights_are_shared() -> None:

@@ -91,18 +91,21 @@ def quantize_channels(weight: Tensor, *, bits: int = 8, per_channel: bool = True
         Whole numbers of the shape of ``weight``, and float32 steps of shape (channels,).
     """
     highest = 2 ** (bits - 1) - 1
-    flat = weight.detach().reshape(len(weight), -1)
-    low, high = torch.aminmax(flat, dim=1) if flat.shape[1] else (flat.new_zeros(len(flat)), flat.new_zeros(len(flat)))
+    flat = weight.detach().reshape(len(weight), math.prod(weight.shape[1:]))
+    width = flat.shape[1]
+    if width == 0:
+        flat = flat.new_zeros(len(flat), 1)
+    low, high = flat.amin(1), flat.amax(1)  # several times as fast as aminmax along a dimension
     largest = torch.maximum(-low, high).float()
     if not per_channel:
         largest = largest.max().expand_as(largest).contiguous()
     scale = torch.where(largest > 0, (largest / highest).clamp_min(_SMALLEST_SCALE), torch.ones_like(largest))
     inverse = scale.reciprocal()[:, None]
-    whole = torch.empty(flat.shape, dtype=torch.int8)
+    whole = torch.empty(flat.shape, dtype=torch.int8, device=flat.device)
     rows = max(1, _CHUNK // max(1, flat.shape[1]))
     for part, into, factor in zip(flat.split(rows), whole.split(rows), inverse.split(rows), strict=True):
         into.copy_((part * factor).round_().clamp_(-highest, highest))
-    return whole.view(weight.shape), scale
+    return whole[:, :width].view(weight.shape), scale
 
 
 _CHUNK = 1 << 16

@@ -292,7 +292,8 @@ class _Conversion:
         sizes = tuple(node.kwargs.get(name) for name in ("stride", "padding", "dilation", "groups"))
         key = (str(fetched.target), id(whole), None if bias is None else id(bias), sizes)
         if key not in self._layers:
-            layer = _make_layer(weight, bias is not None, sizes)
+            with torch.device("meta"):  # its tensors are given next
+                layer = _make_layer(weight, bias is not None, sizes)
             layer.fill(whole, scale, None if bias is None else bias.detach().float().contiguous())
             self._layers[key] = layer, []
         return self._layers[key]
@@ -323,6 +324,7 @@ class _Conversion:
                 number += 1
                 path = f"{wish}_{number}"
             taken.add(path)
+            layer.pack()
             self._attributes[path] = layer
             for call in calls:
                 call.target = path

@@ -65,6 +65,11 @@ class QuantizedLayer(nn.Module):
         self.weight, self.weight_scale, self.bias = weight, scale, bias
         self._packed = None
 
+    def pack(self) -> None:
+        """Pack the weight now, rather than on the first call."""
+        if has_kernels() and self.weight.device.type == "cpu":
+            self._packed_weight()
+
     def forward(
         self,
         input: Tensor,

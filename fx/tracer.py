@@ -86,7 +86,12 @@ class Tracer(TracerBase):
     # What to override.
 
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
-        """Whether a call of ``m`` becomes one node. By default ``torch.nn`` modules do, ``Sequential`` does not."""
+        """Whether a call of ``m`` becomes one node. By default ``torch.nn`` modules do, ``Sequential`` does not.
+
+        So do modules that a backend made of a part of a program: their classes say why in ``_kept_whole``.
+        """
+        if hasattr(type(m), "_kept_whole"):
+            return True
         module = m.__module__
         return module.startswith(("torch.nn", "torch.ao.nn")) and not isinstance(m, torch.nn.Sequential)
 

@@ -433,14 +433,34 @@ def test_shapes_of_a_lowered_program_can_be_found_out_without_computing() -> Non
     assert lowered.graph.output_node().meta["tensor_meta"].shape == (2, 6, 8, 8)
 
 
-def test_a_second_capture_of_the_lowered_program_is_plain_again() -> None:
+def test_a_second_capture_of_the_lowered_program_keeps_its_layers() -> None:
     block, x = Block(), torch.randn(2, 4, 8, 8)
-    again = fx.symbolic_trace(lower(block))
+    lowered = lower(block)
+    again = fx.symbolic_trace(lowered)
+    assert body(again) == [
+        "onednn_0_shortcut = self.onednn_0.shortcut(x)",
+        "onednn_0_conv = self.onednn_0.conv(x, onednn_0_shortcut)",
+        "contiguous = onednn_0_conv.contiguous()",
+        "return contiguous",
+    ]
     with torch.no_grad():
-        assert_close(again(x), block(x))
-        assert_close(fx.lower(again)(x), block(x))
-        linear, rows = nn.Sequential(nn.Linear(512, 256)), torch.randn(3, 512)
-        assert_close(fx.symbolic_trace(lower(linear))(rows), linear(rows))
+        assert torch.equal(again(x), lowered(x))
+
+
+def test_a_capture_without_leaf_modules_goes_through_the_layers_to_plain_functions() -> None:
+    class Through(fx.Tracer):
+        def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+            return False
+
+    for module, x in (
+        (Block().eval(), torch.randn(2, 4, 8, 8)),
+        (nn.Sequential(nn.Linear(512, 256)), torch.randn(3, 512)),
+    ):
+        lowered = lower(module)
+        again = GraphModule(lowered, Through().trace(lowered))
+        assert not again.graph.find_nodes(op="call_module")
+        with torch.no_grad():
+            assert_close(again(x), module(x))
 
 
 def test_lowering_and_the_canonical_form_leave_what_is_lowered_alone() -> None:

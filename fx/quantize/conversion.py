@@ -52,7 +52,7 @@ def reference(prepared: GraphModule) -> GraphModule:
     """Return what :func:`convert` would, in arithmetic on real values between explicit conversions.
 
     It says what the program on whole numbers means, runs anywhere, and differs from it by one step at most in what a
-    single operation returns.
+    single operation returns. Layers that find the scale of their input in each call get real inputs here.
 
     Args:
         prepared: what :func:`~fx.quantize.preparation.prepare` returned, after it ran on data.
@@ -106,6 +106,11 @@ class _Conversion:
             self._quantize(node)
             return
         operation = self._operations.get(node)
+        if operation is not None and self._scheme.choice(node).precision == "dynamic":
+            if operation.kind == "layer" and self._is_float32(node):
+                (self._dynamic_layer if self._on_whole_numbers else self._reference_layer)(node)
+                return
+            operation = None
         if operation is not None and all(one in self._whole or one in self._moved for one in operation.operands):
             if self._on_whole_numbers and getattr(self, f"_{operation.kind}")(node, operation):
                 return
@@ -194,6 +199,19 @@ class _Conversion:
         if bound is not None:
             self._real[node] = made  # nothing but the bound uses it
         return self._put(result, made, output)
+
+    def _dynamic_layer(self, node: Node) -> None:
+        """The layer on real values, of which it finds the range in each call."""
+        layer, calls = self._quantized_layer(node)
+        source = self._as_real(self._operations[node].operands[0])
+        made = self._noted(self._graph.create_node("call_module", "to_be_named", (source,), {}, node.name), node)
+        calls.append(made)
+        made.meta["float_operations"] = _float_operations(node, layer.weight)
+        self._real[node] = made
+
+    def _is_float32(self, node: Node) -> bool:
+        _, weight, bias = self._tensors(node)
+        return weight.dtype is torch.float32 and (bias is None or bias.dtype is torch.float32)
 
     def _function(self, node: Node, operation: Operation) -> bool:
         source, affine = self._whole[operation.operands[0]]

@@ -73,19 +73,19 @@ class QuantizedLayer(nn.Module):
     def forward(
         self,
         input: Tensor,
-        scale: float,
-        zero_point: int,
+        scale: float | None = None,
+        zero_point: int = 0,
         output_scale: float | None = None,
         output_zero_point: int = 0,
         highest: int = 255,
         low: float | None = None,
         high: float | None = None,
     ) -> Tensor:
-        """Apply the layer to whole numbers.
+        """Apply the layer to whole numbers, or to real values that become some.
 
         Args:
-            input: uint8.
-            scale: step of the input.
+            input: uint8; or real values, of which the layer finds the range itself.
+            scale: step of the input; with none it is real.
             zero_point: what stands for zero in it.
             output_scale: step of the output; with none it is real, float32.
             output_zero_point: what stands for zero in the output.
@@ -93,6 +93,8 @@ class QuantizedLayer(nn.Module):
             low: smallest real value of the output, as a fused activation has it: 0 for ReLU.
             high: largest one.
         """
+        if scale is None:
+            return self._dynamic(input)
         output = None if output_scale is None else Affine(output_scale, output_zero_point, highest)
         if not (input.device.type == "cpu" and input.numel() and has_kernels()) or is_traced_by_jit():
             result = self._reference(dequantize(input, scale, zero_point))
@@ -105,6 +107,22 @@ class QuantizedLayer(nn.Module):
         least = 0 if low is None else output.quantized(low)
         most = highest if high is None else output.quantized(high)
         return result if (least, most) == (0, 255) else result.clamp_(least, most)
+
+    def _dynamic(self, input: Tensor) -> Tensor:
+        """The layer on real values, whose range is found first."""
+        if input.numel() == 0:
+            return self._reference(input)
+        low, high = torch.aminmax(input.detach())
+        if is_traced_by_jit() or not has_kernels() or input.device.type != "cpu":
+            low, high = low.clamp(max=0), high.clamp(min=0)
+            scale = ((high - low) / 255).clamp_min(torch.finfo(torch.float32).tiny)
+            zero_point = (-low / scale).round().int()
+            return self._reference(torch.fake_quantize_per_tensor_affine(input, scale, zero_point, 0, 255))
+        bounds = low.item(), high.item()
+        if not all(map(math.isfinite, bounds)):
+            return self._reference(input)  # which passes them on, as the layer would in floating point
+        affine = Affine.of_range(*bounds)
+        return self._kernel(quantize(input, **affine.settings), affine.scale, affine.zero_point, None)
 
     @abstractmethod
     def _reference(self, input: Tensor) -> Tensor:

@@ -132,8 +132,11 @@ class Selection:
         operation = operation_of(node)
         if isinstance(operation, str):
             return operation
-        if self._scheme.choice(node).precision == "float":
+        precision = self._scheme.choice(node).precision
+        if precision == "float":
             return "the scheme says so"
+        if precision == "dynamic":
+            return None if operation.kind == "layer" else "only layers find scales in each call"
         if operation.kind != "layer" and not any(source_of(one) in self.chosen for one in operation.operands):
             return "none of its inputs is a result in 8 bits"
         if any(dependences.writers(one) for one in (node, *operation.operands)):

@@ -13,7 +13,7 @@ from fx.errors import QuantizationError
 from fx.node import Node
 from fx.targets import qualified_name
 
-Precision = Literal["int8", "float"]
+Precision = Literal["int8", "dynamic", "float"]
 ObserverName = Literal["min-max", "moving-average", "histogram", "percentile"]
 
 
@@ -22,7 +22,8 @@ class Choice:
     """How one operation is quantized."""
 
     precision: Precision = "int8"
-    """``"int8"``: on whole numbers, whose scales calibration finds; ``"float"``: not at all."""
+    """``"int8"``: on whole numbers, whose scales calibration finds; ``"dynamic"``: layers find the scale of their input
+    in each call, and give real values; ``"float"``: not at all."""
     symmetric: bool = False
     """Whether activations have zero in the middle of their range, rather than where it suits them best."""
     observer: ObserverName = "histogram"

@@ -14,6 +14,7 @@ from fx.quantize.affine import Affine, quantize_channels
 from fx.quantize.arithmetic import add, dequantize, dequantize_channels, lookup, max_pool, mul, quantize
 from fx.quantize.conversion import convert, reference
 from fx.quantize.layers import QuantizedConv, QuantizedLayer, QuantizedLinear
+from fx.quantize.numerics import Advice, Noise, advise, noise, sensitivity
 from fx.quantize.observers import (
     HistogramObserver,
     MinMaxObserver,
@@ -28,11 +29,13 @@ from fx.quantize.report import QuantizationReport, Remainder, report
 from fx.quantize.scheme import Choice, Override, QuantizationScheme
 
 __all__ = [
+    "Advice",
     "Affine",
     "Choice",
     "HistogramObserver",
     "MinMaxObserver",
     "MovingAverageObserver",
+    "Noise",
     "Observer",
     "Override",
     "PercentileObserver",
@@ -44,6 +47,7 @@ __all__ = [
     "QuantizedLinear",
     "Remainder",
     "add",
+    "advise",
     "convert",
     "dequantize",
     "dequantize_channels",
@@ -51,9 +55,11 @@ __all__ = [
     "max_pool",
     "merge_observers",
     "mul",
+    "noise",
     "prepare",
     "quantize",
     "quantize_channels",
     "reference",
     "report",
+    "sensitivity",
 ]

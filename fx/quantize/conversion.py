@@ -16,12 +16,12 @@ from fx.node import Argument, Node, map_arg
 from fx.passes.layers import fetch_attribute
 from fx.passes.tensor_metadata import TensorMetadata
 from fx.quantize import arithmetic
-from fx.quantize.affine import Affine, quantize_channels
-from fx.quantize.layers import QuantizedConv, QuantizedLayer, QuantizedLinear
+from fx.quantize.affine import Affine
 from fx.quantize.observers import Observer
 from fx.quantize.operations import POOLS, Operation, asks_for_size, operation_of
 from fx.quantize.preparation import fused_bound, is_observer, scheme_of
 from fx.quantize.scheme import QuantizationScheme
+from fx.quantize.weights import UNNAMED, Weights
 
 __all__ = ["convert", "reference"]
 
@@ -83,8 +83,7 @@ class _Conversion:
         self._real: dict[Node, Argument] = {}
         self._whole: dict[Node, tuple[Node, Affine]] = {}
         self._moved: set[Node] = set()  # real values in the reference form that are those of whole numbers
-        self._layers: dict[Any, tuple[QuantizedLayer, list[Node]]] = {}
-        self._weights: dict[Any, tuple[Tensor, Tensor]] = {}
+        self._weights = Weights(prepared, scheme)
         self._operations = _operations(prepared, scheme)
 
     def program(self) -> GraphModule:
@@ -96,7 +95,7 @@ class _Conversion:
         graph = self._graph
         graph._codegen = copy.deepcopy(self._prepared.graph._codegen)
         graph.eliminate_dead_code()
-        self._take_layers()
+        self._attributes.update(self._weights.named(graph))
         program = GraphModule(self._taken(), graph, type(self._prepared).__name__)
         program.training = self._prepared.training
         return program
@@ -131,7 +130,7 @@ class _Conversion:
         made = self._graph.node_copy(node, self._as_real)
         operation = operation_of(node)
         if isinstance(operation, Operation) and operation.kind == "layer":
-            made.meta["float_operations"] = _float_operations(node, self._tensors(node)[1])
+            made.meta["float_operations"] = _float_operations(node, self._weights.tensors(node)[1])
         self._real[node] = made.args[0] if node.op == "output" else made
 
     def _as_real(self, node: Node) -> Node:
@@ -192,8 +191,8 @@ class _Conversion:
             arguments |= {"highest": output.highest} if output.highest != 255 else {}
         limits = (None, None) if bound is None else self._operations[bound].bounds or (None, None)
         arguments |= {name: limit for name, limit in zip(("low", "high"), limits, strict=True) if limit is not None}
-        layer, calls = self._quantized_layer(node)
-        made = self._noted(self._graph.create_node("call_module", "to_be_named", (source,), arguments, node.name), node)
+        layer, calls = self._weights.layer(node)
+        made = self._noted(self._graph.create_node("call_module", UNNAMED, (source,), arguments, node.name), node)
         calls.append(made)
         made.meta["float_operations"] = _float_operations(node, layer.weight)
         if bound is not None:
@@ -202,15 +201,15 @@ class _Conversion:
 
     def _dynamic_layer(self, node: Node) -> None:
         """The layer on real values, of which it finds the range in each call."""
-        layer, calls = self._quantized_layer(node)
+        layer, calls = self._weights.layer(node)
         source = self._as_real(self._operations[node].operands[0])
-        made = self._noted(self._graph.create_node("call_module", "to_be_named", (source,), {}, node.name), node)
+        made = self._noted(self._graph.create_node("call_module", UNNAMED, (source,), {}, node.name), node)
         calls.append(made)
         made.meta["float_operations"] = _float_operations(node, layer.weight)
         self._real[node] = made
 
     def _is_float32(self, node: Node) -> bool:
-        _, weight, bias = self._tensors(node)
+        _, weight, bias = self._weights.tensors(node)
         return weight.dtype is torch.float32 and (bias is None or bias.dtype is torch.float32)
 
     def _function(self, node: Node, operation: Operation) -> bool:
@@ -285,67 +284,16 @@ class _Conversion:
         made.meta.pop("val", None)
         return self._put(node, made, affine)
 
-    # Weights.
-
-    def _tensors(self, node: Node) -> tuple[Node, Tensor, Tensor | None]:
-        """Where the weight of a layer is fetched, the weight, and the bias."""
-        weight, bias = node.kwargs["weight"], node.kwargs.get("bias")
-        assert isinstance(weight, Node)
-        fetched = None if bias is None else fetch_attribute(self._prepared, str(bias.target))  # type: ignore[union-attr]
-        return weight, fetch_attribute(self._prepared, str(weight.target)), fetched
-
-    def _quantized_weight(self, node: Node) -> tuple[Tensor, Tensor]:
-        """The weight as whole numbers and steps, made once for all calls that share it."""
-        choice = self._scheme.choice(node)
-        weight = self._tensors(node)[1]
-        key = (id(weight), choice.weight_bits, choice.per_channel)
-        if key not in self._weights:
-            self._weights[key] = quantize_channels(weight, bits=choice.weight_bits, per_channel=choice.per_channel)
-        return self._weights[key]
-
-    def _quantized_layer(self, node: Node) -> tuple[QuantizedLayer, list[Node]]:
-        """The layer for a call, shared with other calls that have the same tensors and sizes, and those calls."""
-        fetched, weight, bias = self._tensors(node)
-        whole, scale = self._quantized_weight(node)
-        sizes = tuple(node.kwargs.get(name) for name in ("stride", "padding", "dilation", "groups"))
-        key = (str(fetched.target), id(whole), None if bias is None else id(bias), sizes)
-        if key not in self._layers:
-            with torch.device("meta"):  # its tensors are given next
-                layer = _make_layer(weight, bias is not None, sizes)
-            layer.fill(whole, scale, None if bias is None else bias.detach().float().contiguous())
-            self._layers[key] = layer, []
-        return self._layers[key]
-
     def _reference_layer(self, node: Node) -> None:
         """The layer on real values, with a weight that is computed from whole numbers."""
-        fetched = self._tensors(node)[0]
-        whole, scale = self._quantized_weight(node)
-        path = _layer_path(str(fetched.target))
+        fetched = self._weights.tensors(node)[0]
+        whole, scale = self._weights.quantized(node)
+        path = self._weights.path_of(node, whole)
         made = self._call(
-            node, arithmetic.dequantize_channels, weight=self._attribute(node, f"quantized.{path}.weight", whole),
-            scale=self._attribute(node, f"quantized.{path}.weight_scale", scale),
+            node, arithmetic.dequantize_channels, weight=self._attribute(node, f"{path}.weight", whole),
+            scale=self._attribute(node, f"{path}.weight_scale", scale),
         )  # fmt: skip
         self._real[node] = self._graph.node_copy(node, lambda used: made if used is fetched else self._as_real(used))
-
-    def _take_layers(self) -> None:
-        """Give the layers the names that their weights had, where nothing else has these."""
-        taken = {str(node.target) for node in self._graph.nodes if node.op == "get_attr"}
-        taken |= {str(node.target) for node in self._graph.nodes if node.op == "call_module"} - {"to_be_named"}
-        live = set(self._graph.nodes)
-        for key, (layer, made) in self._layers.items():
-            calls = [call for call in made if call in live]
-            if not calls:
-                continue
-            path = wish = _layer_path(key[0])
-            number = 0
-            while any(path == one or one.startswith(f"{path}.") or path.startswith(f"{one}.") for one in taken):
-                number += 1
-                path = f"{wish}_{number}"
-            taken.add(path)
-            layer.pack()
-            self._attributes[path] = layer
-            for call in calls:
-                call.target = path
 
     def _taken(self) -> dict[str, Any]:
         """What the new graph refers to."""
@@ -354,11 +302,6 @@ class _Conversion:
             if node.op in ("get_attr", "call_module") and str(node.target) not in taken:
                 taken[str(node.target)] = fetch_attribute(self._prepared, str(node.target))
         return taken
-
-
-def _layer_path(weight: str) -> str:
-    path, _, name = weight.rpartition(".")
-    return path if name in ("weight", "fused_weight") and path else weight
 
 
 def _operations(prepared: GraphModule, scheme: QuantizationScheme) -> dict[Node, Operation]:
@@ -386,15 +329,6 @@ def _affines(prepared: GraphModule) -> dict[Node, Affine]:
             remedy="run the prepared program on data first; what data never reaches can be skipped in the scheme",
         )
     return {node: observer.affine() for node, observer in observers.items()}
-
-
-def _make_layer(weight: Tensor, bias: bool, sizes: tuple[Any, ...]) -> QuantizedLayer:
-    if weight.dim() == 2:
-        return QuantizedLinear(weight.shape[1], weight.shape[0], bias)
-    stride, padding, dilation, groups = sizes
-    return QuantizedConv(
-        weight.shape[1] * groups, weight.shape[0], tuple(weight.shape[2:]), stride, padding, dilation, groups, bias
-    )
 
 
 def _float_operations(node: Node, weight: Tensor) -> int | None:

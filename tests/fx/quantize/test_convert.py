@@ -324,3 +324,15 @@ def test_quantized_programs_are_traced_by_jit_for_all_batches(recommender):
 def test_quantized_programs_are_captured_again(recommender):
     _, _, program, data = recommender
     assert torch.equal(fx.Interpreter(program).run(data), program(data))
+
+
+def test_calls_of_one_weight_with_different_schemes_have_weights_of_their_own():
+    scheme = QuantizationScheme().override(Choice(weight_bits=4), node="fc_1")
+    prepared = prepare(fx.symbolic_trace(Shared().eval()), scheme)
+    data = torch.randn(16, 6)
+    with torch.no_grad():
+        prepared(data)
+        program, meaning = convert(prepared), reference(prepared)
+        assert torch.allclose(program(data)["twice"], meaning(data)["twice"], atol=1e-5)
+    most = [int(one.weight.abs().max()) for one in program.modules() if isinstance(one, QuantizedLayer)]
+    assert sorted(most) == [7, 127]

@@ -1,0 +1,197 @@
+"""How much noise quantization adds, where it comes from, and which layers to leave alone for less of it (6.2.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from fx.errors import QuantizationError
+from fx.graph_module import GraphModule
+from fx.interpreter import Interpreter
+from fx.node import Node
+from fx.provenance import SourceLocation
+from fx.quantize.conversion import convert, reference
+from fx.quantize.operations import Operation, operation_of
+from fx.quantize.preparation import prepare
+from fx.quantize.scheme import Choice, QuantizationScheme
+
+__all__ = ["Advice", "Noise", "advise", "noise", "sensitivity"]
+
+Data = Sequence[tuple[Any, ...]]
+"""The positional arguments of some calls of a program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """How far a quantized program is from the real one in one place."""
+
+    node: str
+    """Name of the node, in canonical form."""
+    sqnr_db: float
+    """Signal-to-quantization-noise ratio, in decibels: infinite where nothing differs."""
+    where: SourceLocation | None
+    """The user's line, if known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Which layers to keep in floating point."""
+
+    scheme: QuantizationScheme
+    """The scheme in which they are skipped."""
+    skipped: tuple[str, ...]
+    """The names of their nodes, the most sensitive first."""
+    sqnr_db: float
+    """The signal-to-quantization-noise ratio of the program's outputs under that scheme, in decibels."""
+
+
+class _Power:
+    """Power of a signal and of its noise, summed up over batches."""
+
+    def __init__(self) -> None:
+        self._signal = 0.0
+        self._noise = 0.0
+
+    def add(self, real: Any, quantized: Any) -> None:
+        for exact, near in zip(tree_leaves(real), tree_leaves(quantized), strict=True):
+            if isinstance(exact, Tensor) and exact.is_floating_point():
+                self._signal += float(exact.double().square().sum())
+                self._noise += float((exact.double() - near.double()).square().sum())
+
+    @property
+    def decibels(self) -> float:
+        if self._noise == 0:
+            return math.inf
+        return 10 * math.log10(self._signal / self._noise) if self._signal else -math.inf
+
+
+def noise(program: GraphModule, data: Data, scheme: QuantizationScheme | None = None) -> tuple[Noise, ...]:
+    """Return the noise in each operation's result, between the program and its quantized reference form.
+
+    Values are compared batch by batch as they are computed; only those of one batch are held at a time.
+
+    Args:
+        program: a captured program, in evaluation mode.
+        data: arguments of the calls that it is calibrated on and compared for.
+        scheme: how it is quantized.
+
+    Raises:
+        QuantizationError: there is no data, or it is not finite.
+    """
+    prepared = _calibrated(program, data, scheme or QuantizationScheme())
+    meaning = reference(prepared)
+    powers: dict[str, _Power] = {}
+    with torch.no_grad():
+        for args in data:
+            real: dict[str, Any] = {}
+
+            def keep(node: Node, value: Any, real: dict[str, Any] = real) -> None:
+                if node.op == "call_function":
+                    real[node.name] = value
+
+            def compare(node: Node, value: Any, real: dict[str, Any] = real) -> None:
+                if node.op == "call_function" and node.name in real:
+                    powers.setdefault(node.name, _Power()).add(real.pop(node.name), value)
+
+            Interpreter(prepared, listeners=[keep]).run(*args)
+            Interpreter(meaning, listeners=[compare]).run(*args)
+    nodes = {node.name: node for node in prepared.graph.nodes}
+    return tuple(Noise(name, power.decibels, nodes[name].source) for name, power in powers.items())
+
+
+def sensitivity(program: GraphModule, data: Data, scheme: QuantizationScheme | None = None) -> tuple[Noise, ...]:
+    """Return for each layer the noise in the program's outputs if it alone is quantized, the most sensitive first.
+
+    Args:
+        program: a captured program, in evaluation mode.
+        data: arguments of the calls that it is calibrated on and compared for.
+        scheme: how it is quantized; layers that it skips are left out.
+
+    Raises:
+        QuantizationError: there is no data, or it is not finite.
+    """
+    scheme = scheme or QuantizationScheme()
+    found: list[Noise] = []
+    for node in _layers(program, scheme):
+        alone = QuantizationScheme(Choice(precision="float")).override(scheme.choice(node), node=node.name)
+        found.append(Noise(node.name, _output_noise(program, data, alone), node.source))
+    return tuple(sorted(found, key=lambda one: one.sqnr_db))
+
+
+def advise(program: GraphModule, data: Data, sqnr_db: float, scheme: QuantizationScheme | None = None) -> Advice:
+    """Return the scheme that keeps the fewest layers in floating point and still has little enough noise.
+
+    Layers are skipped in the order of their sensitivity; how many are needed is found by halving.
+
+    Args:
+        program: a captured program, in evaluation mode.
+        data: arguments of the calls that it is calibrated on and compared for.
+        sqnr_db: smallest allowed signal-to-quantization-noise ratio of the outputs, in decibels.
+        scheme: how the rest is quantized.
+
+    Raises:
+        QuantizationError: there is no data, or it is not finite.
+
+    >>> import torch, fx
+    >>> program = fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)))
+    >>> advise(program, [(torch.randn(8, 4),)], sqnr_db=5).skipped
+    ()
+    """
+    scheme = scheme or QuantizationScheme()
+    found = _output_noise(program, data, scheme)
+    if found >= sqnr_db:
+        return Advice(scheme, (), found)
+    ordered = [one.node for one in sensitivity(program, data, scheme)]
+    least, most = 1, len(ordered)
+    best = _advice(program, data, scheme, ordered[:most])
+    while least < most:
+        middle = (least + most) // 2
+        tried = _advice(program, data, scheme, ordered[:middle])
+        if tried.sqnr_db >= sqnr_db:
+            best, most = tried, middle
+        else:
+            least = middle + 1
+    return best
+
+
+def _advice(program: GraphModule, data: Data, scheme: QuantizationScheme, skipped: list[str]) -> Advice:
+    for name in skipped:
+        scheme = scheme.skip(node=name)
+    return Advice(scheme, tuple(skipped), _output_noise(program, data, scheme))
+
+
+def _layers(program: GraphModule, scheme: QuantizationScheme) -> list[Node]:
+    """The layers that a scheme quantizes."""
+    found: list[Node] = []
+    for node in prepare(program, scheme).graph.nodes:
+        operation = operation_of(node)
+        if isinstance(operation, Operation) and operation.kind == "layer" and scheme.choice(node).precision != "float":
+            found.append(node)
+    return found
+
+
+def _calibrated(program: GraphModule, data: Data, scheme: QuantizationScheme) -> GraphModule:
+    if not data:
+        raise QuantizationError(
+            "noise is measured on data, and there is none", remedy="pass the arguments of some calls: [(x,), …]"
+        )
+    prepared = prepare(program, scheme)
+    with torch.no_grad():
+        for args in data:
+            prepared(*args)
+    return prepared
+
+
+def _output_noise(program: GraphModule, data: Data, scheme: QuantizationScheme) -> float:
+    prepared = _calibrated(program, data, scheme)
+    quantized, power = convert(prepared), _Power()
+    with torch.no_grad():
+        for args in data:
+            power.add(prepared(*args), quantized(*args))
+    return power.decibels

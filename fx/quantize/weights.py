@@ -1,0 +1,105 @@
+"""``Weights``: the 8-bit weights of a program that is converted, one for all calls that share one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx.graph import Graph
+from fx.graph_module import GraphModule
+from fx.node import Node
+from fx.passes.layers import fetch_attribute
+from fx.quantize.affine import quantize_channels
+from fx.quantize.layers import QuantizedConv, QuantizedLayer, QuantizedLinear
+from fx.quantize.scheme import QuantizationScheme
+
+__all__ = ["UNNAMED", "Weights"]
+
+UNNAMED = "to_be_named"
+"""Target of calls of layers until they get their names."""
+
+
+class Weights:
+    """Makes the layers and weights for the calls of a prepared program."""
+
+    def __init__(self, prepared: GraphModule, scheme: QuantizationScheme) -> None:
+        self._prepared = prepared
+        self._scheme = scheme
+        self._layers: dict[Any, tuple[QuantizedLayer, list[Node]]] = {}
+        self._quantized: dict[Any, tuple[Tensor, Tensor]] = {}
+        self._paths: dict[str, Tensor] = {}
+
+    def tensors(self, node: Node) -> tuple[Node, Tensor, Tensor | None]:
+        """Where the weight of a layer is fetched, the weight, and the bias."""
+        weight, bias = node.kwargs["weight"], node.kwargs.get("bias")
+        assert isinstance(weight, Node)
+        fetched = None if bias is None else fetch_attribute(self._prepared, str(bias.target))  # type: ignore[union-attr]
+        return weight, fetch_attribute(self._prepared, str(weight.target)), fetched
+
+    def quantized(self, node: Node) -> tuple[Tensor, Tensor]:
+        """The weight of a layer as whole numbers and steps."""
+        choice = self._scheme.choice(node)
+        weight = self.tensors(node)[1]
+        key = (id(weight), choice.weight_bits, choice.per_channel)
+        if key not in self._quantized:
+            self._quantized[key] = quantize_channels(weight, bits=choice.weight_bits, per_channel=choice.per_channel)
+        return self._quantized[key]
+
+    def layer(self, node: Node) -> tuple[QuantizedLayer, list[Node]]:
+        """The layer for a call, shared with other calls that have the same tensors and sizes, and those calls."""
+        fetched, weight, bias = self.tensors(node)
+        whole, scale = self.quantized(node)
+        sizes = tuple(node.kwargs.get(name) for name in ("stride", "padding", "dilation", "groups"))
+        key = (str(fetched.target), id(whole), None if bias is None else id(bias), sizes)
+        if key not in self._layers:
+            with torch.device("meta"):  # its tensors are given next
+                layer = _make_layer(weight, bias is not None, sizes)
+            layer.fill(whole, scale, None if bias is None else bias.detach().float().contiguous())
+            self._layers[key] = layer, []
+        return self._layers[key]
+
+    def path_of(self, node: Node, whole: Tensor) -> str:
+        """Where the reference form keeps a weight as whole numbers."""
+        path = wish = f"quantized.{_layer_path(str(self.tensors(node)[0].target))}"
+        number = 0
+        while self._paths.setdefault(path, whole) is not whole:
+            number += 1
+            path = f"{wish}_{number}"
+        return path
+
+    def named(self, graph: Graph) -> dict[str, QuantizedLayer]:
+        """Pack the layers that ``graph`` calls, and give them the names that their weights had, if these are free."""
+        live = dict.fromkeys(graph.nodes)
+        taken = {str(node.target) for node in live if node.op in ("get_attr", "call_module")} - {UNNAMED}
+        named: dict[str, QuantizedLayer] = {}
+        for key, (layer, made) in self._layers.items():
+            calls = [call for call in made if call in live]
+            if not calls:
+                continue
+            path = wish = _layer_path(key[0])
+            number = 0
+            while any(path == one or one.startswith(f"{path}.") or path.startswith(f"{one}.") for one in taken):
+                number += 1
+                path = f"{wish}_{number}"
+            taken.add(path)
+            layer.pack()
+            named[path] = layer
+            for call in calls:
+                call.target = path
+        return named
+
+
+def _layer_path(weight: str) -> str:
+    path, _, name = weight.rpartition(".")
+    return path if name in ("weight", "fused_weight") and path else weight
+
+
+def _make_layer(weight: Tensor, bias: bool, sizes: tuple[Any, ...]) -> QuantizedLayer:
+    if weight.dim() == 2:
+        return QuantizedLinear(weight.shape[1], weight.shape[0], bias)
+    stride, padding, dilation, groups = sizes
+    return QuantizedConv(
+        weight.shape[1] * groups, weight.shape[0], tuple(weight.shape[2:]), stride, padding, dilation, groups, bias
+    )

@@ -1,0 +1,74 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import fx
+from fx.errors import QuantizationError
+from fx.quantize import Choice, QuantizationScheme, advise, noise, sensitivity
+
+
+class Fragile(nn.Module):
+    """Three layers, of which the second has a few large weights in rows that matter little to the others."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.three = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+        with torch.no_grad():
+            self.two.weight[:, 0] = 1000.0
+            self.one.weight[0], self.one.bias[0] = 0.0, 0.0
+
+    def forward(self, x):
+        return self.three(torch.relu(self.two(torch.relu(self.one(x)))))
+
+
+@pytest.fixture(scope="module")
+def program():
+    torch.manual_seed(0)
+    return fx.symbolic_trace(Fragile().eval())
+
+
+@pytest.fixture(scope="module")
+def data():
+    return [(torch.randn(64, 8, generator=torch.Generator().manual_seed(call)),) for call in range(3)]
+
+
+def test_noise_is_told_for_each_operation(program, data):
+    found = {one.node: one for one in noise(program, data)}
+    assert list(found) == ["one", "relu", "two", "relu_1", "three"]
+    assert found["one"].sqnr_db > 30 > 20 > found["two"].sqnr_db
+    assert "test_numerics.py" in str(found["two"].where)
+
+
+def test_what_is_not_quantized_has_no_noise(program, data):
+    scheme = QuantizationScheme(Choice(precision="float"))
+    assert {one.sqnr_db for one in noise(program, data, scheme)} == {math.inf}
+
+
+def test_the_most_sensitive_layer_comes_first(program, data):
+    found = sensitivity(program, data)
+    assert found[0].node == "two"
+    assert sorted(one.sqnr_db for one in found) == [one.sqnr_db for one in found]
+    assert len(sensitivity(program, data, QuantizationScheme().skip(node="two"))) == 2
+
+
+def test_the_fewest_layers_are_kept_that_meet_the_budget(program, data):
+    advice = advise(program, data, sqnr_db=25)
+    assert advice.skipped == ("two",)
+    assert advice.sqnr_db >= 25
+    assert advice.scheme == QuantizationScheme().skip(node="two")
+
+
+def test_nothing_is_kept_where_the_budget_is_met(program, data):
+    assert advise(program, data, sqnr_db=0).scheme == QuantizationScheme()
+
+
+def test_everything_is_kept_where_no_noise_is_allowed(program, data):
+    advice = advise(program, data, sqnr_db=1000)
+    assert sorted(advice.skipped) == ["one", "three", "two"] and advice.sqnr_db == math.inf
+
+
+def test_without_data_nothing_is_measured(program):
+    with pytest.raises(QuantizationError, match=r"there is none(.|\n)*some calls"):
+        advise(program, [], sqnr_db=20)

@@ -111,13 +111,15 @@ def _why_dropped(
     paying = sum(converter is not None and converter.pays for converter in converters)
     if paying < least:
         return f"with {paying} operation{'s' if paying != 1 else ''} that pay its region is below the least, {least}"
+    inside = set(members)
+    given = {used for node in members for used in node.all_input_nodes if used not in inside and used.op != "get_attr"}
+    if not given:
+        return "nothing in its region depends on an input: fold-constants would compute it once"
     if flops is None:
         return None
     work = sum(flops.get(node, 0) for node in members)
     if work < paying * backend.flops_per_operation:
         return f"its region does {work} floating-point operations in {paying} steps, too few for what a step costs"
-    inside = set(members)
-    given = {used for node in members for used in node.all_input_nodes if used not in inside and used.op != "get_attr"}
     returned = [node for node in members if not inside.issuperset(node.users)]
     crossing = sum(size_of(node) or 0 for node in (*given, *returned))
     if work < crossing * backend.flops_per_byte:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Collection
 
 from fx.canonical import CanonicalForm
@@ -9,6 +10,8 @@ from fx.node import Node, map_arg
 
 __all__ = ["restore"]
 
+_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
+"""Methods of tensors as functions, which cannot be called with what capture puts in the place of a tensor."""
 _CALLS = ("call_function", "call_method", "call_module")
 
 
@@ -31,6 +34,9 @@ def restore(form: CanonicalForm, kept: Collection[Node]) -> None:
         result = named.get(original.name)
         if result in nodes and not any(node in kept for node in nodes):
             _restore_one(original, result, nodes, named)
+    for node in graph.find_nodes(op="call_function"):
+        if node not in kept and isinstance(node.target, _METHODS) and node.args and isinstance(node.args[0], Node):
+            node.op, node.target = "call_method", node.target.__name__
 
 
 def _restore_one(original: Node, result: Node, nodes: list[Node], named: dict[str, Node]) -> None:

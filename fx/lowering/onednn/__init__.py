@@ -23,7 +23,10 @@ __all__ = ["OneDNN"]
 
 
 class OneDNN(Backend):
-    """The backend ``onednn``: float32 on CPU."""
+    """The backend ``onednn``: float32 on CPU.
+
+    Where a kernel does the work of ``relu``, ``hardtanh`` or ``hardsigmoid``, a NaN becomes a number there.
+    """
 
     __slots__ = ()
 

@@ -100,6 +100,29 @@ def test_an_operation_stays_canonical_where_its_operand_is_a_new_value_by_now() 
     assert torch.equal(lowered(x), function(x))
 
 
+def test_a_program_that_was_canonical_can_be_captured_again_after_lowering() -> None:
+    program = PassPipeline("canonicalize")(fx.symbolic_trace(lambda x: torch.relu(x.view(x.size(0), -1))))
+    lowered, x = fx.lower(program, Toy()), torch.randn(2, 3, 4)
+    assert body(lowered)[:2] == ["size = x.size(dim = 0)", "view = x.view(size = (size, -1))"]
+    assert body(fx.symbolic_trace(lowered))[:2] == body(lowered)[:2]
+    assert torch.equal(lowered(x), program(x))
+
+
+def test_what_depends_on_no_input_is_not_lowered() -> None:
+    class Constant(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cumsum(x, 0) + torch.relu(self.weight)
+
+    coverage = fx.lower(fx.symbolic_trace(Constant()), Toy(), dry_run=True)
+    assert [one.reason for one in coverage.refused if one.target == "relu"] == [
+        "nothing in its region depends on an input: fold-constants would compute it once"
+    ]
+
+
 def test_constants_are_shared_with_the_captured_module(model: Model) -> None:
     toy = Toy()
     fx.lower(fx.symbolic_trace(model), toy)

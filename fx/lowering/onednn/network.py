@@ -37,6 +37,7 @@ class FusedRegion:
             for path in (str(node.target) for node in region.graph.find_nodes(op="get_attr"))
         }
         self._root: dict[str, Any] = {}
+        self._beside_constants: set[str] = set()  # paths of what holds constants, where no layer can be
         self._graph = Graph()
         self._current: Node | None = None
         self._stands_for: dict[Node, Node] = {}  # the operation of the region whose result a node is by now
@@ -124,9 +125,13 @@ class FusedRegion:
         """Where to put a layer: where its weight was, or under the name of the operation, or the next free name."""
         current = self._current
         assert current is not None
-        wishes = [self._paths[id(weight)].rpartition(".")[0], current.name]
-        numbered = (f"{current.name}_{number}" for number in itertools.count(1))
-        return next(path for path in itertools.chain(wishes, numbered) if path and path not in self._root)
+        return self._first_free([self._paths[id(weight)].rpartition(".")[0], current.name])
+
+    def _first_free(self, wishes: list[str]) -> str:
+        """The first of ``wishes`` where nothing is, or else the last of them with a number."""
+        numbered = (f"{wishes[-1]}_{number}" for number in itertools.count(1))
+        taken = (self._root, self._beside_constants, ("",))
+        return next(path for path in itertools.chain(wishes, numbered) if not any(path in one for one in taken))
 
     def _move(self, node: Node, summand: Node) -> Node:
         """Put the call of a convolution at the end, where ``summand`` is known."""
@@ -159,7 +164,10 @@ class FusedRegion:
         if not isinstance(value, Tensor):
             return value
         path = self._paths[id(value)]
+        if path.rpartition(".")[0] in self._root:  # where a layer is by now, which has tensors of its own
+            path = self._first_free([path.replace(".", "_")])
         self._root[path] = value
+        self._beside_constants.add(path.rpartition(".")[0])
         return self._note(self._graph.get_attr(path))
 
     def _in_callers_layout(self, node: Node) -> Node:

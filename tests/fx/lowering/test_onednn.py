@@ -598,6 +598,26 @@ def test_random_convnets_compute_the_same(seed: int) -> None:
         assert torch.equal(given, x)
 
 
+@pytest.mark.parametrize("before", [False, True])
+def test_a_constant_of_a_layer_that_is_used_beside_it_stays(before: bool) -> None:
+    class Beside(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.conv = nn.Conv2d(3, 3, 3, padding=1), nn.Conv2d(3, 6, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.first(x)
+            if before:
+                y = y + self.conv.bias
+            return F.relu(self.conv(y)) + self.conv.bias
+
+    module, x = Beside().eval(), torch.randn(1, 3, 6, 6)
+    lowered = lower(module)
+    with torch.no_grad():
+        for program in (lowered, copy.deepcopy(lowered), pickle.loads(pickle.dumps(lowered))):
+            assert_close(program(x), module(x))
+
+
 def test_layers_that_share_a_weight_under_two_names_keep_their_biases() -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:

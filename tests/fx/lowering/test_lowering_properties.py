@@ -1,0 +1,30 @@
+"""Lowering to oneDNN keeps the laws of passes on random programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fx.lowering import Lower, OneDNN
+from fx.lowering.onednn import modules, operations
+from fx.lowering.onednn.network import FusedRegion
+from pytest_fx.pass_check import check_pass
+
+LOSES_NAN = ("relu", "hardtanh", "hardsigmoid")
+
+
+@pytest.mark.skipif(OneDNN().why_unavailable() is not None, reason="no oneDNN")
+def test_random_programs_compute_the_same_on_every_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    activate = FusedRegion.activate
+
+    def activate_what_keeps_nan(self: FusedRegion, input: Any, activation: modules.Activation) -> Any:
+        return None if activation.name in LOSES_NAN else activate(self, input, activation)
+
+    monkeypatch.setattr(FusedRegion, "activate", activate_what_keeps_nan)
+    monkeypatch.setattr(modules, "LEAST_WORK", 0)
+    monkeypatch.setattr(modules, "LEAST_LINEAR_WORK", 0)
+    monkeypatch.setattr(operations, "_SMALLEST_WEIGHT", 0)
+    report = check_pass(Lower(), max_examples=40, min_changed=0.2, seed=1, folder=tmp_path)
+    assert report.name == "lower"

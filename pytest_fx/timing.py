@@ -148,6 +148,10 @@ def steady_conditions(threads: int) -> Generator[None]:
 @contextmanager
 def _cudnn_defaults() -> Generator[None]:
     cudnn: Any = torch.backends.cudnn
+    if torch.backends.flags_frozen():  # by torch's utilities for tests; its own context manager may still set them
+        with cudnn.flags(enabled=cudnn.enabled):
+            yield
+        return
     # TF32 has two switches, which the old one, allow_tf32, refuses to speak of where they differ.
     defaults = [
         (cudnn, "benchmark", False),

@@ -1,6 +1,6 @@
 """Five passes with faults that engineers make, each with a model that it gets right all but once.
 
-A factory and a pass of each kind can be named on the command line: ``faulty_passes:normed`` and so on.
+A factory and a pass of each kind can be named on the command line: ``faults:normed`` and so on.
 """
 
 import torch

@@ -9,25 +9,25 @@ import pytest
 FAULTS = {
     "a wrong epsilon in a fusion": (
         ("normed", "FoldWithAnyEpsilon"),
-        "fold-with-any-epsilon changes what faulty_passes:normed computes",
+        "fold-with-any-epsilon changes what faults:normed computes",
         "edit 2 of fold-with-any-epsilon: bn2 into conv2",
         ["%conv2 = call_module[conv2](%relu)", "value  bn2[", "x = torch.relu(self.bn2(self.conv2(x)))"],
     ),
     "swapped operands": (
         ("gated", "OperatorsForFunctions"),
-        "operators-for-functions changes what faulty_passes:gated computes",
+        "operators-for-functions changes what faults:gated computes",
         "edit 2 of operators-for-functions: rsub becomes an operator",
         ["%rsub = call_function[torch.Tensor.sub](%sigmoid, %y)", "value  rsub[", "rest = torch.rsub(gate, y)"],
     ),
     "a lost bias": (
         ("projected", "LinearToMatmul"),
-        "linear-to-matmul changes what faulty_passes:projected computes",
+        "linear-to-matmul changes what faults:projected computes",
         "edit 3 of linear-to-matmul: out becomes a product",
         ["call_function[torch.matmul](%softmax, %", "value  out[", "return self.out(torch.softmax("],
     ),
     "a batch size baked in": (
         ("flattened", "OneSample"),
-        "one-sample changes what faulty_passes:flattened returns",
+        "one-sample changes what faults:flattened returns",
         "edit 1 of one-sample: size becomes 1",
         [
             "%view = call_method[view](%relu, 1, -1)",
@@ -37,7 +37,7 @@ FAULTS = {
     ),
     "specialization to values": (
         ("shifted", "IdleRelus"),
-        "idle-relus changes what faulty_passes:shifted computes",
+        "idle-relus changes what faults:shifted computes",
         "edit 3 of idle-relus: relu_2 is idle",
         ["%sub = call_function[operator.sub](%mul, 0.5)", "value  relu_2[", "torch.relu(x - 0.5)"],
     ),
@@ -48,8 +48,8 @@ FAULTS = {
 def test_a_fault_is_blamed_on_its_edit_and_node_in_a_file_that_fails_alone(pytester, fault):
     (model, pass_), what, edit, node = FAULTS[fault]
     source = Path(__file__).with_name("faulty_passes.py").read_text(encoding="utf-8")
-    pytester.makepyfile(faulty_passes=source)
-    options = ("--fx-model", f"faulty_passes:{model}", "--fx-pass", f"faulty_passes:{pass_}", "--fx-batch", "8")
+    pytester.makepyfile(faults=source)
+    options = ("--fx-model", f"faults:{model}", "--fx-pass", f"faults:{pass_}", "--fx-batch", "8")
     result = pytester.runpytest(*options, "--fx-no-timing", "-k", "test_pass_keeps_its_contract")
     assert result.ret == 1
     shown = str(result.stdout)
@@ -59,7 +59,7 @@ def test_a_fault_is_blamed_on_its_edit_and_node_in_a_file_that_fails_alone(pytes
     assert max(map(len, failure.splitlines())) <= 100
     words = re.sub(r"\s+", " ", failure)
     for text in (
-        f"the first edit that goes wrong: {edit} (faulty_passes.py:",
+        f"the first edit that goes wrong: {edit} (faults.py:",
         "the first node that goes wrong: ",
         *node,
     ):
@@ -77,15 +77,15 @@ def test_a_fault_is_blamed_on_its_edit_and_node_in_a_file_that_fails_alone(pytes
 
 def test_a_batch_size_baked_in_shows_at_the_other_batch_size_alone(pytester):
     source = Path(__file__).with_name("faulty_passes.py").read_text(encoding="utf-8")
-    pytester.makepyfile(faulty_passes=source)
-    options = ("--fx-model", "faulty_passes:flattened", "--fx-pass", "faulty_passes:OneSample", "--fx-batch", "1,8")
+    pytester.makepyfile(faults=source)
+    options = ("--fx-model", "faults:flattened", "--fx-pass", "faults:OneSample", "--fx-batch", "1,8")
     result = pytester.runpytest(*options, "--fx-no-timing", "-k", "test_pass_keeps_its_contract", "-v")
     result.stdout.fnmatch_lines(["*flattened-batch1-*PASSED*", "*flattened-batch8-*FAILED*"])
 
 
 FIXED = """
 import torch
-from faulty_passes import Flattened, OneSample, Projected
+from faults import Flattened, OneSample, Projected
 
 def one():
     return Flattened(), torch.ones(1, 3, 4, 4)
@@ -98,11 +98,11 @@ def scaled():
 """
 
 
-@pytest.mark.parametrize("model", ["faulty_passes:flattened", "fixed:one"])
+@pytest.mark.parametrize("model", ["faults:flattened", "fixed:one"])
 def test_a_batch_size_baked_in_is_found_without_another_one_being_asked_for(pytester, model):
     source = Path(__file__).with_name("faulty_passes.py").read_text(encoding="utf-8")
-    pytester.makepyfile(faulty_passes=source, fixed=FIXED)
-    options = ("--fx-model", model, "--fx-pass", "faulty_passes:OneSample", "--fx-no-timing")
+    pytester.makepyfile(faults=source, fixed=FIXED)
+    options = ("--fx-model", model, "--fx-pass", "faults:OneSample", "--fx-no-timing")
     result = pytester.runpytest(*options, "-k", "test_pass")
     assert result.parseoutcomes()["failed"] == 1
     result.stdout.fnmatch_lines(
@@ -115,7 +115,7 @@ def test_a_batch_size_baked_in_is_found_without_another_one_being_asked_for(pyte
 
 def test_a_model_that_takes_one_number_of_samples_only_is_not_asked_for_another(pytester):
     source = Path(__file__).with_name("faulty_passes.py").read_text(encoding="utf-8")
-    pytester.makepyfile(faulty_passes=source, fixed=FIXED)
+    pytester.makepyfile(faults=source, fixed=FIXED)
     options = ("--fx-model", "fixed:scaled", "--fx-pass", "canonicalize", "-k", "another_batch", "-rs")
     result = pytester.runpytest(*options)
     assert result.parseoutcomes()["skipped"] == 1

@@ -98,7 +98,7 @@ def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
     if "fx_pass" in wanted:
         passes = options.passes
         if options.models and not passes:
-            passes = tuple(importlib.import_module("fx.passes").list_passes())
+            passes = importlib.import_module("pytest_fx.loading").default_passes()
         _parametrize(metafunc, "fx_pass", passes, _label_of_pass, "needs a pass: pytest --fx-pass NAME")
     if "fx_checked_pass" in wanted:
         reason = "needs a pass: pytest --fx-check NAME"

@@ -19,7 +19,19 @@ from torch import nn
 import model_zoo
 from fx.errors import FxError
 from fx.interop import AdaptedPass, adapt, is_for_torch
-from fx.passes import Approximate, Close, Contract, Pass, close, exact, pass_name, register_pass
+from fx.passes import (
+    Approximate,
+    Close,
+    Contract,
+    Pass,
+    close,
+    contract_of,
+    exact,
+    get_pass,
+    list_passes,
+    pass_name,
+    register_pass,
+)
 from fx.passes.pipeline import PassPipeline
 
 from .collection import ModelCase
@@ -134,6 +146,11 @@ def load_pass(name: Any) -> Pass:
     found = _import_attribute(name, "pass") if isinstance(name, str) else name
     made = found() if isinstance(found, type) else found
     return adapt(made) if is_for_torch(made) else made
+
+
+def default_passes() -> tuple[str, ...]:
+    """Return the names of the passes that are tried where none is named: those that mean to keep the answers."""
+    return tuple(name for name in list_passes() if not isinstance(contract_of(get_pass(name)), Approximate))
 
 
 def importable_name(pass_: Any, asked: Iterable[Any] = ()) -> str | None:

@@ -156,7 +156,8 @@ TABLE = (
     Option(
         "pass", (), str, "NAME",
         "Apply this pass: a registered name, or package.module:callable. Repeatable. "
-        "Default: every registered pass that changes the model. Example: --fx-pass fuse-conv-bn",
+        "Default: every registered pass that changes the model and is not approximate by contract. "
+        "Example: --fx-pass fuse-conv-bn",
         "passes", repeatable=True,
     ),
     Option(

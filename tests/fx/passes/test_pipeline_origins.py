@@ -16,7 +16,7 @@ from torch import nn
 
 import fx
 import model_zoo
-from fx.passes import list_passes, registry
+from fx.passes import get_pass, list_passes, registry
 from fx.passes.options import options_of
 from fx.passes.pipeline import PassPipeline
 from fx.provenance import SourceLocation, complete_origins, match_origins, record_origins
@@ -84,7 +84,10 @@ def add_check(graph_module: fx.GraphModule) -> None:
 def test_every_node_maps_back_after_a_pass(name: str, pass_: str | Callable[..., Any]) -> None:
     program = captured_model(name)
     names = {node.name for node in program.graph.nodes}
-    result = PassPipeline([pass_]).run(program)
+    made_pass = get_pass(pass_) if isinstance(pass_, str) else pass_
+    if hasattr(made_pass, "with_data"):
+        made_pass = made_pass.with_data([(model_zoo.get_model(name).example_inputs(2), {})])
+    result = PassPipeline([made_pass]).run(program)
     if not result.changed:  # it found nothing to do here
         assert program.graph.history == ()
         return

@@ -53,7 +53,9 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
         of_original, of_program = ({name: state[name] for name in _tensors_of(it)} for it in (original, program))
         text, nodes, signature = _text_of(program), len(program.graph.nodes), _signature_of(program)
         record_origins(program.graph)
-        result = cast("object", _with_data(pass_, subject)(program))  # a user's pass may return anything
+        result = cast(
+            "object", _with_data(pass_, subject, dtype or subject.dtype)(program)
+        )  # a user's pass may return anything
     if result is not None:
         if not isinstance(result, GraphModule):
             raise ContractViolation(
@@ -87,13 +89,13 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
     return Rewriting(program, nodes, len(program.graph.nodes), changed)
 
 
-def _with_data(pass_: Any, subject: Subject) -> Any:
+def _with_data(pass_: Any, subject: Subject, dtype: torch.dtype) -> Any:
     """A pass that asks for data (by a method ``with_data``), or a pipeline of some, with inputs of the model."""
     if isinstance(pass_, PassPipeline):
-        return PassPipeline([_with_data(part, subject) for part in pass_.passes], pass_.listeners, pass_.name)
+        return PassPipeline([_with_data(part, subject, dtype) for part in pass_.passes], pass_.listeners, pass_.name)
     if isinstance(pass_, type) or not hasattr(pass_, "with_data") or not subject.has_inputs:
         return pass_
-    drawn = [subject.arguments(FIRST_OF_DATA + number) for number in range(CALLS_OF_DATA)]
+    drawn = [subject.arguments(FIRST_OF_DATA + number).copies(dtype) for number in range(CALLS_OF_DATA)]
     return pass_.with_data([(arguments.args, arguments.kwargs) for arguments in drawn])
 
 

@@ -100,7 +100,8 @@ def _observe(program: GraphModule, node: Node, choice: Any) -> None:
     path = f"{_OBSERVERS}.{node.name}"
     program.add_submodule(path, make_observer(choice, _place(node)))
     users = list(node.users)
-    with program.graph.inserting_after(node):
+    inputs = program.graph.find_nodes(op="placeholder")
+    with program.graph.inserting_after(inputs[-1] if node in inputs else node):
         observed = program.graph.call_module(path, (node,))
     observed.source = node.source
     for user in users:

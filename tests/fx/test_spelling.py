@@ -146,7 +146,11 @@ def test_every_kind_of_argument_comes_back_equal(way: Callable[[fx.GraphModule],
 
 @pytest.mark.parametrize(
     "value",
-    [v for k, v in VALUES.items() if k not in ("huge_int", "huge_range") and not (callable(v) or isinstance(v, (set, frozenset)))],
+    [
+        v
+        for k, v in VALUES.items()
+        if k not in ("huge_int", "huge_range") and not (callable(v) or isinstance(v, (set, frozenset)))
+    ],
     ids=repr,
 )
 def test_every_kind_of_argument_that_capture_takes_is_traced_again(value: Any) -> None:

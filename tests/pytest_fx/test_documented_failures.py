@@ -53,7 +53,7 @@ def test_a_fault_is_blamed_on_its_edit_and_node_in_a_file_that_fails_alone(pytes
     result = pytester.runpytest(*options, "--fx-no-timing", "-k", "test_pass_keeps_its_contract")
     assert result.ret == 1
     shown = str(result.stdout)
-    failure = shown[shown.rindex("ContractViolation: " + what) :]
+    failure = shown[shown.index("ContractViolation: " + what) :]
     failure = failure[: failure.index("All traceback entries")]
     assert len(failure.splitlines()) <= 24
     assert max(map(len, failure.splitlines())) <= 100

@@ -22,7 +22,15 @@ def test_the_options_are_in_the_help(pytester):
     for option in (
         *("--fx-model=NAME", "--fx-pass=NAME", "--fx-device=cpu|cuda", "--fx-dtype=NAME", "--fx-batch=N*"),
         *("--fx-threads=N*", "--fx-contract=TEXT", "--fx-rtol=X", "--fx-atol=X", "--fx-rounds=N"),
-        *("--fx-no-timing", "--fx-size=full|small", "--fx-seed=N", "--fx-check=NAME", "--fx-examples=N", "--fx-baseline=FILE", "--fx-fail-slower=PERCENT"),
+        *(
+            "--fx-no-timing",
+            "--fx-size=full|small",
+            "--fx-seed=N",
+            "--fx-check=NAME",
+            "--fx-examples=N",
+            "--fx-baseline=FILE",
+            "--fx-fail-slower=PERCENT",
+        ),
     ):
         result.stdout.fnmatch_lines(f"*{option}*")
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .generation import Program, programs, shapes, tensors
     from .laws import LawViolation
-    from .pass_check import CheckReport, check_pass, check_program
+    from .properties.pass_check import CheckReport, check_pass, check_program
 
 __all__ = [
     "CheckReport",
@@ -31,11 +31,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CheckReport": "pytest_fx.pass_check",
+    "CheckReport": "pytest_fx.properties.pass_check",
     "LawViolation": "pytest_fx.laws",
     "Program": "pytest_fx.generation",
-    "check_pass": "pytest_fx.pass_check",
-    "check_program": "pytest_fx.pass_check",
+    "check_pass": "pytest_fx.properties.pass_check",
+    "check_program": "pytest_fx.properties.pass_check",
     "programs": "pytest_fx.generation",
     "shapes": "pytest_fx.generation",
     "tensors": "pytest_fx.generation",

@@ -11,20 +11,20 @@ from torch import nn
 from fx.errors import add_note
 from fx.passes import Contract, Pass, close, contract_of, pass_name
 
-from .capture import GraphModule
-from .contracts import Comparison
-from .details import fitted
+from .comparison.capture import GraphModule
+from .comparison.contracts import Comparison
+from .comparison.rewriting import rewrite
+from .comparison.subject import Subject
+from .comparison.verification import compare, require, verify
 from .errors import ComparisonError, ContractViolation, MemoryLayoutWarning
-from .explanation import explain
-from .failure import Failure
-from .journal import FOLDER
+from .failures.details import fitted
+from .failures.explanation import explain
+from .failures.failure import Failure
 from .loading import importable_name
 from .options import options_of
-from .recording import record_row
-from .rewriting import rewrite
-from .subject import Subject
+from .storage.journal import FOLDER
+from .storage.recording import record_row
 from .summary import Row
-from .verification import compare, require, verify
 
 WITHOUT_LEAVES = ", no leaf modules"
 """What the summary adds to the name of a program captured in functions only."""

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .check_summary import record_check
 from .collection import ModelCase
 from .options import OPTIONS, options_of
+from .properties.check_summary import record_check
 
 if TYPE_CHECKING:
     import torch
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from fx.passes import Pass
 
     from .checks import EqualityCheck
-    from .evaluation import Arguments
-    from .pass_check import CheckReport
-    from .subject import Subject
-    from .timing_check import TimingCheck
+    from .comparison.evaluation import Arguments
+    from .comparison.subject import Subject
+    from .properties.pass_check import CheckReport
+    from .timing.check import TimingCheck
 
 
 def _module(name: str) -> Any:
@@ -38,7 +38,7 @@ def _module(name: str) -> Any:
 def fx_model(request: pytest.FixtureRequest) -> Subject:
     """The model under test, once for each ``--fx-model`` and ``--fx-batch``: ``fx_model.capture()``, ``.fresh()``.
 
-    It is a :class:`~pytest_fx.subject.Subject`.
+    It is a :class:`~pytest_fx.comparison.subject.Subject`.
     """
     case = request.param
     if not isinstance(case, ModelCase):  # a test that parametrizes by names of its own
@@ -73,7 +73,7 @@ def fx_pass(request: pytest.FixtureRequest) -> Pass:
 @pytest.fixture
 def fx_transformed(fx_model: Subject, fx_pass: Pass) -> GraphModule:
     """What the pass under test makes of a fresh capture: ``assert "bn" not in fx_transformed.code``."""
-    return _module("rewriting").rewrite(fx_model, fx_pass).program
+    return _module("comparison.rewriting").rewrite(fx_model, fx_pass).program
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def fx_equal(request: pytest.FixtureRequest, fx_model: Subject) -> EqualityCheck
 @pytest.fixture
 def fx_timing(request: pytest.FixtureRequest, fx_model: Subject) -> TimingCheck:
     """Times a pass, or a program, in pairs with eager: ``fx_timing(my_pass).speedup``. It is a benchmark, too."""
-    return _module("timing_check").TimingCheck(fx_model, request.node, getattr(request, "param", None))
+    return _module("timing.check").TimingCheck(fx_model, request.node, getattr(request, "param", None))
 
 
 @pytest.fixture
@@ -106,10 +106,10 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
         given = {
             "contract": options.contract,
             "max_examples": options.examples,
-            "folder": request.config.rootpath / _module("counterexample").FOLDER,
+            "folder": request.config.rootpath / _module("properties.counterexample").FOLDER,
             **arguments,
         }
-        report: CheckReport = _module("pass_check").check_pass(pass_, **given)
+        report: CheckReport = _module("properties.pass_check").check_pass(pass_, **given)
         record_check(request.node, str(report))
         return report
 

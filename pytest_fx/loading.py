@@ -35,10 +35,10 @@ from fx.passes import (
 from fx.passes.pipeline import PassPipeline
 
 from .collection import ModelCase
+from .comparison.evaluation import Arguments
+from .comparison.subject import Subject
 from .errors import LoadError
-from .evaluation import Arguments
 from .options import OPTIONS, Options
-from .subject import Subject
 
 REGISTERED = pytest.StashKey[bool]()
 """Whether hooks were asked for models and passes."""

@@ -10,10 +10,7 @@ from typing import Any
 
 import pytest
 
-from . import distribution, hooks
-from .baseline import BASELINE, chosen_baseline
-from .benchmark_records import presented_as_benchmarks
-from .check_summary import write_checks
+from . import hooks
 from .collection import (
     LAWS_NAME,
     SUITE_NAME,
@@ -37,7 +34,11 @@ from .fixtures import (
     fx_transformed,
 )
 from .options import OPTIONS, Options, add_options, read_options
+from .parallel import distribution
+from .properties.check_summary import write_checks
 from .summary import CHANGE, COLUMNS, records_on, write_summary
+from .timing.baseline import BASELINE, chosen_baseline
+from .timing.benchmark_records import presented_as_benchmarks
 
 __all__ = [
     "fx_check_pass",
@@ -132,7 +133,7 @@ def pytest_runtest_logreport(report: Any) -> None:
     """Write what a worker measured."""
     worker = getattr(report, "node", None)
     if worker is not None and records_on(report):
-        importlib.import_module("pytest_fx.recording").receive(worker.config, report, worker.gateway.id)
+        importlib.import_module("pytest_fx.storage.recording").receive(worker.config, report, worker.gateway.id)
     if worker is not None and worker.config.option.fx_tables is not None:
         importlib.import_module("pytest_fx.tables.run").receive(worker.config, report)
 
@@ -148,14 +149,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep all timings for one worker, where pytest-xdist would deal them out one by one."""
     if not distribution.timings_last(config):
         return None
-    return importlib.import_module("pytest_fx.scheduling").TimingsLast(config, log)
+    return importlib.import_module("pytest_fx.parallel.scheduling").TimingsLast(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
     """Add to pytest-benchmark's record what a timing of PyTorch depends on; it has the commit elsewhere."""
     if config.stash[OPTIONS].used:
-        machine = importlib.import_module("pytest_fx.records").describe_machine()
+        machine = importlib.import_module("pytest_fx.storage.records").describe_machine()
         machine_info["fx"] = {name: value for name, value in machine.items() if name != "commit"}
 
 

@@ -24,16 +24,16 @@ from fx import load, save
 from fx.errors import FxError, TraceError
 from fx.passes import Pass, exact, pass_name
 
-from .capture import GraphModule, capture
 from .checks import WITHOUT_LEAVES, EqualityCheck
+from .comparison.capture import GraphModule, capture
+from .comparison.evaluation import evaluate
+from .comparison.rewriting import rewrite
+from .comparison.subject import Subject
 from .errors import ContractViolation
-from .evaluation import evaluate
 from .options import options_of
-from .recording import record_row
-from .rewriting import rewrite
-from .subject import Subject
+from .storage.recording import record_row
 from .summary import Row
-from .timing_check import TimingCheck
+from .timing.check import TimingCheck
 
 
 def __tracebackhide__(raised: pytest.ExceptionInfo[BaseException]) -> bool:

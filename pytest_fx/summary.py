@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .baseline import BASELINE, Change
 from .options import Options
+from .timing.baseline import BASELINE, Change
 
 if TYPE_CHECKING:
-    from .timing import PairedTiming
+    from .timing.paired import PairedTiming
 
 PROPERTY = "fx"
 """The user property that carries a record on a test's report: a dict whose ``"row"`` is a :class:`Row`."""

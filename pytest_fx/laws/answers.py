@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pytest_fx.structure import describe, leaves, skeleton
+from pytest_fx.comparison.structure import describe, leaves, skeleton
 
 from .example import Example
 from .judging import require_kept

@@ -19,9 +19,9 @@ from fx.passes import Contract, Pass, contract_of, pass_name
 from fx.passes.pipeline import PassPipeline
 from fx.printing import describe
 from fx.provenance import SourceLocation, record_origins
-from pytest_fx.capture import GraphModule, capture
-from pytest_fx.deadline import TookTooLong, Watchdog
-from pytest_fx.evaluation import Arguments, default_dtype
+from pytest_fx.comparison.capture import GraphModule, capture
+from pytest_fx.comparison.evaluation import Arguments, default_dtype
+from pytest_fx.properties.deadline import TookTooLong, Watchdog
 
 from .runs import SEED, Run, Runner, tensors_of
 from .variants import VARIANTS

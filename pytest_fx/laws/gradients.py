@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from fx.passes import Approximate
-from pytest_fx.equality import Leaf, worst_difference
-from pytest_fx.evaluation import Arguments, default_dtype, positional
-from pytest_fx.structure import leaves
+from pytest_fx.comparison.equality import Leaf, worst_difference
+from pytest_fx.comparison.evaluation import Arguments, default_dtype, positional
+from pytest_fx.comparison.structure import leaves
 
 from .example import Example, same_tensor
 from .judging import SHAKES, Shaken

@@ -9,13 +9,13 @@ import torch
 
 from fx import Interpreter, Node
 from fx.passes import Approximate, Contract, Exact
-from pytest_fx.capture import GraphModule
-from pytest_fx.contracts import Comparison
-from pytest_fx.equality import Leaf, pair_leaves
+from pytest_fx.comparison.capture import GraphModule
+from pytest_fx.comparison.contracts import Comparison
+from pytest_fx.comparison.equality import Leaf, pair_leaves
+from pytest_fx.comparison.evaluation import positional
+from pytest_fx.comparison.structure import leaves, map_tensors, skeleton
+from pytest_fx.comparison.verification import require
 from pytest_fx.errors import ContractViolation
-from pytest_fx.evaluation import positional
-from pytest_fx.structure import leaves, map_tensors, skeleton
-from pytest_fx.verification import require
 
 from .example import Example, same_tensor
 from .law import LawViolation, broken
@@ -50,10 +50,10 @@ def _zeros_differ(one: torch.Tensor, other: torch.Tensor) -> bool:
 def require_kept(law: str, example: Example, variant: str, part: Part, what: str) -> None:
     """Raise :class:`LawViolation` unless ``part`` of a call keeps the contract on a variant of the inputs.
 
-    Answers that are the same in every bit keep every contract. Otherwise the comparison is that of
-    :mod:`pytest_fx.contracts`, with eager in float64 as the reference; NaN and infinities must stay where they are,
-    but for contracts other than ``exact`` one may become the other. A difference is forgiven where eager, with rounding
-    errors of its own added to each value, differs from itself as much: ``round(x)`` at 0.5, say.
+    Answers that are the same in every bit keep every contract. Otherwise they are compared as
+    :mod:`pytest_fx.comparison.contracts` does, with eager in float64 as the reference; NaN and infinities stay where
+    they are, but where the contract is not ``exact`` one may become the other. A difference is forgiven where eager,
+    with rounding errors of its own added to each value, differs from itself as much: ``round(x)`` at 0.5, say.
     """
     expected, actual = example.eager(variant), example.actual(variant)
     if expected.error is not None:

@@ -14,8 +14,8 @@ from torch import nn
 
 import fx
 from fx.errors import FxError, SaveError
-from pytest_fx.capture import GraphModule
-from pytest_fx.structure import describe
+from pytest_fx.comparison.capture import GraphModule
+from pytest_fx.comparison.structure import describe
 
 from .example import Example, same_tensor
 from .judging import identical

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from pytest_fx.evaluation import Arguments, default_dtype
-from pytest_fx.structure import leaves, map_tensors
+from pytest_fx.comparison.evaluation import Arguments, default_dtype
+from pytest_fx.comparison.structure import leaves, map_tensors
 
 SEED = 0
 """The random seed of every call."""

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from pytest_fx.evaluation import Arguments
+from pytest_fx.comparison.evaluation import Arguments
 
 BATCHES = (1, 0, 3)
 """The batch sizes that programs are tried with besides their own."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import fx
 import model_zoo
-from pytest_fx.records import append_record, describe_machine, read_records
+from pytest_fx.storage.records import append_record, describe_machine, read_records
 
 from .table import NotRun, Row, Table
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_fx.timing import PairedTiming
+from pytest_fx.timing.paired import PairedTiming
 
 
 def record_pairs(timing: PairedTiming, before: str, after: str) -> dict[str, Any]:

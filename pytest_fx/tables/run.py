@@ -13,7 +13,7 @@ import pytest
 
 from fx.errors import FxError
 from pytest_fx.options import OPTIONS
-from pytest_fx.records import write_atomically
+from pytest_fx.storage.records import write_atomically
 
 from . import get_table, list_tables
 from .documents import Section, read_sections, write_documents

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from pytest_fx.memory import peak_memory
-from pytest_fx.timing import time_pairs
+from pytest_fx.timing.memory import peak_memory
+from pytest_fx.timing.paired import time_pairs
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 

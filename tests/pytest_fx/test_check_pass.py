@@ -18,11 +18,11 @@ import fx
 from fx.errors import FxError, PassError
 from fx.passes import RewritingPass, close, exact
 from pytest_fx import LawViolation, check_pass
-from pytest_fx.counterexample import spelled_pass
-from pytest_fx.deadline import TookTooLong, Watchdog
 from pytest_fx.generation import programs
 from pytest_fx.laws import Law
-from pytest_fx.mentions import mentioned
+from pytest_fx.properties.counterexample import spelled_pass
+from pytest_fx.properties.deadline import TookTooLong, Watchdog
+from pytest_fx.properties.mentions import mentioned
 
 SHRINKING = hypothesis.settings(database=None)
 QUICK = hypothesis.settings(SHRINKING, phases=[hypothesis.Phase.generate])

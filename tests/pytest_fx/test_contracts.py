@@ -1,4 +1,4 @@
-"""pytest_fx.contracts: what each contract lets pass, and what it says when it does not."""
+"""pytest_fx.comparison.contracts: what each contract lets pass, and what it says when it does not."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fx.passes import Close
-from pytest_fx.contracts import ERROR_FACTOR, Comparison
+from pytest_fx.comparison.contracts import ERROR_FACTOR, Comparison
 from pytest_fx.errors import ContractViolation
 
 EXACT = torch.linspace(1, 2, 64, dtype=torch.float64)

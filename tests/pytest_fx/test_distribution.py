@@ -1,11 +1,11 @@
-"""pytest_fx.distribution: which tests are timings, and what is done about them in workers."""
+"""pytest_fx.parallel.distribution: which tests are timings, and what is done about them in workers."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from pytest_fx.distribution import LOCK, is_timing, plain_name, reason_not_to_time, take_turns
 from pytest_fx.options import OPTIONS
+from pytest_fx.parallel.distribution import LOCK, is_timing, plain_name, reason_not_to_time, take_turns
 
 
 def worker(pytestconfig: pytest.Config, **options: bool) -> SimpleNamespace:

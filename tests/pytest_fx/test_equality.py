@@ -1,11 +1,11 @@
-"""pytest_fx.equality: distances between answers."""
+"""pytest_fx.comparison.equality: distances between answers."""
 
 import math
 
 import pytest
 import torch
 
-from pytest_fx.equality import Leaf, Mismatch, pair_leaves, worst_difference
+from pytest_fx.comparison.equality import Leaf, Mismatch, pair_leaves, worst_difference
 from pytest_fx.errors import ComparisonError
 
 NAN, INF = math.nan, math.inf

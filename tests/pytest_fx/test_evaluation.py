@@ -1,9 +1,9 @@
-"""pytest_fx.evaluation: the same program gives the same answer."""
+"""pytest_fx.comparison.evaluation: the same program gives the same answer."""
 
 import torch
 from torch import nn
 
-from pytest_fx.evaluation import Arguments, default_dtype, evaluate
+from pytest_fx.comparison.evaluation import Arguments, default_dtype, evaluate
 
 
 def test_a_program_that_draws_random_numbers_gives_the_same_answer_twice():

@@ -1,4 +1,4 @@
-"""pytest_fx.explanation: what is said about a failure, and what is written down."""
+"""pytest_fx.failures.explanation: what is said about a failure, and what is written down."""
 
 import pytest
 import torch
@@ -6,13 +6,13 @@ from torch import nn
 
 from fx.passes import FuseConvBN, approximate, close, exact
 from fx.passes.pipeline import PassPipeline
-from pytest_fx.details import WIDTH, fitted, format_errors
-from pytest_fx.evaluation import Arguments
-from pytest_fx.explanation import explain
-from pytest_fx.failure import Failure
-from pytest_fx.localization import NodeError
-from pytest_fx.subject import Subject
-from pytest_fx.verification import require, verify
+from pytest_fx.comparison.evaluation import Arguments
+from pytest_fx.comparison.subject import Subject
+from pytest_fx.comparison.verification import require, verify
+from pytest_fx.failures.details import WIDTH, fitted, format_errors
+from pytest_fx.failures.explanation import explain
+from pytest_fx.failures.failure import Failure
+from pytest_fx.failures.localization import NodeError
 
 
 class Counting(nn.Module):
@@ -138,7 +138,7 @@ def test_what_goes_wrong_while_explaining_does_not_hide_the_failure(tmp_path, mo
     def refuse(*parts):
         raise ValueError("no way\nat all")
 
-    monkeypatch.setattr("pytest_fx.explanation.localize", refuse)
+    monkeypatch.setattr("pytest_fx.failures.explanation.localize", refuse)
     text, details = explained(tmp_path, with_tanh)
     assert text.startswith("the node that goes wrong could not be found: ValueError: no way\n")
     assert details.exists()

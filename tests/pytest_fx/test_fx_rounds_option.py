@@ -16,7 +16,7 @@ def test_a_timing_takes_that_many_pairs(pytester, options, rounds):
 
 
 def test_a_timing_that_takes_long_is_announced_before_it_starts_and_is_not_cut_short(pytester, monkeypatch):
-    monkeypatch.setattr("pytest_fx.timing.LONG_TIMING", 0.0)
+    monkeypatch.setattr("pytest_fx.timing.paired.LONG_TIMING", 0.0)
     path = pytester.makepyfile("def test_timing(fx_traced, fx_timing): fx_timing(fx_traced, label='capture')")
     result = pytester.runpytest("--fx-model", "mlp", "--fx-rounds", "7", "--benchmark-json=out.json", path)
     result.stdout.fnmatch_lines("fx: 7 rounds of mlp with capture take about 0 min; --fx-rounds takes fewer")

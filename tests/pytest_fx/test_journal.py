@@ -1,4 +1,4 @@
-"""pytest_fx.journal: what was measured is on disk at once, and stays there."""
+"""pytest_fx.storage.journal: what was measured is on disk at once, and stays there."""
 
 import json
 import os
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fx.journal import KEPT_RUNS, Journal
-from pytest_fx.records import read_records
+from pytest_fx.storage.journal import KEPT_RUNS, Journal
+from pytest_fx.storage.records import read_records
 
 TWO_ROWS_AND_A_STOP = """
 import pathlib, time

@@ -1,4 +1,4 @@
-"""pytest_fx.localization: the node that a faulty pass gets wrong is named, and what follows from it is not blamed."""
+"""Localization: the node that a faulty pass gets wrong is named, and what follows from it is not blamed."""
 
 import operator
 
@@ -9,10 +9,10 @@ from torch import nn
 import fx
 from fx.passes import FuseConvBN
 from model_zoo import get_model
-from pytest_fx.evaluation import Arguments
-from pytest_fx.localization import localize
-from pytest_fx.rewriting import rewrite
-from pytest_fx.subject import Subject
+from pytest_fx.comparison.evaluation import Arguments
+from pytest_fx.comparison.rewriting import rewrite
+from pytest_fx.comparison.subject import Subject
+from pytest_fx.failures.localization import localize
 
 
 def subject_of(module, *inputs):

@@ -1,4 +1,4 @@
-"""pytest_fx.localization on programs of many kinds: it watches them without changing them or keeping their values."""
+"""Localization on programs of many kinds: it watches them without changing them or keeping their values."""
 
 import weakref
 
@@ -8,11 +8,11 @@ from torch import nn
 
 import fx
 from fx.passes import close, exact
-from pytest_fx.evaluation import Arguments
-from pytest_fx.localization import localize
-from pytest_fx.rewriting import rewrite
-from pytest_fx.subject import Subject
-from pytest_fx.verification import require, verify
+from pytest_fx.comparison.evaluation import Arguments
+from pytest_fx.comparison.rewriting import rewrite
+from pytest_fx.comparison.subject import Subject
+from pytest_fx.comparison.verification import require, verify
+from pytest_fx.failures.localization import localize
 
 
 def subject_of(module, *inputs, **named):

@@ -1,9 +1,9 @@
-"""pytest_fx.memory: the most bytes that one call holds at a time."""
+"""pytest_fx.timing.memory: the most bytes that one call holds at a time."""
 
 import torch
 from torch import nn
 
-from pytest_fx.memory import peak_memory
+from pytest_fx.timing.memory import peak_memory
 
 KILOBYTE = torch.ones(250)  # 1000 bytes
 

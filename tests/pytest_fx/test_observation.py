@@ -1,15 +1,15 @@
-"""pytest_fx.observation: what a program writes to its inputs, and in whose memory its answers lie, and how."""
+"""Observation: what a program writes to its inputs, and in whose memory its answers lie, and how."""
 
 import pytest
 import torch
 from torch import nn
 
 from fx.passes import approximate, close, exact
+from pytest_fx.comparison.evaluation import Arguments
+from pytest_fx.comparison.observation import memory_notes, observe, stride_class
+from pytest_fx.comparison.subject import Subject
+from pytest_fx.comparison.verification import require, verify
 from pytest_fx.errors import ContractViolation
-from pytest_fx.evaluation import Arguments
-from pytest_fx.observation import memory_notes, observe, stride_class
-from pytest_fx.subject import Subject
-from pytest_fx.verification import require, verify
 
 
 def seen(program, *args, **kwargs):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fx.records import append_record, describe_machine, read_records, write_atomically
+from pytest_fx.storage.records import append_record, describe_machine, read_records, write_atomically
 
 
 def append_many(path: Path, writer: int) -> None:

@@ -1,4 +1,4 @@
-"""pytest_fx.reproducer: what fails on a model is cut out, made small, and fails again from its own file."""
+"""pytest_fx.failures.reproducer: what fails on a model is cut out, made small, and fails again from its own file."""
 
 import os
 import re
@@ -9,13 +9,13 @@ from torch import nn
 
 from fx.errors import FxError
 from fx.passes import close
+from pytest_fx.comparison.evaluation import Arguments
+from pytest_fx.comparison.subject import Subject
+from pytest_fx.comparison.verification import require, verify
 from pytest_fx.errors import ContractViolation
-from pytest_fx.evaluation import Arguments
-from pytest_fx.failure import Failure
-from pytest_fx.reproducer import find_part
-from pytest_fx.reproducer_file import _spell, write_test
-from pytest_fx.subject import Subject
-from pytest_fx.verification import require, verify
+from pytest_fx.failures.failure import Failure
+from pytest_fx.failures.reproducer import find_part
+from pytest_fx.failures.reproducer_file import _spell, write_test
 
 FAULTY = '''
 """A fusion with a fault, which an ini setting of this module takes away."""

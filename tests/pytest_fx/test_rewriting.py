@@ -1,4 +1,4 @@
-"""pytest_fx.rewriting: applying a pass to a fresh capture."""
+"""pytest_fx.comparison.rewriting: applying a pass to a fresh capture."""
 
 import copy
 
@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from fx.errors import FxError
+from pytest_fx.comparison.evaluation import Arguments
+from pytest_fx.comparison.rewriting import rewrite
+from pytest_fx.comparison.subject import Subject
 from pytest_fx.errors import ContractViolation
-from pytest_fx.evaluation import Arguments
-from pytest_fx.rewriting import rewrite
-from pytest_fx.subject import Subject
 
 
 def subject() -> Subject:

@@ -1,12 +1,12 @@
-"""pytest_fx.subject: copies of a model, its inputs, its own answers."""
+"""pytest_fx.comparison.subject: copies of a model, its inputs, its own answers."""
 
 import pytest
 import torch
 from torch import nn
 
 from model_zoo import get_model
-from pytest_fx.evaluation import Arguments, default_dtype
-from pytest_fx.subject import Subject
+from pytest_fx.comparison.evaluation import Arguments, default_dtype
+from pytest_fx.comparison.subject import Subject
 
 
 def linear(outputs: int = 1) -> Subject:

@@ -3,9 +3,9 @@
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 
-from pytest_fx.baseline import Change, Measurement
 from pytest_fx.summary import CHANGE, COLUMNS, Row, collect_rows, format_table
-from pytest_fx.timing import PairedTiming
+from pytest_fx.timing.baseline import Change, Measurement
+from pytest_fx.timing.paired import PairedTiming
 
 ERRORS = Row("model", "fuse", nodes_before=9, nodes_after=5).with_errors(
     dtype="float32", float64_error=1.2e-14, error=3e-6, eager_error=2e-6

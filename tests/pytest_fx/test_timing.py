@@ -1,4 +1,4 @@
-"""pytest_fx.timing: paired, interleaved, under steady conditions."""
+"""pytest_fx.timing.paired: paired, interleaved, under steady conditions."""
 
 import gc
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pytest_fx.options import WARMUP_ROUNDS
-from pytest_fx.timing import PairedTiming, median_interval, steady_conditions, time_pairs
+from pytest_fx.timing.paired import PairedTiming, median_interval, steady_conditions, time_pairs
 
 
 def paired(eager: list[float], transformed: list[float]) -> PairedTiming:
@@ -19,7 +19,7 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
         self.calls: list[str] = []
-        monkeypatch.setattr("pytest_fx.timing.time.perf_counter", lambda: self.now)
+        monkeypatch.setattr("pytest_fx.timing.paired.time.perf_counter", lambda: self.now)
 
     def program(self, name: str, seconds: float):
         def run() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fx.records import read_records
+from pytest_fx.storage.records import read_records
 
 pytest.importorskip("xdist")
 

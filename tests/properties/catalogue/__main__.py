@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from pytest_fx.records import describe_machine, write_atomically
+from pytest_fx.storage.records import describe_machine, write_atomically
 
 from . import RIGHT, WRONG, Right, Wrong
 from .trial import EXAMPLES, EXAMPLES_KEPT, SECONDS, SEEDS, Trial, try_pass

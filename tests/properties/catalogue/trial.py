@@ -12,7 +12,7 @@ import hypothesis
 from hypothesis import Phase
 
 from pytest_fx.laws import LawViolation
-from pytest_fx.pass_check import check_pass
+from pytest_fx.properties.pass_check import check_pass
 
 from .rows import Right, Wrong
 

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 
 from fx import Graph, Interpreter, Node
+from pytest_fx.comparison.capture import GraphModule
+from pytest_fx.comparison.evaluation import Arguments, positional
+from pytest_fx.comparison.structure import map_tensors
+from pytest_fx.comparison.subject import Subject
 
-from .capture import GraphModule
-from .evaluation import Arguments, positional
 from .failure import Failure
-from .structure import map_tensors
-from .subject import Subject
 
 SECONDS = 20.0
 """How long a smaller part is looked for."""

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from .errors import ComparisonError
+from pytest_fx.errors import ComparisonError
+
 from .precision import decibels, ulps_apart
 from .structure import describe, leaves, skeleton
 

@@ -13,18 +13,18 @@ import torch
 
 from fx.passes import Approximate, Close, Exact, RewritingPass
 from fx.passes.pipeline import PassPipeline
+from pytest_fx.comparison.capture import GraphModule
+from pytest_fx.comparison.contracts import rounding_limit
+from pytest_fx.comparison.equality import Leaf, Mismatch, pair_leaves
+from pytest_fx.comparison.evaluation import default_dtype
+from pytest_fx.comparison.rewriting import rewrite
+from pytest_fx.storage.journal import ignore_in_git
 
-from .capture import GraphModule
-from .contracts import rounding_limit
 from .details import describe_failure, fitted
-from .equality import Leaf, Mismatch, pair_leaves
-from .evaluation import default_dtype
 from .failure import Failure
-from .journal import ignore_in_git
 from .localization import Limit, Localization, NodeError, localize
 from .reproducer import SECONDS, find_part
 from .reproducer_file import write_test
-from .rewriting import rewrite
 
 DETAILS = "failure.md"
 """File beside the test that shows a failure alone, with everything that is known of it."""

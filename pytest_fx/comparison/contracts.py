@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from fx.passes import Close
+from pytest_fx.errors import ContractViolation
 
 from .equality import Difference, Leaf, Mismatch, pair_leaves, worst_difference
-from .errors import ContractViolation
 from .precision import decibels
 
 ERROR_FACTOR = 8.0

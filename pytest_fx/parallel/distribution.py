@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from .baseline import BASELINE
-from .benchmark_records import TIMING_FIXTURE, benchmarks_disabled
+from pytest_fx.options import OPTIONS
+from pytest_fx.timing.baseline import BASELINE
+from pytest_fx.timing.benchmark_records import TIMING_FIXTURE, benchmarks_disabled
+
 from .machine_lock import MachineLock
-from .options import OPTIONS
 
 TIMING_GROUP = "fx-timing"
 """The ``xdist_group`` of all tests that take times. A test that is marked with it is held to be one of them."""

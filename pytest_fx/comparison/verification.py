@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from fx.passes import Approximate, Close, Contract, Exact, Pass
+from pytest_fx.errors import ContractViolation
 
 from .contracts import Comparison
-from .errors import ContractViolation
 from .observation import Observation, input_places, memory_notes
 from .rewriting import Rewriting, rewrite
 from .subject import Subject

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from . import evaluation
-from .options import WARMUP_ROUNDS
+from pytest_fx.comparison import evaluation
+from pytest_fx.options import WARMUP_ROUNDS
 
 SHORTEST_SAMPLE = 2e-3
 """Seconds that a sample takes at least; faster programs are called several times in each."""

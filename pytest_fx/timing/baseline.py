@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from .options import OPTIONS
+from pytest_fx.options import OPTIONS
 
 Key = tuple[str, str, int | None, str, str, int]
 """Model, pass, batch, dtype, device and threads: what must agree for two speed-ups to be compared."""
@@ -168,7 +168,7 @@ def read_baseline(path: Path, name: str) -> Baseline:
 
 
 def describe(machine: Mapping[str, Any]) -> str:
-    """Return what :func:`~pytest_fx.records.describe_machine` found out, in a few words."""
+    """Return what :func:`~pytest_fx.storage.records.describe_machine` found out, in a few words."""
     versions: Mapping[str, Any] = machine.get("versions") or {}
     named = (machine.get("device"), machine.get("machine"), f"torch {versions.get('torch', '?')}")
     commit = machine.get("commit")

@@ -18,12 +18,11 @@ from fx import Interpreter, Node
 from fx.effects import effect_of
 from fx.printing import describe
 from fx.provenance import SourceLocation
-
-from .capture import GraphModule
-from .equality import Difference, Leaf, Mismatch, pair_leaves, worst_difference
-from .errors import ComparisonError
-from .evaluation import Arguments, converted, default_dtype, positional
-from .structure import map_tensors
+from pytest_fx.comparison.capture import GraphModule
+from pytest_fx.comparison.equality import Difference, Leaf, Mismatch, pair_leaves, worst_difference
+from pytest_fx.comparison.evaluation import Arguments, converted, default_dtype, positional
+from pytest_fx.comparison.structure import map_tensors
+from pytest_fx.errors import ComparisonError
 
 Limit = Callable[[Leaf, float], torch.Tensor]
 """From a value beside its reference, and eager's own largest error there, to the error that each element may have."""

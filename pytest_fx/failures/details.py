@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fx.passes.pipeline import PassPipeline
+from pytest_fx.comparison.rewriting import rewrite
+from pytest_fx.storage.records import describe_machine
 
 from .failure import Failure
 from .localization import Localization, NodeError
-from .records import describe_machine
-from .rewriting import rewrite
 
 WIDTH = 90
 """Columns of a line on the terminal, which pytest indents by eight more."""

@@ -27,7 +27,7 @@ class Observation:
 def observe(
     program: Callable[..., Any], arguments: Arguments, dtype: torch.dtype, thread_count: int | None = None
 ) -> Observation:
-    """Call ``program`` as :func:`~pytest_fx.evaluation.evaluate` does, and note what else there is to see."""
+    """Call ``program`` as :func:`~.evaluation.evaluate` does, and note what else there is to see."""
     given = list[Arguments]()
 
     def watched(*args: Any, **kwargs: Any) -> Any:

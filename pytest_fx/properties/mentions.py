@@ -24,8 +24,7 @@ import torch
 from torch import nn
 
 from fx.interop import AdaptedPass
-
-from .capture import GraphModule, capture
+from pytest_fx.comparison.capture import GraphModule, capture
 
 MOST_OBJECTS = 5000
 """How many objects are looked at."""

@@ -11,9 +11,9 @@ from torch import nn
 from fx.passes import Pass, pass_name
 from fx.passes.pipeline import PassPipeline
 from fx.provenance import complete_origins, record_origins
+from pytest_fx.errors import ContractViolation
 
 from .capture import GraphModule
-from .errors import ContractViolation
 from .evaluation import default_dtype
 from .subject import Subject
 

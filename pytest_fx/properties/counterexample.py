@@ -15,10 +15,9 @@ from fx.errors import FxError
 from fx.passes import list_passes, pass_name
 from fx.passes.pipeline import PassPipeline
 from fx.passes.registry import write_pass
-
-from .laws import Example, LawViolation
-from .loading import importable_name, load_pass
-from .structure import leaves
+from pytest_fx.comparison.structure import leaves
+from pytest_fx.laws import Example, LawViolation
+from pytest_fx.loading import importable_name, load_pass
 
 FOLDER = Path(".pytest_fx")
 """Where test files go, below the folder that pytest runs in."""

@@ -17,13 +17,13 @@ from torch import nn
 from fx.errors import FxError, TraceError
 from fx.passes import Contract, contract_of, exact, pass_name
 from pytest_fx import generation
+from pytest_fx.comparison.evaluation import Arguments
+from pytest_fx.laws import Checked, Example, Law, LawViolation, choose_laws
+from pytest_fx.laws.example import LARGEST_TIME
+from pytest_fx.loading import load_contract, load_pass
 
 from .counterexample import FOLDER, describe
 from .deadline import Watchdog
-from .evaluation import Arguments
-from .laws import Checked, Example, Law, LawViolation, choose_laws
-from .laws.example import LARGEST_TIME
-from .loading import load_contract, load_pass
 from .mentions import Mentions, mentioned
 
 MODES = ("eval", "train")

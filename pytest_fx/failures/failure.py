@@ -7,11 +7,10 @@ import re
 from dataclasses import dataclass
 
 from fx.passes import Contract, Pass
-
-from .errors import ContractViolation
-from .evaluation import default_dtype
-from .subject import Subject
-from .verification import failure_class, require, verify
+from pytest_fx.comparison.evaluation import default_dtype
+from pytest_fx.comparison.subject import Subject
+from pytest_fx.comparison.verification import failure_class, require, verify
+from pytest_fx.errors import ContractViolation
 
 LONGEST_NAME = 40
 """Letters of the pass and the model in the names of files."""

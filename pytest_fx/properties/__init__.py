@@ -1,0 +1,1 @@
+"""``check_pass``: a pass on random programs, and the smallest one on which it breaks a law."""

@@ -9,11 +9,14 @@ import torch
 from torch import nn
 
 from fx.errors import add_note
-from fx.passes import Contract, Pass, close, contract_of, pass_name
+from fx.passes import Approximate, Contract, Pass, close, contract_of, pass_name
+from pytest_fx.laws import LawViolation
+from pytest_fx.laws.example import Example, GivenProgram
+from pytest_fx.laws.gradients import gradients, require_gradients
 
 from .comparison.capture import GraphModule
 from .comparison.contracts import Comparison
-from .comparison.rewriting import rewrite
+from .comparison.rewriting import may_change, rewrite, with_data
 from .comparison.subject import Subject
 from .comparison.verification import compare, require, verify
 from .errors import ComparisonError, ContractViolation, MemoryLayoutWarning
@@ -104,6 +107,23 @@ class EqualityCheck:
             require(compare(other, program, None, pass_name(pass_)), contract)
         except ContractViolation:
             EqualityCheck(other, self._item)(pass_, contract)  # asks in float64 as well, and looks for the reason
+
+    def gradients(self, pass_: Pass) -> None:
+        """Raise :class:`~pytest_fx.laws.LawViolation` if inputs, or parameters that are kept, get other gradients.
+
+        Skips the test if the pass makes no promise about them.
+        """
+        __tracebackhide__ = True
+        contract = self._contract_for(pass_)
+        if "gradients" in may_change(pass_) or isinstance(contract, Approximate):
+            pytest.skip(f"{pass_name(pass_)} makes no promise about gradients")
+        self._require_working_model()
+        program = GivenProgram(self._subject.fresh, require_inputs(self._subject).arguments())
+        example = Example(with_data(pass_, self._subject, self._subject.dtype), program, contract=contract)
+        try:
+            require_gradients(example, wide=False)
+        except LawViolation:
+            gradients(example)  # in float64, which has the last word
 
     def _contract_for(self, pass_: Pass) -> Contract:
         """What the hook says: somebody's implementation, or else the command line, or else the pass itself."""

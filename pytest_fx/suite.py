@@ -168,6 +168,12 @@ def test_pass_without_leaf_modules_keeps_its_contract(
     fx_equal(fx_pass, leaves=False)
 
 
+def test_pass_keeps_gradients(fx_model: Subject, fx_pass: Pass, fx_equal: EqualityCheck) -> None:
+    """Inputs, and the parameters that the pass keeps, get the gradients that they get in the model."""
+    skip_unless_changed(fx_model, fx_pass)
+    fx_equal.gradients(fx_pass)
+
+
 def test_pass_takes_another_batch_size(
     request: pytest.FixtureRequest, fx_model: Subject, fx_pass: Pass, fx_equal: EqualityCheck
 ) -> None:

@@ -20,7 +20,7 @@ from fx.passes.options import make_pass
 from fx.passes.registry import Pass, parse_pipeline, pass_name, write_pass
 from fx.passes.report import PassReport, PipelineResult
 from fx.passes.rewriting import Edit, RewritingPass, take_edits
-from fx.passes.verification import KEPT, Snapshot, find_stale_code, find_violation_in
+from fx.passes.verification import KEPT, MAY_CHANGE, Snapshot, find_stale_code, find_violation_in
 from fx.printing import describe
 from fx.provenance import complete_origins, match_origins, record_origins
 from fx.verify import Violation
@@ -37,8 +37,8 @@ class PassPipeline:
 
     Around each of them the program is verified: well formed, with current code, and the same to its callers (inputs,
     structure of the result, what it writes to, its tensors). A pass that changes some of that on purpose says so in
-    an attribute ``may_change``, a tuple of ``"signature"``, ``"result"``, ``"writes"`` and ``"tensors"``. After a pass
-    that changed something, every node knows the nodes of the captured program that it stands for and a line of the
+    an attribute ``may_change``, a tuple of ``"signature"``, ``"result"``, ``"writes"``, ``"tensors"`` and
+    ``"gradients"``, which are not verified here. After a pass that changed something, every node knows the nodes of the captured program that it stands for and a line of the
     user's, and the generated code names the pass in its header.
 
     Passes edit the program that they are given: run them on ``copy.deepcopy(graph_module)`` to keep it.
@@ -324,10 +324,10 @@ def _checked(given: Any) -> Pass:
             value=reprlib.repr(given),
             remedy="give a function from GraphModule to GraphModule, a pass of fx.passes, or the name of one",
         )
-    if unknown := sorted(set(getattr(given, "may_change", ())) - KEPT.keys()):
+    if unknown := sorted({*getattr(given, "may_change", ())}.difference(MAY_CHANGE)):
         raise PassError(
             f"pass {pass_name(given)!r} may change {unknown[0]!r}, which is unknown",
-            remedy=f"may_change is a tuple of {', '.join(map(repr, KEPT))}",
+            remedy=f"may_change is a tuple of {', '.join(map(repr, MAY_CHANGE))}",
         )
     return cast("Pass", given)
 

@@ -54,7 +54,7 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
         text, nodes, signature = _text_of(program), len(program.graph.nodes), _signature_of(program)
         record_origins(program.graph)
         result = cast(
-            "object", _with_data(pass_, subject, dtype or subject.dtype)(program)
+            "object", with_data(pass_, subject, dtype or subject.dtype)(program)
         )  # a user's pass may return anything
     if result is not None:
         if not isinstance(result, GraphModule):
@@ -77,7 +77,7 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
     program.graph.lint()
     complete_origins(program.graph)
     program.recompile()
-    if "signature" not in _may_change(pass_) and _signature_of(program) != signature:
+    if "signature" not in may_change(pass_) and _signature_of(program) != signature:
         raise ContractViolation(
             f"{pass_name(pass_)} changes the signature of {subject.name}",
             value=f"({', '.join(_signature_of(program))}) instead of ({', '.join(signature)})",
@@ -89,17 +89,17 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
     return Rewriting(program, nodes, len(program.graph.nodes), changed)
 
 
-def _with_data(pass_: Any, subject: Subject, dtype: torch.dtype) -> Any:
+def with_data(pass_: Any, subject: Subject, dtype: torch.dtype) -> Any:
     """A pass that asks for data (by a method ``with_data``), or a pipeline of some, with inputs of the model."""
     if isinstance(pass_, PassPipeline):
-        return PassPipeline([_with_data(part, subject, dtype) for part in pass_.passes], pass_.listeners, pass_.name)
+        return PassPipeline([with_data(part, subject, dtype) for part in pass_.passes], pass_.listeners, pass_.name)
     if isinstance(pass_, type) or not hasattr(pass_, "with_data") or not subject.has_inputs:
         return pass_
     drawn = [subject.arguments(FIRST_OF_DATA + number).copies(dtype) for number in range(CALLS_OF_DATA)]
     return pass_.with_data([(arguments.args, arguments.kwargs) for arguments in drawn])
 
 
-def _may_change(pass_: Pass) -> set[str]:
+def may_change(pass_: Pass) -> set[str]:
     """What a pass, or one of a pipeline, changes on purpose."""
     parts = pass_.passes if isinstance(pass_, PassPipeline) else (pass_,)
     return {kept for part in parts for kept in getattr(part, "may_change", ())}

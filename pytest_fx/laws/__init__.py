@@ -90,7 +90,7 @@ TABLE: tuple[Law, ...] = (
     Law("inputs untouched", inputs_untouched, may_change="writes"),
     Law("state", state, may_change="writes"),
     Law("aliasing", aliasing),
-    Law("gradients", gradients),
+    Law("gradients", gradients, may_change="gradients"),
     Law("batch sizes", batch_sizes),
     Law("non-contiguous inputs", non_contiguous_inputs),
     Law("non-finite inputs", non_finite_inputs),

@@ -51,6 +51,18 @@ class Checked(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class GivenProgram:
+    """A program that somebody wrote."""
+
+    build: Callable[[], nn.Module]
+    """Makes the module."""
+    inputs: Arguments
+    """What it is called with."""
+    source: str = ""
+    """Its text, where that is known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Before:
     """The captured program as it was before the pass, which may have edited it since."""
 

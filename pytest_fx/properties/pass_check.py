@@ -19,7 +19,7 @@ from fx.passes import Contract, contract_of, exact, pass_name
 from pytest_fx import generation
 from pytest_fx.comparison.evaluation import Arguments
 from pytest_fx.laws import Checked, Example, Law, LawViolation, choose_laws
-from pytest_fx.laws.example import LARGEST_TIME
+from pytest_fx.laws.example import LARGEST_TIME, GivenProgram
 from pytest_fx.loading import load_contract, load_pass
 
 from .counterexample import FOLDER, describe
@@ -176,18 +176,6 @@ def check_program(
         for law in chosen:
             if names is None or law.name in names:
                 law.check(example)
-
-
-@dataclass(frozen=True, slots=True)
-class GivenProgram:
-    """A program that somebody wrote."""
-
-    build: Callable[[], nn.Module]
-    """Makes the module."""
-    inputs: Arguments
-    """What it is called with."""
-    source: str = ""
-    """Its text, where that is known."""
 
 
 class _Search:

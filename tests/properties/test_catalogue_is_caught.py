@@ -10,8 +10,8 @@ from catalogue.trial import try_pass
 
 from pytest_fx.comparison.evaluation import Arguments
 from pytest_fx.laws import Example
+from pytest_fx.laws.example import GivenProgram
 from pytest_fx.properties.mentions import mentioned
-from pytest_fx.properties.pass_check import GivenProgram
 
 CAUGHT = (
     "relu_by_where",

@@ -6,6 +6,7 @@
     for batch in data: prepared(batch)       # 2. calibration
     quantized = convert(prepared)            # 3. kernels on whole numbers, with scales and zero points in the program
 
+``prepare_qat(program, scheme)`` is ``prepare`` for programs that are trained for it: it rounds as quantization will.
 ``reference(prepared)`` is the same program in arithmetic on real values between explicit conversions, and says what the
 quantized one means.
 """
@@ -13,6 +14,15 @@ quantized one means.
 from fx.quantize.affine import Affine, quantize_channels
 from fx.quantize.arithmetic import add, dequantize, dequantize_channels, lookup, max_pool, mul, quantize
 from fx.quantize.conversion import convert, reference
+from fx.quantize.fake_quantization import (
+    FakeQuantize,
+    FrozenBatchNorm,
+    batch_norm_gain,
+    fake_quantize,
+    fake_quantize_channels,
+    fake_quantize_dynamic,
+    undo_gain,
+)
 from fx.quantize.layers import QuantizedConv, QuantizedLayer, QuantizedLinear
 from fx.quantize.numerics import Advice, Noise, advise, noise, sensitivity
 from fx.quantize.observers import (
@@ -27,11 +37,14 @@ from fx.quantize.preparation import prepare
 from fx.quantize.quantize_pass import Quantize
 from fx.quantize.report import QuantizationReport, Remainder, report
 from fx.quantize.scheme import Choice, Override, QuantizationScheme
+from fx.quantize.training import freeze_batch_norm, freeze_observers, prepare_qat
 
 __all__ = [
     "Advice",
     "Affine",
     "Choice",
+    "FakeQuantize",
+    "FrozenBatchNorm",
     "HistogramObserver",
     "MinMaxObserver",
     "MovingAverageObserver",
@@ -48,18 +61,26 @@ __all__ = [
     "Remainder",
     "add",
     "advise",
+    "batch_norm_gain",
     "convert",
     "dequantize",
     "dequantize_channels",
+    "fake_quantize",
+    "fake_quantize_channels",
+    "fake_quantize_dynamic",
+    "freeze_batch_norm",
+    "freeze_observers",
     "lookup",
     "max_pool",
     "merge_observers",
     "mul",
     "noise",
     "prepare",
+    "prepare_qat",
     "quantize",
     "quantize_channels",
     "reference",
     "report",
     "sensitivity",
+    "undo_gain",
 ]

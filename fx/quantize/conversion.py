@@ -17,10 +17,12 @@ from fx.passes.layers import fetch_attribute
 from fx.passes.tensor_metadata import TensorMetadata
 from fx.quantize import arithmetic
 from fx.quantize.affine import Affine
+from fx.quantize.fake_quantization import fake_quantize_dynamic
 from fx.quantize.observers import Observer
 from fx.quantize.operations import POOLS, Operation, asks_for_size, operation_of
 from fx.quantize.preparation import fused_bound, is_observer, scheme_of
 from fx.quantize.scheme import QuantizationScheme
+from fx.quantize.training import is_trained, settled
 from fx.quantize.weights import UNNAMED, Weights
 
 __all__ = ["convert", "reference"]
@@ -52,7 +54,7 @@ def reference(prepared: GraphModule) -> GraphModule:
     """Return what :func:`convert` would, in arithmetic on real values between explicit conversions.
 
     It says what the program on whole numbers means, runs anywhere, and differs from it by one step at most in what a
-    single operation returns. Layers that find the scale of their input in each call get real inputs here.
+    single operation returns.
 
     Args:
         prepared: what :func:`~fx.quantize.preparation.prepare` returned, after it ran on data.
@@ -74,6 +76,7 @@ class _Conversion:
                 value=type(prepared).__name__,
                 remedy="prepared = prepare(program, scheme), then run it on calibration data",
             )
+        prepared = settled(prepared) if is_trained(prepared) else prepared
         self._prepared = prepared
         self._scheme = scheme
         self._on_whole_numbers = on_whole_numbers
@@ -293,7 +296,12 @@ class _Conversion:
             node, arithmetic.dequantize_channels, weight=self._attribute(node, f"{path}.weight", whole),
             scale=self._attribute(node, f"{path}.weight_scale", scale),
         )  # fmt: skip
-        self._real[node] = self._graph.node_copy(node, lambda used: made if used is fetched else self._as_real(used))
+        copied = self._graph.node_copy(node, lambda used: made if used is fetched else self._as_real(used))
+        self._real[node] = copied
+        if self._scheme.choice(node).precision == "dynamic":
+            with self._graph.inserting_before(copied):
+                rounded = self._call(node, fake_quantize_dynamic, input=copied.kwargs["input"])
+            copied.kwargs = {**copied.kwargs, "input": rounded}
 
     def _taken(self) -> dict[str, Any]:
         """What the new graph refers to."""

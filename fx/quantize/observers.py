@@ -19,7 +19,7 @@ from fx.quantize.affine import Affine
 from fx.serialization.allow_list import allow
 
 if TYPE_CHECKING:
-    from fx.quantize.scheme import Choice
+    from fx.quantize.scheme import Choice, ObserverName
 
 Kind = TypeVar("Kind", bound="type[Observer]")
 
@@ -332,15 +332,20 @@ def make_observer(choice: Choice, place: str) -> Observer:
     bits, symmetric = choice.activation_bits, choice.symmetric
     if choice.observer == "percentile":
         return PercentileObserver(bits, symmetric, place, choice.percentile)
-    kinds: dict[str, type[Observer]] = {
-        "min-max": MinMaxObserver,
-        "moving-average": MovingAverageObserver,
-        "histogram": HistogramObserver,
-    }
-    return kinds[choice.observer](bits, symmetric, place)
+    return OBSERVERS[choice.observer](bits, symmetric, place)
+
+
+OBSERVERS: dict[ObserverName, type[Observer]] = {
+    "min-max": MinMaxObserver,
+    "moving-average": MovingAverageObserver,
+    "histogram": HistogramObserver,
+    "percentile": PercentileObserver,
+}
+"""The classes of observers, by their names in schemes."""
 
 
 __all__ = [
+    "OBSERVERS",
     "HistogramObserver",
     "MinMaxObserver",
     "MovingAverageObserver",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fx.canonical import canonical_form
 from fx.dependence import Dependences
@@ -18,10 +18,10 @@ from fx.passes.layers import fetch_attribute
 from fx.passes.remove_identities import RemoveIdentities
 from fx.passes.shape_prop import ShapeProp
 from fx.quantize.observers import make_observer
-from fx.quantize.operations import Operation, operation_of, plain_spelling
+from fx.quantize.operations import Operation, asks_for_size, operation_of, plain_spelling
 from fx.quantize.scheme import QuantizationScheme
 
-__all__ = ["Selection", "fused_bound", "is_observer", "prepare", "scheme_of"]
+__all__ = ["Selection", "fused_bound", "is_observer", "observe", "place_of", "prepare", "quantized_layers", "scheme_of"]
 
 _OBSERVERS = "observers"
 SCHEME = "quantization_scheme"
@@ -71,10 +71,21 @@ def prepare(
     for node, reason in selection.reasons.items():
         node.meta[REASON] = reason
     for node in selection.to_observe():
-        _observe(program, node, scheme.choice(selection.users_choice(node)))
+        choice = scheme.choice(selection.users_choice(node))
+        observe(program, node, f"{_OBSERVERS}.{node.name}", make_observer(choice, place_of(node)))
     program.meta[SCHEME] = scheme.to_data()
     program.recompile()
     return program
+
+
+def quantized_layers(prepared: GraphModule) -> set[Node]:
+    """The layers of a prepared program whose weights will be whole numbers."""
+    found: set[Node] = set()
+    for node in prepared.graph.nodes:
+        operation = operation_of(node)
+        if isinstance(operation, Operation) and operation.kind == "layer" and REASON not in node.meta:
+            found.add(node)
+    return found
 
 
 def scheme_of(prepared: GraphModule) -> QuantizationScheme | None:
@@ -96,9 +107,9 @@ def _return_instead_of_writing(program: GraphModule) -> None:
             change()
 
 
-def _observe(program: GraphModule, node: Node, choice: Any) -> None:
-    path = f"{_OBSERVERS}.{node.name}"
-    program.add_submodule(path, make_observer(choice, _place(node)))
+def observe(program: GraphModule, node: Node, path: str, observer: nn.Module) -> None:
+    """Let ``observer``, as a module at ``path``, see the result of ``node``, whose users take what it returns."""
+    program.add_submodule(path, observer)
     users = list(node.users)
     inputs = program.graph.find_nodes(op="placeholder")
     with program.graph.inserting_after(inputs[-1] if node in inputs else node):
@@ -108,7 +119,7 @@ def _observe(program: GraphModule, node: Node, choice: Any) -> None:
         user.replace_input_with(node, observed)
 
 
-def _place(node: Node) -> str:
+def place_of(node: Node) -> str:
     """A value in one line, for messages."""
     return f"%{node.name}" if node.source is None else f"%{node.name}, {node.source}"
 
@@ -124,9 +135,11 @@ class Selection:
         self._program = program
         self._scheme = scheme
         dependences = Dependences(program.graph)
+        sizes: set[Node] = set()  # and what is computed from nothing else
         for node in program.graph.nodes:
-            reason = self._visit(node, dependences)
-            if reason:
+            if asks_for_size(node) or (node.all_input_nodes and all(one in sizes for one in node.all_input_nodes)):
+                sizes.add(node)
+            elif reason := self._visit(node, dependences):
                 self.reasons[node] = reason
 
     def _visit(self, node: Node, dependences: Dependences) -> str | None:
@@ -137,7 +150,7 @@ class Selection:
         if precision == "float":
             return "the scheme says so"
         if precision == "dynamic":
-            return None if operation.kind == "layer" else "only layers find scales in each call"
+            return self._why_not_layer(node) if operation.kind == "layer" else "only layers find scales in each call"
         if operation.kind != "layer" and not any(source_of(one) in self.chosen for one in operation.operands):
             return "none of its inputs is a result in 8 bits"
         if any(dependences.writers(one) for one in (node, *operation.operands)):

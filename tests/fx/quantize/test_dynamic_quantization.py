@@ -84,8 +84,8 @@ def test_programs_are_saved_as_data(tmp_path):
     assert torch.equal(fx.load(tmp_path / "program.fx")(data), program(data))
 
 
-def test_the_reference_form_has_the_weights_of_whole_numbers():
-    model, data = nn.Sequential(nn.Linear(8, 8)), torch.randn(4, 8)
+def test_the_reference_form_rounds_inputs_and_weights_alike():
+    model, data = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)), torch.randn(40, 8)
     meaning = reference(prepare(fx.symbolic_trace(model), DYNAMIC))
-    exact = next(one for one in converted(model).modules() if isinstance(one, QuantizedLayer))._reference(data)
-    assert torch.allclose(meaning(data), exact, atol=1e-6)
+    with torch.no_grad():
+        assert decibels(meaning(data), converted(model)(data)) > 60 > decibels(meaning(data), model(data))

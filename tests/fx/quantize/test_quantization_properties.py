@@ -9,14 +9,14 @@ import pickle
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from step_check import StepCheck
 from torch import nn
 
 import fx
 import model_zoo
-from fx.quantize import Choice, QuantizationScheme, convert, dequantize_channels, prepare, reference
+from fx.quantize import Choice, QuantizationScheme, convert, dequantize_channels, prepare, prepare_qat, reference
 
 CHANNELS, SIZE = 4, 6
 
@@ -118,6 +118,33 @@ def test_random_programs_on_whole_numbers_are_their_reference_form(steps, scheme
         assert (difference > 1e-3 * (1 + other.abs())).float().mean() < 0.1
     layers = [name for name in program.state_dict() if name.endswith("weight_scale")]
     assert len(layers) == len(meaning.graph.find_nodes(op="call_function", target=dequantize_channels))
+
+
+@settings(max_examples=30, deadline=None)
+@given(steps, schemes, st.integers(0, 1000))
+def test_random_programs_in_training_are_what_becomes_of_them(steps, scheme, seed):
+    torch.manual_seed(seed)
+    model = Random(steps)
+    program = prepare_qat(fx.symbolic_trace(model), scheme).train()
+    data = torch.randn(3, CHANNELS, SIZE, SIZE)
+
+    def loss_of(one):
+        return sum(value.square().mean() for value in (*one(data.clone()), torch.zeros(1, requires_grad=True)))
+
+    try:
+        loss_of(model).backward()
+    except RuntimeError:
+        reject()  # it writes to what its gradients need
+    loss_of(program).backward()
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True), *program.parameters()], 1e-4)
+    optimizer.step()
+    program(data.clone())
+    program.graph.lint()
+    with torch.no_grad():
+        expected, meant = program.eval()(data.clone()), reference(program)(data.clone())
+    for one, other in zip(meant, expected, strict=True):
+        difference = (one - other).abs()
+        assert (difference > 1e-3 * (1 + other.abs())).float().mean() < 0.1
 
 
 @pytest.mark.parametrize(

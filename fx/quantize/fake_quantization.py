@@ -1,0 +1,276 @@
+"""Rounding with straight-through gradients: what quantization does to values, in programs that are trained (6.2.1)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
+
+from fx.effects import declare_pure
+from fx.errors import QuantizationError
+from fx.quantize.affine import Affine, quantize_channels
+from fx.quantize.arithmetic import dequantize_channels
+from fx.quantize.observers import OBSERVERS, Observer, make_observer
+from fx.quantize.scheme import Choice, ObserverName
+from fx.serialization.allow_list import allow
+
+Declared = TypeVar("Declared", bound="type[nn.Module] | Any")
+
+_torch: Any = torch
+_SMALLEST_GAIN = 2.0**-20
+"""A weight is scaled by no less, so that its scaling can be undone."""
+
+
+def _part_of_programs(declared: Declared) -> Declared:
+    """Let saved programs use a function or a class of modules, and passes drop calls whose results nobody uses."""
+    declare_pure(declared)
+    return allow(declared, f"fx.quantize.{declared.__name__}")
+
+
+class _Rounded(torch.autograd.Function):
+    """The nearest of the values that a scale has; backwards, the gradient as it is where nothing saturated."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, input: Tensor, scale: Tensor, zero_point: Tensor, highest: int) -> Tensor:
+        lowest, most = (-0.5 - zero_point) * scale, (highest + 0.5 - zero_point) * scale
+        ctx.save_for_backward((input >= lowest) & (input <= most))
+        rounded = _torch.fake_quantize_per_tensor_affine(input.float(), scale, zero_point, 0, highest)
+        return rounded.to(input.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        (inside,) = ctx.saved_tensors
+        return gradients[0] * inside, None, None, None
+
+
+class _RoundedChannels(torch.autograd.Function):
+    """A weight as whole numbers of 8 bits say it; none of them saturates, so backwards the gradient is as it is."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, weight: Tensor, bits: int, per_channel: bool) -> Tensor:
+        whole, scale = quantize_channels(weight, bits=bits, per_channel=per_channel)
+        return dequantize_channels(whole, scale).to(weight.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return gradients[0], None, None
+
+
+@_part_of_programs
+def fake_quantize(input: Tensor, scale: Tensor, zero_point: Tensor, highest: int = 255) -> Tensor:
+    """The real values that are left of ``input`` when it is stored as whole numbers.
+
+    Backwards, rounding counts as if it were not there: the gradient goes straight through, and is zero where ``input``
+    is outside of what can be represented.
+
+    Args:
+        input: real values.
+        scale: the step between neighbours, a float32 tensor with one element.
+        zero_point: what stands for zero, an int32 tensor with one element.
+        highest: the largest whole number.
+
+    >>> fake_quantize(torch.tensor([0.26, 9.0]), torch.tensor(0.1), torch.tensor(3, dtype=torch.int32), highest=15)
+    tensor([0.3000, 1.2000])
+    """
+    return _Rounded.apply(input, scale, zero_point, highest)  # type: ignore[no-any-return]
+
+
+@_part_of_programs
+def fake_quantize_dynamic(input: Tensor) -> Tensor:
+    """The same with the scale that suits ``input`` best, as layers have it that find theirs in each call."""
+    if input.numel() == 0:
+        return input
+    low, high = (bound.item() for bound in torch.aminmax(input.detach()))
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return input
+    return fake_quantize(input, *_as_tensors(Affine.of_range(low, high), input.device))
+
+
+@_part_of_programs
+def fake_quantize_channels(
+    weight: Tensor, gain: Tensor | None = None, bits: int = 8, per_channel: bool = True
+) -> Tensor:
+    """The real values that are left of a weight, multiplied by ``gain``, when it is stored as whole numbers.
+
+    Args:
+        weight: of shape (channels, ...).
+        gain: what a batch norm will multiply each channel by, of shape (channels,).
+        bits: how many bits the whole numbers have.
+        per_channel: give each channel a step of its own.
+
+    >>> fake_quantize_channels(torch.tensor([[0.4, 1.0]]), bits=3)
+    tensor([[0.3333, 1.0000]])
+    """
+    if gain is not None:
+        weight = weight * gain.view(-1, *[1] * (weight.dim() - 1))
+    return _RoundedChannels.apply(weight, bits, per_channel)  # type: ignore[no-any-return]
+
+
+@_part_of_programs
+def batch_norm_gain(weight: Tensor | None, running_var: Tensor, eps: float) -> Tensor:
+    """What a batch norm multiplies each channel by when it is evaluated, and never quite zero."""
+    gain = torch.rsqrt(running_var + eps)
+    gain = gain if weight is None else gain * weight
+    return torch.where(gain.abs() < _SMALLEST_GAIN, torch.full_like(gain, _SMALLEST_GAIN), gain)
+
+
+@_part_of_programs
+def undo_gain(input: Tensor, gain: Tensor, bias: Tensor | None, rank: int) -> Tensor:
+    """The result of a layer whose weight was multiplied by ``gain``, as it would be without that, and with its bias.
+
+    Args:
+        input: what the layer returns, without bias.
+        gain: what each channel of its weight was multiplied by.
+        bias: that of the layer.
+        rank: how many dimensions ``input`` has if its channels are the second one, as the batch norm has them.
+
+    Raises:
+        QuantizationError: it has another number.
+    """
+    if input.dim() != rank:
+        raise QuantizationError(
+            f"a batch norm was folded into a layer whose result has {input.dim()} dimensions",
+            why=f"it normalizes the second dimension, which has the layer's features only where there are {rank}",
+            remedy="skip the layer in the scheme",
+        )
+    shape = (-1, *[1] * (rank - 2))
+    result = input / gain.view(shape)
+    return result if bias is None else result + bias.view(shape)
+
+
+@_part_of_programs
+class FakeQuantize(nn.Module):
+    """Rounds one value of a program in training as quantization will, to a range that it observes meanwhile."""
+
+    _kept_whole: ClassVar[str] = "it observes"
+
+    if TYPE_CHECKING:
+        scale: Tensor
+        zero_point: Tensor
+
+    def __init__(
+        self,
+        observer: ObserverName = "moving-average",
+        bits: int = 8,
+        symmetric: bool = False,
+        percentile: float = 99.99,
+        place: str = "",
+        is_frozen: bool = False,
+    ) -> None:
+        """Rounding of one value.
+
+        Args:
+            observer: what finds its range.
+            bits: how many bits the whole numbers will have.
+            symmetric: whether zero will be in the middle of them.
+            percentile: of a percentile observer, how much is inside the range.
+            place: which value it is, for error messages: the node and the user's line.
+            is_frozen: whether the range stays as it is.
+        """
+        super().__init__()
+        self.observer: ObserverName = observer
+        self.bits = bits
+        self.symmetric = symmetric
+        self.percentile = percentile
+        self.place = place
+        self.is_frozen = is_frozen
+        choice = Choice(observer=observer, activation_bits=bits, symmetric=symmetric, percentile=percentile)
+        self.range: Observer = make_observer(choice, place)
+        self.register_buffer("scale", torch.ones(()))
+        self.register_buffer("zero_point", torch.zeros((), dtype=torch.int32))
+
+    @classmethod
+    def of(cls, observer: Observer) -> FakeQuantize:
+        """Rounding to the range that an observer like this one finds."""
+        kind: ObserverName = next(name for name, known in OBSERVERS.items() if type(observer) is known)
+        percentile = getattr(observer, "percentile", 99.99)
+        return cls(kind, observer.bits, observer.symmetric, percentile, observer.place)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Round ``input``; in training mode, after taking it into account, unless the range is frozen.
+
+        Raises:
+            QuantizationError: it has no elements or some that are no finite numbers, or there is no range yet.
+        """
+        if self.training and not self.is_frozen:
+            self.range(input)
+            scale, zero_point = _as_tensors(self.range.affine(), self.scale.device)
+            self.scale.copy_(scale)
+            self.zero_point.copy_(zero_point)
+        elif not self.range.is_calibrated:
+            raise QuantizationError(
+                "this value has no range yet",
+                where=self.place or None,
+                why="ranges are observed in training mode, until they are frozen",
+                remedy="run the program on data after program.train()",
+            )
+        # of their own, as the buffers change before gradients are computed
+        return fake_quantize(input, self.scale.clone(), self.zero_point.clone(), 2**self.bits - 1)
+
+    def extra_repr(self) -> str:
+        """Settings."""
+        frozen = ", frozen" if self.is_frozen else ""
+        return f"{self.observer}, bits={self.bits}, symmetric={self.symmetric}{frozen}"
+
+
+@_part_of_programs
+class FrozenBatchNorm(nn.Module):
+    """Batch norm that normalizes with the statistics it has, in training mode too; weight and bias are trained."""
+
+    if TYPE_CHECKING:
+        weight: Tensor | None
+        bias: Tensor | None
+        running_mean: Tensor
+        running_var: Tensor
+
+    def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = True) -> None:
+        """A batch norm with parameters and statistics that are still to be filled in.
+
+        Args:
+            num_features: how many channels there are.
+            eps: added to the variance.
+            affine: whether there are a weight and a bias.
+        """
+        super().__init__()
+        self.num_features = num_features
+        self.eps = eps
+        self.affine = affine
+        for name, fill in (("weight", torch.ones), ("bias", torch.zeros)):
+            self.register_parameter(name, nn.Parameter(fill(num_features)) if affine else None)
+        self.register_buffer("running_mean", torch.zeros(num_features))
+        self.register_buffer("running_var", torch.ones(num_features))
+        self.register_buffer("num_batches_tracked", torch.zeros((), dtype=torch.int64))
+
+    @classmethod
+    def of(cls, norm: Any) -> FrozenBatchNorm:
+        """That of a batch norm, with its very parameters and buffers."""
+        with torch.device("meta"):
+            frozen = cls(norm.num_features, norm.eps, norm.affine)
+        for held in ("_parameters", "_buffers"):
+            getattr(frozen, held).update(getattr(norm, held))
+        return frozen
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalize ``input``."""
+        return F.batch_norm(
+            input, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
+        )
+
+
+def _as_tensors(affine: Affine, device: torch.device) -> tuple[Tensor, Tensor]:
+    return torch.tensor(affine.scale, device=device), torch.tensor(affine.zero_point, dtype=torch.int32, device=device)
+
+
+__all__ = [
+    "FakeQuantize",
+    "FrozenBatchNorm",
+    "batch_norm_gain",
+    "fake_quantize",
+    "fake_quantize_channels",
+    "fake_quantize_dynamic",
+    "undo_gain",
+]

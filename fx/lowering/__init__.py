@@ -15,6 +15,7 @@ from fx.lowering.converters import Converter, Converters, Network, build_region
 from fx.lowering.coverage import Coverage, Part, Placement
 from fx.lowering.lower import Lower, lower
 from fx.lowering.onednn import OneDNN
+from fx.lowering.openvino import OpenVINO
 from fx.lowering.subject import Operation
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Lower",
     "Network",
     "OneDNN",
+    "OpenVINO",
     "Operation",
     "Part",
     "Placement",

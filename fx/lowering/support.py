@@ -113,6 +113,23 @@ def has_converter(converters: Converters) -> Predicate:
     return check
 
 
+def has_own_memory(operation: Operation) -> str | None:
+    """Takes what nobody can tell from a copy: for backends that return values in memory of their own.
+
+    Refused are values that something writes to, and what may be a view of an input or of the program's own tensors
+    where the program may return it.
+    """
+    dependences, node = operation.subject.dependences, operation.node
+    group = dependences.memory(node)
+    if group is None:
+        return None
+    if writers := dependences.writers(node):
+        return f"`%{writers[0]}` writes to its memory"
+    if dependences.may_be_returned(node) and (owner := dependences._owner(group)) is not None:
+        return f"the program may return it as a view of memory that {owner}"
+    return None
+
+
 def not_vetoed(veto: Veto) -> Predicate:
     """Takes what the user does not keep out."""
     if callable(veto):

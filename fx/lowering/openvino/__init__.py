@@ -1,0 +1,73 @@
+"""OpenVINO on the CPU: regions become engines, built from its operator set without a detour (paper, section 6.4).
+
+The backend needs the package ``openvino`` (``pip install 'pytest-fx[openvino]'``), which is imported when it is first
+used, and shapes: give ``example_inputs``.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from fx.errors import LoweringError
+from fx.graph_module import GraphModule
+from fx.lowering.backend import Backend, register_backend
+from fx.lowering.converters import Converters
+from fx.lowering.openvino import arithmetic, layers, shapes, windows
+from fx.lowering.openvino.module import OpenVINORegion
+from fx.lowering.openvino.operations import converters
+from fx.lowering.openvino.package import why_missing
+from fx.lowering.subject import Operation
+from fx.lowering.support import has_own_memory
+from fx.passes.fuse_conv_bn import FuseConvBN
+
+__all__ = ["OpenVINO", "OpenVINORegion", "arithmetic", "layers", "shapes", "windows"]
+
+_PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
+
+
+class OpenVINO(Backend):
+    """The backend ``openvino``: float32 programs on the CPU.
+
+    >>> OpenVINO("bfloat16").precision
+    'bfloat16'
+    """
+
+    __slots__ = ("precision",)
+
+    name: ClassVar[str] = "openvino"
+    converters: ClassVar[Converters] = converters
+    min_size: ClassVar[int] = 5  # a call of an engine takes as long as so many calls of small operations in eager Python
+
+    def __init__(self, precision: Literal["float32", "bfloat16"] = "float32") -> None:
+        """A backend.
+
+        Args:
+            precision: what engines compute in. With ``"bfloat16"`` values and weights are rounded to 8 bits of
+                precision inside of them, which the contract ``close`` does not allow.
+
+        Raises:
+            LoweringError: there is no such precision.
+        """
+        if precision not in _PRECISIONS:
+            raise LoweringError("the precision of OpenVINO is 'float32' or 'bfloat16'", value=repr(precision))
+        self.precision = precision
+        """What engines compute in."""
+
+    def why_unavailable(self) -> str | None:
+        """Why the package cannot be imported, if it cannot."""
+        return why_missing()
+
+    def supports(self, operation: Operation) -> str | None:
+        """Engines return memory of their own, so they take nothing whose memory is seen or written elsewhere."""
+        return has_own_memory(operation)
+
+    def prepare(self, graph_module: GraphModule) -> GraphModule:
+        """Fold batch norms."""
+        return FuseConvBN()(graph_module)
+
+    def build(self, region: GraphModule) -> OpenVINORegion:
+        """The engine for the example inputs, and whatever else it takes to run the region on others."""
+        return OpenVINORegion(region, self.converters, _PRECISIONS[self.precision])
+
+
+register_backend(OpenVINO())

@@ -1,0 +1,96 @@
+"""Engines: networks that OpenVINO compiled for the CPU, and the requests that run them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx.lowering.openvino.network import EngineNetwork, Result
+from fx.lowering.openvino.package import core, element_types, load
+
+__all__ = ["Engine"]
+
+
+class Engine:
+    """A compiled network.
+
+    It reads its inputs and writes its results where the tensors are, without a copy. Several threads may run it at a
+    time: each run has a request of its own, from a pool that grows as needed.
+    """
+
+    def __init__(self, network: EngineNetwork, precision: str, threads: int) -> None:
+        """Compile a network.
+
+        Args:
+            network: what to compile, finished.
+            precision: what it computes in: ``"f32"`` or ``"bf16"``.
+            threads: how many threads a run may use.
+
+        Raises:
+            RuntimeError: OpenVINO cannot compile it.
+        """
+        settings = {
+            "INFERENCE_PRECISION_HINT": precision,
+            "INFERENCE_NUM_THREADS": threads,
+            "NUM_STREAMS": 1,
+            "PERFORMANCE_HINT": "LATENCY",
+        }
+        self._memory = network.memory
+        self._compiled: Any = core().compile_model(network.model(), "CPU", settings)
+        self._idle: deque[Any] = deque()
+        self._structure = network.structure
+        self._make: Any = load().Tensor
+        self._outputs: list[tuple[Any, tuple[int, ...] | None, Any]] = []
+        dtypes = {kind: dtype for dtype, kind in element_types().items()}
+        for output in self._compiled.outputs:
+            shape = output.get_partial_shape()
+            kind = output.get_element_type()
+            dtype = next(dtype for known, dtype in dtypes.items() if known == kind)
+            sizes = tuple(dim.get_length() for dim in shape) if shape.is_static else None
+            self._outputs.append((dtype, sizes, kind))
+
+    def __call__(self, inputs: Sequence[Tensor]) -> Any:
+        """What the region returns for ``inputs``, contiguous tensors of the right dtypes.
+
+        Raises:
+            RuntimeError: OpenVINO refuses them, or has no memory left.
+        """
+        try:
+            request = self._idle.pop()
+        except IndexError:
+            request = self._compiled.create_infer_request()
+        make = self._make
+        for index, tensor in enumerate(inputs):
+            request.set_input_tensor(index, make(tensor.numpy(), shared_memory=True))
+        held: list[Any] = []
+        for index, (dtype, sizes, kind) in enumerate(self._outputs):
+            if sizes is None:
+                result = written = make(kind, [0])
+            else:
+                result = torch.empty(sizes, dtype=dtype)
+                written = make(result.numpy(), shared_memory=True)
+            request.set_output_tensor(index, written)
+            held.append(result)
+        request.infer(share_inputs=True, share_outputs=True)
+        self._idle.append(request)
+        return _restored(self._structure, held)
+
+
+def _restored(structure: Any, results: list[Any]) -> Any:
+    """What a region returns, with its results filled in."""
+    if isinstance(structure, tuple):
+        return tuple([_restored(one, results) for one in structure])
+    if not isinstance(structure, Result):
+        return structure
+    value = results[structure.index]
+    tensor = value if isinstance(value, Tensor) else torch.from_numpy(value.data)
+    if structure.is_number:
+        return int(tensor)
+    if structure.order is not None:
+        inverse = sorted(range(len(structure.order)), key=structure.order.__getitem__)
+        return tensor.permute(inverse)
+    return tensor

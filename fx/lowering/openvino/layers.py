@@ -1,0 +1,279 @@
+"""Layers with weights: convolutions, products, normalization, embeddings, and recurrent ones."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fx.lowering.openvino.arithmetic import output
+from fx.lowering.openvino.network import EngineNetwork
+from fx.lowering.openvino.operations import add_converter
+from fx.lowering.openvino.predicates import computes, has_numbers, has_rank, has_values, takes
+from fx.lowering.subject import Operation
+from fx.lowering.support import all_of, has_constant, where
+
+_FLOAT = computes(torch.float32)
+_INDICES = (torch.int64, torch.int32)
+
+
+# Convolutions.
+
+
+def convolve(
+    network: EngineNetwork, input: Any, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any,
+    groups: int,
+) -> Any:  # fmt: skip
+    """A convolution over one to three dimensions."""
+    settings = (list(stride), list(padding), list(padding), list(dilation))
+    kernel, name = weight, "convolution"
+    if groups > 1:
+        kernel, name = weight.unflatten(0, (groups, -1)), "group_convolution"
+    result = getattr(network.op, name)(network.value(input), network.value(kernel), *settings)
+    return add_bias(network, output(result), bias, weight.dim() - 2)
+
+
+def convolve_back(
+    network: EngineNetwork, input: Any, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any,
+    output_padding: Any, groups: int, dilation: Any,
+) -> Any:  # fmt: skip
+    """A transposed convolution over one to three dimensions."""
+    kernel, name = weight, "convolution_backprop_data"
+    if groups > 1:
+        kernel, name = weight.unflatten(0, (groups, -1)), "group_convolution_backprop_data"
+    result = getattr(network.op, name)(
+        network.value(input),
+        network.value(kernel),
+        strides=list(stride),
+        pads_begin=list(padding),
+        pads_end=list(padding),
+        dilations=list(dilation),
+        output_padding=list(output_padding),
+    )
+    return add_bias(network, output(result), bias, weight.dim() - 2)
+
+
+def add_bias(network: EngineNetwork, value: Any, bias: Tensor | None, dimensions: int) -> Any:
+    """Add a number by channel, behind which there are so many dimensions."""
+    if bias is None:
+        return value
+    return output(network.op.add(value, network.value(bias.reshape(1, -1, *(1,) * dimensions))))
+
+
+_has_weights = all_of(has_constant("weight"), has_constant("bias", optional=True), _FLOAT)
+for _dimensions, _forward, _backward in (
+    (1, F.conv1d, F.conv_transpose1d), (2, F.conv2d, F.conv_transpose2d), (3, F.conv3d, F.conv_transpose3d),
+):  # fmt: skip
+    _settings = (_has_weights, has_numbers("stride", "padding", "dilation"), has_rank("input", _dimensions + 2))
+    _is_tuple = where(
+        lambda operation: all(isinstance(operation.arguments.get(name), tuple) for name in ("stride", "padding")),
+        "its padding or stride has no fixed numbers",
+    )
+    add_converter(_forward, convolve, *_settings, _is_tuple)
+    add_converter(_backward, convolve_back, *_settings, _is_tuple)
+
+
+# Products.
+
+
+def multiply(network: EngineNetwork, input: Any, weight: Any, bias: Any) -> Any:
+    """A linear layer."""
+    product = output(network.op.matmul(network.value(input), network.value(weight), False, True))
+    return product if bias is None else output(network.op.add(product, network.value(bias)))
+
+
+def matmul(network: EngineNetwork, left: Any, right: Any) -> Any:
+    """A product of matrices."""
+    return output(network.op.matmul(network.value(left), network.value(right), False, False))
+
+
+def add_product(network: EngineNetwork, input: Any, left: Any, right: Any, **_: Any) -> Any:
+    """A product of matrices, plus something."""
+    return output(network.op.add(matmul(network, left, right), network.value(input)))
+
+
+add_converter(F.linear, multiply, _FLOAT, has_rank("weight", 2))
+add_converter(operator.matmul, matmul, _FLOAT)
+for _target in (torch.bmm, torch.mm):
+    add_converter(_target, lambda network, input, mat2: matmul(network, input, mat2), _FLOAT)
+add_converter(
+    torch.addmm,
+    lambda network, input, mat1, mat2, **_: add_product(network, input, mat1, mat2),
+    _FLOAT,
+    has_values(beta=1, alpha=1),
+)
+add_converter(
+    torch.baddbmm,
+    lambda network, input, batch1, batch2, **_: add_product(network, input, batch1, batch2),
+    _FLOAT,
+    has_values(beta=1, alpha=1),
+)
+
+
+def attend(
+    network: EngineNetwork, query: Any, key: Any, value: Any, attn_mask: Any, dropout_p: float, is_causal: bool,
+    scale: float | None, enable_gqa: bool,
+) -> Any:  # fmt: skip
+    """Attention by scaled products."""
+    operands = [network.value(one) for one in (query, key, value, *(() if attn_mask is None else (attn_mask,)))]
+    if scale is not None:
+        operands += [network.value(0.0)] if attn_mask is None else []
+        operands.append(network.value(float(scale)))
+    return output(network.op.scaled_dot_product_attention(*operands, causal=is_causal))
+
+
+add_converter(
+    F.scaled_dot_product_attention,
+    attend,
+    takes((torch.float32,), "query", "key", "value"),
+    has_values(dropout_p=0.0, enable_gqa=False),
+    has_numbers("scale", optional=True),
+    has_rank("query", 3, 4),
+    where(
+        lambda operation: not (operation.arguments.get("is_causal") and operation.arguments.get("attn_mask")),
+        "it has two masks",
+    ),
+)
+
+
+# Normalization.
+
+
+def normalize_batch(
+    network: EngineNetwork, input: Any, running_mean: Tensor, running_var: Tensor, weight: Tensor | None,
+    bias: Tensor | None, training: bool, momentum: float, eps: float,
+) -> Any:  # fmt: skip
+    """A batch norm in evaluation mode."""
+    scale = torch.ones_like(running_var) if weight is None else weight
+    shift = torch.zeros_like(running_mean) if bias is None else bias
+    constants = [network.value(one) for one in (scale, shift, running_mean, running_var)]
+    return output(network.op.batch_norm_inference(network.value(input), *constants, eps))
+
+
+def normalize_layer(
+    network: EngineNetwork, input: Any, normalized_shape: Sequence[int], weight: Any, bias: Any, eps: float
+) -> Any:
+    """A layer norm."""
+    axes = network.numbers(range(-len(normalized_shape), 0))
+    result = output(network.op.mvn(network.value(input), axes, True, eps, "inside_sqrt"))
+    if weight is not None:
+        result = output(network.op.multiply(result, network.value(weight)))
+    return result if bias is None else output(network.op.add(result, network.value(bias)))
+
+
+def normalize_group(
+    network: EngineNetwork, input: Any, num_groups: int, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> Any:
+    """A group norm."""
+    channels = network.size(input, 1)
+    scale = torch.ones(channels) if weight is None else weight
+    shift = torch.zeros(channels) if bias is None else bias
+    operands = [network.value(one) for one in (input, scale, shift)]
+    return output(network.op.group_normalization(*operands, num_groups, eps))
+
+
+add_converter(
+    F.batch_norm,
+    normalize_batch,
+    _FLOAT,
+    has_values(training=False),
+    has_constant("running_mean", "running_var"),
+    has_constant("weight", "bias", optional=True),
+)
+add_converter(F.layer_norm, normalize_layer, _FLOAT, has_numbers("eps", "normalized_shape"))
+add_converter(
+    F.group_norm, normalize_group, _FLOAT, has_constant("weight", "bias", optional=True), has_numbers("num_groups")
+)
+
+
+# Embeddings.
+
+
+def embed(network: EngineNetwork, input: Any, weight: Any, **_: Any) -> Any:
+    """Rows of a table."""
+    return output(network.op.gather(network.value(weight), network.value(input), network.value(0, torch.int64)))
+
+
+def embed_bags(network: EngineNetwork, input: Any, weight: Any, mode: str, **_: Any) -> Any:
+    """Sums or means of rows of a table, where all bags have the same size."""
+    reduction = getattr(network.op, {"sum": "reduce_sum", "mean": "reduce_mean"}[mode])
+    return output(reduction(embed(network, input, weight), network.numbers([1]), False))
+
+
+_is_table = all_of(takes((torch.float32,), "weight"), takes(_INDICES, "input"), has_values(max_norm=None))
+add_converter(F.embedding, embed, _is_table)
+add_converter(
+    F.embedding_bag,
+    embed_bags,
+    _is_table,
+    has_rank("input", 2),
+    has_values(offsets=None, per_sample_weights=None, padding_idx=None, mode=("sum", "mean")),
+)
+
+
+# Recurrent layers.
+
+
+def run_lstm(network: EngineNetwork, input: Any, states: Any = None) -> Any:
+    """An LSTM of any number of layers and both directions: the results of all steps, and the last states."""
+    module: Any = network.region.get_submodule(str(network.node.target))
+    op, value = network.op, network.value(input)
+    if not module.batch_first:
+        value = output(op.transpose(value, network.numbers((1, 0, 2))))
+    batch, steps = network.size(value, 0), network.size(value, 1)
+    lengths = output(op.broadcast(network.value(steps, torch.int64), network.numbers((batch,))))
+    directions = 2 if module.bidirectional else 1
+    zeros = output(op.broadcast(network.value(0.0), network.numbers((batch, directions, module.hidden_size))))
+    last: list[tuple[Any, Any]] = []
+    for layer in range(module.num_layers):
+        start = (zeros, zeros) if states is None else tuple(_states_of(network, one, layer, directions) for one in states)
+        weights = [network.value(one) for one in _lstm_weights(module, layer)]
+        kind = "bidirectional" if directions == 2 else "forward"
+        node = op.lstm_sequence(value, *start, lengths, *weights, module.hidden_size, kind)
+        merged = output(op.transpose(node.output(0), network.numbers((0, 2, 1, 3))))
+        value = output(op.reshape(merged, network.numbers((0, 0, -1)), True))
+        last.append((node.output(1), node.output(2)))
+    final = tuple(
+        output(op.transpose(output(op.concat([state[index] for state in last], 1)), network.numbers((1, 0, 2))))
+        for index in (0, 1)
+    )
+    if not module.batch_first:
+        value = output(op.transpose(value, network.numbers((1, 0, 2))))
+    return value, final
+
+
+def _states_of(network: EngineNetwork, states: Any, layer: int, directions: int) -> Any:
+    """The states that a layer starts from, batch first."""
+    places = network.numbers(range(layer * directions, (layer + 1) * directions))
+    taken = output(network.op.gather(network.value(states), places, network.value(0, torch.int64)))
+    return output(network.op.transpose(taken, network.numbers((1, 0, 2))))
+
+
+def _lstm_weights(module: Any, layer: int) -> list[Tensor]:
+    """Weights of the input, of the state, and biases of a layer, by direction, gates in the order of OpenVINO."""
+    found: list[list[Tensor]] = [[], [], []]
+    for suffix in ("", "_reverse") if module.bidirectional else ("",):
+        named = [
+            getattr(module, f"{kind}_l{layer}{suffix}", None) for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        ]
+        bias = torch.zeros(4 * module.hidden_size) if named[2] is None else named[2].detach() + named[3].detach()
+        for place, tensor in zip(found, (named[0], named[1], bias), strict=True):
+            entry, forget, cell, out = tensor.detach().chunk(4)
+            place.append(torch.cat([forget, entry, cell, out]))
+    return [torch.stack(one) for one in found]
+
+
+def _is_simple(operation: Operation) -> str | None:
+    module: Any = operation.subject.graph_module.get_submodule(str(operation.node.target))
+    if module.proj_size or (module.training and module.dropout and module.num_layers > 1):
+        return "it has projections or dropout"
+    if any(type(one) is not nn.Parameter or one.dtype is not torch.float32 for one in module.parameters()):
+        return "its weights are no plain float32 tensors"
+    return None
+
+
+add_converter(nn.LSTM, run_lstm, takes((torch.float32,), 0), has_rank(0, 3), _is_simple)

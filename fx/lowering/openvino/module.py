@@ -1,0 +1,216 @@
+"""``OpenVINORegion``: the module in the place of a region, with an engine for each kind of input that it meets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from fx.canonical.inlining import copy_graph
+from fx.errors import LoweringError
+from fx.graph_module import GraphModule
+from fx.lowering.converters import Converters, build_region
+from fx.lowering.openvino.engine import Engine
+from fx.lowering.openvino.network import EngineNetwork
+from fx.passes.tensor_metadata import TensorMetadata
+
+__all__ = ["OpenVINORegion"]
+
+Sizes: TypeAlias = "tuple[tuple[int, ...] | None, ...]"
+"""By input the size of each dimension, -1 where it may be any; ``None`` for a whole number."""
+
+_FREE = -1
+
+
+class _Weight(NamedTuple):
+    """A tensor of the program as it was when the engines were built."""
+
+    holder: dict[str, Any]
+    name: str
+    tensor: Tensor
+    version: int | None
+
+    @property
+    def is_current(self) -> bool:
+        tensor = self.tensor
+        return self.holder.get(self.name) is tensor and (self.version is None or tensor._version == self.version)
+
+
+class OpenVINORegion(nn.Module):
+    """A part of a program as engines of OpenVINO, and as the program that it was.
+
+    The engine for the example inputs is built when the program is lowered. When inputs of other sizes come, one is
+    built in which the sizes that differ are free. An engine has as many threads as PyTorch has in the call. What no
+    engine takes goes through the program: inputs of another dtype or number of dimensions, without elements, that
+    require gradients, or under autocast; and all inputs once weights have another dtype or shape.
+
+    Engines have packed copies of the weights. They are built again when a weight was written to or replaced, and are no
+    part of the state: copies and loaded modules build their own.
+    """
+
+    _is_impure: ClassVar[bool | None] = False
+    _kept_whole: ClassVar[str] = "it runs an engine of OpenVINO"
+
+    def __init__(self, region: GraphModule, converters: Converters, precision: str) -> None:
+        """Build the engine for the sizes that are recorded in ``region``.
+
+        Args:
+            region: a canonical program with recorded shapes.
+            converters: how its operations are built.
+            precision: what engines compute in, as OpenVINO calls it.
+
+        Raises:
+            LoweringError: a converter fails; the message has the operation.
+            RuntimeError: OpenVINO cannot compile the network.
+        """
+        super().__init__()
+        self.program = _own(region)
+        """The region in eager Python; its buffers are the weights."""
+        self.precision = precision
+        """What engines compute in."""
+        self._converters = converters
+        inputs = [node.meta.get("tensor_meta") for node in region.graph.find_nodes(op="placeholder")]
+        self._dtypes = [one.dtype if isinstance(one, TensorMetadata) else None for one in inputs]
+        self._example: Sizes = tuple(tuple(one.shape) if isinstance(one, TensorMetadata) else None for one in inputs)
+        self._general = self._example  # sizes that have been the same in all calls, with those that were not free
+        self._forget()
+        self._kinds = [(weight.tensor.dtype, weight.tensor.shape) for weight in self._weights or ()]
+        self._engines[torch.get_num_threads(), self._example] = self._build(self._example)
+
+    def forward(self, *inputs: Any) -> Any:
+        """What the region returns."""
+        engine = None if (given := self._prepared(inputs)) is None else self._engine(inputs)
+        if engine is None or given is None:
+            return self.program(*inputs)
+        try:
+            return engine(given)
+        except RuntimeError as error:
+            result = self.program(*inputs)  # what is wrong with the inputs, PyTorch says best
+            self._refuse(engine, error)
+            return result
+
+    # Which engine.
+
+    def _prepared(self, inputs: Sequence[Any]) -> list[Tensor] | None:
+        """The inputs as engines take them, or ``None`` if they do not."""
+        if torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling() or torch.jit.is_tracing():
+            return None
+        prepared: list[Tensor] = []
+        needs_gradients = torch.is_grad_enabled()
+        for value, dtype, sizes in zip(inputs, self._dtypes, self._example, strict=True):
+            if sizes is None:
+                if type(value) is not int:
+                    return None
+                value = torch.tensor(value)
+            elif not (
+                type(value) is Tensor
+                and value.dtype is dtype
+                and value.is_cpu
+                and value.layout is torch.strided
+                and value.dim() == len(sizes)
+                and value.numel() > 0
+                and not (needs_gradients and value.requires_grad)
+            ):
+                return None
+            prepared.append(value.detach().contiguous())
+        return prepared
+
+    def _engine(self, inputs: Sequence[Any]) -> Engine | None:
+        """The engine for inputs of these sizes, or ``None`` if there can be none."""
+        weights = self._weights
+        if weights is None or not all([weight.is_current for weight in weights]):
+            weights = self._forget()
+        if not self._is_usable:
+            return None
+        threads = torch.get_num_threads()
+        sizes = tuple([value.shape if isinstance(value, Tensor) else None for value in inputs])
+        engines = self._engines
+        if (threads, sizes) in engines:
+            return engines[threads, sizes]
+        if sizes != self._example:
+            sizes = self._general = _generalized(self._general, sizes)
+        if (threads, sizes) not in engines:
+            try:
+                engines[threads, sizes] = self._build(sizes)
+            except (LoweringError, RuntimeError):
+                if sizes == self._example:
+                    raise
+                engines[threads, sizes] = None  # the program takes more than the converters do
+        return engines[threads, sizes]
+
+    def _build(self, sizes: Sizes) -> Engine:
+        network = EngineNetwork(self.program, sizes)
+        build_region(self.program, self._converters, network)
+        return Engine(network, self.precision, torch.get_num_threads())
+
+    def _refuse(self, engine: Engine, error: RuntimeError) -> None:
+        """Leave to the program what an engine fails at that it was not built for, and raise what else fails."""
+        for (threads, sizes), known in list(self._engines.items()):
+            if known is engine and sizes != self._example:
+                self._engines[threads, sizes] = None
+                return
+        first = next(iter(self.program.graph.find_nodes(op="call_function")), None)
+        raise LoweringError(
+            "an engine of OpenVINO failed where eager Python does not",
+            where=None if first is None else first.source,
+            why=f"{type(error).__name__}: {error}",
+            remedy="keep operations out with veto=…",
+        ) from error
+
+    # Weights.
+
+    def _forget(self) -> list[_Weight]:
+        """Note the weights of now, and drop the engines that were built for others."""
+        weights = self._weights = list(_weights_of(self.program))
+        self._engines: dict[tuple[int, Any], Engine | None] = {}
+        kinds = self.__dict__.get("_kinds")
+        self._is_usable = kinds is None or kinds == [(one.tensor.dtype, one.tensor.shape) for one in weights]
+        return weights
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_engines": {}, "_weights": None}
+
+    def extra_repr(self) -> str:
+        """The precision and the sizes, for printing."""
+        return f"precision={self.precision}, sizes={self._example}"
+
+
+def _own(region: GraphModule) -> GraphModule:
+    """The region as a program whose parameters are buffers, which share memory with them."""
+    program = GraphModule.of_capture(region, copy_graph(region.graph), "GraphModule")
+    whole = {id(module) for node in program.graph.find_nodes(op="call_module")
+             for module in program.get_submodule(str(node.target)).modules()}  # fmt: skip
+    for holder in program.modules():
+        if id(holder) not in whole:
+            for name, parameter in list(holder._parameters.items()):
+                if parameter is not None:
+                    del holder._parameters[name]
+                    holder.register_buffer(name, parameter.detach())
+    return program
+
+
+def _weights_of(program: GraphModule) -> Iterator[_Weight]:
+    for path in dict.fromkeys(str(node.target) for node in program.graph.find_nodes(op="get_attr")):
+        prefix, _, name = path.rpartition(".")
+        yield _weight(program.get_submodule(prefix), name)
+    for path in dict.fromkeys(str(node.target) for node in program.graph.find_nodes(op="call_module")):
+        for holder in program.get_submodule(path).modules():
+            yield from (_weight(holder, name) for name, one in holder._parameters.items() if one is not None)
+
+
+def _weight(holder: nn.Module, name: str) -> _Weight:
+    places = (holder._buffers, holder._parameters, holder.__dict__)
+    place = next(one for one in places if name in one)
+    tensor = place[name]
+    return _Weight(place, name, tensor, None if tensor.is_inference() else tensor._version)
+
+
+def _generalized(sizes: Sizes, given: Sizes) -> Sizes:
+    """``sizes`` with those free that ``given`` has otherwise."""
+    return tuple(
+        None if one is None or other is None
+        else tuple([size if size == now else _FREE for size, now in zip(one, other, strict=True)])
+        for one, other in zip(sizes, given, strict=True)
+    )  # fmt: skip

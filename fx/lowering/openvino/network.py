@@ -1,0 +1,188 @@
+"""A region as a network of OpenVINO, under construction: what its converters add to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fx.graph_module import GraphModule
+from fx.lowering.openvino.package import element_types, load, operators
+from fx.node import Node
+from fx.passes.tensor_metadata import TensorMetadata
+
+__all__ = ["EngineNetwork", "Result"]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One result of an engine, in the place where the region returns it."""
+
+    index: int
+    """Which of the engine's results."""
+    dtype: torch.dtype
+    """What its elements are."""
+    is_number: bool = False
+    """Whether it is a whole number of Python, which engines have as a tensor without dimensions."""
+    order: tuple[int, ...] | None = None
+    """From the slowest dimension in memory to the fastest in eager Python, if that is not their own order. The engine
+    returns them in this order."""
+
+
+class EngineNetwork:
+    """The network that takes the place of a region.
+
+    A value of the region is an output of an operation of OpenVINO; a tensor constant of the program; or a plain value
+    of Python, such as a size that is known or a dtype. Sizes that are not known are tensors without dimensions. Nothing
+    is taken from the shapes that were recorded in the program but their number of dimensions, so that the same
+    converters build for fixed and for free sizes.
+    """
+
+    def __init__(self, region: GraphModule, shapes: Sequence[Sequence[int] | None]) -> None:
+        """A network for ``region``.
+
+        Args:
+            region: a canonical program, with recorded shapes; it is only read.
+            shapes: by input the size of each dimension, -1 where it is free; ``None`` for a whole number.
+        """
+        self.region = region
+        """The program."""
+        self.op = operators()
+        """The functions that make operations."""
+        self.node: Node
+        """The operation of the region that is built now."""
+        self.structure: Any = None
+        """What the region returns, with a :class:`Result` in the place of each value that the engine computes."""
+        self._shapes = iter(shapes)
+        self._parameters: list[Any] = []
+        self._outputs: list[Any] = []
+        self._constants: dict[int, tuple[Tensor, Any]] = {}
+        self._memory: list[Any] = []  # what constants share
+
+    # What every network has.
+
+    def begin(self, node: Node) -> None:
+        """Hear which operation is built next."""
+        self.node = node
+
+    def add_input(self, node: Node) -> Any:
+        """An input of the region: a tensor, or a whole number."""
+        shape = next(self._shapes)
+        recorded = node.meta.get("tensor_meta")
+        dtype = torch.int64 if shape is None else recorded.dtype
+        parameter = self.op.parameter(list(shape or ()), element_types()[dtype], name=node.name)
+        self._parameters.append(parameter)
+        return parameter.output(0)
+
+    def finish(self, outputs: tuple[Any, ...], is_single: bool) -> None:
+        """Return ``outputs``."""
+        returned: Any = self.region.graph.output_node().args[0]
+        nodes: tuple[Node, ...] = (returned,) if is_single else returned
+        recorded = [node.meta.get("tensor_meta") for node in nodes]
+        results = tuple(self._return(*one) for one in zip(outputs, recorded, strict=True))
+        self.structure = results[0] if is_single else results
+
+    def model(self) -> Any:
+        """The network as OpenVINO has it, after ``finish``."""
+        return load().Model([self.op.result(output) for output in self._outputs], self._parameters, "region")
+
+    @property
+    def memory(self) -> tuple[Any, ...]:
+        """What has to be kept as long as the network is in use."""
+        return tuple(self._memory)
+
+    # What converters ask and add.
+
+    def value(self, given: Any, dtype: torch.dtype | None = None) -> Any:
+        """An operand as an output of an operation, in ``dtype`` if that is given."""
+        if isinstance(given, Tensor):
+            given = self.constant(given)
+        elif isinstance(given, (bool, int, float)):
+            return self.constant(torch.tensor(given, dtype=dtype))
+        if dtype is not None and given.get_element_type() != element_types()[dtype]:
+            given = self.op.convert(given, element_types()[dtype]).output(0)
+        return given
+
+    def constant(self, tensor: Tensor) -> Any:
+        """A tensor of the program; its memory is shared where it is contiguous."""
+        known = self._constants.get(id(tensor))
+        if known is None or known[0] is not tensor:
+            array = tensor.detach().contiguous().numpy()
+            self._memory.append(array)
+            node = self.op.constant(array, shared_memory=array.size > 1)
+            known = self._constants[id(tensor)] = (tensor, node.output(0))
+        return known[1]
+
+    def numbers(self, values: Iterable[Any]) -> Any:
+        """Whole numbers, known or not, as a tensor of one dimension."""
+        listed = list(values)
+        if all(isinstance(one, int) for one in listed):
+            return self.op.constant(np.asarray(listed, dtype=np.int64)).output(0)
+        axis = self.op.constant(np.asarray([0], dtype=np.int64))
+        parts = [
+            self.op.constant(np.asarray([one], dtype=np.int64)) if isinstance(one, int)
+            else self.op.unsqueeze(one, axis) for one in listed
+        ]  # fmt: skip
+        return self.op.concat(parts, 0).output(0)
+
+    def size(self, value: Any, dim: int) -> Any:
+        """The size of a dimension: a number where it is known, else a tensor without dimensions."""
+        dim %= max(1, self.rank(value))
+        known = self.value(value).get_partial_shape()[dim]
+        if known.is_static:
+            return known.get_length()
+        shape = self.op.shape_of(value, "i64")
+        zero = self.op.constant(np.asarray(0, dtype=np.int64))
+        return self.op.gather(shape, self.op.constant(np.asarray(dim, dtype=np.int64)), zero).output(0)
+
+    def sizes(self, value: Any) -> tuple[Any, ...]:
+        """The sizes of all dimensions."""
+        return tuple(self.size(value, dim) for dim in range(self.rank(value)))
+
+    def rank(self, value: Any) -> int:
+        """How many dimensions a value has."""
+        return self.value(value).get_partial_shape().rank.get_length()
+
+    def dtype(self, value: Any) -> torch.dtype:
+        """The dtype of a value."""
+        found = self.value(value).get_element_type()
+        return next(dtype for dtype, kind in element_types().items() if kind == found)
+
+    @property
+    def result_dtype(self) -> torch.dtype | None:
+        """The dtype of what the operation returns in the program, or ``None`` if that is no tensor."""
+        recorded = self.node.meta.get("tensor_meta")
+        return recorded.dtype if isinstance(recorded, TensorMetadata) else None
+
+    # How.
+
+    def _return(self, value: Any, recorded: Any) -> Any:
+        """What stands for one value of the region in ``structure``."""
+        if isinstance(value, tuple):
+            parts = recorded if isinstance(recorded, tuple) else (None,) * len(value)
+            return tuple(self._return(*one) for one in zip(value, parts, strict=True))
+        if not isinstance(value, Tensor) and not self._is_output(value):
+            return value
+        output, order = self.value(value), None
+        if isinstance(recorded, TensorMetadata):
+            order = _order(recorded)
+            output = self.value(output, recorded.dtype)
+            if order is not None:
+                output = self.op.transpose(output, self.numbers(order)).output(0)
+        self._outputs.append(output)
+        return Result(len(self._outputs) - 1, self.dtype(output), recorded is None, order)
+
+    def _is_output(self, value: Any) -> bool:
+        return isinstance(value, load().Output)
+
+
+def _order(recorded: TensorMetadata) -> tuple[int, ...] | None:
+    """From the slowest dimension in memory to the fastest, if that is not their own order."""
+    if recorded.memory_format is torch.contiguous_format or 0 in recorded.stride:
+        return None
+    order = tuple(sorted(range(len(recorded.stride)), key=lambda dim: -recorded.stride[dim]))
+    return order if order != tuple(range(len(order))) else None

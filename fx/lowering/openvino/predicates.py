@@ -1,0 +1,166 @@
+"""What calls of operations the converters of OpenVINO can build."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx.lowering.subject import Operation
+from fx.lowering.support import Predicate, where
+from fx.node import Node
+from fx.passes.tensor_metadata import TensorMetadata
+
+__all__ = ["computes", "has_numbers", "has_rank", "has_values", "is_given", "knows_values", "takes"]
+
+DTYPES = (torch.float32, torch.int64, torch.int32, torch.uint8, torch.bool)
+"""What values in a network may be."""
+_PLAIN = (int, bool, torch.dtype, torch.Size)
+
+
+def knows_values(operation: Operation) -> str | None:
+    """Takes operations whose operands and result are tensors of known dtype and shape on the CPU, or whole numbers."""
+    for node in (*operation.node.all_input_nodes, operation.node):
+        if (why := _why_unknown(operation, node)) is not None:
+            return why
+    return None
+
+
+def _why_unknown(operation: Operation, node: Node) -> str | None:
+    if node.op == "get_attr":
+        tensor = operation.subject.constant(node)
+        if tensor is None:
+            return f"`%{node}` is no tensor of the program, or may change in a run"
+        if type(tensor) not in (Tensor, torch.nn.Parameter) or not tensor.is_cpu or tensor.layout is not torch.strided:
+            return f"`%{node}` is no plain tensor on the CPU"
+        return None if tensor.dtype in DTYPES else f"`%{node}` is {_name(tensor.dtype)}, which engines do not have"
+    recorded: Any = node.meta.get("tensor_meta")
+    if recorded is None:
+        kind = node.meta.get("type")
+        if kind is None:
+            return f"the shape of `%{node}` is not known: give example_inputs"
+        is_operand = node is not operation.node
+        known = kind is int or (not (is_operand and _is_input(node)) and kind in _PLAIN)
+        return None if known else f"`%{node}` is a {kind.__name__}, which engines do not have"
+    for one in _flat(recorded):
+        if not isinstance(one, TensorMetadata) or one.dtype not in DTYPES or one.is_quantized:
+            what = _name(one.dtype) if isinstance(one, TensorMetadata) else "something"
+            return f"`%{node}` is {what}, which engines do not have"
+        if 0 in one.shape:
+            return f"`%{node}` has no elements"
+    return None
+
+
+def _is_input(node: Node) -> bool:
+    return node.op == "placeholder"
+
+
+def _flat(recorded: Any) -> list[Any]:
+    if isinstance(recorded, TensorMetadata) or not isinstance(recorded, (tuple, list)):
+        return [recorded]
+    return [leaf for one in recorded for leaf in _flat(one)]
+
+
+def computes(*dtypes: torch.dtype) -> Predicate:
+    """Takes operations whose tensors, operands and result, are all of one of ``dtypes``; plain numbers are none."""
+
+    def check(operation: Operation) -> str | None:
+        for node in (*operation.node.all_input_nodes, operation.node):
+            if (why := _why_other(operation, node, dtypes)) is not None:
+                return why
+        return None
+
+    return check
+
+
+def takes(dtypes: tuple[torch.dtype, ...], *arguments: str | int) -> Predicate:
+    """Takes operations of which these arguments are tensors of one of ``dtypes``."""
+
+    def check(operation: Operation) -> str | None:
+        for name in arguments:
+            value = operation.arguments.get(name)
+            if not isinstance(value, Node):
+                return f"its {name} is no tensor"
+            if (why := _why_other(operation, value, dtypes)) is not None:
+                return why
+        return None
+
+    return check
+
+
+def _why_other(operation: Operation, node: Node, dtypes: tuple[torch.dtype, ...]) -> str | None:
+    dtype = operation.subject.dtype(node)
+    if dtype is None:
+        whole = node.meta.get("type") in (int, bool)
+        return None if whole and node is not operation.node else f"`%{node}` is no tensor"
+    wanted = " or ".join(map(_name, dtypes))
+    return None if dtype in dtypes else f"`%{node}` is {_name(dtype)}, and only {wanted} is computed as in PyTorch"
+
+
+def has_rank(argument: str | int, *ranks: int) -> Predicate:
+    """Takes operations of which an argument has one of these numbers of dimensions."""
+
+    def check(operation: Operation) -> str | None:
+        rank = _rank(operation, operation.arguments.get(argument))
+        return None if rank in ranks else f"its {argument} has {rank} dimensions, not {' or '.join(map(str, ranks))}"
+
+    return check
+
+
+def _rank(operation: Operation, value: Any) -> int | None:
+    if not isinstance(value, Node):
+        return None
+    if value.op == "get_attr":
+        tensor = operation.subject.constant(value)
+        return None if tensor is None else tensor.dim()
+    recorded = operation.metadata(value)
+    return None if recorded is None else len(recorded.shape)
+
+
+def has_values(**values: Any) -> Predicate:
+    """Takes operations of which these arguments have these values, or one of them where a tuple is given."""
+
+    def check(operation: Operation) -> str | None:
+        for name, value in values.items():
+            given = operation.arguments.get(name)
+            allowed: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
+            if isinstance(given, (Node, Tensor)) or not any(given is one or given == one for one in allowed):
+                return f"its {name} is {given}"
+        return None
+
+    return check
+
+
+def has_numbers(*arguments: str | int, optional: bool = False) -> Predicate:
+    """Takes operations of which these arguments are numbers, or tuples of some, and not computed by the program."""
+
+    def is_number(value: Any) -> bool:
+        if isinstance(value, (tuple, list)):
+            return all(map(is_number, value))
+        return isinstance(value, (int, float)) or (optional and value is None)
+
+    return where(
+        lambda operation: all(is_number(operation.arguments.get(name)) for name in arguments),
+        f"its {' or '.join(map(str, arguments))} is no plain number",
+    )
+
+
+def is_given(*arguments: str | int) -> Predicate:
+    """Takes operations of which these arguments are values or constants of the program, not numbers."""
+    return where(
+        lambda operation: all(isinstance(operation.arguments.get(name), Node) for name in arguments),
+        f"its {' or '.join(map(str, arguments))} is no tensor",
+    )
+
+
+def is_number(operation: Operation) -> bool:
+    """Whether an operation is arithmetic of sizes."""
+    return operation.node.meta.get("type") is int and operation.node.target in (
+        operator.add, operator.sub, operator.mul, operator.floordiv,
+    )  # fmt: skip
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -9,6 +9,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 import torch
 
+from fx.passes import registry
+
 pytest_plugins = ["pytester"]
 collect_ignore_glob = ["*conftest.py"]  # they have no doctests, and as modules of tests all have the same name
 
@@ -17,3 +19,9 @@ collect_ignore_glob = ["*conftest.py"]  # they have no doctests, and as modules 
 def same_random_numbers() -> None:
     """Draw the same numbers in a test whichever tests ran before it."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def registered_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the passes that a test registers when it ends."""
+    monkeypatch.setattr(registry, "_definitions", registry._definitions.copy())

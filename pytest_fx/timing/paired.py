@@ -147,11 +147,8 @@ def steady_conditions(threads: int) -> Generator[None]:
 
 @contextmanager
 def _cudnn_defaults() -> Generator[None]:
-    cudnn: Any = torch.backends.cudnn
-    if torch.backends.flags_frozen():  # by torch's utilities for tests; its own context manager may still set them
-        with cudnn.flags(enabled=cudnn.enabled):
-            yield
-        return
+    backends: Any = torch.backends
+    cudnn, allowed = backends.cudnn, backends.__allow_nonbracketed_mutation  # torch's utilities for tests freeze flags
     # TF32 has two switches, which the old one, allow_tf32, refuses to speak of where they differ.
     defaults = [
         (cudnn, "benchmark", False),
@@ -161,12 +158,14 @@ def _cudnn_defaults() -> Generator[None]:
     ]
     before = [getattr(owner, name) for owner, name, _ in defaults]
     try:
-        for owner, name, value in defaults:
-            setattr(owner, name, value)
+        with allowed():
+            for owner, name, value in defaults:
+                setattr(owner, name, value)
         yield
     finally:
-        for (owner, name, _), value in zip(defaults, before, strict=True):
-            setattr(owner, name, value)
+        with allowed():
+            for (owner, name, _), value in zip(defaults, before, strict=True):
+                setattr(owner, name, value)
 
 
 def median_interval(values: tuple[float, ...], confidence: float = 0.95) -> tuple[float, float]:

@@ -146,11 +146,13 @@ def cudnn_flags() -> list[bool | str]:
 
 MAY_SET = "__allow_nonbracketed_mutation_flag"
 """What tells whether flags may be set at all; torch's utilities for tests, once imported, forbid it for good."""
+BACKENDS = torch.backends.flags_frozen.__globals__
+"""Where it is: ``torch.backends`` is an object that stands for its module."""
 
 
 @pytest.fixture
 def unusual_flags(monkeypatch):
-    monkeypatch.setattr(torch.backends, MAY_SET, True)
+    monkeypatch.setitem(BACKENDS, MAY_SET, True)
     before = cudnn_flags()
     for owner, name, value in FLAGS:
         setattr(owner, name, value)
@@ -182,13 +184,13 @@ def test_conditions_are_set_inside_and_restored_even_after_an_error(unusual_flag
     assert cudnn_flags() == [value for _, _, value in FLAGS]
 
 
-def test_flags_that_may_not_be_set_are_set_by_torchs_own_context_manager(unusual_flags, monkeypatch):
-    monkeypatch.setattr(torch.backends, MAY_SET, False)
+def test_flags_that_are_frozen_are_set_as_torch_itself_sets_them(unusual_flags, monkeypatch):
+    monkeypatch.setitem(BACKENDS, MAY_SET, False)
     inside = []
     time_pairs(lambda: inside.append(CUDNN.benchmark), lambda: None, rounds=1)
     assert set(inside) == {False}
     assert CUDNN.benchmark
-    monkeypatch.setattr(torch.backends, MAY_SET, True)  # for the fixture to put everything back
+    monkeypatch.setitem(BACKENDS, MAY_SET, True)  # for the fixture to put everything back
 
 
 def test_garbage_collection_stays_off_if_it_was():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, TypeVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, TypeVar
 
 from torch import nn
 
@@ -38,6 +39,10 @@ class Backend(ABC):
     """How many floating-point operations those that pay must do on average, for what it costs to call each; regions
     with smaller ones stay in eager Python. Asked only where shapes are known."""
 
+    takes_tensors_only: ClassVar[bool] = False
+    """Whether its regions can be handed, and return, nothing but tensors. Sizes that are asked for on one side of a
+    boundary and used on the other are then asked for on both, and what needs other values stays in eager Python."""
+
     def why_unavailable(self) -> str | None:
         """Why nothing can be built on this machine, such as a missing package; ``None`` where it can."""
         return None
@@ -50,12 +55,24 @@ class Backend(ABC):
         """Rewrite a copy of the program before it is brought into canonical form, such as by folding batch norms."""
         return graph_module
 
+    def study(self, program: GraphModule, example_inputs: Sequence[Any]) -> None:
+        """Note in ``meta`` what :meth:`build` will want to know of values, besides their recorded shapes.
+
+        Args:
+            program: the whole program in canonical form, with the shapes for the example inputs recorded.
+            example_inputs: what the user gave.
+        """
+
     @abstractmethod
     def build(self, region: GraphModule) -> nn.Module:
         """Return what takes the place of a region: a module that takes and returns what the region does.
 
         The region is a canonical program of its own. Any exception says that it cannot be built.
         """
+
+    def describe(self, built: nn.Module) -> str | None:
+        """What a report says of something that was built, such as how long that took."""
+        return None
 
 
 _Known = TypeVar("_Known", bound=Backend)

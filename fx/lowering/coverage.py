@@ -44,6 +44,8 @@ class Part:
     """Bytes that it returns in a run, where shapes are known."""
     failure: str | None = None
     """Why it could not be built and runs in eager Python after all."""
+    note: str | None = None
+    """What the backend says of what it built."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,9 @@ def _part(part: Part) -> str:
         text += f", {part.flops / 1e6:,.3g} MFLOP"
     if part.bytes_in is not None and part.bytes_out is not None:
         text += f", {_bytes(part.bytes_in)} in, {_bytes(part.bytes_out)} out"
-    return f"{text}: not built, {part.failure}" if part.failure is not None else text
+    if part.failure is not None:
+        return f"{text}: not built, {part.failure}"
+    return text if part.note is None else f"{text}; {part.note}"
 
 
 def _bytes(size: int) -> str:

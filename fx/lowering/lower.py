@@ -128,11 +128,14 @@ def _build(plan: Plan, backend: Backend, on_failure: str) -> GraphModule:
     regions = plan.regions
     program = regions.build(regions.in_program_order(_last), Spelling())
     failures: dict[str, str] = {}
+    notes: dict[str, str | None] = {}
     for region in regions.regions:
         given = program.get_submodule(region.name)
         assert isinstance(given, GraphModule)
         try:
-            program.add_submodule(region.name, _checked(backend.build(given), backend))
+            built = _checked(backend.build(given), backend)
+            program.add_submodule(region.name, built)
+            notes[region.name] = backend.describe(built)
         except Exception as error:
             if on_failure == "eager":
                 failures[region.name] = str(error) or type(error).__name__
@@ -140,7 +143,10 @@ def _build(plan: Plan, backend: Backend, on_failure: str) -> GraphModule:
                 raise
             else:
                 raise _failure(error, region, backend) from error
-    parts = [dataclasses.replace(part, failure=failures.get(part.name)) for part in plan.coverage.parts]
+    parts = [
+        dataclasses.replace(part, failure=failures.get(part.name), note=notes.get(part.name))
+        for part in plan.coverage.parts
+    ]
     program.meta["lowering"] = dataclasses.replace(plan.coverage, parts=tuple(parts))
     program.recompile()
     return program
@@ -175,7 +181,8 @@ def _failure(error: Exception, region: Region, backend: Backend) -> LoweringErro
 class Lower:
     """Hand what a backend can take to that backend: ``lower{backend=onednn}``.
 
-    Shapes are those that ``ShapeProp`` recorded, if it was run; the rest is as in ``fx.lower``.
+    Shapes are those of the data that the pass is given, as under pytest, or that ``ShapeProp`` recorded, if it was run;
+    the rest is as in ``fx.lower``.
     """
 
     backend: str = "onednn"

@@ -13,6 +13,7 @@ from fx.canonical.inlining import copy_graph
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.lowering.backend import Backend
+from fx.lowering.boundaries import refuse_numbers_from_outside, repeat_numbers
 from fx.lowering.costs import count_flops, size_of
 from fx.lowering.coverage import Coverage, Part, Placement
 from fx.lowering.functional import make_functional
@@ -67,8 +68,11 @@ def make_plan(
     if example_inputs is not None:
         flops, why = count_flops(program, example_inputs)
         notes += [] if why is None else [f"shapes are not known from where the program cannot be followed on: {why}"]
+        backend.study(program, example_inputs)
     subject = Subject(program)
     reasons = _refusals(subject, backend, veto)
+    if backend.takes_tensors_only:
+        refuse_numbers_from_outside(reasons)
     home: dict[Node, Region] = {}
     names = map(f"{backend.name}_{{}}".format, itertools.count())
     least = backend.min_size if min_size is None else min_size
@@ -79,6 +83,8 @@ def make_plan(
         else:
             reasons.update(dict.fromkeys(members, why))
     placements = tuple(_placement(node, home, reason, flops) for node, reason in reasons.items())
+    if backend.takes_tensors_only:
+        repeat_numbers(graph, home)
     restore(form, {*home, *changed})
     _fetch_for_each_use(graph)
     regions = Regions(GraphModule.of_capture(own, graph, type(graph_module).__name__), home)

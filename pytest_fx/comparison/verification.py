@@ -29,8 +29,12 @@ class Verification:
     """Its answers beside eager's."""
 
 
-def verify(subject: Subject, pass_: Pass, contract: Contract, label: str, *, leaves: bool = True) -> Verification:
+def verify(
+    subject: Subject, pass_: Pass, contract: Contract, label: str, *, leaves: bool = True, draws: int | None = None
+) -> Verification:
     """Apply ``pass_`` to fresh captures of ``subject`` and run what comes out. Nothing is judged yet: see ``require``.
+
+    ``draws`` is how many sets of inputs it is called with; None for as many as the model was.
 
     Raises :class:`~pytest_fx.errors.ContractViolation` if the pass damages the original or returns no program.
     """
@@ -40,7 +44,7 @@ def verify(subject: Subject, pass_: Pass, contract: Contract, label: str, *, lea
     # What is approximate by design, a quantizer say, need not exist in float64.
     if not isinstance(contract, Approximate):
         program64 = rewrite(subject, pass_, torch.float64, leaves=leaves).program
-    return Verification(rewriting, compare(subject, rewriting.program, program64, label))
+    return Verification(rewriting, compare(subject, rewriting.program, program64, label, draws))
 
 
 def compare(

@@ -81,17 +81,17 @@ def state(example: Example) -> None:
 
 
 def aliasing(example: Example) -> None:
-    """An output shares memory with an input where it does in eager, and nowhere else."""
+    """An output shares memory with an input, or with another output, where it does in eager, and nowhere else."""
     runs = _both(example)
     if runs is None or runs[0].shared == runs[1].shared:
         return
     eager, actual = (set(run.shared) for run in runs)
     for output, given in sorted(actual - eager):
         why = "writing to one then changes the other, which callers do not expect"
-        broken("aliasing", f"output{output} now shares memory with input{given}", why=why)
+        broken("aliasing", f"output{output} now shares memory with {given}", why=why)
     for output, given in sorted(eager - actual):
         why = "who writes to one in eager changes the other as well"
-        broken("aliasing", f"output{output} no longer shares memory with input{given}", why=why)
+        broken("aliasing", f"output{output} no longer shares memory with {given}", why=why)
 
 
 def batch_sizes(example: Example) -> None:

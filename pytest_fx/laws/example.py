@@ -218,7 +218,7 @@ class Example:
             with default_dtype(dtype or self.dtype), self._limit():
                 captured = self._capture(copy.deepcopy(module))
                 record_origins(captured.graph)
-                result: Any = self.pass_(captured)
+                result: Any = self._pass_for(dtype or self.dtype)(captured)
         except (Exception, TookTooLong):
             return None
         result = captured if result is None else result
@@ -264,11 +264,19 @@ class Example:
     def _limit(self) -> AbstractContextManager[None]:
         return nullcontext() if self._watchdog is None else self._watchdog.limit(self.seconds)
 
+    def _pass_for(self, dtype: torch.dtype) -> Any:
+        """The pass, with inputs of the program in ``dtype`` if it asks for data (by a method ``with_data``)."""
+        pass_: Any = self.pass_
+        if isinstance(pass_, type) or not hasattr(pass_, "with_data"):
+            return pass_
+        given = self.program.inputs.copies(dtype)
+        return pass_.with_data([(given.args, given.kwargs)])
+
     def _apply(self) -> None:
         started = time.perf_counter()
         try:
             with self._limit(), warnings.catch_warnings():
-                result: Any = self.pass_(self.captured)
+                result: Any = self._pass_for(self.dtype)(self.captured)
             self.result = self.captured if result is None else result
         except TookTooLong as error:
             self.too_long = error

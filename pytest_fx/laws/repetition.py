@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import fx
-from fx.errors import FxError, SaveError
+from fx.errors import FxError, SaveError, TraceError
 from pytest_fx.comparison.capture import GraphModule
 from pytest_fx.comparison.structure import describe
 
@@ -45,14 +45,28 @@ def deterministic(example: Example) -> None:
 _ORDER = "go over lists or dicts, not over sets of nodes, and draw no random numbers"
 
 
+class _BufferTracer(fx.Tracer):
+    """Records what is done to buffers too, where no input takes part in it."""
+
+    proxy_buffer_attributes = True
+
+
+def _captured_again(program: GraphModule) -> GraphModule:
+    """A capture of a program. One that writes to buffers what it computes of them alone needs its own tracer."""
+    try:
+        return fx.symbolic_trace(program)
+    except TraceError:
+        return fx.GraphModule(program, _BufferTracer().trace(program))
+
+
 def retraceable(example: Example) -> None:
     """What the pass made can be captured again, and the capture computes the same bits."""
     if example.after is None:
         return
     try:
-        again = fx.symbolic_trace(example.after)
+        again = _captured_again(example.after)
     except Exception as error:
-        if _is_traceable(example):
+        if _succeeds(_captured_again, example.capture()):
             broken("retraceable", "the transformed program cannot be captured again", value=_said(error))
         return
     _require_same("retraceable", example, again, "captured again, the program")
@@ -112,16 +126,12 @@ _TRIPS: dict[str, Callable[[GraphModule], GraphModule]] = {
 }
 
 
-def _succeeds(trip: Callable[[GraphModule], GraphModule], program: GraphModule) -> bool:
+def _succeeds(trip: Callable[[GraphModule], Any], program: GraphModule) -> bool:
     try:
         trip(program)
     except Exception:
         return False
     return True
-
-
-def _is_traceable(example: Example) -> bool:
-    return _succeeds(fx.symbolic_trace, example.capture())
 
 
 def _copied(example: Example) -> GraphModule:

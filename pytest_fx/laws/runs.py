@@ -27,7 +27,7 @@ class Run:
     state: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
     """The parameters and buffers that it wrote to, as it left them."""
     shared: tuple[tuple[str, str], ...] = ()
-    """Pairs of an output and an input that have memory in common."""
+    """Pairs of an output and an input, or of two outputs, that have memory in common."""
     error: Exception | None = None
     """What it raised, if it did not return."""
 
@@ -90,9 +90,11 @@ def _shared(answer: Any, inputs: dict[str, torch.Tensor]) -> tuple[tuple[str, st
     memory: dict[int, str] = {}
     for place, tensor in inputs.items():
         if tensor.numel():
-            memory.setdefault(tensor.untyped_storage().data_ptr(), place)
-    return tuple(
-        (path, memory[leaf.untyped_storage().data_ptr()])
-        for path, leaf in leaves(answer)
-        if isinstance(leaf, torch.Tensor) and leaf.numel() and leaf.untyped_storage().data_ptr() in memory
-    )
+            memory.setdefault(tensor.untyped_storage().data_ptr(), f"input{place}")
+    pairs: list[tuple[str, str]] = []
+    for path, leaf in leaves(answer):
+        if isinstance(leaf, torch.Tensor) and leaf.numel():
+            first = memory.setdefault(leaf.untyped_storage().data_ptr(), f"output{path}")
+            if first != f"output{path}":
+                pairs.append((path, first))
+    return tuple(pairs)

@@ -59,7 +59,9 @@ def run(pytester):
 def test_a_pass_that_cuts_gradients_and_keeps_values_fails_by_them_alone(run):
     result = run("cut")
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["*law 'gradients': cut changes the gradient of first.weight", "*there is none any more"])
+    result.stdout.fnmatch_lines(
+        ["*law 'gradients': cut changes the gradient of first.weight", "*there is none any more"]
+    )
 
 
 def test_a_pass_that_keeps_gradients_passes(run):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fx.errors import QuantizationError
+from fx.quantize import pages
 
 _SMALLEST_SCALE = 2.0**-100
 """Its inverse, and products of two, stay finite in float32."""
@@ -95,17 +96,27 @@ def quantize_channels(weight: Tensor, *, bits: int = 8, per_channel: bool = True
     width = flat.shape[1]
     if width == 0:
         flat = flat.new_zeros(len(flat), 1)
-    low, high = flat.amin(1), flat.amax(1)  # several times as fast as aminmax along a dimension
-    largest = torch.maximum(-low, high).float()
+    rows = max(1, _CHUNK // flat.shape[1])
+    steps = None
     if not per_channel:
-        largest = largest.max().expand_as(largest).contiguous()
-    scale = torch.where(largest > 0, (largest / highest).clamp_min(_SMALLEST_SCALE), torch.ones_like(largest))
-    inverse = scale.reciprocal()[:, None]
-    whole = torch.empty(flat.shape, dtype=torch.int8, device=flat.device)
-    rows = max(1, _CHUNK // max(1, flat.shape[1]))
-    for part, into, factor in zip(flat.split(rows), whole.split(rows), inverse.split(rows), strict=True):
-        into.copy_((part * factor).round_().clamp_(-highest, highest))
+        largest = torch.cat([_largest(part) for part in flat.split(rows)] or [flat.new_zeros(1)]).max()
+        steps = _steps(largest.float(), highest)
+    on_cpu = flat.device.type == "cpu"
+    whole = pages.empty(flat.shape, torch.int8) if on_cpu else torch.empty_like(flat, dtype=torch.int8)
+    scale = torch.empty(len(flat), dtype=torch.float32, device=flat.device)
+    for part, into, own in zip(flat.split(rows), whole.split(rows), scale.split(rows), strict=True):
+        own.copy_(_steps(_largest(part).float(), highest) if steps is None else steps)
+        into.copy_((part * own.reciprocal()[:, None]).round_().clamp_(-highest, highest))
     return whole[:, :width].view(weight.shape), scale
+
+
+def _largest(rows: Tensor) -> Tensor:
+    """The largest absolute value in each row; two passes are several times as fast as ``aminmax``."""
+    return torch.maximum(-rows.amin(1), rows.amax(1))
+
+
+def _steps(largest: Tensor, highest: int) -> Tensor:
+    return torch.where(largest > 0, (largest / highest).clamp_min(_SMALLEST_SCALE), torch.ones_like(largest))
 
 
 _CHUNK = 1 << 16

@@ -9,26 +9,20 @@ from __future__ import annotations
 
 import functools
 import warnings
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fx.effects import declare_pure
-from fx.serialization.allow_list import allow
-
-Function = TypeVar("Function")
+from fx.quantize import pages
+from fx.quantize.declaration import operation
 
 _torch: Any = torch
-_CHUNK = 1 << 16
+_CHUNK = 1 << 17
 """Elements that are worked on at a time, so that what is between two steps stays in the cache."""
-
-
-def _part_of_programs(function: Function) -> Function:
-    """Let saved programs call ``function``, and passes drop calls whose results nobody uses."""
-    declare_pure(function)  # type: ignore[type-var]
-    return allow(function, f"fx.quantize.{function.__name__}")  # type: ignore[attr-defined]
+_PART = 1 << 20
+"""The same where threads share the work."""
 
 
 def is_traced_by_jit() -> bool:
@@ -36,21 +30,30 @@ def is_traced_by_jit() -> bool:
     return bool(_torch.jit.is_tracing())
 
 
-@_part_of_programs
+@operation
 def quantize(input: Tensor, scale: float, zero_point: int, highest: int = 255) -> Tensor:
     """The whole numbers nearest to ``input``, in steps of ``scale``, those out of range at its ends.
 
     >>> quantize(torch.tensor([-1.0, 0.0, 0.26, 9.0]), scale=0.1, zero_point=3)
     tensor([ 0,  3,  6, 93], dtype=torch.uint8)
     """
-    if _has_quantized_tensors() and input.device.type == "cpu" and not is_traced_by_jit():
-        stored = _torch.ops.aten.quantize_per_tensor(input.detach().float(), scale, zero_point, torch.quint8)
-        return _as_plain(stored, highest)
+    if has_quantized_tensors() and input.device.type == "cpu" and not is_traced_by_jit():
+        return _quantized(input.detach().float(), scale, zero_point, highest)
     return (input / scale).round().add(zero_point).clamp(0, highest).to(torch.uint8)
 
 
+def _quantized(input: Tensor, scale: float, zero_point: int, highest: int) -> Tensor:
+    kernel = _torch.ops.aten.quantize_per_tensor
+    if input.numel() < pages.LARGE or not input.is_contiguous():
+        return as_plain(kernel(input, scale, zero_point, torch.quint8), highest)
+    result = pages.empty(input.shape, torch.uint8)
+    for part, into in zip(input.view(-1).split(_PART), result.view(-1).split(_PART), strict=True):
+        into.copy_(as_plain(kernel(part, scale, zero_point, torch.quint8), highest))
+    return result
+
+
 @functools.lru_cache(maxsize=1)
-def _has_quantized_tensors() -> bool:
+def has_quantized_tensors() -> bool:
     """Whether torch has the tensors that it deprecates, whose conversion from float32 is the fastest."""
     try:
         with warnings.catch_warnings():
@@ -61,7 +64,7 @@ def _has_quantized_tensors() -> bool:
     return True
 
 
-@_part_of_programs
+@operation
 def dequantize(input: Tensor, scale: float, zero_point: int, highest: int = 255) -> Tensor:
     """The real values that whole numbers stand for, as float32.
 
@@ -71,13 +74,13 @@ def dequantize(input: Tensor, scale: float, zero_point: int, highest: int = 255)
     return lookup(input, (torch.arange(256, device=input.device) - zero_point).float() * scale)
 
 
-@_part_of_programs
+@operation
 def dequantize_channels(weight: Tensor, scale: Tensor) -> Tensor:
     """The real values of a weight that was quantized by channels, its first dimension, as float32."""
     return weight.float() * scale.view(-1, *[1] * (weight.dim() - 1))
 
 
-@_part_of_programs
+@operation
 def lookup(input: Tensor, table: Tensor) -> Tensor:
     """For each of the whole numbers in ``input`` what stands there in ``table``, which has 256 entries.
 
@@ -86,7 +89,10 @@ def lookup(input: Tensor, table: Tensor) -> Tensor:
     >>> lookup(torch.tensor([[2, 0]], dtype=torch.uint8), torch.arange(256) ** 2)
     tensor([[4, 0]])
     """
-    result = torch.empty_like(input, dtype=table.dtype)
+    if type(input) is Tensor and input.is_contiguous() and input.device.type == "cpu":
+        result = pages.empty(input.shape, table.dtype)
+    else:
+        result = torch.empty_like(input, dtype=table.dtype)
     if is_traced_by_jit() or result.stride() != input.stride():
         return table.index_select(0, input.reshape(-1).int()).view(input.shape)
     # dense in memory in some order, which is the order to go through it
@@ -99,7 +105,7 @@ def lookup(input: Tensor, table: Tensor) -> Tensor:
     return result
 
 
-@_part_of_programs
+@operation
 def add(
     input: Tensor,
     other: Tensor,
@@ -114,16 +120,16 @@ def add(
     """The sum of two tensors of whole numbers, as whole numbers of a third scale."""
     if _runs_kernel(input, other):
         stored = (
-            _as_quantized(input, input_scale, input_zero_point),
-            _as_quantized(other, other_scale, other_zero_point),
+            as_quantized(input, input_scale, input_zero_point),
+            as_quantized(other, other_scale, other_zero_point),
         )
-        return _as_plain(_torch.ops.quantized.add(*stored, scale, zero_point), highest)
+        return as_plain(_torch.ops.quantized.add(*stored, scale, zero_point), highest)
     left = dequantize(input, input_scale, input_zero_point)
     right = dequantize(other, other_scale, other_zero_point)
     return quantize(left + right, scale, zero_point, highest)
 
 
-@_part_of_programs
+@operation
 def mul(
     input: Tensor,
     other: Tensor,
@@ -138,16 +144,16 @@ def mul(
     """The product of two tensors of whole numbers, element by element, as whole numbers of a third scale."""
     if _runs_kernel(input, other):
         stored = (
-            _as_quantized(input, input_scale, input_zero_point),
-            _as_quantized(other, other_scale, other_zero_point),
+            as_quantized(input, input_scale, input_zero_point),
+            as_quantized(other, other_scale, other_zero_point),
         )
-        return _as_plain(_torch.ops.quantized.mul(*stored, scale, zero_point), highest)
+        return as_plain(_torch.ops.quantized.mul(*stored, scale, zero_point), highest)
     left = dequantize(input, input_scale, input_zero_point)
     right = dequantize(other, other_scale, other_zero_point)
     return quantize(left * right, scale, zero_point, highest)
 
 
-@_part_of_programs
+@operation
 def max_pool(
     input: Tensor,
     kernel_size: tuple[int, ...],
@@ -164,9 +170,9 @@ def max_pool(
     if input.is_contiguous():
         return pool(input, kernel_size, stride, padding, dilation, ceil_mode)
     # in other orders of dimensions, torch's kernel for uint8 has no room for indices (2.13)
-    if input.device.type == "cpu" and not is_traced_by_jit() and _has_quantized_tensors():
-        stored = _as_quantized(input, 1.0, 0)
-        return _as_plain(pool(stored, kernel_size, stride, padding, dilation, ceil_mode), 255)
+    if input.device.type == "cpu" and not is_traced_by_jit() and has_quantized_tensors():
+        stored = as_quantized(input, 1.0, 0)
+        return as_plain(pool(stored, kernel_size, stride, padding, dilation, ceil_mode), 255)
     return pool(input.contiguous(), kernel_size, stride, padding, dilation, ceil_mode)
 
 
@@ -176,20 +182,32 @@ def _runs_kernel(input: Tensor, other: Tensor) -> bool:
     The kernels of the same purpose in ``torch.ops.onednn`` take uint8 for int8, in torch 2.13.
     """
     alike = input.shape == other.shape and input.stride() == other.stride()
-    return alike and input.device.type == "cpu" and not is_traced_by_jit() and _has_quantized_tensors()
+    return alike and input.device.type == "cpu" and not is_traced_by_jit() and has_quantized_tensors()
 
 
-def _as_quantized(input: Tensor, scale: float, zero_point: int) -> Tensor:
+def as_quantized(input: Tensor, scale: float, zero_point: int) -> Tensor:
     """The memory of ``input`` as a tensor of the deprecated kind, which knows its scale."""
     empty = _torch._empty_affine_quantized([0], scale=scale, zero_point=zero_point, dtype=torch.quint8)
     return empty.set_(input.untyped_storage(), input.storage_offset(), input.shape, input.stride())
 
 
-def _as_plain(stored: Tensor, highest: int) -> Tensor:
+def as_plain(stored: Tensor, highest: int) -> Tensor:
     """The memory of a tensor of the deprecated kind as a plain one, with nothing above ``highest``."""
     plain = torch.empty(0, dtype=torch.uint8)
     plain.set_(stored.untyped_storage(), stored.storage_offset(), stored.shape, stored.stride())
     return plain if highest == 255 else plain.clamp_(max=highest)
 
 
-__all__ = ["add", "dequantize", "dequantize_channels", "is_traced_by_jit", "lookup", "max_pool", "mul", "quantize"]
+__all__ = [
+    "add",
+    "as_plain",
+    "as_quantized",
+    "dequantize",
+    "dequantize_channels",
+    "has_quantized_tensors",
+    "is_traced_by_jit",
+    "lookup",
+    "max_pool",
+    "mul",
+    "quantize",
+]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+import time
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -14,11 +16,20 @@ from torch import Tensor, nn
 
 from fx.effects import declare_pure
 from fx.errors import QuantizationError
+from fx.quantize import fbgemm, pages
 from fx.quantize.affine import Affine
 from fx.quantize.arithmetic import dequantize, dequantize_channels, is_traced_by_jit, quantize
 from fx.serialization.allow_list import allow
 
 Kind = TypeVar("Kind", bound=type[nn.Module])
+
+FEW_ROWS = 8
+"""Up to how many rows FBGEMM's kernel is taken for linear layers, unless a trial found another number."""
+_TRIED_ROWS = (1, 4, 8, 16, 32)
+_TRIAL = 0.005
+"""Seconds from which on a trial of one number of rows has been long enough."""
+_PART = pages.LARGE // 2
+"""Bytes of results that are computed at a time where they are large."""
 
 _onednn: Any = torch.ops.onednn
 _CONVOLUTIONS: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -44,13 +55,15 @@ class QuantizedLayer(nn.Module):
     of input and output are arguments of the call, so that calls of one layer may differ in them.
     """
 
-    __slots__ = ("_packed",)  # made from the others, hence neither copied, pickled nor saved
+    __slots__ = ("_packed", "_packed_for_few")  # made from the others, hence neither copied, pickled nor saved
+    _kept_whole: ClassVar[str] = "its weight is packed"
 
     if TYPE_CHECKING:
         weight: Tensor
         weight_scale: Tensor
         bias: Tensor | None
         _packed: tuple[Tensor, Tensor] | None
+        _packed_for_few: tuple[Any, ...] | None
 
     def __init__(self, shape: Sequence[int], has_bias: bool) -> None:
         super().__init__()
@@ -58,17 +71,26 @@ class QuantizedLayer(nn.Module):
         self.register_buffer("weight", torch.zeros(tuple(shape), dtype=torch.int8))
         self.register_buffer("weight_scale", torch.ones(shape[0]))
         self.register_buffer("bias", torch.zeros(shape[0]) if has_bias else None)
-        self._packed = None
+        self._unpack()
 
     def fill(self, weight: Tensor, scale: Tensor, bias: Tensor | None) -> None:
         """Take these tensors, of the types and shapes that the layer has."""
         self.weight, self.weight_scale, self.bias = weight, scale, bias
-        self._packed = None
+        self._unpack()
 
-    def pack(self) -> None:
-        """Pack the weight now, rather than on the first call."""
+    def pack(self, rows: int | None = None) -> None:
+        """Pack the weight now, rather than on the first call.
+
+        Args:
+            rows: for inputs of how many rows, if that is known; others make it pack again, on the first call.
+        """
         if has_kernels() and self.weight.device.type == "cpu":
             self._packed_weight()
+
+    def _unpack(self) -> None:
+        """Forget the packed weight, since what it was made from has changed."""
+        self._packed = None
+        self._packed_for_few = None
 
     def forward(
         self,
@@ -121,7 +143,10 @@ class QuantizedLayer(nn.Module):
         bounds = low.item(), high.item()
         if not all(map(math.isfinite, bounds)):
             return self._reference(input)  # which passes them on, as the layer would in floating point
-        affine = Affine.of_range(*bounds)
+        return self._kernel_on_real(input, Affine.of_range(*bounds))
+
+    def _kernel_on_real(self, input: Tensor, affine: Affine) -> Tensor:
+        """The layer on real values that become whole numbers as ``affine`` says."""
         return self._kernel(quantize(input, **affine.settings), affine.scale, affine.zero_point, None)
 
     @abstractmethod
@@ -172,14 +197,14 @@ class QuantizedLayer(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._packed = None
+        self._unpack()
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        self._packed = None
+        self._unpack()
         return super()._apply(fn, recurse)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        self._packed = None
+        self._unpack()
         super()._load_from_state_dict(*args, **kwargs)
 
 
@@ -198,20 +223,85 @@ class QuantizedLinear(QuantizedLayer):
         super().__init__((out_features, in_features), has_bias)
         self.in_features = in_features
         self.out_features = out_features
+        self.few_rows = FEW_ROWS
 
     def _reference(self, input: Tensor) -> Tensor:
         return F.linear(input, self.real_weight(), self.bias)
 
+    def pack(self, rows: int | None = None) -> None:
+        """Pack the weight now, rather than on the first call; see :meth:`QuantizedLayer.pack`."""
+        if rows is not None and self._takes_few(rows) and has_kernels() and self.weight.device.type == "cpu":
+            self._weight_for_few()
+        else:
+            super().pack(rows)
+
+    def choose_kernel(self) -> None:
+        """Find by a trial up to how many rows of input FBGEMM's kernel is the faster one here, and let it have those.
+
+        Both are packed for it. The answers of the two differ by one step at most, where they round otherwise.
+        """
+        if not (has_kernels() and fbgemm.is_available() and self.weight.device.type == "cpu"):
+            return
+        found = 0
+        for rows in _TRIED_ROWS:
+            input = torch.zeros(rows, self.in_features, dtype=torch.uint8)
+            if not self._is_faster_with_few(input):
+                break
+            found = rows
+        self.few_rows = found
+
+    def _is_faster_with_few(self, input: Tensor) -> bool:
+        best = {len(input): math.inf, 0: math.inf}
+        until = time.perf_counter() + _TRIAL
+        for turn in itertools.count():
+            for self.few_rows in best:
+                start = time.perf_counter()
+                self._kernel(input, 1.0, 0, Affine(1.0, 0))
+                if turn:  # the first call packs
+                    best[self.few_rows] = min(best[self.few_rows], time.perf_counter() - start)
+            if turn > 1 and time.perf_counter() > until:
+                break
+        return best[len(input)] < best[0]
+
+    def _takes_few(self, rows: int) -> bool:
+        return 0 < rows <= self.few_rows and fbgemm.is_available()
+
+    def _weight_for_few(self) -> tuple[Any, ...]:
+        if self._packed_for_few is None:
+            self._check()
+            self._packed_for_few = fbgemm.pack(self.weight, self.weight_scale, self.bias)
+        return self._packed_for_few
+
+    def _kernel_on_real(self, input: Tensor, affine: Affine) -> Tensor:
+        if input.shape[-1] == self.in_features and self._takes_few(input.numel() // self.in_features):
+            return fbgemm.linear_of_real(input.float(), affine.scale, affine.zero_point, self._weight_for_few())
+        return super()._kernel_on_real(input, affine)
+
     def _kernel(self, input: Tensor, scale: float, zero_point: int, output: Affine | None) -> Tensor:
-        weight, zero_points = self._packed_weight()
         if input.shape[-1] != self.in_features:
             raise QuantizationError(
                 f"a linear layer of {self.in_features} inputs was given {input.shape[-1]}", value=str(self)
             )
+        rows = input.numel() // self.in_features
+        if output is not None and self._takes_few(rows):
+            return fbgemm.linear(input, scale, zero_point, self._weight_for_few(), output)
+        weight, zero_points = self._packed_weight()
         target = (1.0, 0, torch.float32) if output is None else (output.scale, output.zero_point, torch.uint8)
-        return _onednn.qlinear_pointwise(
-            input, scale, zero_point, weight, self.weight_scale, zero_points, self.bias, *target, "none", [], ""
-        )
+
+        def kernel(part: Tensor) -> Tensor:
+            return _onednn.qlinear_pointwise(
+                part, scale, zero_point, weight, self.weight_scale, zero_points, self.bias, *target, "none", [], ""
+            )
+
+        shape = (*input.shape[:-1], self.out_features)
+        part = _PART // (self.out_features * target[-1].itemsize)  # rows whose results stay in the cache
+        if rows * self.out_features * target[-1].itemsize < pages.LARGE or part == 0:
+            return kernel(input)
+        result = pages.empty(shape, target[-1])
+        flat, into = input.reshape(rows, self.in_features), result.view(rows, self.out_features)
+        for start in range(0, rows, part):
+            into[start : start + part] = kernel(flat[start : start + part])
+        return result
 
     def _pack(self) -> Tensor:
         return _onednn.qlinear_prepack(self.weight, None)
@@ -305,4 +395,4 @@ class QuantizedConv(QuantizedLayer):
         )
 
 
-__all__ = ["QuantizedConv", "QuantizedLayer", "QuantizedLinear", "has_kernels"]
+__all__ = ["FEW_ROWS", "QuantizedConv", "QuantizedLayer", "QuantizedLinear", "has_kernels"]

@@ -84,11 +84,19 @@ class Weights:
                 number += 1
                 path = f"{wish}_{number}"
             taken.add(path)
-            layer.pack()
+            layer.pack(_rows(calls, layer))
             named[path] = layer
             for call in calls:
                 call.target = path
         return named
+
+
+def _rows(calls: list[Node], layer: QuantizedLayer) -> int | None:
+    """How many rows of input layers will get, if the program was prepared with inputs that tell."""
+    operations = [call.meta.get("float_operations") for call in calls]
+    known = [one for one in operations if one is not None]
+    size = 2 * layer.weight.numel()
+    return max(known) // size if known and len(known) == len(operations) and size else None
 
 
 def _layer_path(weight: str) -> str:

@@ -22,7 +22,7 @@ LAYOUTS = {
 @pytest.fixture(params=["kernels", "without kernels"])
 def kernels(request, monkeypatch):
     if request.param == "without kernels":
-        monkeypatch.setattr(arithmetic, "_has_quantized_tensors", lambda: False)
+        monkeypatch.setattr(arithmetic, "has_quantized_tensors", lambda: False)
 
 
 @pytest.mark.usefixtures("kernels")

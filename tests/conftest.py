@@ -22,6 +22,19 @@ def same_random_numbers() -> None:
 
 
 @pytest.fixture(autouse=True)
+def inner_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs of pytest inside of a test know nothing of the one that they are in.
+
+    Hypothesis's plugin stays out of them: at the end of each it would import Hypothesis, for a second.
+    """
+    if "pytester" in request.fixturenames:
+        request.getfixturevalue("pytester")  # clears the variable, so it comes first
+        monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
+        for name in [name for name in os.environ if name.startswith("PYTEST_XDIST")]:
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
 def registered_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the passes that a test registers when it ends."""
     monkeypatch.setattr(registry, "_definitions", registry._definitions.copy())

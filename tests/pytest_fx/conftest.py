@@ -107,14 +107,6 @@ not_callable = 3
 '''
 
 
-@pytest.fixture(autouse=True)
-def without_hypothesis(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep Hypothesis's plugin out of inner runs: at the end of each it would import Hypothesis, for a second."""
-    if "pytester" in request.fixturenames:
-        request.getfixturevalue("pytester")  # clears the variable, so it comes first
-        monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
-
-
 @pytest.fixture
 def user(pytester: pytest.Pytester) -> pytest.Pytester:
     """A folder with the user's module ``mine``."""

@@ -17,12 +17,14 @@ from fx.lowering.lower import Lower, lower
 from fx.lowering.onednn import OneDNN
 from fx.lowering.openvino import OpenVINO
 from fx.lowering.subject import Operation
+from fx.lowering.tensorrt import EngineCache, TensorRT, TensorRTModule
 
 __all__ = [
     "Backend",
     "Converter",
     "Converters",
     "Coverage",
+    "EngineCache",
     "Lower",
     "Network",
     "OneDNN",
@@ -30,6 +32,8 @@ __all__ = [
     "Operation",
     "Part",
     "Placement",
+    "TensorRT",
+    "TensorRTModule",
     "build_region",
     "get_backend",
     "list_backends",

@@ -12,6 +12,7 @@ from fx.errors import LoweringError
 from fx.graph_module import GraphModule
 from fx.lowering.converters import Converters
 from fx.lowering.subject import Operation
+from fx.node import Node
 from fx.registry import Registry
 
 __all__ = ["Backend", "get_backend", "list_backends", "register_backend"]
@@ -39,10 +40,6 @@ class Backend(ABC):
     """How many floating-point operations those that pay must do on average, for what it costs to call each; regions
     with smaller ones stay in eager Python. Asked only where shapes are known."""
 
-    takes_tensors_only: ClassVar[bool] = False
-    """Whether its regions can be handed, and return, nothing but tensors. Sizes that are asked for on one side of a
-    boundary and used on the other are then asked for on both, and what needs other values stays in eager Python."""
-
     def why_unavailable(self) -> str | None:
         """Why nothing can be built on this machine, such as a missing package; ``None`` where it can."""
         return None
@@ -55,6 +52,14 @@ class Backend(ABC):
         """Rewrite a copy of the program before it is brought into canonical form, such as by folding batch norms."""
         return graph_module
 
+    def hands_over(self, node: Node) -> bool:
+        """Whether the value of ``node`` can be handed to a region of the backend, and returned by one.
+
+        What cannot is computed on both sides of a boundary, if the backend takes it, such as the size of a tensor for
+        backends whose regions are given tensors only. If it does not, what uses it stays in eager Python as well.
+        """
+        return True
+
     def study(self, program: GraphModule, example_inputs: Sequence[Any]) -> None:
         """Note in ``meta`` what :meth:`build` will want to know of values, besides their recorded shapes.
 
@@ -62,6 +67,7 @@ class Backend(ABC):
             program: the whole program in canonical form, with the shapes for the example inputs recorded.
             example_inputs: what the user gave.
         """
+        return
 
     @abstractmethod
     def build(self, region: GraphModule) -> nn.Module:

@@ -1,77 +1,76 @@
-"""What crosses the boundary of a region, for backends that are handed tensors only: sizes are asked for on each side."""
+"""Values that cannot cross the boundary of a region, such as sizes: they are computed on each side of it."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
+from collections.abc import Callable
 
 from fx.graph import Graph
 from fx.node import Node
 from fx.passes.regions import Region
 
-__all__ = ["refuse_numbers_from_outside", "repeat_numbers"]
+__all__ = ["Boundaries"]
 
 
-def refuse_numbers_from_outside(reasons: dict[Node, str | None]) -> None:
-    """Refuse the operations that use what is no tensor and stays in eager Python.
+class Boundaries:
+    """Which values of a program stay on their side of a boundary."""
 
-    Args:
-        reasons: for each operation, in program order, why the backend does not take it; this is edited.
-    """
-    for node, reason in reasons.items():
-        if reason is None:
-            for used in node.all_input_nodes:
-                if _is_no_tensor(used) and (used not in reasons or reasons[used] is not None):
-                    reasons[node] = f"it uses `%{used}`, which is no tensor and stays in eager Python"
+    def __init__(self, graph: Graph, hands_over: Callable[[Node], bool]) -> None:
+        """Ask about each value.
 
+        Args:
+            graph: the program.
+            hands_over: whether a value can cross.
+        """
+        self._graph = graph
+        self._kept = {node for node in graph.nodes if node.op not in ("get_attr", "output") and not hands_over(node)}
+        self._repeated: dict[tuple[Region | None, Node], Node] = {}
 
-def repeat_numbers(graph: Graph, home: dict[Node, Region]) -> None:
-    """Compute what is no tensor again where a region, or eager Python, uses it from somewhere else.
+    def refuse_from_outside(self, reasons: dict[Node, str | None]) -> None:
+        """Refuse the operations that need a value from eager Python that cannot cross.
 
-    What has been a number that crosses a boundary becomes a tensor that does: the one whose size is asked for.
+        Args:
+            reasons: for each operation, in program order, why the backend does not take it; this is edited.
+        """
+        for node, reason in reasons.items():
+            if reason is None:
+                for used in node.all_input_nodes:
+                    if used in self._kept and (used not in reasons or reasons[used] is not None):
+                        reasons[node] = f"it uses `%{used}`, which stays in eager Python and cannot be handed over"
 
-    Args:
-        graph: the program, which is edited.
-        home: the region of each operation that is in one; the copies are added.
-    """
-    repeated: dict[tuple[Region | None, Node], Node] = {}
-    for user in list(graph.nodes):
-        where = home.get(user)
-        for used in user.all_input_nodes:
-            source = home.get(used)
-            if source is not where and _is_no_tensor(used) and used.op == "call_function":
-                user.replace_input_with(used, _repeat(used, user, home, repeated))
-    for node in reversed(graph.nodes):
-        if not node.users and node in home and _is_no_tensor(node):
-            graph.erase_node(node)
-            del home[node]
+    def repeat_inside(self, home: dict[Node, Region]) -> None:
+        """Compute a value that cannot cross once more where a region, or eager Python, uses it from somewhere else.
 
+        Args:
+            home: the region of each operation that is in one; this is edited, as is the program.
+        """
+        if not self._kept:
+            return
+        for user in list(self._graph.nodes):
+            for used in user.all_input_nodes:
+                if used in self._kept and home.get(used) is not home.get(user) and used.op != "placeholder":
+                    user.replace_input_with(used, self._repeat(used, user, home))
+        for node in reversed(self._graph.nodes):
+            if not node.users and node in home and node in self._kept:
+                self._graph.erase_node(node)
+                del home[node]
 
-def _repeat(
-    node: Node, user: Node, home: dict[Node, Region], repeated: dict[tuple[Region | None, Node], Node]
-) -> Node:
-    """A copy of ``node``, and of what it uses that is no tensor, on the side of ``user``; one for all users there."""
-    where = home.get(user)
-    open_nodes = [node]
-    while open_nodes:
-        current = open_nodes[-1]
-        needed = [one for one in current.all_input_nodes if _is_no_tensor(one) and one.op == "call_function"]
-        missing = [one for one in needed if (where, one) not in repeated]
-        if missing and (where, current) not in repeated:
-            open_nodes += missing
-            continue
-        open_nodes.pop()
-        if (where, current) not in repeated:
-            with user.graph.inserting_before(user):
-                copied = user.graph.node_copy(current, lambda one: repeated.get((where, one), one))
+    def _repeat(self, node: Node, user: Node, home: dict[Node, Region]) -> Node:
+        """A copy of ``node``, and of what cannot cross that it needs, on the side of ``user``; one for all there."""
+        where, repeated = home.get(user), self._repeated
+        waiting = [node]
+        while waiting:
+            current = waiting.pop()
+            if (where, current) in repeated:
+                continue
+            needed = [one for one in current.all_input_nodes if one in self._kept and one.op != "placeholder"]
+            if missing := [one for one in needed if (where, one) not in repeated]:
+                waiting += (current, *missing)
+                continue
+            with self._graph.inserting_before(user):
+                copied = self._graph.node_copy(current, lambda one: repeated.get((where, one), one))
             copied.source, copied.origins = current.source, current.origins or (current.name,)
             repeated[where, current] = copied
+            self._kept.add(copied)
             if where is not None:
                 home[copied] = where
-    return repeated[where, node]
-
-
-def _is_no_tensor(node: Node) -> bool:
-    kind: Any = node.meta.get("type") if node._meta else None
-    return isinstance(kind, type) and not issubclass(kind, torch.Tensor)
+        return repeated[where, node]

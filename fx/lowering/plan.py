@@ -13,7 +13,7 @@ from fx.canonical.inlining import copy_graph
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.lowering.backend import Backend
-from fx.lowering.boundaries import refuse_numbers_from_outside, repeat_numbers
+from fx.lowering.boundaries import Boundaries
 from fx.lowering.costs import count_flops, size_of
 from fx.lowering.coverage import Coverage, Part, Placement
 from fx.lowering.functional import make_functional
@@ -71,8 +71,8 @@ def make_plan(
         backend.study(program, example_inputs)
     subject = Subject(program)
     reasons = _refusals(subject, backend, veto)
-    if backend.takes_tensors_only:
-        refuse_numbers_from_outside(reasons)
+    boundaries = Boundaries(graph, backend.hands_over)
+    boundaries.refuse_from_outside(reasons)
     home: dict[Node, Region] = {}
     names = map(f"{backend.name}_{{}}".format, itertools.count())
     least = backend.min_size if min_size is None else min_size
@@ -83,8 +83,7 @@ def make_plan(
         else:
             reasons.update(dict.fromkeys(members, why))
     placements = tuple(_placement(node, home, reason, flops) for node, reason in reasons.items())
-    if backend.takes_tensors_only:
-        repeat_numbers(graph, home)
+    boundaries.repeat_inside(home)
     restore(form, {*home, *changed})
     _fetch_for_each_use(graph)
     regions = Regions(GraphModule.of_capture(own, graph, type(graph_module).__name__), home)

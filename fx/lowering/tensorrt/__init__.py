@@ -1,0 +1,155 @@
+"""TensorRT: regions become engines, for the GPU in the machine or, ahead of time, for others (paper, section 6.4).
+
+The backend works with the package ``tensorrt`` where it is installed, and with ``tensorrt_rtx`` otherwise, which also
+builds on machines without a GPU::
+
+    backend = fx.lowering.TensorRT(targets=("8.6", "8.9"), ranges={"x": {0: (1, 32)}})
+    lowered = fx.lower(program, backend, example_inputs)
+
+It needs shapes: give ``example_inputs``. The package is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import nn
+
+from fx.errors import LoweringError
+from fx.graph_module import GraphModule
+from fx.lowering.backend import Backend, register_backend
+from fx.lowering.converters import Converters, build_region
+from fx.lowering.subject import Operation
+from fx.lowering.support import has_own_memory
+from fx.lowering.tensorrt import activations, arithmetic, arrangement, indexing, layers, quantization
+from fx.lowering.tensorrt.build import build_engine
+from fx.lowering.tensorrt.cache import EngineCache
+from fx.lowering.tensorrt.engine import Engine
+from fx.lowering.tensorrt.library import capability_of, find_library, library_name
+from fx.lowering.tensorrt.module import TensorRTModule
+from fx.lowering.tensorrt.network import EngineNetwork
+from fx.lowering.tensorrt.predicates import STORED
+from fx.lowering.tensorrt.ranges import Ranges, record_ranges
+from fx.lowering.tensorrt.registration import converters
+from fx.node import Node
+from fx.passes.fuse_conv_bn import FuseConvBN
+from fx.passes.tensor_metadata import TensorMetadata
+
+__all__ = [
+    "Engine", "EngineCache", "TensorRT", "TensorRTModule", "activations", "arithmetic", "arrangement", "indexing",
+    "layers", "quantization",
+]  # fmt: skip
+
+_PRECISIONS = {None: None, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRT(Backend):
+    """The backend ``tensorrt``: programs in float32, float16 or bfloat16, and symmetrically quantized ones.
+
+    >>> TensorRT(precision="float32")
+    Traceback (most recent call last):
+    ...
+    fx.errors.LoweringError: the precision of TensorRT is None, 'float16' or 'bfloat16'
+      value  'float32'
+      why    engines compute in the type that the program has, unless they are told otherwise
+    """
+
+    precision: Literal["float16", "bfloat16"] | None = None
+    """What engines compute in where the program computes in float32, which the contract ``close`` does not allow;
+    ``None`` for what the program has. Inputs and results keep their types."""
+    targets: tuple[str, ...] = ()
+    """Compute capabilities that an engine is built for ahead of time, such as ``("8.6", "8.9")``, all in one; none for
+    the GPU in this machine."""
+    ranges: Ranges = field(default_factory=dict[str, Any])
+    """For inputs of the program, by name, and dimensions the smallest and largest size that they can have, as a pair
+    or as a ``torch.export.Dim``. The example inputs are those that engines are made for in the first place. Other
+    sizes are fixed."""
+    cache: EngineCache | None = None
+    """Where engines are kept, and looked for before they are built."""
+    workspace: int | None = None
+    """The most bytes of GPU memory that a layer may use for itself; ``None`` for as many as there are."""
+    tf32: bool = False
+    """Whether products of float32 may be computed with fewer digits, which the contract ``close`` does not allow."""
+    cuda_graphs: bool = False
+    """Whether the library may use CUDA graphs by itself, where it can."""
+
+    name: ClassVar[str] = "tensorrt"
+    converters: ClassVar[Converters] = converters
+
+    def __post_init__(self) -> None:
+        if self.precision not in _PRECISIONS:
+            raise LoweringError(
+                "the precision of TensorRT is None, 'float16' or 'bfloat16'",
+                value=repr(self.precision),
+                why="engines compute in the type that the program has, unless they are told otherwise",
+            )
+
+    def why_unavailable(self) -> str | None:
+        """Why there can be no engines: no package, or neither a GPU nor a target."""
+        if find_library() is None:
+            return "neither the package tensorrt nor tensorrt_rtx can be imported: pip install tensorrt_rtx"
+        if self.targets:
+            return None
+        if not torch.cuda.is_available():
+            return "there is no GPU here; TensorRT(targets=…) builds ahead of time"
+        return self._why_unfit(*torch.cuda.get_device_capability())
+
+    def _why_unfit(self, major: int, minor: int) -> str | None:
+        """Why there are no engines for the GPU in the machine."""
+        target = f"{major}.{minor}"
+        try:
+            capability_of(target)
+        except LoweringError as error:
+            if hasattr(find_library(), "ComputeCapability"):
+                return f"the GPU here has compute capability {target}; {str(error).partition('why ')[2].strip()}"
+        return None
+
+    def supports(self, operation: Operation) -> str | None:
+        """Engines return memory of their own, so they take nothing whose memory is seen or written elsewhere."""
+        return has_own_memory(operation)
+
+    def prepare(self, graph_module: GraphModule) -> GraphModule:
+        """Fold batch norms."""
+        return FuseConvBN()(graph_module)
+
+    def hands_over(self, node: Node) -> bool:
+        """Engines are given tensors only, and store whole numbers of 8 bits in their own way."""
+        kind: Any = node.meta.get("type") if node._meta else None
+        if not isinstance(kind, type):
+            return True
+        recorded = node.meta.get("tensor_meta")
+        return isinstance(recorded, TensorMetadata) and recorded.dtype not in STORED
+
+    def study(self, program: GraphModule, example_inputs: Sequence[Any]) -> None:
+        """Note how small and how large values can be."""
+        record_ranges(program, example_inputs, self.ranges)
+
+    def network(self, region: GraphModule) -> EngineNetwork:
+        """The network of a region, before it is built.
+
+        Raises:
+            LoweringError: a converter failed, or TensorRT refuses what it adds.
+        """
+        network = EngineNetwork(region, _PRECISIONS[self.precision])
+        build_region(region, self.converters, network)
+        return network
+
+    def build(self, region: GraphModule) -> nn.Module:
+        """The engine of a region, as a module."""
+        engine = build_engine(self.network(region), self.targets, self.workspace, self.tf32, self.cache)
+        return TensorRTModule(engine, cuda_graphs=self.cuda_graphs)
+
+    def describe(self, built: nn.Module) -> str | None:
+        """Digest, size, build time and origin of an engine."""
+        if not isinstance(built, TensorRTModule):
+            return None
+        engine = built.engine
+        size = len(engine.plan) / 2**20
+        return f"engine {engine.digest}, {size:.1f} MiB, built in {engine.seconds:.2f} s by {library_name()}"
+
+
+register_backend(TensorRT())

@@ -1,0 +1,145 @@
+"""TensorRT's converters for functions of one value, element by element, and for softmax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from fx.lowering.support import all_of
+from fx.lowering.tensorrt.network import EngineNetwork
+from fx.lowering.tensorrt.predicates import is_one_of, is_set_to, takes_floats
+from fx.lowering.tensorrt.registration import register, setting
+
+_NUMBER = (int, float)
+
+
+def activate(network: EngineNetwork, input: Any, kind: str, **numbers: Any) -> Any:
+    """Add one of TensorRT's activations."""
+    return network.add("activation", network.tensor(input), setting("ActivationType", kind), **numbers)
+
+
+def apply(network: EngineNetwork, input: Any, kind: str) -> Any:
+    """Add one of TensorRT's operations on one operand."""
+    return network.add("unary", network.tensor(input), setting("UnaryOperation", kind))
+
+
+def combine(network: EngineNetwork, kind: str, left: Any, right: Any) -> Any:
+    """Add one of TensorRT's operations on two operands, which are broadcast as in torch."""
+    return network.add("elementwise", *network.common([left, right]), setting("ElementWiseOperation", kind))
+
+
+def _register_activation(target: Any, kind: str, **numbers: str | float) -> None:
+    """A function that is one of TensorRT's activations; ``numbers`` are fixed or names of its arguments."""
+
+    def build(network: EngineNetwork, input: Any, **options: Any) -> Any:
+        given = {name: float(options[one] if isinstance(one, str) else one) for name, one in numbers.items()}
+        return activate(network, input, kind, **given)
+
+    computed = {one: _NUMBER for one in numbers.values() if isinstance(one, str)}
+    register(target, build, takes_floats("input"), is_one_of(**computed), pays=False)
+
+
+def silu(network: EngineNetwork, input: Any, inplace: bool) -> Any:
+    """``input * sigmoid(input)``."""
+    return combine(network, "PROD", input, activate(network, input, "SIGMOID"))
+
+
+def mish(network: EngineNetwork, input: Any, inplace: bool) -> Any:
+    """``input * tanh(softplus(input))``."""
+    soft = activate(network, input, "SOFTPLUS", alpha=1.0, beta=1.0)
+    return combine(network, "PROD", input, activate(network, soft, "TANH"))
+
+
+def hardswish(network: EngineNetwork, input: Any, inplace: bool) -> Any:
+    """``input * hardsigmoid(input)``."""
+    return combine(network, "PROD", input, activate(network, input, "HARD_SIGMOID", alpha=1 / 6, beta=0.5))
+
+
+def gelu(network: EngineNetwork, input: Any, approximate: str) -> Any:
+    """Either formula of GELU."""
+    return activate(network, input, "GELU_ERF" if approximate == "none" else "GELU_TANH")
+
+
+def softplus(network: EngineNetwork, input: Any, beta: float, threshold: float) -> Any:
+    """``log(1 + exp(beta * input)) / beta``, which is the input itself from ``threshold`` on."""
+    soft = activate(network, input, "SOFTPLUS", alpha=1 / beta, beta=beta)
+    dtype, rank = network.dtype(input), network.rank(input)
+    scaled = combine(network, "PROD", input, beta)
+    is_large = combine(network, "GREATER", scaled, network.tensor(threshold, dtype, rank))
+    return network.add("select", is_large, network.tensor(input), soft)
+
+
+def clamp(network: EngineNetwork, input: Any, min: float | None, max: float | None) -> Any:
+    """Bounded from one side or both."""
+    result = input
+    for kind, bound in (("MAX", min), ("MIN", max)):
+        if bound is not None:
+            result = combine(network, kind, result, bound)
+    return result
+
+
+def _axes(network: EngineNetwork, input: Any, dim: int) -> int:
+    return 1 << (dim % network.rank(input))
+
+
+def softmax(network: EngineNetwork, input: Any, dim: int, dtype: Any) -> Any:
+    """Softmax over one dimension."""
+    tensor = network.tensor(input, None if dtype is None else network.working(dtype))
+    return network.add("softmax", tensor, axes=_axes(network, input, dim))
+
+
+def log_softmax(network: EngineNetwork, input: Any, dim: int, dtype: Any) -> Any:
+    """The logarithm of softmax, without taking that of small numbers."""
+    tensor = network.tensor(input, None if dtype is None else network.working(dtype))
+    axes, shifted = _axes(network, input, dim), tensor
+    largest = network.add("reduce", tensor, setting("ReduceOperation", "MAX"), axes, True)
+    shifted = combine(network, "SUB", tensor, largest)
+    total = network.add("reduce", apply(network, shifted, "EXP"), setting("ReduceOperation", "SUM"), axes, True)
+    return combine(network, "SUB", shifted, apply(network, total, "LOG"))
+
+
+def dropout(network: EngineNetwork, input: Any, p: float, training: bool, inplace: bool) -> Any:
+    """Nothing, in evaluation."""
+    return network.tensor(input)
+
+
+def _register_unary(target: Any, kind: str) -> None:
+    name = "input" if getattr(target, "__module__", None) != "_operator" else 0
+    register(target, lambda network, input: apply(network, input, kind), takes_floats(name), pays=False)
+
+
+_register_activation(F.relu, "RELU")
+_register_activation(F.hardtanh, "CLIP", alpha="min_val", beta="max_val")
+_register_activation(F.leaky_relu, "LEAKY_RELU", alpha="negative_slope")
+_register_activation(F.elu, "ELU", alpha="alpha")
+_register_activation(F.selu, "SELU", alpha=1.6732632423543772, beta=1.0507009873554805)
+_register_activation(F.hardsigmoid, "HARD_SIGMOID", alpha=1 / 6, beta=0.5)
+_register_activation(F.softsign, "SOFTSIGN")
+_register_activation(torch.sigmoid, "SIGMOID")
+_register_activation(torch.tanh, "TANH")
+for _target, _build in ((F.silu, silu), (F.mish, mish), (F.hardswish, hardswish)):
+    register(_target, _build, takes_floats("input"), pays=False)
+register(F.gelu, gelu, takes_floats("input"), is_one_of(approximate=str), pays=False)
+register(F.softplus, softplus, takes_floats("input"), is_one_of(beta=_NUMBER, threshold=_NUMBER), pays=False)
+_bound = is_one_of(min=(int, float, type(None)), max=(int, float, type(None)))
+register(torch.clamp, clamp, takes_floats("input"), _bound, pays=False)
+_softmax = all_of(takes_floats("input"), is_one_of(dim=int, dtype=(torch.dtype, type(None))))
+register(F.softmax, softmax, _softmax)
+register(F.log_softmax, log_softmax, _softmax)
+register(F.dropout, dropout, is_set_to(training=False), pays=False)
+for _target, _kind in (
+    (torch.exp, "EXP"), (torch.log, "LOG"), (torch.sqrt, "SQRT"), (torch.reciprocal, "RECIP"), (torch.sin, "SIN"),
+    (torch.cos, "COS"), (torch.tan, "TAN"), (torch.sinh, "SINH"), (torch.cosh, "COSH"), (torch.asin, "ASIN"),
+    (torch.acos, "ACOS"), (torch.atan, "ATAN"), (torch.asinh, "ASINH"), (torch.acosh, "ACOSH"),
+    (torch.atanh, "ATANH"), (torch.ceil, "CEIL"), (torch.floor, "FLOOR"), (torch.erf, "ERF"), (torch.sign, "SIGN"),
+):  # fmt: skip
+    _register_unary(_target, _kind)
+register(
+    torch.rsqrt,
+    lambda network, input: apply(network, apply(network, input, "SQRT"), "RECIP"),
+    takes_floats("input"),
+    pays=False,
+)
+register(torch.square, lambda network, input: combine(network, "PROD", input, input), takes_floats("input"), pays=False)

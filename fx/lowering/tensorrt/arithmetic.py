@@ -1,0 +1,210 @@
+"""TensorRT's converters for arithmetic, comparisons, products and sums; on sizes as well as on tensors."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fx.lowering.subject import Operation
+from fx.lowering.support import Predicate, where
+from fx.lowering.tensorrt.activations import apply, combine
+from fx.lowering.tensorrt.network import EngineNetwork, Number, Size
+from fx.lowering.tensorrt.predicates import FLOATS, is_one_of, shape_of, takes_floats
+from fx.lowering.tensorrt.registration import register, setting
+from fx.node import Node
+
+__all__ = ["compute"]
+
+_ON_SIZES: dict[Any, tuple[str, Callable[[Any, Any], Any]]] = {
+    operator.add: ("SUM", operator.add),
+    operator.sub: ("SUB", operator.sub),
+    operator.mul: ("PROD", operator.mul),
+    operator.floordiv: ("FLOOR_DIV", operator.floordiv),
+}
+
+
+def compute(network: EngineNetwork, function: Any, left: Number, right: Number) -> Number:
+    """Arithmetic on sizes: at once where they are numbers, in the engine where they are not."""
+    kind, python = _ON_SIZES[function]
+    if isinstance(left, Size) or isinstance(right, Size):
+        return network.compute(kind, left, right)
+    return python(left, right)
+
+
+def _are_sizes(*values: Any) -> bool:
+    return all(isinstance(value, (int, Size)) for value in values)
+
+
+def _register_binary(function: Any, kind: str, *predicates: Predicate) -> None:
+    def build(network: EngineNetwork, left: Any, right: Any) -> Any:
+        if function in _ON_SIZES and _are_sizes(left, right):
+            return compute(network, function, left, right)
+        return combine(network, kind, left, right)
+
+    register(function, build, _takes_numbers, *predicates, pays=False)
+
+
+def _takes_numbers(operation: Operation) -> str | None:
+    """Whether the operands are tensors, literals and sizes, and sizes give a size again."""
+    node = operation.node
+    operands = [value for value in operation.arguments.values() if not isinstance(value, bool)]
+    if not all(isinstance(value, (Node, int, float)) for value in operands):
+        return "an operand is neither a tensor nor a number"
+    if operation.metadata() is None and (node.target not in _ON_SIZES or node.meta.get("type") is not int):
+        return "engines do not compute this with sizes"
+    return None
+
+
+def divide(network: EngineNetwork, left: Any, right: Any) -> Any:
+    """A quotient of real numbers, also of whole ones."""
+    dtype = network.common_dtype([left, right])
+    dtype = dtype if dtype.is_floating_point else network.working(torch.get_default_dtype())
+    return network.add("elementwise", *network.common([left, right], dtype), setting("ElementWiseOperation", "DIV"))
+
+
+def _register_comparison(function: Any, kind: str, negated: bool) -> None:
+    def build(network: EngineNetwork, left: Any, right: Any) -> Any:
+        result = combine(network, kind, left, right)
+        return apply(network, result, "NOT") if negated else result
+
+    register(function, build, _takes_numbers, _compares_numbers, pays=False)
+
+
+def _compares_numbers(operation: Operation) -> str | None:
+    for value in operation.arguments.values():
+        if isinstance(value, Node) and operation.subject.dtype(value) is torch.bool:
+            return f"`%{value}` holds truth values, which engines do not compare"
+    return None
+
+
+def at_most(network: EngineNetwork, left: Any, right: Any) -> Any:
+    """``left <= right``, false where either is no number."""
+    both = network.common([left, right])
+    less, equal = (
+        network.add("elementwise", *both, setting("ElementWiseOperation", kind)) for kind in ("LESS", "EQUAL")
+    )
+    return combine(network, "OR", less, equal)
+
+
+def at_least(network: EngineNetwork, left: Any, right: Any) -> Any:
+    """``left >= right``, false where either is no number."""
+    return at_most(network, right, left)
+
+
+def _register_logic(function: Any, kind: str) -> None:
+    register(
+        function, lambda network, left, right: combine(network, kind, left, right), _takes_truth_values, pays=False
+    )
+
+
+def _takes_truth_values(operation: Operation) -> str | None:
+    operands = operation.arguments.values()
+    if all(isinstance(one, Node) and operation.subject.dtype(one) is torch.bool for one in operands):
+        return None
+    return "its operands are no truth values"
+
+
+def power(network: EngineNetwork, left: Any, right: Any) -> Any:
+    """A power; small whole ones as products, which are exact for negative numbers."""
+    if right == 2:
+        return combine(network, "PROD", left, left)
+    return combine(network, "POW", left, right)
+
+
+def matmul(network: EngineNetwork, input: Any, mat2: Any) -> Any:
+    """A product of matrices, or of batches of them."""
+    none = setting("MatrixOperation", "NONE")
+    first, second = network.common([input, mat2])
+    return network.add("matrix_multiply", first, none, second, none)
+
+
+def _takes_matrices(operation: Operation) -> str | None:
+    for value in operation.arguments.values():
+        shape = shape_of(operation, value)
+        if shape is None or len(shape) < 2 or operation.subject.dtype(value) not in FLOATS:
+            return f"`%{value}` is no matrix of real numbers, nor a batch of them"
+    return None
+
+
+def select(network: EngineNetwork, condition: Any, input: Any, other: Any) -> Any:
+    """From one of two, element by element."""
+    first, second = network.common([input, other])
+    rank = max(network.rank(condition), network.rank(first))
+    first, second = (network.tensor(one, rank=rank) for one in (first, second))
+    return network.add("select", network.tensor(condition, rank=rank), first, second)
+
+
+def masked_fill(network: EngineNetwork, input: Any, mask: Any, value: Any) -> Any:
+    """A number where the mask is true."""
+    dtype = network.dtype(input)
+    rank = max(network.rank(input), network.rank(mask))
+    filled = network.tensor(value, dtype, rank)
+    return network.add("select", network.tensor(mask, rank=rank), filled, network.tensor(input, rank=rank))
+
+
+def _register_reduction(function: Any, kind: str) -> None:
+    def build(network: EngineNetwork, input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+        rank, given = network.rank(input), network.dtype(input)
+        chosen = range(rank) if dim is None or dim == () else (dim,) if isinstance(dim, int) else dim
+        axes = sum(1 << one for one in {one % rank for one in chosen})
+        if kind == "SUM" and dtype is None and not given.is_floating_point:
+            dtype = torch.int64
+        tensor = network.tensor(input, None if dtype is None else network.working(dtype))
+        return network.add("reduce", tensor, setting("ReduceOperation", kind), axes, bool(keepdim))
+
+    register(function, build, _reduces, pays=False)
+
+
+def _reduces(operation: Operation) -> str | None:
+    value = operation.arguments.get("input")
+    shape = shape_of(operation, value)
+    if not shape:
+        return "its input is a single number"
+    options = {"dim": (int, tuple, type(None)), "keepdim": int, "dtype": (torch.dtype, type(None))}
+    given = {name: kinds for name, kinds in options.items() if name in operation.arguments}
+    if operation.target is not torch.sum and (why := takes_floats("input")(operation)) is not None:
+        return why
+    return is_one_of(**given)(operation)
+
+
+for _function, _kind in ((operator.add, "SUM"), (operator.sub, "SUB"), (operator.mul, "PROD")):
+    _register_binary(_function, _kind)
+_register_binary(operator.floordiv, "FLOOR_DIV", where(lambda operation: operation.metadata() is None, "it rounds"))
+_is_tensor = where(lambda operation: operation.metadata() is not None, "engines do not compute this with sizes")
+register(operator.truediv, divide, _is_tensor, _takes_numbers, pays=False)
+register(operator.pow, power, _is_tensor, _takes_numbers, takes_floats(0), pays=False)
+for _function, _kind, _negated in (
+    (operator.eq, "EQUAL", False), (operator.ne, "EQUAL", True), (operator.lt, "LESS", False),
+    (operator.gt, "GREATER", False),
+):  # fmt: skip
+    _register_comparison(_function, _kind, _negated)
+register(operator.le, at_most, _is_tensor, _takes_numbers, _compares_numbers, pays=False)
+register(operator.ge, at_least, _is_tensor, _takes_numbers, _compares_numbers, pays=False)
+for _function, _kind in ((operator.and_, "AND"), (operator.or_, "OR"), (operator.xor, "XOR")):
+    _register_logic(_function, _kind)
+register(operator.invert, lambda network, value: apply(network, value, "NOT"), _takes_truth_values, pays=False)
+register(operator.neg, lambda network, value: apply(network, value, "NEG"), takes_floats(0), pays=False)
+register(operator.abs, lambda network, value: apply(network, value, "ABS"), takes_floats(0), pays=False)
+for _function, _kind in ((torch.maximum, "MAX"), (torch.minimum, "MIN")):
+    register(
+        _function,
+        lambda network, input, other, kind=_kind: combine(network, kind, input, other),
+        takes_floats("input", "other"),
+        pays=False,
+    )
+register(operator.matmul, matmul, _takes_matrices)
+register(torch.bmm, matmul, _takes_matrices)
+register(torch.where, select, pays=False)
+register(torch.masked_fill, masked_fill, is_one_of(value=(int, float)), pays=False)
+for _function, _kind in ((torch.sum, "SUM"), (torch.mean, "AVG"), (torch.amax, "MAX"), (torch.amin, "MIN")):
+    _register_reduction(_function, _kind)
+register(torch.logical_not, lambda network, input: apply(network, input, "NOT"), _takes_truth_values, pays=False)
+register(
+    torch.logical_and,
+    lambda network, input, other: combine(network, "AND", input, other),
+    _takes_truth_values,
+    pays=False,
+)

@@ -1,0 +1,95 @@
+"""From a network to an engine: the builder's configuration, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from typing import Any
+
+import torch
+
+from fx.errors import LoweringError
+from fx.lowering.tensorrt.cache import EngineCache
+from fx.lowering.tensorrt.engine import Engine
+from fx.lowering.tensorrt.library import capability_of, library, library_name
+from fx.lowering.tensorrt.network import EngineNetwork
+from fx.printing import describe
+
+__all__ = ["build_engine"]
+
+
+def build_engine(
+    network: EngineNetwork, targets: tuple[str, ...], workspace: int | None, tf32: bool, cache: EngineCache | None
+) -> Engine:
+    """Build a finished network, or find the engine in the cache.
+
+    Args:
+        network: the network.
+        targets: compute capabilities to build for; none for the GPU in this machine.
+        workspace: the most bytes that a layer may use for itself; ``None`` for all that there are.
+        tf32: whether products of float32 may be computed with 10 bits of the mantissa.
+        cache: where engines are kept.
+
+    Raises:
+        LoweringError: TensorRT cannot build it; the message has its own words, and the operation that they name.
+    """
+    key = None if cache is None else _key(network, targets, workspace, tf32)
+    if cache is not None and key is not None and (found := cache.find(key)) is not None:
+        return found
+    started = time.perf_counter()
+    plan = _build(network, _configuration(network, targets, workspace, tf32))
+    seconds = time.perf_counter() - started
+    bindings = (tuple(network.inputs), tuple(network.outputs))
+    engine = Engine(plan, *bindings, network.is_single, library_name(), targets, seconds)
+    if cache is not None and key is not None:
+        cache.keep(key, engine)
+    return engine
+
+
+def _key(network: EngineNetwork, targets: tuple[str, ...], workspace: int | None, tf32: bool) -> str | None:
+    """What an engine is built from, in short: the network with its weights, the options, the versions, the GPU."""
+    if network.digest is None:
+        return None
+    device = None if targets else torch.cuda.get_device_name()
+    facts = (network.digest, targets, workspace, tf32, library_name(), device)
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def _configuration(network: EngineNetwork, targets: tuple[str, ...], workspace: int | None, tf32: bool) -> Any:
+    trt, builder = library(), network.builder
+    configuration = builder.create_builder_config()
+    if not tf32:
+        configuration.clear_flag(trt.BuilderFlag.TF32)
+    if workspace is not None:
+        configuration.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, workspace)
+    if targets:
+        configuration.num_compute_capabilities = len(targets)
+        for number, target in enumerate(targets):
+            configuration.set_compute_capability(capability_of(target), number)
+    if any(binding.varies for binding in network.inputs):
+        profile = builder.create_optimization_profile()
+        for binding in network.inputs:
+            profile.set_shape(binding.name, binding.least, binding.typical, binding.most)
+        configuration.add_optimization_profile(profile)
+    return configuration
+
+
+def _build(network: EngineNetwork, configuration: Any) -> bytes:
+    try:
+        memory = network.builder.build_serialized_network(network.definition, configuration)
+    except MemoryError as error:
+        raise _failure(network, f"MemoryError: {error}") from error
+    if memory is None:
+        raise _failure(network, network.log.words())
+    return bytes(memory)
+
+
+def _failure(network: EngineNetwork, words: str) -> LoweringError:
+    node = network.node_of(words)
+    return LoweringError(
+        "TensorRT cannot build the engine",
+        where=None if node is None else node.source,
+        value=None if node is None else describe(node),
+        why=words,
+        remedy='keep operations out with veto=…, or leave what fails to eager with on_failure="eager"',
+    )

@@ -1,0 +1,121 @@
+"""``Engine``: what TensorRT built, and what is known of it, as one file."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import struct
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fx.errors import LoweringError
+from fx.lowering.tensorrt.network import Binding
+
+__all__ = ["Engine", "write_atomically"]
+
+_MAGIC = b"fx-engine-1\n"
+_LENGTH = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A built engine."""
+
+    plan: bytes
+    """What TensorRT made of the network; it runs on the GPUs of ``targets``, or on those like the one it was built
+    on, and with the version of ``built_by``."""
+    inputs: tuple[Binding, ...]
+    """What it is given, in order."""
+    outputs: tuple[Binding, ...]
+    """What it returns, in order."""
+    is_single: bool
+    """Whether it returns one tensor and not a tuple."""
+    built_by: str
+    """Package and version, such as ``"tensorrt_rtx 1.7.1.116"``."""
+    targets: tuple[str, ...]
+    """The compute capabilities that it was built for ahead of time; empty if it is for the GPU that was there."""
+    seconds: float
+    """How long TensorRT took to build it."""
+
+    @property
+    def digest(self) -> str:
+        """The first digits of a checksum of ``plan``."""
+        return hashlib.sha256(self.plan).hexdigest()[:16]
+
+    def to_bytes(self) -> bytes:
+        """The content of an engine file: a mark, a description as JSON, and the plan."""
+        data: dict[str, Any] = {name: getattr(self, name) for name in ("is_single", "built_by", "targets", "seconds")}
+        for name in ("inputs", "outputs"):
+            data[name] = [{**dataclasses.asdict(one), "dtype": str(one.dtype)} for one in getattr(self, name)]
+        data["checksum"] = hashlib.sha256(self.plan).hexdigest()
+        header = json.dumps(data).encode()
+        return b"".join((_MAGIC, _LENGTH.pack(len(header)), header, self.plan))
+
+    @classmethod
+    def from_bytes(cls, content: bytes, origin: object = None) -> Engine:
+        """The engine in the content of an engine file.
+
+        Args:
+            content: what :meth:`to_bytes` returned.
+            origin: where it comes from, for messages.
+
+        Raises:
+            LoweringError: it is no engine file, or it is damaged.
+        """
+        start = len(_MAGIC) + _LENGTH.size
+        if not content.startswith(_MAGIC):
+            raise LoweringError("this is no engine file", where=origin, why="it does not start like one")
+        try:
+            (length,) = _LENGTH.unpack(content[len(_MAGIC) : start])
+            data = json.loads(content[start : start + length])
+            plan = content[start + length :]
+            if hashlib.sha256(plan).hexdigest() != data.pop("checksum"):
+                raise ValueError("its checksum is not that of what is left of it")
+            bindings = {name: tuple(map(_binding, data.pop(name))) for name in ("inputs", "outputs")}
+            return cls(plan, targets=tuple(data.pop("targets")), **bindings, **data)
+        except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+            raise LoweringError(
+                "this engine file is damaged",
+                where=origin,
+                why=f"{type(error).__name__}: {error}",
+                remedy="build the engine again; a file that is copied has to be copied whole",
+            ) from error
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the engine to a file, which is there whole or not at all."""
+        write_atomically(Path(path), self.to_bytes())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Engine:
+        """Read an engine file.
+
+        Raises:
+            LoweringError: it is none, or it is damaged.
+            OSError: it cannot be read.
+        """
+        return cls.from_bytes(Path(path).read_bytes(), path)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file under another name and rename it, so that no reader sees a part of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _binding(data: dict[str, Any]) -> Binding:
+    dtype = getattr(torch, data.pop("dtype").removeprefix("torch."))
+    sizes = {name: tuple(data.pop(name)) for name in ("least", "typical", "most")}
+    return Binding(data.pop("name"), dtype, **sizes)

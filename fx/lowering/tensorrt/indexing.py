@@ -1,0 +1,195 @@
+"""TensorRT's converters for what picks, repeats and surrounds values: all of them are slices there."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fx.lowering.subject import Operation
+from fx.lowering.tensorrt.arithmetic import compute
+from fx.lowering.tensorrt.network import EngineNetwork, Number, Size
+from fx.lowering.tensorrt.predicates import is_one_of, is_set_to, shape_of, takes_floats
+from fx.lowering.tensorrt.ranges import sizes_of
+from fx.lowering.tensorrt.registration import register, setting
+from fx.node import Node
+
+_KEEP = -1
+"""What a program writes for a size that stays as it is."""
+
+
+def expand(network: EngineNetwork, input: Any, size: Sequence[Number], implicit: bool = False) -> Any:
+    """Repeated along dimensions of size 1."""
+    tensor = network.tensor(input, rank=len(size))
+    own = network.sizes(tensor)
+    wanted = [mine if one == _KEEP else one for mine, one in zip(own, size, strict=True)]
+    steps = tuple(0 if mine == 1 else 1 for mine in own)
+    return _slice(network, tensor, [0] * len(own), wanted, steps)
+
+
+def _slice(
+    network: EngineNetwork, tensor: Any, starts: Sequence[Number], counts: Sequence[Number], steps: Sequence[int]
+) -> Any:
+    """Add a slice, which takes sizes that vary as tensors."""
+    inputs: dict[int, Any] = {}
+    places: list[tuple[int, ...]] = []
+    for number, given in ((1, starts), (2, counts)):
+        fixed = tuple(0 if isinstance(one, Size) else one for one in given)
+        if any(isinstance(one, Size) for one in given):
+            inputs[number] = network.vector(given)
+        places.append(fixed)
+    return network.add("slice", tensor, *places, tuple(steps), inputs=inputs)
+
+
+def pad(network: EngineNetwork, input: Any, pad: Sequence[int], mode: str, value: float | None) -> Any:
+    """Surrounded by a number; with negative padding, cropped."""
+    tensor = network.tensor(input)
+    sizes = network.sizes(tensor)
+    starts, counts = [0] * len(sizes), list(sizes)
+    for number in range(len(pad) // 2):
+        place, before, after = len(sizes) - 1 - number, pad[2 * number], pad[2 * number + 1]
+        starts[place] = -before
+        counts[place] = compute(network, operator.add, sizes[place], before + after)
+    inputs = {4: network.tensor(float(value or 0), network.dtype(tensor))}
+    if any(isinstance(one, Size) for one in counts):
+        inputs[2] = network.vector(counts)
+    fixed = tuple(0 if isinstance(one, Size) else one for one in counts)
+    steps = (1,) * len(sizes)
+    return network.add("slice", tensor, tuple(starts), fixed, steps, inputs=inputs, mode=setting("SampleMode", "FILL"))
+
+
+def getitem(network: EngineNetwork, value: Any, index: Any) -> Any:
+    """A part of a tensor; or one of several values."""
+    if isinstance(value, (tuple, list)):
+        return value[index]
+    places = list(index) if isinstance(index, tuple) else [index]
+    missing = network.rank(value) - sum(one is not None and one is not Ellipsis for one in places)
+    at = next((number for number, one in enumerate(places) if one is Ellipsis), len(places))
+    places[at : at + 1] = [slice(None)] * missing
+    return _pick(network, network.tensor(value), places)
+
+
+def _pick(network: EngineNetwork, tensor: Any, places: Sequence[Any]) -> Any:
+    """Slice, then drop the dimensions that are picked by number and add those that are asked for with ``None``."""
+    sizes = iter(network.sizes(tensor))
+    extents = [_extent(network, place, next(sizes)) for place in places if place is not None]
+    if any(place not in (None, slice(None)) for place in places):
+        tensor = _slice(network, tensor, *map(list, zip(*extents, strict=True)))
+    if all(isinstance(place, slice) for place in places):
+        return tensor
+    left = iter(network.sizes(tensor))
+    return network.reshape(tensor, [size for place in places for size in _kept(place, left)])
+
+
+def _kept(place: Any, sizes: Iterator[Number]) -> tuple[Number, ...]:
+    """The size that a place of an index leaves."""
+    if place is None:
+        return (1,)
+    size = next(sizes)
+    return (size,) if isinstance(place, slice) else ()
+
+
+def _extent(network: EngineNetwork, place: Any, size: Number) -> tuple[Number, Number, int]:
+    """Where a place of an index starts in a dimension, how many it takes, and in which steps."""
+    if not isinstance(place, slice):
+        is_from_end = isinstance(place, int) and place < 0
+        return (compute(network, operator.add, size, place) if is_from_end else place), 1, 1
+    step = 1 if place.step is None else place.step
+    given = (place.start, place.stop)
+    if not isinstance(size, Size) and not any(isinstance(one, Size) for one in given):
+        taken = range(*place.indices(size))
+        return taken.start, len(taken), step
+    start, stop = (
+        default if one is None else _clamped(network, one, size) for one, default in zip(given, (0, size), strict=True)
+    )
+    return start, compute(network, operator.sub, stop, start) if start != 0 else stop, 1
+
+
+def _clamped(network: EngineNetwork, bound: Number, size: Number) -> Number:
+    """An end of a slice as a position that the dimension has."""
+    if isinstance(bound, int) and bound < 0:
+        bound = compute(network, operator.add, size, bound)
+    return 0 if bound == 0 else network.compute("MIN", bound, size)
+
+
+def _indexes(operation: Operation) -> str | None:
+    """Whole numbers, slices with positive steps, ``None`` and ``...``; sizes in their places."""
+    value, index = operation.node.args
+    if operation.metadata(value) is None and operation.subject.constant(value) is None:  # type: ignore[arg-type]
+        return None if isinstance(index, (int, slice)) else f"its index is {index!r}"
+    shape = shape_of(operation, value)
+    assert shape is not None
+    for place in index if isinstance(index, tuple) else (index,):
+        ends = (place.start, place.stop, place.step) if isinstance(place, slice) else (place,)
+        for end in ends:
+            if isinstance(end, Node) and end.meta.get("type") is not int:
+                return f"its index depends on the elements of `%{end}`"
+            if not (end is None or end is Ellipsis or type(end) is int or isinstance(end, Node)):
+                return f"its index has {end!r} in it"
+        varies = isinstance(place, slice) and any(isinstance(end, Node) for end in ends)
+        if isinstance(place, slice) and (isinstance(place.step, Node) or (varies and place.step not in (None, 1))):
+            return "its step is not 1"
+    return None
+
+
+def narrow(network: EngineNetwork, input: Any, dim: int, start: int, length: Number) -> Any:
+    """A range along a dimension."""
+    sizes = network.sizes(input)
+    place = dim % len(sizes)
+    first = compute(network, operator.add, sizes[place], start) if start < 0 else start
+    starts, counts = [0] * len(sizes), list(sizes)
+    starts[place], counts[place] = first, length  # type: ignore[call-overload]
+    return _slice(network, network.tensor(input), starts, counts, [1] * len(sizes))
+
+
+def split(network: EngineNetwork, tensor: Any, split_size_or_sections: Any, dim: int) -> tuple[Any, ...]:
+    """Ranges along a dimension, one after the other."""
+    size = network.sizes(tensor)[dim]
+    if isinstance(size, Size):
+        raise ValueError("the size of the dimension that is divided varies")
+    given = split_size_or_sections
+    lengths = given if isinstance(given, tuple) else [min(given, size - at) for at in range(0, size, given)]
+    starts = [sum(lengths[:number]) for number in range(len(lengths))]
+    return tuple(narrow(network, tensor, dim, start, one) for start, one in zip(starts, lengths, strict=True))
+
+
+def chunk(network: EngineNetwork, input: Any, chunks: int, dim: int) -> tuple[Any, ...]:
+    """As many ranges along a dimension, all but the last of one length."""
+    size = network.sizes(input)[dim]
+    if isinstance(size, Size):
+        raise ValueError("the size of the dimension that is divided varies")
+    return split(network, input, -(-size // chunks), dim)
+
+
+def _divides_fixed(operation: Operation) -> str | None:
+    value, dim = operation.node.all_input_nodes[0], operation.arguments.get("dim")
+    if not isinstance(dim, int):
+        return f"its dim is {dim!r}"
+    least, _, most = sizes_of(value)
+    return "the size of the dimension that it divides varies" if least[dim] != most[dim] else None
+
+
+def _expands(operation: Operation) -> str | None:
+    given = operation.arguments.get("size")
+    if not isinstance(given, tuple) or not all(type(one) is int or isinstance(one, Node) for one in given):
+        return f"its size is {given!r}"
+    return None
+
+
+def _pads(operation: Operation) -> str | None:
+    given, shape = operation.arguments.get("pad"), shape_of(operation, operation.arguments.get("input"))
+    if not isinstance(given, tuple) or not all(type(one) is int for one in given) or shape is None:
+        return f"its pad is {given!r}"
+    return is_set_to(mode="constant")(operation) or is_one_of(value=(int, float, type(None)))(operation)
+
+
+register(operator.getitem, getitem, _indexes, pays=False)
+register(torch.narrow, narrow, is_one_of(dim=int, start=int, length=int), pays=False)
+register(torch.split, split, _divides_fixed, is_one_of(split_size_or_sections=(int, tuple)), pays=False)
+register(torch.chunk, chunk, _divides_fixed, is_one_of(chunks=int), pays=False)
+register(Tensor.expand, expand, _expands, pays=False)
+register(F.pad, pad, takes_floats("input"), _pads, pays=False)

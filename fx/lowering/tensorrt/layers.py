@@ -1,0 +1,281 @@
+"""TensorRT's converters for layers with weights, for normalization and for pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fx.lowering.subject import Operation
+from fx.lowering.support import Predicate, has_constant, where
+from fx.lowering.tensorrt.activations import combine
+from fx.lowering.tensorrt.network import EngineNetwork, Size
+from fx.lowering.tensorrt.predicates import is_one_of, is_set_to, of_rank, shape_of, takes_floats
+from fx.lowering.tensorrt.registration import register, setting
+
+Sizes = tuple[int, ...]
+
+
+def in_two_dimensions(
+    network: EngineNetwork, input: Any, dimensions: int, build: Callable[[Any, Callable[..., Sizes]], Any]
+) -> Any:
+    """Let ``build`` work on an image of height 1 where the operation is over one dimension, which TensorRT has not."""
+    if dimensions > 1:
+        return build(network.tensor(input), lambda sizes, fill: tuple(sizes))
+    sizes = network.sizes(input)
+    image = network.reshape(network.tensor(input), [*sizes[:-1], 1, sizes[-1]])
+    result = build(image, lambda sizes, fill: (fill, *sizes))
+    left = network.sizes(result)
+    return network.reshape(result, [*left[:-2], left[-1]])
+
+
+def _register_convolution(target: Any, dimensions: int) -> None:
+    def build(
+        network: EngineNetwork, input: Any, weight: Any, bias: Any, stride: Sizes, padding: Any, dilation: Sizes,
+        groups: int,
+    ) -> Any:  # fmt: skip
+        kernel = _shape(network, weight)
+        before, after = _paddings(padding, kernel[2:], dilation)
+
+        def convolve(image: Any, over: Callable[..., Sizes]) -> Any:
+            settings = {
+                "stride_nd": over(stride, 1), "pre_padding": over(before, 0), "post_padding": over(after, 0),
+                "dilation_nd": over(dilation, 1), "num_groups": groups,
+            }  # fmt: skip
+            return _add_weighted(
+                network, "convolution_nd", image, kernel[0], over(kernel[2:], 1), weight, bias, settings
+            )
+
+        return in_two_dimensions(network, input, dimensions, convolve)
+
+    options = is_one_of(stride=tuple, padding=(tuple, str), dilation=tuple, groups=int)
+    register(target, build, takes_floats("input", "weight"), of_rank("input", dimensions + 2), _bias, options)
+
+
+def _register_transposed(target: Any, dimensions: int) -> None:
+    def build(
+        network: EngineNetwork, input: Any, weight: Any, bias: Any, stride: Sizes, padding: Sizes,
+        output_padding: Sizes, groups: int, dilation: Sizes,
+    ) -> Any:  # fmt: skip
+        kernel = _shape(network, weight)
+        after = tuple(one - more for one, more in zip(padding, output_padding, strict=True))
+
+        def convolve(image: Any, over: Callable[..., Sizes]) -> Any:
+            settings = {
+                "stride_nd": over(stride, 1), "pre_padding": over(padding, 0), "post_padding": over(after, 0),
+                "dilation_nd": over(dilation, 1), "num_groups": groups,
+            }  # fmt: skip
+            outputs = kernel[1] * groups
+            return _add_weighted(
+                network, "deconvolution_nd", image, outputs, over(kernel[2:], 1), weight, bias, settings
+            )
+
+        return in_two_dimensions(network, input, dimensions, convolve)
+
+    options = is_one_of(stride=tuple, padding=tuple, output_padding=tuple, dilation=tuple, groups=int)
+    crops = where(
+        lambda operation: all(
+            more <= one
+            for one, more in zip(operation.arguments["padding"], operation.arguments["output_padding"], strict=True)
+        ),
+        "it pads the result by more than it cuts off, which TensorRT has not",
+    )
+    register(target, build, takes_floats("input", "weight"), of_rank("input", dimensions + 2), _bias, options, crops)
+
+
+def _add_weighted(
+    network: EngineNetwork, kind: str, image: Any, outputs: int, window: Sizes, weight: Any, bias: Any,
+    settings: dict[str, Any],
+) -> Any:  # fmt: skip
+    """A layer with weights: part of it where they are constants, one of its inputs where they are computed."""
+    dtype = network.dtype(image)
+    weights, inputs = network.no_weights(dtype), {}
+    if isinstance(weight, Tensor):
+        weights = network.weights(weight, dtype)
+    else:
+        sizes = network.shape(weight)
+        inputs = {1: weight if len(sizes) == len(window) + 2 else network.reshape(weight, [*sizes[:2], *window])}
+    shift = network.no_weights(dtype) if bias is None else network.weights(bias, dtype)
+    return network.add(kind, image, outputs, window, weights, shift, inputs=inputs, **settings)
+
+
+def _shape(network: EngineNetwork, weight: Any) -> Sizes:
+    return tuple(weight.shape) if isinstance(weight, Tensor) else network.shape(weight)
+
+
+def _paddings(padding: Any, window: Sizes, dilation: Sizes) -> tuple[Sizes, Sizes]:
+    """Padding before and after each dimension; ``"same"`` puts what is odd after it."""
+    if not isinstance(padding, str):
+        return padding, padding
+    total = [step * (size - 1) if padding == "same" else 0 for step, size in zip(dilation, window, strict=True)]
+    return tuple(one // 2 for one in total), tuple(one - one // 2 for one in total)
+
+
+def linear(network: EngineNetwork, input: Any, weight: Any, bias: Any) -> Any:
+    """A product with the transposed weight, and a sum."""
+    tensor = network.tensor(input)
+    rank = max(2, network.rank(tensor))
+    none, transposed = (setting("MatrixOperation", kind) for kind in ("NONE", "TRANSPOSE"))
+    matrix = network.tensor(weight, network.dtype(tensor), rank)
+    result = network.add("matrix_multiply", network.tensor(tensor, rank=rank), none, matrix, transposed)
+    if bias is not None:
+        result = combine(network, "SUM", result, network.tensor(bias, network.dtype(tensor), rank))
+    return result
+
+
+def batch_norm(
+    network: EngineNetwork, input: Any, running_mean: Tensor, running_var: Tensor, weight: Tensor | None,
+    bias: Tensor | None, training: bool, momentum: float, eps: float,
+) -> Any:  # fmt: skip
+    """A factor and a shift for each channel, worked out in advance."""
+    factor = (running_var.detach().double() + eps).rsqrt()
+    factor = factor if weight is None else factor * weight.detach()
+    shift = -running_mean.detach() * factor
+    shift = shift if bias is None else shift + bias.detach()
+    across = (-1, *(1,) * (network.rank(input) - 2))
+    dtype = network.dtype(input)
+    scaled = combine(network, "PROD", input, network.tensor(factor.view(across), dtype, network.rank(input)))
+    return combine(network, "SUM", scaled, network.tensor(shift.view(across), dtype, network.rank(input)))
+
+
+def layer_norm(network: EngineNetwork, input: Any, normalized_shape: Sizes, weight: Any, bias: Any, eps: float) -> Any:
+    """Normalized over the last dimensions."""
+    rank, dtype = network.rank(input), network.dtype(input)
+    axes = sum(1 << (rank - 1 - one) for one in range(len(normalized_shape)))
+    scale = torch.ones(normalized_shape) if weight is None else weight
+    shift = torch.zeros(normalized_shape) if bias is None else bias
+    kind = "normalization_v2" if hasattr(network.definition, "add_normalization_v2") else "normalization"
+    given = (network.tensor(input), network.tensor(scale, dtype, rank), network.tensor(shift, dtype, rank))
+    return network.add(kind, *given, axes, epsilon=eps)
+
+
+def embedding(network: EngineNetwork, input: Any, weight: Any, **options: Any) -> Any:
+    """Rows of the weight."""
+    return network.add("gather", network.tensor(weight), network.tensor(input), 0)
+
+
+# Pooling.
+
+
+def _register_max_pool(target: Any, dimensions: int) -> None:
+    def build(
+        network: EngineNetwork, input: Any, kernel_size: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes,
+        ceil_mode: bool, return_indices: bool,
+    ) -> Any:  # fmt: skip
+        mode = setting("PaddingMode", "EXPLICIT_ROUND_UP" if ceil_mode else "EXPLICIT_ROUND_DOWN")
+
+        def pool(image: Any, over: Callable[..., Sizes]) -> Any:
+            return network.add(
+                "pooling_nd", image, setting("PoolingType", "MAX"), over(kernel_size, 1), stride_nd=over(stride, 1),
+                padding_nd=over(padding, 0), padding_mode=mode,
+            )  # fmt: skip
+
+        return in_two_dimensions(network, input, dimensions, pool)
+
+    options = is_one_of(kernel_size=tuple, stride=tuple, padding=tuple, ceil_mode=int)
+    plain = is_set_to(dilation=(1,) * dimensions, return_indices=False)
+    register(target, build, takes_floats("input"), of_rank("input", dimensions + 2), options, plain, _rounds_alike)
+
+
+def _rounds_alike(operation: Operation) -> str | None:
+    """PyTorch drops windows that would start behind the input, TensorRT keeps them."""
+    arguments, shape = operation.arguments, shape_of(operation, operation.arguments["input"])
+    assert shape is not None
+    if arguments["ceil_mode"]:
+        windows = zip(arguments["kernel_size"], arguments["stride"], arguments["padding"], strict=True)
+        for size, (window, step, pad) in zip(shape[2:], windows, strict=False):
+            count = -(-(size + 2 * pad - window) // step) + 1
+            if (count - 1) * step >= size + pad:
+                return "its last window starts behind the input, where PyTorch leaves it out"
+    return None
+
+
+def _register_avg_pool(target: Any, dimensions: int) -> None:
+    def build(
+        network: EngineNetwork, input: Any, kernel_size: Sizes, stride: Sizes, padding: Sizes, ceil_mode: bool,
+        count_include_pad: bool, divisor_override: None = None,
+    ) -> Any:  # fmt: skip
+        def pool(image: Any, over: Callable[..., Sizes]) -> Any:
+            return network.add(
+                "pooling_nd", image, setting("PoolingType", "AVERAGE"), over(kernel_size, 1),
+                stride_nd=over(stride, 1), padding_nd=over(padding, 0),
+                average_count_excludes_padding=not count_include_pad,
+            )  # fmt: skip
+
+        return in_two_dimensions(network, input, dimensions, pool)
+
+    options = is_one_of(kernel_size=tuple, stride=tuple, padding=tuple, count_include_pad=int)
+    plain = is_set_to(ceil_mode=False, divisor_override=None)
+    register(target, build, takes_floats("input"), of_rank("input", dimensions + 2), options, plain)
+
+
+def _register_adaptive(target: Any, dimensions: int) -> None:
+    def build(network: EngineNetwork, input: Any, output_size: Sizes) -> Any:
+        if all(size == 1 for size in output_size):
+            axes = sum(1 << (2 + one) for one in range(dimensions))
+            return network.add("reduce", network.tensor(input), setting("ReduceOperation", "AVG"), axes, True)
+        sizes = network.sizes(input)[2:]
+        if any(isinstance(size, Size) for size in sizes):
+            raise ValueError("its window depends on a size that varies")
+        window = tuple(size // one for size, one in zip(sizes, output_size, strict=True))  # type: ignore[operator]
+
+        def pool(image: Any, over: Callable[..., Sizes]) -> Any:
+            kind = setting("PoolingType", "AVERAGE")
+            return network.add("pooling_nd", image, kind, over(window, 1), stride_nd=over(window, 1))
+
+        return in_two_dimensions(network, input, dimensions, pool)
+
+    divides = where(
+        lambda operation: all(
+            size % one == 0
+            for size, one in zip(
+                (shape_of(operation, operation.arguments["input"]) or ())[2:], operation.arguments["output_size"],
+                strict=True,
+            )
+        ),
+        "its windows are of different sizes",
+    )  # fmt: skip
+    register(
+        target, build, takes_floats("input"), of_rank("input", dimensions + 2), is_one_of(output_size=tuple), divides
+    )
+
+
+_bias: Predicate = has_constant("bias", optional=True)
+for _target, _dimensions in ((F.conv1d, 1), (F.conv2d, 2), (F.conv3d, 3)):
+    _register_convolution(_target, _dimensions)
+for _target, _dimensions in ((F.conv_transpose1d, 1), (F.conv_transpose2d, 2), (F.conv_transpose3d, 3)):
+    _register_transposed(_target, _dimensions)
+register(
+    F.linear,
+    linear,
+    takes_floats("input", "weight"),
+    of_rank("input", *range(2, 9)),
+    of_rank("weight", 2),
+    _bias,
+)
+register(
+    F.batch_norm,
+    batch_norm,
+    takes_floats("input"),
+    has_constant("running_mean", "running_var"),
+    has_constant("weight", "bias", optional=True),
+    is_set_to(training=False),
+    pays=False,
+)
+register(
+    F.layer_norm,
+    layer_norm,
+    takes_floats("input"),
+    has_constant("weight", "bias", optional=True),
+    is_one_of(normalized_shape=tuple),
+)
+register(F.embedding, embedding, takes_floats("weight"), is_set_to(max_norm=None), pays=False)
+for _target, _dimensions in ((F.max_pool1d, 1), (F.max_pool2d, 2), (F.max_pool3d, 3)):
+    _register_max_pool(_target, _dimensions)
+for _target, _dimensions in ((F.avg_pool1d, 1), (F.avg_pool2d, 2), (F.avg_pool3d, 3)):
+    _register_avg_pool(_target, _dimensions)
+for _target, _dimensions in ((F.adaptive_avg_pool1d, 1), (F.adaptive_avg_pool2d, 2), (F.adaptive_avg_pool3d, 3)):
+    _register_adaptive(_target, _dimensions)

@@ -1,0 +1,252 @@
+"""``TensorRTModule``: an engine as a module, which runs on the stream that torch is on."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fx.errors import LoweringError
+from fx.lowering.tensorrt.engine import Engine
+from fx.lowering.tensorrt.library import Log, library, library_name
+from fx.lowering.tensorrt.network import Binding
+
+__all__ = ["TensorRTModule"]
+
+
+class TensorRTModule(nn.Module):
+    """Runs an engine on CUDA tensors.
+
+    A call hands the work to the current stream of the inputs' device and returns at once, without waiting for the
+    device. Inputs are checked against the sizes and types that the engine was built for. The engine is loaded in the
+    first run, once for each device; each thread has an execution context of its own, as contexts are no more than one
+    thread's at a time. Calls can be captured in a ``torch.cuda.graph`` after a run in the same thread.
+
+    The weights are inside of the engine, so that the module has no parameters. It can be copied, pickled, saved and
+    loaded.
+    """
+
+    _is_impure: ClassVar[bool | None] = False
+    _kept_whole: ClassVar[str] = "it runs an engine of TensorRT"
+
+    def __init__(self, engine: Engine, *, cuda_graphs: bool = False) -> None:
+        """A module for an engine.
+
+        Args:
+            engine: the engine.
+            cuda_graphs: let the library record what an engine launches and launch it as a whole from then on, where
+                it can do so by itself.
+        """
+        super().__init__()
+        self.engine = engine
+        """The engine."""
+        self.cuda_graphs = cuda_graphs
+        """Whether the library may use CUDA graphs by itself."""
+        self._loaded = _Loaded()
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """Run the engine.
+
+        Raises:
+            LoweringError: an input does not fit, there is no GPU, the GPU is not one of those that the engine was
+                built for, the engine is of another version of the library, or the GPU has too little memory.
+        """
+        self._check(inputs)
+        with torch.cuda.device(inputs[0].device):
+            context = self._context()
+            return self._run(context, [one.detach().contiguous() for one in inputs])
+
+    def _run(self, context: _Context, inputs: list[Tensor]) -> Any:
+        device = inputs[0].device
+        execution = context.execution
+        for binding, tensor in zip(self.engine.inputs, inputs, strict=True):
+            if not (execution.set_input_shape(binding.name, tuple(tensor.shape))):
+                raise self._failure("does not take inputs of this size", context.log.words(), tuple(tensor.shape))
+            execution.set_tensor_address(binding.name, tensor.data_ptr())
+        try:
+            outputs = tuple(
+                torch.empty(tuple(execution.get_tensor_shape(binding.name)), dtype=binding.dtype, device=device)
+                for binding in self.engine.outputs
+            )
+        except torch.cuda.OutOfMemoryError as error:
+            raise self._failure("has no memory for its results", str(error)) from error
+        for binding, tensor in zip(self.engine.outputs, outputs, strict=True):
+            execution.set_tensor_address(binding.name, tensor.data_ptr())
+        stream = torch.cuda.current_stream(device)
+        context.follow(stream)
+        if not execution.execute_async_v3(stream.cuda_stream):
+            raise self._failure("failed", context.log.words())
+        context.leave(stream)
+        return outputs[0] if self.engine.is_single else outputs
+
+    # What is checked before.
+
+    def _check(self, inputs: tuple[Any, ...]) -> None:
+        bindings = self.engine.inputs
+        if len(inputs) != len(bindings):
+            raise LoweringError(
+                f"the engine takes {len(bindings)} inputs, not {len(inputs)}",
+                value=", ".join(binding.name for binding in bindings),
+            )
+        for binding, tensor in zip(bindings, inputs, strict=True):
+            if (why := _why_unfit(binding, tensor)) is not None:
+                raise LoweringError(
+                    f"the input {binding.name!r} of the engine {why}",
+                    remedy="lower the program for such inputs: with example_inputs like these, or with ranges",
+                )
+        if not torch.cuda.is_available():
+            raise LoweringError(
+                "there is no GPU here to run the engine on",
+                why=f"it was built ahead of time for {', '.join(self.engine.targets) or 'another machine'}",
+                remedy="save the program, and load it on a machine with such a GPU",
+            )
+        devices = {tensor.device for tensor in inputs}
+        if len(devices) > 1 or next(iter(devices)).type != "cuda":
+            raise LoweringError(
+                "the inputs of an engine are on one CUDA device", value=", ".join(sorted(map(str, devices)))
+            )
+
+    # How it is loaded.
+
+    def _context(self) -> _Context:
+        """The calling thread's execution context on the current device."""
+        contexts = self._loaded.contexts()
+        device = torch.cuda.current_device()
+        if device not in contexts:
+            contexts[device] = self._create_context(device)
+        return contexts[device]
+
+    def _create_context(self, device: int) -> _Context:
+        with self._loaded.lock:
+            if device not in self._loaded.engines:
+                self._loaded.engines[device] = self._load(device)
+            _, runnable, log = self._loaded.engines[device]
+        execution = self._create_execution(runnable)
+        if execution is None:
+            raise self._failure("cannot be prepared for running", log.words())
+        return _Context(execution, log)
+
+    def _create_execution(self, runnable: Any) -> Any:
+        strategies = getattr(library(), "CudaGraphStrategy", None)
+        if not self.cuda_graphs or strategies is None:
+            return runnable.create_execution_context()
+        configuration = runnable.create_runtime_config()
+        configuration.cuda_graph_strategy = strategies.WHOLE_GRAPH_CAPTURE
+        return runnable.create_execution_context(configuration)
+
+    def _load(self, device: int) -> tuple[Any, Any, Log]:
+        """What keeps the engine, the engine on a device, and the log that they write to."""
+        if library_name() != self.engine.built_by:
+            raise self._failure(
+                f"was built by {self.engine.built_by}", f"this is {library_name()}, which reads no other versions"
+            )
+        log = Log()
+        runtime = library().Runtime(log.logger)
+        runnable = runtime.deserialize_cuda_engine(self.engine.plan)
+        if runnable is None:
+            major, minor = torch.cuda.get_device_capability(device)
+            raise self._failure(
+                f"cannot be loaded on {torch.cuda.get_device_name(device)}",
+                f"{log.words()} (compute capability {major}.{minor})",
+            )
+        return runtime, runnable, log
+
+    def _failure(self, what: str, why: str, value: object | None = None) -> LoweringError:
+        engine = self.engine
+        made_for = f", for {', '.join(engine.targets)}" if engine.targets else ""
+        return LoweringError(
+            f"the engine {engine.digest} {what}",
+            value=value,
+            why=why,
+            remedy=f"lower the program here; this engine is of {engine.built_by}{made_for}",
+        )
+
+    # Files and copies.
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the engine to a file of its own."""
+        self.engine.save(path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, cuda_graphs: bool = False) -> TensorRTModule:
+        """The module for an engine file; no GPU is needed for that.
+
+        Raises:
+            LoweringError: the file is none, or it is damaged.
+        """
+        return cls(Engine.load(path), cuda_graphs=cuda_graphs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_loaded": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({**state, "_loaded": _Loaded()})
+
+    def extra_repr(self) -> str:
+        """The engine, for printing."""
+        engine = self.engine
+        made_for = f" for {', '.join(engine.targets)}" if engine.targets else ""
+        return f"{engine.digest}, {len(engine.plan):,} bytes{made_for}"
+
+
+class _Loaded:
+    """What of an engine is in a process: once on each device, with a context for each thread."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.engines: dict[int, tuple[Any, Any, Log]] = {}
+        self._local = threading.local()
+
+    def contexts(self) -> dict[int, _Context]:
+        """Those of the calling thread, by device."""
+        found: dict[int, _Context] | None = getattr(self._local, "contexts", None)
+        if found is None:
+            found = self._local.contexts = {}
+        return found
+
+
+class _Context:
+    """An execution context, and what it runs last: a run on another stream has to come after that."""
+
+    def __init__(self, execution: Any, log: Log) -> None:
+        self.execution = execution
+        self.log = log
+        self._last: tuple[int, torch.cuda.Event] | None = None
+
+    def follow(self, stream: torch.cuda.Stream) -> None:
+        """Let what is put on ``stream`` wait, on the device, for the last run."""
+        last = self._last
+        if last is not None and last[0] != stream.cuda_stream and not torch.cuda.is_current_stream_capturing():
+            stream.wait_event(last[1])
+
+    def leave(self, stream: torch.cuda.Stream) -> None:
+        """Remember where the run ends."""
+        if not torch.cuda.is_current_stream_capturing():
+            event = torch.cuda.Event()
+            event.record(stream)
+            self._last = (stream.cuda_stream, event)
+
+
+def _why_unfit(binding: Binding, tensor: Any) -> str | None:
+    if not isinstance(tensor, Tensor):
+        return f"is a tensor, not a {type(tensor).__name__}"
+    if tensor.dtype is not binding.dtype:
+        return f"is {_name(binding.dtype)}, not {_name(tensor.dtype)}"
+    shape = tuple(tensor.shape)
+    fits = len(shape) == len(binding.typical) and all(
+        least <= size <= most for least, size, most in zip(binding.least, shape, binding.most, strict=True)
+    )
+    if fits:
+        return None
+    sizes = (
+        str(least) if least == most else f"{least} to {most}"
+        for least, most in zip(binding.least, binding.most, strict=True)
+    )
+    return f"is of shape ({', '.join(sizes)}), not {shape}"
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,74 @@
+"""TensorRT's converters for quantized programs in the reference form: layers that quantize, and that undo it.
+
+TensorRT stores int8 about zero, quantized programs uint8 with a zero point: ``whole - zero_point`` is what is stored.
+Programs that were quantized with ``symmetric=True`` fit; others use whole numbers that int8 has not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fx.lowering.subject import Operation
+from fx.lowering.support import has_constant
+from fx.lowering.tensorrt.activations import clamp
+from fx.lowering.tensorrt.library import trt_dtype
+from fx.lowering.tensorrt.network import EngineNetwork
+from fx.lowering.tensorrt.predicates import is_one_of, takes_floats
+from fx.lowering.tensorrt.registration import register
+from fx.node import Node
+from fx.quantize import arithmetic
+
+_LEAST, _MOST = -128, 127
+
+
+def quantize(network: EngineNetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
+    """Whole numbers, stored about zero."""
+    low, high = -zero_point, highest - zero_point
+    tensor = network.cast(network.tensor(input), torch.float32)
+    if (low, high) != (_LEAST, _MOST):
+        tensor = clamp(network, tensor, low * scale, high * scale)
+    return network.add("quantize", tensor, _scale(network, scale), trt_dtype(torch.int8))
+
+
+def dequantize(network: EngineNetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
+    """The real values of whole numbers."""
+    made = network.add("dequantize", input, _scale(network, scale), trt_dtype(torch.float32))
+    return network.cast(made, network.working(torch.float32))
+
+
+def dequantize_channels(network: EngineNetwork, weight: Any, scale: Any) -> Any:
+    """The real values of a weight, which is stored with a scale for each channel."""
+    stored, steps = network.tensor(weight), network.tensor(scale, torch.float32)
+    made = network.add("dequantize", stored, steps, trt_dtype(torch.float32), axis=0)
+    return network.cast(made, network.working(torch.float32))
+
+
+def _scale(network: EngineNetwork, scale: float) -> Any:
+    return network.tensor(torch.tensor(scale), torch.float32)
+
+
+def _stores(operation: Operation) -> str | None:
+    """Whether int8 has all the whole numbers."""
+    arguments = operation.arguments
+    zero_point, highest = arguments["zero_point"], arguments.get("highest", 255)
+    if zero_point > -_LEAST or highest - zero_point > _MOST:
+        return "TensorRT stores whole numbers about zero: quantize with symmetric=True"
+    return None
+
+
+def _is_stored_by_engine(operation: Operation) -> str | None:
+    stored = operation.arguments.get("input")
+    if not isinstance(stored, Node) or stored.target is not arithmetic.quantize:
+        return "its whole numbers come from elsewhere"
+    settings = ("scale", "zero_point", "highest")
+    if any(stored.kwargs.get(name) != operation.arguments.get(name) for name in settings):
+        return "its whole numbers were stored in another scale"
+    return _stores(operation.subject.operation(stored))
+
+
+_numbers = is_one_of(scale=float, zero_point=int)
+register(arithmetic.quantize, quantize, takes_floats("input"), _numbers, _stores, pays=False, stored=True)
+register(arithmetic.dequantize, dequantize, _numbers, _is_stored_by_engine, pays=False, stored=True)
+register(arithmetic.dequantize_channels, dequantize_channels, has_constant("weight", "scale"), pays=False, stored=True)

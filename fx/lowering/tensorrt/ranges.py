@@ -1,0 +1,122 @@
+"""Sizes that vary from run to run: what the user says of inputs, and what follows for every value of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch._subclasses import FakeTensorMode
+
+from fx.errors import LoweringError
+from fx.graph_module import GraphModule
+from fx.node import Node
+from fx.passes.shape_prop import ShapeProp
+from fx.passes.tensor_metadata import TensorMetadata
+
+__all__ = ["Ranges", "record_ranges", "sizes_of"]
+
+Ranges: TypeAlias = "Mapping[str, Mapping[int, Any]]"
+"""For inputs, by name, and their dimensions the smallest and the largest size: a pair, or a ``torch.export.Dim``."""
+
+_NOTE = "tensorrt_sizes"
+
+
+def sizes_of(node: Node) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """The smallest, typical and largest size of a value with a recorded shape."""
+    typical = tuple(node.meta["tensor_meta"].shape)
+    least, most = node.meta.get(_NOTE, (typical, typical))
+    return least, typical, most
+
+
+def record_ranges(program: GraphModule, example_inputs: Sequence[Any], ranges: Ranges) -> None:
+    """Note for every value of a program how small and how large it can be.
+
+    The program runs, without elements, on the smallest inputs and on the largest ones.
+
+    Args:
+        program: the program, whose nodes have recorded shapes, those of the example inputs.
+        example_inputs: inputs of a typical run.
+        ranges: which sizes vary.
+
+    Raises:
+        LoweringError: a range is none, is not of an input, or leaves out the example; or the program cannot run on
+            inputs of such sizes.
+    """
+    if not ranges:
+        return
+    recorded = {node: dict(node.meta) for node in program.graph.nodes}
+    bounds = [_bounds(program, example_inputs, ranges, end) for end in (0, 1)]
+    found: list[dict[Node, tuple[int, ...]]] = []
+    try:
+        found += (_shapes(program, example_inputs, sizes) for sizes in bounds)
+    finally:
+        for node, meta in recorded.items():
+            node.meta = meta
+    for node, least in found[0].items():
+        if node in found[1]:
+            node.meta[_NOTE] = (least, found[1][node])
+
+
+def _bounds(
+    program: GraphModule, example_inputs: Sequence[Any], ranges: Ranges, end: int
+) -> list[tuple[int, ...] | None]:
+    """The size of each input, all varying ones at the lower (0) or upper (1) end of their range."""
+    names = [str(node.target) for node in program.graph.find_nodes(op="placeholder")]
+    if unknown := sorted(set(ranges) - set(names)):
+        raise LoweringError(
+            f"there is no input {unknown[0]!r} whose sizes could vary", why=f"the inputs are {', '.join(names)}"
+        )
+    sizes: list[tuple[int, ...] | None] = []
+    for name, value in zip(names, example_inputs, strict=False):
+        if not isinstance(value, torch.Tensor):
+            sizes.append(None)
+            continue
+        size = list(value.shape)
+        for dimension, given in ranges.get(name, {}).items():
+            least, most = _ends(name, dimension, given)
+            if not (-len(size) <= dimension < len(size) and least <= size[dimension] <= most):
+                raise LoweringError(
+                    f"the sizes of dimension {dimension} of the input {name!r} leave out the example",
+                    value=f"{least} to {most}, and an example of shape {tuple(value.shape)}",
+                )
+            size[dimension] = (least, most)[end]
+        sizes.append(tuple(size))
+    return sizes
+
+
+def _ends(name: str, dimension: int, given: Any) -> tuple[int, int]:
+    ends: Any = (given.min, given.max) if hasattr(given, "min") and hasattr(given, "max") else given
+    if not (isinstance(ends, (tuple, list)) and len(ends) == 2 and all(type(end) is int for end in ends)):
+        raise LoweringError(
+            f"the sizes of dimension {dimension} of the input {name!r} are no range",
+            value=repr(given),
+            remedy="give the smallest and the largest: (1, 32)",
+        )
+    least, most = ends
+    if not 0 < least <= most:
+        raise LoweringError(f"no size of dimension {dimension} of the input {name!r} is in its range", value=repr(ends))
+    return least, most
+
+
+def _shapes(
+    program: GraphModule, example_inputs: Sequence[Any], sizes: Sequence[tuple[int, ...] | None]
+) -> dict[Node, tuple[int, ...]]:
+    """The shape of every value for inputs of those sizes."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with mode:
+        inputs = [
+            value if size is None else torch.empty(size, dtype=value.dtype, device=value.device)
+            for value, size in zip(example_inputs, sizes, strict=True)
+        ]
+    try:
+        ShapeProp(program, mode).propagate(*inputs)
+    except Exception as error:
+        raise LoweringError(
+            "the program does not run on inputs at an end of their ranges",
+            value=", ".join(str(size) for size in sizes if size is not None),
+            why=f"{type(error).__name__}: {error}",
+            remedy="give ranges that it runs on",
+        ) from error
+    noted = ((node, node.meta.get("tensor_meta")) for node in program.graph.nodes)
+    return {node: tuple(one.shape) for node, one in noted if isinstance(one, TensorMetadata)}

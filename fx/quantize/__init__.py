@@ -14,6 +14,7 @@ quantized one means.
 from fx.quantize.affine import Affine, quantize_channels
 from fx.quantize.arithmetic import add, dequantize, dequantize_channels, lookup, max_pool, mul, quantize
 from fx.quantize.conversion import convert, reference
+from fx.quantize.embedding import embedding, embedding_bag
 from fx.quantize.fake_quantization import (
     FakeQuantize,
     FrozenBatchNorm,
@@ -34,6 +35,7 @@ from fx.quantize.observers import (
     merge_observers,
 )
 from fx.quantize.preparation import prepare
+from fx.quantize.products import matmul
 from fx.quantize.quantize_pass import Quantize
 from fx.quantize.report import QuantizationReport, Remainder, report
 from fx.quantize.scheme import Choice, Override, QuantizationScheme
@@ -65,12 +67,15 @@ __all__ = [
     "convert",
     "dequantize",
     "dequantize_channels",
+    "embedding",
+    "embedding_bag",
     "fake_quantize",
     "fake_quantize_channels",
     "fake_quantize_dynamic",
     "freeze_batch_norm",
     "freeze_observers",
     "lookup",
+    "matmul",
     "max_pool",
     "merge_observers",
     "mul",

@@ -7,6 +7,7 @@ import operator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fx.errors import QuantizationError
@@ -17,18 +18,27 @@ from fx.passes.layers import fetch_attribute
 from fx.passes.tensor_metadata import TensorMetadata
 from fx.quantize import arithmetic
 from fx.quantize.affine import Affine
+from fx.quantize.embedding import embedding, embedding_bag
 from fx.quantize.fake_quantization import fake_quantize_dynamic
-from fx.quantize.observers import Observer
-from fx.quantize.operations import POOLS, Operation, asks_for_size, operation_of
-from fx.quantize.preparation import fused_bound, is_observer, scheme_of
+from fx.quantize.layers import QuantizedLinear
+from fx.quantize.operations import Operation, asks_for_size, operation_of
+from fx.quantize.preparation import affines_of, comes_whole, fused_bound, is_observer, scheme_of
+from fx.quantize.products import matmul
 from fx.quantize.scheme import QuantizationScheme
+from fx.quantize.spellings import averaged, moved
 from fx.quantize.training import is_trained, settled
 from fx.quantize.weights import UNNAMED, Weights
 
 __all__ = ["convert", "reference"]
 
+_IN_PLACE: tuple[Any, ...] = (F.relu, F.elu, F.selu)
+"""Activations that are computed in the memory of a layer's real result, which gradients can do without."""
 
-def convert(prepared: GraphModule) -> GraphModule:
+_OF_BAGS = ("input", "offsets", "mode", "per_sample_weights", "include_last_offset", "padding_idx")
+"""Arguments of bags of embeddings, their weights aside, that do not only matter for gradients."""
+
+
+def convert(prepared: GraphModule, *, choose_kernels: bool = False) -> GraphModule:
     """Return the program that works on 8-bit whole numbers, with weights and scales embedded.
 
     ``prepared`` stays as it is: it can see more data and be converted again. What cannot be quantized works on real
@@ -36,6 +46,8 @@ def convert(prepared: GraphModule) -> GraphModule:
 
     Args:
         prepared: what :func:`~fx.quantize.preparation.prepare` returned, after it ran on data.
+        choose_kernels: measure which kernels are the fastest here, a few milliseconds for each linear layer of a usual
+            size, rather than go by their number of rows alone.
 
     Raises:
         QuantizationError: it was not prepared, or some of its observers saw nothing; the message lists them.
@@ -47,7 +59,12 @@ def convert(prepared: GraphModule) -> GraphModule:
     >>> getattr(convert(prepared), "0")
     QuantizedLinear(in_features=2, out_features=2, bias=True)
     """
-    return _Conversion(prepared, on_whole_numbers=True).program()
+    program = _Conversion(prepared, on_whole_numbers=True).program()
+    if choose_kernels:
+        for layer in program.modules():
+            if isinstance(layer, QuantizedLinear):
+                layer.choose_kernel()
+    return program
 
 
 def reference(prepared: GraphModule) -> GraphModule:
@@ -80,7 +97,7 @@ class _Conversion:
         self._prepared = prepared
         self._scheme = scheme
         self._on_whole_numbers = on_whole_numbers
-        self._affines = _affines(prepared)
+        self._affines = affines_of(prepared)
         self._graph = Graph()
         self._attributes: dict[str, Any] = {}
         self._real: dict[Node, Argument] = {}
@@ -107,8 +124,11 @@ class _Conversion:
         if is_observer(node):
             self._quantize(node)
             return
+        if (given := comes_whole(node)) is not None:
+            self._whole[node] = self._as_real(given[0]), given[1]
+            return
         operation = self._operations.get(node)
-        if operation is not None and self._scheme.choice(node).precision == "dynamic":
+        if operation is not None and operation.kind != "embedding" and self._scheme.choice(node).precision == "dynamic":
             if operation.kind == "layer" and self._is_float32(node):
                 (self._dynamic_layer if self._on_whole_numbers else self._reference_layer)(node)
                 return
@@ -116,7 +136,7 @@ class _Conversion:
         if operation is not None and all(one in self._whole or one in self._moved for one in operation.operands):
             if self._on_whole_numbers and getattr(self, f"_{operation.kind}")(node, operation):
                 return
-            if operation.kind == "layer" and not self._on_whole_numbers:
+            if operation.kind in ("layer", "embedding") and not self._on_whole_numbers:
                 self._reference_layer(node)
                 return
             if operation.kind == "shape" and not self._on_whole_numbers:
@@ -134,6 +154,10 @@ class _Conversion:
         operation = operation_of(node)
         if isinstance(operation, Operation) and operation.kind == "layer":
             made.meta["float_operations"] = _float_operations(node, self._weights.tensors(node)[1])
+        if any(node.target is function for function in _IN_PLACE) and made.kwargs.get("inplace") is False:
+            layer = made.kwargs["input"]
+            if isinstance(layer, Node) and layer.target == UNNAMED and len(node.all_input_nodes[0].users) == 1:
+                made.kwargs = {**made.kwargs, "inplace": True}  # a large result is not made twice
         self._real[node] = made.args[0] if node.op == "output" else made
 
     def _as_real(self, node: Node) -> Node:
@@ -237,8 +261,11 @@ class _Conversion:
         if output is None:
             return False
         (left, of_left), (right, of_right) = (self._whole[one] for one in operation.operands)
+        if node.target is operator.sub:  # of all bits the complement stands for the negative, if zero moves too
+            right = self._call(node, torch.bitwise_not, input=right)
+            of_right = Affine(of_right.scale, 255 - of_right.zero_point)
         made = self._call(
-            node, arithmetic.add if node.target is operator.add else arithmetic.mul, input=left, other=right,
+            node, arithmetic.mul if node.target is operator.mul else arithmetic.add, input=left, other=right,
             input_scale=of_left.scale, input_zero_point=of_left.zero_point,
             other_scale=of_right.scale, other_zero_point=of_right.zero_point, **output.settings,
         )  # fmt: skip
@@ -256,14 +283,27 @@ class _Conversion:
             return whole
         return self._call(node, torch.clamp, input=whole, min=least, max=most)
 
+    def _product(self, node: Node, operation: Operation) -> bool:
+        output = self._stored_as(node)
+        (left, of_left), (right, of_right) = (self._whole[one] for one in operation.operands)
+        made = self._call(
+            node, matmul, input=left, other=right,
+            input_scale=of_left.scale, input_zero_point=of_left.zero_point,
+            other_scale=of_right.scale, other_zero_point=of_right.zero_point,
+            **({} if output is None else output.settings),
+        )  # fmt: skip
+        return self._put(node, made, output)
+
     def _join(self, node: Node, operation: Operation) -> bool:
         output = self._stored_as(node)
         if output is None:
             return False
         parts = [self._rescaled(node, number, *self._whole[one], output)
                  for number, one in enumerate(operation.operands)]  # fmt: skip
-        made = self._call(node, node.target, **{**node.kwargs, "tensors": tuple(parts)})
-        return self._put(node, made, output)
+        together: dict[str, Any] = {"tensors": tuple(parts)} if "tensors" in node.kwargs else dict(
+            zip(("input", "other"), parts, strict=True)
+        )  # fmt: skip
+        return self._put(node, self._call(node, node.target, **{**node.kwargs, **together}), output)
 
     def _rescaled(self, node: Node, number: int, whole: Node, affine: Affine, output: Affine) -> Node:
         if affine == output:
@@ -273,29 +313,50 @@ class _Conversion:
         return self._call(node, arithmetic.lookup, input=whole, table=fetched)
 
     def _mean(self, node: Node, operation: Operation) -> bool:
-        return False  # real values, between conversions
+        output = self._stored_as(node)
+        call = None if output is None else averaged(node)
+        if call is None or output is None:
+            return False
+        source, affine = self._whole[operation.operands[0]]
+        settings = {name: map_arg(value, self._as_real) for name, value in call.settings.items()}
+        made = self._call(
+            node, call.function, input=source, **settings, input_scale=affine.scale,
+            input_zero_point=affine.zero_point, **output.settings,
+        )  # fmt: skip
+        return self._put(node, made, output)
 
     def _shape(self, node: Node, operation: Operation) -> bool:
         source, affine = self._whole[operation.operands[0]]
         made = self._graph.node_copy(
             node, lambda used: source if used is operation.operands[0] else self._as_real(used)
         )
-        if any(node.target is pool for pool in POOLS):
-            made.target = arithmetic.max_pool
-            made.kwargs = {name: value for name, value in made.kwargs.items() if name != "return_indices"}
+        if (call := moved(made, affine)) is not None:
+            made.target, made.kwargs = call.function, call.settings
         made.meta.pop("tensor_meta", None)
         made.meta.pop("val", None)
         return self._put(node, made, affine)
 
+    def _embedding(self, node: Node, operation: Operation) -> bool:
+        whole, scale = self._stored_weight(node)
+        is_bag = node.target is F.embedding_bag
+        settings = {name: map_arg(node.kwargs[name], self._as_real) for name in (_OF_BAGS if is_bag else ("input",))}
+        made = self._call(
+            node, embedding_bag if is_bag else embedding,
+            **{"input": settings.pop("input"), "weight": whole, "scale": scale, **settings},
+        )  # fmt: skip
+        return self._put(node, made, None)
+
+    def _stored_weight(self, node: Node) -> tuple[Node, Node]:
+        """A weight as whole numbers and steps, fetched."""
+        whole, scale = self._weights.quantized(node)
+        path = self._weights.path_of(node, whole)
+        return self._attribute(node, f"{path}.weight", whole), self._attribute(node, f"{path}.weight_scale", scale)
+
     def _reference_layer(self, node: Node) -> None:
         """The layer on real values, with a weight that is computed from whole numbers."""
         fetched = self._weights.tensors(node)[0]
-        whole, scale = self._weights.quantized(node)
-        path = self._weights.path_of(node, whole)
-        made = self._call(
-            node, arithmetic.dequantize_channels, weight=self._attribute(node, f"{path}.weight", whole),
-            scale=self._attribute(node, f"{path}.weight_scale", scale),
-        )  # fmt: skip
+        whole, scale = self._stored_weight(node)
+        made = self._call(node, arithmetic.dequantize_channels, weight=whole, scale=scale)
         copied = self._graph.node_copy(node, lambda used: made if used is fetched else self._as_real(used))
         self._real[node] = copied
         if self._scheme.choice(node).precision == "dynamic":
@@ -319,24 +380,6 @@ def _operations(prepared: GraphModule, scheme: QuantizationScheme) -> dict[Node,
         if isinstance(operation, Operation) and scheme.choice(node).precision != "float":
             found[node] = operation
     return found
-
-
-def _affines(prepared: GraphModule) -> dict[Node, Affine]:
-    """What the observers found, or an error that lists those that saw nothing."""
-    observers: dict[Node, Observer] = {}
-    for node in prepared.graph.nodes:
-        if is_observer(node):
-            module: Any = prepared.get_submodule(str(node.target))
-            observers[node] = module
-    missing = [observer.place for observer in observers.values() if not observer.is_calibrated]
-    if missing:
-        raise QuantizationError(
-            f"{len(missing)} of {len(observers)} values were never calibrated",
-            where="\n         ".join(missing),
-            why="their ranges are unknown",
-            remedy="run the prepared program on data first; what data never reaches can be skipped in the scheme",
-        )
-    return {node: observer.affine() for node, observer in observers.items()}
 
 
 def _float_operations(node: Node, weight: Tensor) -> int | None:

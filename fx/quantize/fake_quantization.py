@@ -14,21 +14,22 @@ from fx.effects import declare_pure
 from fx.errors import QuantizationError
 from fx.quantize.affine import Affine, quantize_channels
 from fx.quantize.arithmetic import dequantize_channels
+from fx.quantize.declaration import operation
 from fx.quantize.observers import OBSERVERS, Observer, make_observer
 from fx.quantize.scheme import Choice, ObserverName
 from fx.serialization.allow_list import allow
 
-Declared = TypeVar("Declared", bound="type[nn.Module] | Any")
+Kind = TypeVar("Kind", bound=type[nn.Module])
 
 _torch: Any = torch
 _SMALLEST_GAIN = 2.0**-20
 """A weight is scaled by no less, so that its scaling can be undone."""
 
 
-def _part_of_programs(declared: Declared) -> Declared:
-    """Let saved programs use a function or a class of modules, and passes drop calls whose results nobody uses."""
-    declare_pure(declared)
-    return allow(declared, f"fx.quantize.{declared.__name__}")
+def _listed(kind: Kind) -> Kind:
+    """Let saved programs use a class of modules, and passes drop calls whose results nobody uses."""
+    declare_pure(kind)
+    return allow(kind, f"fx.quantize.{kind.__name__}")
 
 
 class _Rounded(torch.autograd.Function):
@@ -60,7 +61,7 @@ class _RoundedChannels(torch.autograd.Function):
         return gradients[0], None, None
 
 
-@_part_of_programs
+@operation
 def fake_quantize(input: Tensor, scale: Tensor, zero_point: Tensor, highest: int = 255) -> Tensor:
     """The real values that are left of ``input`` when it is stored as whole numbers.
 
@@ -79,7 +80,7 @@ def fake_quantize(input: Tensor, scale: Tensor, zero_point: Tensor, highest: int
     return _Rounded.apply(input, scale, zero_point, highest)  # type: ignore[no-any-return]
 
 
-@_part_of_programs
+@operation
 def fake_quantize_dynamic(input: Tensor) -> Tensor:
     """The same with the scale that suits ``input`` best, as layers have it that find theirs in each call."""
     if input.numel() == 0:
@@ -90,7 +91,7 @@ def fake_quantize_dynamic(input: Tensor) -> Tensor:
     return fake_quantize(input, *_as_tensors(Affine.of_range(low, high), input.device))
 
 
-@_part_of_programs
+@operation
 def fake_quantize_channels(
     weight: Tensor, gain: Tensor | None = None, bits: int = 8, per_channel: bool = True
 ) -> Tensor:
@@ -110,7 +111,7 @@ def fake_quantize_channels(
     return _RoundedChannels.apply(weight, bits, per_channel)  # type: ignore[no-any-return]
 
 
-@_part_of_programs
+@operation
 def batch_norm_gain(weight: Tensor | None, running_var: Tensor, eps: float) -> Tensor:
     """What a batch norm multiplies each channel by when it is evaluated, and never quite zero."""
     gain = torch.rsqrt(running_var + eps)
@@ -118,7 +119,7 @@ def batch_norm_gain(weight: Tensor | None, running_var: Tensor, eps: float) -> T
     return torch.where(gain.abs() < _SMALLEST_GAIN, torch.full_like(gain, _SMALLEST_GAIN), gain)
 
 
-@_part_of_programs
+@operation
 def undo_gain(input: Tensor, gain: Tensor, bias: Tensor | None, rank: int) -> Tensor:
     """The result of a layer whose weight was multiplied by ``gain``, as it would be without that, and with its bias.
 
@@ -142,7 +143,7 @@ def undo_gain(input: Tensor, gain: Tensor, bias: Tensor | None, rank: int) -> Te
     return result if bias is None else result + bias.view(shape)
 
 
-@_part_of_programs
+@_listed
 class FakeQuantize(nn.Module):
     """Rounds one value of a program in training as quantization will, to a range that it observes meanwhile."""
 
@@ -217,7 +218,7 @@ class FakeQuantize(nn.Module):
         return f"{self.observer}, bits={self.bits}, symmetric={self.symmetric}{frozen}"
 
 
-@_part_of_programs
+@_listed
 class FrozenBatchNorm(nn.Module):
     """Batch norm that normalizes with the statistics it has, in training mode too; weight and bias are trained."""
 

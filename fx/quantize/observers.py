@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,8 @@ Kind = TypeVar("Kind", bound="type[Observer]")
 
 class Observer(nn.Module):
     """Base of observers: checks what it is given, returns it as it is, and remembers something of it."""
+
+    _kept_whole: ClassVar[str] = "it observes"
 
     if TYPE_CHECKING:
         count: Tensor

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 
 from fx.node import Node
 
-__all__ = ["POOLS", "Operation", "asks_for_size", "operation_of", "plain_spelling"]
+__all__ = ["Operation", "asks_for_size", "is_part", "operation_of", "plain_spelling"]
 
-Kind = Literal["layer", "function", "binary", "join", "mean", "shape"]
+Kind = Literal["layer", "embedding", "function", "binary", "product", "join", "mean", "shape"]
 
 _torch: Any = torch
 
@@ -24,8 +24,9 @@ class Operation:
     """One operation of a program that can be quantized."""
 
     kind: Kind
-    """How: a ``layer`` has a weight; a ``function`` of one value is a table; a ``binary`` one has two operands; a
-    ``join`` has any number; a ``mean`` averages; and ``shape`` only moves or picks values, which keep their scale."""
+    """How: a ``layer`` has a weight, and an ``embedding`` nothing else; a ``function`` of one value is a table; a
+    ``binary`` one has two operands, and a ``product`` two matrices; a ``join`` takes values from some; a ``mean``
+    averages; and ``shape`` only moves or picks values, which keep their scale."""
     operands: tuple[Node, ...]
     """The values that it works on."""
     bounds: tuple[float | None, float | None] | None = None
@@ -33,12 +34,17 @@ class Operation:
 
 
 _LAYERS: tuple[Any, ...] = (F.linear, F.conv1d, F.conv2d, F.conv3d)
+_EMBEDDINGS: tuple[Any, ...] = (F.embedding, F.embedding_bag)
 _FUNCTIONS: tuple[Any, ...] = (
     F.relu, F.hardtanh, F.hardswish, F.hardsigmoid, F.elu, F.selu, F.celu, F.gelu, F.silu, F.mish, F.leaky_relu,
     F.softplus, F.softsign, F.logsigmoid, F.threshold, F.hardshrink, F.softshrink, F.tanhshrink, torch.sigmoid,
-    torch.tanh, torch.clamp, torch.square, operator.neg, operator.abs,
+    torch.tanh, torch.clamp, torch.clamp_min, torch.clamp_max, torch.square, torch.exp, torch.expm1, torch.erf,
+    torch.sin, torch.cos, torch.atan, operator.neg, operator.abs,
 )  # fmt: skip
-_BINARY: tuple[Any, ...] = (operator.add, operator.mul)
+_BINARY: tuple[Any, ...] = (operator.add, operator.sub, operator.mul)
+_PRODUCTS: tuple[Any, ...] = (operator.matmul, torch.bmm, torch.mm)
+_JOINS: tuple[Any, ...] = (torch.cat, torch.stack)
+_EXTREMES: tuple[Any, ...] = (torch.maximum, torch.minimum)
 _WITH_NUMBER: tuple[Any, ...] = (operator.add, operator.sub, operator.mul, operator.truediv)
 _MEANS: tuple[Any, ...] = (
     F.avg_pool1d, F.avg_pool2d, F.avg_pool3d, F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d,
@@ -47,11 +53,12 @@ _MEANS: tuple[Any, ...] = (
 _SHAPES: tuple[Any, ...] = (
     torch.reshape, torch.flatten, torch.permute, torch.transpose, torch.squeeze, torch.unsqueeze, torch.unflatten,
     torch.Tensor.view, torch.Tensor.expand, torch.Tensor.contiguous, torch.narrow, torch.flip, torch.roll,
-    torch.movedim, F.max_pool1d, F.max_pool2d, F.max_pool3d, F.pixel_shuffle, F.pixel_unshuffle, F.channel_shuffle,
-    torch.amax,
+    torch.movedim, F.max_pool1d, F.max_pool2d, F.max_pool3d, F.adaptive_max_pool1d, F.adaptive_max_pool2d,
+    F.adaptive_max_pool3d, F.pixel_shuffle, F.pixel_unshuffle, F.channel_shuffle, F.interpolate, F.pad, torch.amax,
+    torch.amin, torch.select, torch.index_select, torch.clone, torch.detach, torch.Tensor.repeat, torch.Tensor.tile,
+    torch.repeat_interleave, operator.getitem,
 )  # fmt: skip
-POOLS: tuple[Any, ...] = (F.max_pool1d, F.max_pool2d, F.max_pool3d)
-"""Those of them that pick the largest in each window."""
+_SPLITS: tuple[Any, ...] = (torch.chunk, torch.split, torch.unbind, torch.tensor_split)
 _SIZES: tuple[Any, ...] = (torch.Tensor.size, torch.Tensor.dim, torch.numel, torch.Tensor.numel, len)
 _IN_PLACE: dict[Any, Any] = {operator.iadd: operator.add, operator.imul: operator.mul}
 
@@ -69,16 +76,53 @@ def operation_of(node: Node) -> Operation | str:
         return "it writes to its input, which other operations may use"
     if _member(target, _LAYERS):
         return _layer(node)
+    if _member(target, _EMBEDDINGS):
+        return _embedding(node)
     if _member(target, _BINARY) and len(node.args) == 2 and all(isinstance(one, Node) for one in node.args):
         return Operation("binary", tuple(one for one in node.args if isinstance(one, Node)))
-    if target is torch.cat:
+    if _member(target, _PRODUCTS) or _member(target, _EXTREMES):
+        operands = tuple(one for one in (*node.args, *node.kwargs.values()) if isinstance(one, Node))
+        kind = "product" if _member(target, _PRODUCTS) else "join"
+        return Operation(kind, operands) if len(operands) == 2 else "one of its inputs is no value of the program"
+    if _member(target, _JOINS):
         return _join(node)
-    if _member(target, _FUNCTIONS) or _member(target, _WITH_NUMBER):
+    if _member(target, _FUNCTIONS) or _member(target, _WITH_NUMBER) or _is_power(node):
         return _function(node)
+    if _member(target, _SPLITS):
+        return _split(node)
     for kind, functions in (("mean", _MEANS), ("shape", _SHAPES)):
         if _member(target, functions):
             return _single(node, kind)  # type: ignore[arg-type]
     return "there is no operation on whole numbers for it"
+
+
+def _is_power(node: Node) -> bool:
+    """Whether a value is raised to a power for which any value will do."""
+    return node.target is operator.pow and isinstance(node.args[1], int) and node.args[1] > 0
+
+
+def _embedding(node: Node) -> Operation | str:
+    weight = node.kwargs.get("weight")
+    if not isinstance(weight, Node) or weight.op != "get_attr":
+        return "its weight is computed while the program runs"
+    if node.kwargs.get("max_norm") is not None:
+        return "it writes to its weight"
+    return Operation("embedding", ())
+
+
+def _split(node: Node) -> Operation | str:
+    operand = node.kwargs.get("input", node.kwargs.get("tensor"))
+    if not isinstance(operand, Node):
+        return "its input is no value of the program"
+    if not all(user.target is operator.getitem and isinstance(user.args[1], int) for user in node.users):
+        return "its parts are used as a list"
+    return Operation("shape", (operand,))
+
+
+def is_part(node: Node) -> bool:
+    """Whether a value is one of the parts that another was split into."""
+    source = node.args[0] if node.args else None
+    return node.target is operator.getitem and isinstance(source, Node) and _member(source.target, _SPLITS)
 
 
 def _layer(node: Node) -> Operation | str:
@@ -90,7 +134,7 @@ def _layer(node: Node) -> Operation | str:
     if _other_nodes(node, ("input", "weight", "bias")):
         return "its sizes are computed while the program runs"
     if isinstance(node.kwargs.get("padding"), str):
-        return "its padding depends on the size of its input"
+        return "it pads more on one side than on the other"
     return Operation("layer", (source,))
 
 
@@ -111,8 +155,11 @@ def _function(node: Node) -> Operation | str:
     low, high = {F.relu: (0.0, None), F.hardtanh: (settings.get("min_val"), settings.get("max_val"))}.get(
         node.target, (settings.get("min"), settings.get("max"))  # type: ignore[arg-type]
     )  # fmt: skip
-    bounds = (_real(low), _real(high)) if _member(node.target, (F.relu, F.hardtanh, torch.clamp)) else None
+    bounds = (_real(low), _real(high)) if _member(node.target, _BOUNDS) else None
     return Operation("function", (operand,), bounds)
+
+
+_BOUNDS: tuple[Any, ...] = (F.relu, F.hardtanh, torch.clamp, torch.clamp_min, torch.clamp_max)
 
 
 def _real(value: Any) -> float | None:
@@ -125,6 +172,10 @@ def _single(node: Node, kind: Kind) -> Operation | str:
         return "its input is no value of the program"
     if node.kwargs.get("return_indices") or node.kwargs.get("dtype") is not None:
         return "it returns something else than values of its input"
+    if node.target is F.interpolate and node.kwargs.get("mode") not in ("nearest", "nearest-exact"):
+        return "it computes values between those of its input"
+    if node.target is F.pad and node.kwargs.get("value") not in (None, 0):
+        return "it pads with a number that is not zero"
     return Operation(kind, (operand,))
 
 

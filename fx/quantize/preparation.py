@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from fx.canonical import canonical_form
 from fx.dependence import Dependences
+from fx.errors import QuantizationError
 from fx.graph_module import GraphModule
 from fx.node import Node
 from fx.passes.fold_constants import FoldConstants
@@ -17,17 +19,31 @@ from fx.passes.fuse_conv_bn import FuseConvBN
 from fx.passes.layers import fetch_attribute
 from fx.passes.remove_identities import RemoveIdentities
 from fx.passes.shape_prop import ShapeProp
-from fx.quantize.observers import make_observer
-from fx.quantize.operations import Operation, asks_for_size, operation_of, plain_spelling
+from fx.quantize.affine import Affine
+from fx.quantize.arithmetic import dequantize
+from fx.quantize.observers import Observer, make_observer
+from fx.quantize.operations import Operation, asks_for_size, is_part, operation_of, plain_spelling
 from fx.quantize.scheme import QuantizationScheme
 
-__all__ = ["Selection", "fused_bound", "is_observer", "observe", "place_of", "prepare", "quantized_layers", "scheme_of"]
+__all__ = [
+    "Selection",
+    "affines_of",
+    "comes_whole",
+    "fused_bound",
+    "is_observer",
+    "observe",
+    "place_of",
+    "prepare",
+    "quantized_layers",
+    "scheme_of",
+]
 
 _OBSERVERS = "observers"
 SCHEME = "quantization_scheme"
 """Where a prepared program keeps its scheme, in ``meta``."""
 REASON = "why_not_quantized"
 """Where nodes say in ``meta`` why they stay on real values."""
+_SETTINGS = inspect.signature(dequantize)
 _LARGEST_CONSTANT = 1 << 32
 _FUSED = (
     "Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
@@ -58,21 +74,24 @@ def prepare(
     scheme = QuantizationScheme() if scheme is None else scheme
     # a batch norm as a module makes no checks that would stand between it and its layer
     program = FuseConvBN()(canonical_form(graph_module, leaves=_FUSED).graph_module)
-    program = canonical_form(program).graph_module
+    form = canonical_form(program)
+    program, kept = form.graph_module, {node.name: reason for node, reason in form.kept_whole.items()}
     for simplify in (RemoveIdentities(), FoldConstants(freeze=True, max_bytes=_LARGEST_CONSTANT)):
         program = simplify(program)
     program.graph.eliminate_dead_code()
     _return_instead_of_writing(program)
+    _pad_by_numbers(program)
     if example_inputs is not None:
         with torch.no_grad():
             ShapeProp(program).propagate(*example_inputs)
     selection = Selection(program, scheme)
     selection.prune()
     for node, reason in selection.reasons.items():
-        node.meta[REASON] = reason
+        node.meta[REASON] = kept.get(node.name, reason)
     for node in selection.to_observe():
         choice = scheme.choice(selection.users_choice(node))
-        observe(program, node, f"{_OBSERVERS}.{node.name}", make_observer(choice, place_of(node)))
+        name = f"{node.name}_" if hasattr(nn.Module, node.name) else node.name
+        observe(program, node, f"{_OBSERVERS}.{name}", make_observer(choice, place_of(node)))
     program.meta[SCHEME] = scheme.to_data()
     program.recompile()
     return program
@@ -83,7 +102,8 @@ def quantized_layers(prepared: GraphModule) -> set[Node]:
     found: set[Node] = set()
     for node in prepared.graph.nodes:
         operation = operation_of(node)
-        if isinstance(operation, Operation) and operation.kind == "layer" and REASON not in node.meta:
+        is_layer = isinstance(operation, Operation) and operation.kind in ("layer", "embedding")
+        if is_layer and REASON not in node.meta:
             found.add(node)
     return found
 
@@ -107,6 +127,18 @@ def _return_instead_of_writing(program: GraphModule) -> None:
             change()
 
 
+def _pad_by_numbers(program: GraphModule) -> None:
+    """Where a convolution pads so that sizes stay, and as much on both sides, say how much."""
+    for node in program.graph.nodes:
+        padding, weight = node.kwargs.get("padding"), node.kwargs.get("weight")
+        if isinstance(padding, str) and isinstance(weight, Node) and weight.op == "get_attr":
+            sizes = fetch_attribute(program, str(weight.target)).shape[2:]
+            dilation: Any = node.kwargs["dilation"]
+            totals = [by * (size - 1) if padding == "same" else 0 for by, size in zip(dilation, sizes, strict=True)]
+            if not any(total % 2 for total in totals):
+                node.kwargs = {**node.kwargs, "padding": tuple(total // 2 for total in totals)}
+
+
 def observe(program: GraphModule, node: Node, path: str, observer: nn.Module) -> None:
     """Let ``observer``, as a module at ``path``, see the result of ``node``, whose users take what it returns."""
     program.add_submodule(path, observer)
@@ -122,6 +154,28 @@ def observe(program: GraphModule, node: Node, path: str, observer: nn.Module) ->
 def place_of(node: Node) -> str:
     """A value in one line, for messages."""
     return f"%{node.name}" if node.source is None else f"%{node.name}, {node.source}"
+
+
+def affines_of(prepared: GraphModule) -> dict[Node, Affine]:
+    """What the observers of a prepared program found.
+
+    Raises:
+        QuantizationError: some of them saw nothing; the message lists them.
+    """
+    observers: dict[Node, Observer] = {}
+    for node in prepared.graph.nodes:
+        if is_observer(node):
+            module: Any = prepared.get_submodule(str(node.target))
+            observers[node] = module
+    missing = [observer.place for observer in observers.values() if not observer.is_calibrated]
+    if missing:
+        raise QuantizationError(
+            f"{len(missing)} of {len(observers)} values were never calibrated",
+            where="\n         ".join(missing),
+            why="their ranges are unknown",
+            remedy="run the prepared program on data first; what data never reaches can be skipped in the scheme",
+        )
+    return {node: observer.affine() for node, observer in observers.items()}
 
 
 class Selection:
@@ -144,14 +198,21 @@ class Selection:
 
     def _visit(self, node: Node, dependences: Dependences) -> str | None:
         operation = operation_of(node)
+        if comes_whole(node) is not None:
+            return None
         if isinstance(operation, str):
             return operation
         precision = self._scheme.choice(node).precision
         if precision == "float":
             return "the scheme says so"
+        if operation.kind == "embedding":
+            reason = self._why_not_layer(node)
+            if reason is None:
+                self.chosen[node] = operation
+            return reason
         if precision == "dynamic":
             return self._why_not_layer(node) if operation.kind == "layer" else "only layers find scales in each call"
-        if operation.kind != "layer" and not any(source_of(one) in self.chosen for one in operation.operands):
+        if operation.kind != "layer" and not any(self._is_whole(one) for one in operation.operands):
             return "none of its inputs is a result in 8 bits"
         if any(dependences.writers(one) for one in (node, *operation.operands)):
             return "the program writes to its input or to its result"
@@ -172,10 +233,20 @@ class Selection:
                 return f"its {name} is of type {tensor.dtype}"
         return None
 
+    def _is_whole(self, node: Node) -> bool:
+        """Whether a value is the result of an operation in 8 bits, or comes in 8 bits."""
+        source = source_of(node)
+        return comes_whole(source) is not None or (source in self.chosen and self.chosen[source].kind != "embedding")
+
     def prune(self) -> None:
         """Leave out what only moves values around and whose results no chosen operation uses."""
-        for node in reversed(list(self.chosen)):
-            if self.chosen[node].kind == "shape" and not any(user in self.chosen for user in node.users):
+        needed: set[Node] = set()
+        for node in reversed(self.chosen):
+            if self.chosen[node].kind != "shape" or any(user in needed for user in node.users):
+                needed.add(node)
+        for node, operation in list(self.chosen.items()):
+            # all parts of what was split are kept together
+            if node not in needed and not (is_part(node) and operation.operands[0] in self.chosen):
                 del self.chosen[node]
                 self.reasons[node] = "no operation in 8 bits uses its result"
 
@@ -186,8 +257,8 @@ class Selection:
             if operation.kind == "shape":
                 continue
             for operand in operation.operands:
-                if not self._is_fused(operand, node):
-                    found[self._root(operand)] = None
+                if not self._is_fused(operand, node) and comes_whole(root := self._root(operand)) is None:
+                    found[root] = None
         return [node for node in self._program.graph.nodes if node in found]
 
     def users_choice(self, node: Node) -> Node:
@@ -212,6 +283,16 @@ class Selection:
 def source_of(node: Node) -> Node:
     """``node``, or what an observer passes through."""
     return node.all_input_nodes[0] if is_observer(node) else node
+
+
+def comes_whole(node: Node) -> tuple[Node, Affine] | None:
+    """Where the program itself turns whole numbers into real values: these numbers, and how they are meant."""
+    if node.target is not dequantize:
+        return None
+    given = _SETTINGS.bind(*node.args, **node.kwargs).arguments
+    source = given.pop("input")
+    known = isinstance(source, Node) and not any(isinstance(one, Node) for one in given.values())
+    return (source, Affine(**given)) if known else None
 
 
 def is_observer(node: Node) -> bool:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from fx.graph_module import GraphModule
 from fx.passes.layers import fetch_attribute
 from fx.provenance import SourceLocation
+from fx.quantize.embedding import embedding, embedding_bag
 from fx.quantize.layers import QuantizedLayer
 from fx.quantize.preparation import REASON
 
@@ -69,20 +72,21 @@ def report(converted: GraphModule) -> QuantizationReport:
     counts: dict[bool, list[int | None]] = {True: [], False: []}
     for node in converted.graph.nodes:
         target: Any = converted.get_submodule(str(node.target)) if node.op == "call_module" else node.target
-        in_8_bits = isinstance(target, QuantizedLayer)
+        in_8_bits = isinstance(target, QuantizedLayer) or target in (embedding, embedding_bag)
         layers += in_8_bits
         if (reason := node.meta.get(REASON)) is not None:
             remainders.append(Remainder(node.name, reason, node.source))
-        is_layer = in_8_bits or "float_operations" in node.meta
-        float_layers += is_layer and not in_8_bits
-        if is_layer:
+        float_layers += "float_operations" in node.meta and not in_8_bits
+        if "float_operations" in node.meta:
             counts[in_8_bits].append(node.meta.get("float_operations"))
     tensors = [fetch_attribute(converted, name) for name in converted.state_dict()]
-    held = [
-        module.weight.numel() for module in converted.modules() if isinstance(module, QuantizedLayer)
-    ]  # fmt: skip
     return QuantizationReport(
-        layers, float_layers, sum(one.nbytes for one in tensors), sum(held), _share(counts), tuple(remainders)
+        layers,
+        float_layers,
+        sum(one.nbytes for one in tensors),
+        sum(one.nbytes for one in tensors if one.dtype is torch.int8),
+        _share(counts),
+        tuple(remainders),
     )
 
 

@@ -56,8 +56,8 @@ def test_the_plugin_calibrates_on_inputs_that_it_compares_no_answers_for():
             self.asked.append(draw)
             return Arguments((torch.zeros(1, 8),))
 
-    pipeline = pytest_fx.comparison.rewriting._with_data(PassPipeline("fuse-conv-bn,quantize"), Model(), torch.float64)
+    pipeline = pytest_fx.comparison.rewriting.with_data(PassPipeline("fuse-conv-bn,quantize"), Model(), torch.float64)
     assert len(pipeline.passes[1].data) == pytest_fx.comparison.rewriting.CALLS_OF_DATA
     assert pipeline.passes[1].data[0][0][0].dtype is torch.float64
     assert min(Model.asked) == pytest_fx.comparison.rewriting.FIRST_OF_DATA
-    assert pytest_fx.comparison.rewriting._with_data("a pass without", Model(), torch.float64) == "a pass without"
+    assert pytest_fx.comparison.rewriting.with_data("a pass without", Model(), torch.float64) == "a pass without"

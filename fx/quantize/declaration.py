@@ -1,0 +1,35 @@
+"""What makes a function one operation of programs: captures record its calls, and saved programs may hold them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from torch.overrides import handle_torch_function, has_torch_function
+
+from fx.effects import declare_pure
+from fx.serialization.allow_list import allow
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def operation(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Let programs call ``function``, which only computes a value of its first argument and others.
+
+    Captures do not look inside, saved programs may name it, and passes may drop calls whose results nobody uses.
+    """
+
+    @functools.wraps(function)
+    def recorded(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        values = (*args, *kwargs.values())
+        if has_torch_function(values):
+            return handle_torch_function(recorded, values, *args, **kwargs)
+        return function(*args, **kwargs)
+
+    declare_pure(recorded)
+    return allow(recorded, f"fx.quantize.{function.__name__}")
+
+
+__all__ = ["operation"]

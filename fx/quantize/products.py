@@ -1,0 +1,63 @@
+"""Products of matrices of 8-bit whole numbers, neither of which is a weight (paper, section 6.2.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx.quantize.arithmetic import is_traced_by_jit, quantize
+from fx.quantize.declaration import operation
+from fx.quantize.layers import has_kernels
+
+_torch: Any = torch
+
+
+@operation
+def matmul(
+    input: Tensor,
+    other: Tensor,
+    input_scale: float,
+    input_zero_point: int,
+    other_scale: float,
+    other_zero_point: int,
+    scale: float | None = None,
+    zero_point: int = 0,
+    highest: int = 255,
+) -> Tensor:
+    """The product of two matrices, or of batches of them, as real values or as whole numbers of a third scale.
+
+    >>> whole = torch.tensor([[3, 4]], dtype=torch.uint8)
+    >>> matmul(whole, whole.t(), 0.5, 1, 1.0, 0)
+    tensor([[9.]])
+    """
+    settings = (input, other, input_zero_point, other_zero_point)
+    is_here = input.device.type == "cpu" and has_kernels() and not is_traced_by_jit()
+    fits = input.dim() == other.dim() >= 2 and input.shape[:-2] == other.shape[:-2] and input.numel() * other.numel()
+    real = (_integers(*settings) if is_here and fits else _reals(*settings)) * (input_scale * other_scale)
+    return real if scale is None else quantize(real, scale, zero_point, highest)
+
+
+def _reals(input: Tensor, other: Tensor, input_zero_point: int, other_zero_point: int) -> Tensor:
+    return torch.matmul(input.float() - input_zero_point, other.float() - other_zero_point)
+
+
+def _integers(input: Tensor, other: Tensor, input_zero_point: int, other_zero_point: int) -> Tensor:
+    """The same by torch's kernel for int8, to which numbers are moved by 128; it takes one matrix at a time."""
+    left, right = _signed(input), _signed(other)
+    result = torch.empty(*left.shape[:-1], right.shape[-1], dtype=torch.int32)
+    batches = (one.reshape(-1, *one.shape[-2:]) for one in (left, right, result))
+    for one, by, into in zip(*batches, strict=True):
+        into.copy_(_torch._int_mm(one, by))
+    moved, by_moved = input_zero_point - 128, other_zero_point - 128
+    result -= moved * right.sum(-2, keepdim=True, dtype=torch.int32)
+    result -= by_moved * left.sum(-1, keepdim=True, dtype=torch.int32)
+    return (result + left.shape[-1] * moved * by_moved).float()
+
+
+def _signed(whole: Tensor) -> Tensor:
+    return (whole ^ 128).contiguous().view(torch.int8)
+
+
+__all__ = ["matmul"]

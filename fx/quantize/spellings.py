@@ -1,0 +1,58 @@
+"""How operations that average, move or pick values are called on whole numbers (paper, section 6.2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from fx.node import Node
+from fx.quantize import arithmetic, pooling
+from fx.quantize.affine import Affine
+
+__all__ = ["Call", "averaged", "moved"]
+
+_torch: Any = torch
+_AVERAGES: dict[Any, Callable[..., Any]] = {
+    **dict.fromkeys((F.avg_pool1d, F.avg_pool2d, F.avg_pool3d), pooling.avg_pool),
+    **dict.fromkeys((F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d), pooling.adaptive_avg_pool),
+    _torch.mean: pooling.mean,
+}
+_POOLS: dict[Any, Callable[..., Any]] = {
+    **dict.fromkeys((F.max_pool1d, F.max_pool2d, F.max_pool3d), arithmetic.max_pool),
+    **dict.fromkeys((F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d), pooling.adaptive_max_pool),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function and what it is called with."""
+
+    function: Callable[..., Any]
+    """The function."""
+    settings: dict[str, Any]
+    """Arguments by name."""
+
+
+def averaged(node: Node) -> Call | None:
+    """How an average is called, its operand and scales aside; None where sizes are computed while the program runs."""
+    settings = {name: value for name, value in node.kwargs.items() if name not in ("input", "dtype")}
+    sizes = [settings[name] for name in ("kernel_size", "output_size") if name in settings]
+    if not all(isinstance(one, (tuple, list)) for one in sizes):
+        return None
+    if settings.get("divisor_override", 1) is None:
+        del settings["divisor_override"]
+    return Call(_AVERAGES[node.target], settings)
+
+
+def moved(node: Node, affine: Affine) -> Call | None:
+    """How a call is spelled that moves or picks whole numbers; None where it is as on real values."""
+    if node.target in _POOLS:
+        settings = {name: value for name, value in node.kwargs.items() if name != "return_indices"}
+        return Call(_POOLS[node.target], settings)
+    if node.target is F.pad and node.kwargs.get("mode") == "constant":
+        return Call(F.pad, {**node.kwargs, "value": affine.zero_point})
+    return None

@@ -10,8 +10,6 @@ from torch import nn
 
 from fx.errors import add_note
 from fx.passes import Approximate, Contract, Pass, close, contract_of, pass_name
-from pytest_fx.laws.example import Example, GivenProgram
-from pytest_fx.laws.gradients import gradients, look_kept
 
 from .comparison.capture import GraphModule
 from .comparison.contracts import Comparison
@@ -22,10 +20,12 @@ from .errors import ComparisonError, ContractViolation, MemoryLayoutWarning
 from .failures.details import fitted
 from .failures.explanation import explain
 from .failures.failure import Failure
+from .laws.example import Example, GivenProgram
+from .laws.gradients import gradients, look_kept
 from .loading import importable_name
 from .options import options_of
+from .recording import record_row
 from .storage.journal import FOLDER
-from .storage.recording import record_row
 from .summary import Row
 
 WITHOUT_LEAVES = ", no leaf modules"
@@ -53,7 +53,7 @@ class EqualityCheck:
 
         ``contract`` stands in for what the command line or the pass itself says, or for ``close`` if ``transform`` is
         a program; ``label`` is what the summary calls it. A pass is applied to a capture in functions only if
-        ``leaves`` is false. What is checked is called with ``draws`` sets of inputs, or as many as it takes to tell that
+        ``leaves`` is false. It is called with ``draws`` sets of inputs, or as many as it takes to tell that
         it is not made for one. Skips the test if the model has no example inputs.
         """
         __tracebackhide__ = True

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .comparison.evaluation import Arguments
     from .comparison.subject import Subject
     from .properties.pass_check import CheckReport
-    from .timing.check import TimingCheck
+    from .timing_check import TimingCheck
 
 
 def _module(name: str) -> Any:
@@ -90,7 +90,7 @@ def fx_equal(request: pytest.FixtureRequest, fx_model: Subject) -> EqualityCheck
 @pytest.fixture
 def fx_timing(request: pytest.FixtureRequest, fx_model: Subject) -> TimingCheck:
     """Times a pass, or a program, in pairs with eager: ``fx_timing(my_pass).speedup``. It is a benchmark, too."""
-    return _module("timing.check").TimingCheck(fx_model, request.node, getattr(request, "param", None))
+    return _module("timing_check").TimingCheck(fx_model, request.node, getattr(request, "param", None))
 
 
 @pytest.fixture

@@ -36,9 +36,9 @@ from .fixtures import (
 from .options import OPTIONS, Options, add_options, read_options
 from .parallel import distribution
 from .properties.check_summary import write_checks
+from .storage.baseline import BASELINE, chosen_baseline
+from .storage.benchmark_records import presented_as_benchmarks
 from .summary import CHANGE, COLUMNS, records_on, write_summary
-from .timing.baseline import BASELINE, chosen_baseline
-from .timing.benchmark_records import presented_as_benchmarks
 
 __all__ = [
     "fx_check_pass",
@@ -133,7 +133,7 @@ def pytest_runtest_logreport(report: Any) -> None:
     """Write what a worker measured."""
     worker = getattr(report, "node", None)
     if worker is not None and records_on(report):
-        importlib.import_module("pytest_fx.storage.recording").receive(worker.config, report, worker.gateway.id)
+        importlib.import_module("pytest_fx.recording").receive(worker.config, report, worker.gateway.id)
     if worker is not None and worker.config.option.fx_tables is not None:
         importlib.import_module("pytest_fx.tables.run").receive(worker.config, report)
 

@@ -31,9 +31,9 @@ from .comparison.rewriting import rewrite
 from .comparison.subject import Subject
 from .errors import ContractViolation
 from .options import options_of
-from .storage.recording import record_row
+from .recording import record_row
 from .summary import Row
-from .timing.check import TimingCheck
+from .timing_check import TimingCheck
 
 
 def __tracebackhide__(raised: pytest.ExceptionInfo[BaseException]) -> bool:

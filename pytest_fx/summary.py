@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from .options import Options
-from .timing.baseline import BASELINE, Change
+from .storage.baseline import BASELINE, Change
 
 if TYPE_CHECKING:
     from .timing.paired import PairedTiming

@@ -21,8 +21,8 @@ from fx.printing import describe
 from fx.provenance import SourceLocation, record_origins
 from pytest_fx.comparison.capture import GraphModule, capture
 from pytest_fx.comparison.evaluation import Arguments, default_dtype
-from pytest_fx.properties.deadline import TookTooLong, Watchdog
 
+from .deadline import TookTooLong, Watchdog
 from .runs import SEED, Run, Runner, tensors_of
 from .variants import VARIANTS
 

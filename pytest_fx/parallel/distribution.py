@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pytest_fx.options import OPTIONS
-from pytest_fx.timing.baseline import BASELINE
-from pytest_fx.timing.benchmark_records import TIMING_FIXTURE, benchmarks_disabled
+from pytest_fx.storage.baseline import BASELINE
+from pytest_fx.storage.benchmark_records import TIMING_FIXTURE, benchmarks_disabled
 
 from .machine_lock import MachineLock
 

@@ -19,11 +19,11 @@ from fx.passes import Contract, contract_of, exact, pass_name
 from pytest_fx import generation
 from pytest_fx.comparison.evaluation import Arguments
 from pytest_fx.laws import Checked, Example, Law, LawViolation, choose_laws
+from pytest_fx.laws.deadline import Watchdog
 from pytest_fx.laws.example import LARGEST_TIME, GivenProgram
 from pytest_fx.loading import load_contract, load_pass
 
 from .counterexample import FOLDER, describe
-from .deadline import Watchdog
 from .mentions import Mentions, mentioned
 
 MODES = ("eval", "train")

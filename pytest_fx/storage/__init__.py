@@ -1,1 +1,1 @@
-"""What runs leave on disk: rows as they are measured, and one file that is replaced whole at the end."""
+"""What runs leave on disk, and what an earlier run left: rows as they are measured, and files replaced whole."""

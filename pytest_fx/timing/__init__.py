@@ -1,1 +1,1 @@
-"""What a pass is worth: paired rounds, peak memory, and the comparison with an earlier run."""
+"""Times of two programs, taken in pairs, and the memory that each needs at most."""

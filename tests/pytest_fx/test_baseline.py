@@ -1,4 +1,4 @@
-"""pytest_fx.timing.baseline: speed-ups of two runs are compared by their intervals."""
+"""pytest_fx.storage.baseline: speed-ups of two runs are compared by their intervals."""
 
 import json
 import math
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_fx.timing.baseline import Baseline, Change, Measurement, describe, read_baseline
+from pytest_fx.storage.baseline import Baseline, Change, Measurement, describe, read_baseline
 
 THEN = Measurement("resnet50", "fuse-conv-bn", 1, "float32", "cpu", 1, 1.20, 1.18, 1.22, "a machine")
 INFO = {

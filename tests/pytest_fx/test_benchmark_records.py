@@ -1,4 +1,4 @@
-"""pytest_fx.timing.benchmark_records: timings are pytest-benchmark's benchmarks too."""
+"""pytest_fx.storage.benchmark_records: timings are pytest-benchmark's benchmarks too."""
 
 import json
 

@@ -20,8 +20,8 @@ from fx.passes import RewritingPass, close, exact
 from pytest_fx import LawViolation, check_pass
 from pytest_fx.generation import programs
 from pytest_fx.laws import Law
+from pytest_fx.laws.deadline import TookTooLong, Watchdog
 from pytest_fx.properties.counterexample import spelled_pass
-from pytest_fx.properties.deadline import TookTooLong, Watchdog
 from pytest_fx.properties.mentions import mentioned
 
 SHRINKING = hypothesis.settings(database=None)

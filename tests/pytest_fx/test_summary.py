@@ -3,8 +3,8 @@
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 
+from pytest_fx.storage.baseline import Change, Measurement
 from pytest_fx.summary import CHANGE, COLUMNS, Row, collect_rows, format_table
-from pytest_fx.timing.baseline import Change, Measurement
 from pytest_fx.timing.paired import PairedTiming
 
 ERRORS = Row("model", "fuse", nodes_before=9, nodes_after=5).with_errors(

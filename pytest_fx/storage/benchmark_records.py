@@ -37,7 +37,7 @@ class BenchmarkRecord:
 def add_benchmarks(config: pytest.Config, test: str, timing: Mapping[str, Any]) -> None:
     """Hand both programs of a timing to pytest-benchmark, if that plugin is there and wants any.
 
-    ``timing`` is what :func:`~pytest_fx.storage.recording.record_row` was given; ``test`` is the name of its test.
+    ``timing`` is what :func:`~pytest_fx.recording.record_row` was given; ``test`` is the name of its test.
     """
     session: Any = config.pluginmanager.get_plugin("pytest-benchmark")
     if session is None:

@@ -10,19 +10,19 @@ import pytest
 from torch import nn
 
 from fx.passes import Pass, pass_name
-from pytest_fx.checks import require_inputs
-from pytest_fx.comparison.rewriting import rewrite
-from pytest_fx.comparison.subject import Subject
-from pytest_fx.errors import TimingRegression
-from pytest_fx.options import options_of
-from pytest_fx.parallel.distribution import reason_not_to_time
-from pytest_fx.storage.recording import record_row
-from pytest_fx.storage.records import describe_machine
-from pytest_fx.summary import Row
 
-from .baseline import BASELINE, Change, Measurement, describe
-from .memory import peak_memory
-from .paired import PairedTiming, steady_conditions, time_pairs
+from .checks import require_inputs
+from .comparison.rewriting import rewrite
+from .comparison.subject import Subject
+from .errors import TimingRegression
+from .options import options_of
+from .parallel.distribution import reason_not_to_time
+from .recording import record_row
+from .storage.baseline import BASELINE, Change, Measurement, describe
+from .storage.records import describe_machine
+from .summary import Row
+from .timing.memory import peak_memory
+from .timing.paired import PairedTiming, steady_conditions, time_pairs
 
 CONFIRMATIONS = 2
 """Times that a slowdown is measured again, on new copies, before a test fails for it."""

@@ -24,7 +24,7 @@ from fx.serialization.allow_list import allow
 Kind = TypeVar("Kind", bound=type[nn.Module])
 
 FEW_ROWS = 8
-"""Up to how many rows FBGEMM's kernel is taken for linear layers, unless a trial found another number."""
+"""Up to how many rows of input FBGEMM's kernel is taken, unless a trial found another number."""
 _TRIED_ROWS = (1, 4, 8, 16, 32)
 _TRIAL = 0.005
 """Seconds from which on a trial of one number of rows has been long enough."""
@@ -212,18 +212,19 @@ class QuantizedLayer(nn.Module):
 class QuantizedLinear(QuantizedLayer):
     """``F.linear`` with 8-bit weights."""
 
-    def __init__(self, in_features: int, out_features: int, has_bias: bool = True) -> None:
+    def __init__(self, in_features: int, out_features: int, has_bias: bool = True, few_rows: int = FEW_ROWS) -> None:
         """A layer whose tensors are still to be filled in.
 
         Args:
             in_features: length of the last dimension of the input.
             out_features: length of the last dimension of the output.
             has_bias: whether there is a bias.
+            few_rows: up to how many rows of input FBGEMM's kernel is taken, where torch has it.
         """
         super().__init__((out_features, in_features), has_bias)
         self.in_features = in_features
         self.out_features = out_features
-        self.few_rows = FEW_ROWS
+        self.few_rows = few_rows
 
     def _reference(self, input: Tensor) -> Tensor:
         return F.linear(input, self.real_weight(), self.bias)
@@ -254,11 +255,12 @@ class QuantizedLinear(QuantizedLayer):
         best = {len(input): math.inf, 0: math.inf}
         until = time.perf_counter() + _TRIAL
         for turn in itertools.count():
-            for self.few_rows in best:
+            for few, shortest in best.items():
+                self.few_rows = few
                 start = time.perf_counter()
                 self._kernel(input, 1.0, 0, Affine(1.0, 0))
                 if turn:  # the first call packs
-                    best[self.few_rows] = min(best[self.few_rows], time.perf_counter() - start)
+                    best[few] = min(shortest, time.perf_counter() - start)
             if turn > 1 and time.perf_counter() > until:
                 break
         return best[len(input)] < best[0]

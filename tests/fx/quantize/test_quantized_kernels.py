@@ -1,0 +1,194 @@
+"""Kernels for few rows, results in parts and in large pages, and the trial of kernels."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import fx
+from fx.quantize import (
+    Choice,
+    QuantizationScheme,
+    QuantizedLinear,
+    convert,
+    dequantize,
+    fbgemm,
+    layers,
+    lookup,
+    pages,
+    prepare,
+    quantize,
+    quantize_channels,
+)
+
+needs_fbgemm = pytest.mark.skipif(
+    not (fbgemm.is_available() and layers.has_kernels()), reason="torch has no kernels of FBGEMM here"
+)
+needs_large_pages = pytest.mark.skipif(not hasattr(pages.mmap, "MADV_HUGEPAGE"), reason="no large pages here")
+
+
+def filled(inputs, outputs, has_bias=True):
+    layer = QuantizedLinear(inputs, outputs, has_bias)
+    layer.fill(*quantize_channels(torch.randn(outputs, inputs)), torch.randn(outputs) if has_bias else None)
+    return layer
+
+
+@pytest.fixture
+def everything_is_large(monkeypatch):
+    monkeypatch.setattr(pages, "LARGE", 64)
+    monkeypatch.setattr(layers, "_PART", 100)
+    monkeypatch.setattr(fbgemm, "_ROWS", 7)
+
+
+@needs_fbgemm
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize("shape", [(33,), (3, 33), (2, 4, 33)])
+def test_few_rows_give_what_many_rows_give(shape, has_bias, everything_is_large):
+    layer = filled(33, 20, has_bias)
+    input = torch.randint(0, 256, shape, dtype=torch.uint8)
+    few = layer(input, 0.1, 100, 0.5, 90)
+    assert layer._packed is None and len(layer._packed_for_few) == 3
+    layer.few_rows = 0
+    many = layer(input, 0.1, 100, 0.5, 90)
+    assert layer._packed is not None
+    assert few.shape == many.shape and (few.int() - many.int()).abs().max() <= 1
+
+
+@needs_fbgemm
+def test_few_rows_of_real_values_find_the_same_scale():
+    layer = filled(33, 20)
+    input = torch.randn(2, 3, 33)
+    few = layer(input)
+    layer.few_rows = 0
+    assert torch.allclose(few, layer(input), rtol=1e-4, atol=1e-4)
+
+
+@needs_fbgemm
+def test_the_weight_is_packed_for_as_many_rows_as_the_program_was_prepared_for():
+    model = torch.nn.Linear(40, 30)
+    for rows, few in ((2, True), (100, False)):
+        prepared = prepare(fx.symbolic_trace(torch.nn.Sequential(model)), example_inputs=(torch.randn(rows, 40),))
+        prepared(torch.randn(rows, 40))
+        (layer,) = (one for one in convert(prepared).modules() if isinstance(one, QuantizedLinear))
+        assert (layer._packed_for_few is not None, layer._packed is not None) == (few, not few)
+
+
+@needs_fbgemm
+@pytest.mark.parametrize("faster_up_to, found", [(0, 0), (4, 4), (1000, 32)])
+def test_a_trial_finds_up_to_how_many_rows_a_kernel_is_faster(faster_up_to, found, monkeypatch):
+    layer = filled(16, 16)
+    monkeypatch.setattr(layer, "_is_faster_with_few", lambda input: len(input) <= faster_up_to)
+    layer.choose_kernel()
+    assert layer.few_rows == found
+
+
+@needs_fbgemm
+def test_a_program_whose_kernels_were_tried_gives_the_same_answers_to_a_step(tmp_path):
+    torch.manual_seed(0)
+    prepared = prepare(fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.SELU())))
+    data = torch.randn(16, 20)
+    prepared(data)
+    usual, tried = convert(prepared), convert(prepared, choose_kernels=True)
+    (layer,) = (one for one in tried.modules() if isinstance(one, QuantizedLinear))
+    assert layer.few_rows in (0, *layers._TRIED_ROWS)
+    assert torch.allclose(usual(data), tried(data), atol=0.05)
+    layer.few_rows = 4
+    fx.save(tried, tmp_path / "tried.fx")
+    for other in (fx.load(tmp_path / "tried.fx"), copy.deepcopy(tried)):
+        (layer,) = (one for one in other.modules() if isinstance(one, QuantizedLinear))
+        assert layer.few_rows == 4 and layer._packed is None
+        assert torch.equal(other(data), tried(data))
+
+
+@pytest.mark.parametrize("rows", [1, 9, 25])
+def test_large_results_are_those_of_small_ones(rows, monkeypatch):
+    layer = filled(33, 20)
+    layer.few_rows = 0
+    values, input = torch.randn(rows, 33), torch.randint(0, 256, (rows, 33), dtype=torch.uint8)
+    table = torch.randn(256)
+
+    def results():
+        return (
+            layer(input, 0.1, 100, 0.5, 90),
+            layer(input, 0.1, 100),
+            lookup(input, table),
+            quantize(values, 0.05, 120),
+            quantize(values, 0.05, 7, 15),
+            dequantize(input, 0.1, 3),
+            *quantize_channels(values),
+        )
+
+    small = results()
+    monkeypatch.setattr(pages, "LARGE", 64)
+    monkeypatch.setattr(layers, "_PART", 100)
+    monkeypatch.setattr("fx.quantize.arithmetic._PART", 50)
+    assert all(torch.equal(one, other) for one, other in zip(small, results(), strict=True))
+
+
+@needs_large_pages
+def test_large_memory_is_like_any_other():
+    tensor = pages.empty((3, pages.LARGE // 4), torch.float32)
+    tensor.fill_(2)
+    view = tensor[1:, :5]
+    del tensor
+    assert view.sum() == 20 and view.untyped_storage().nbytes() == 3 * pages.LARGE
+    assert torch.equal(copy.deepcopy(view), view)
+
+
+def test_systems_without_large_pages_get_usual_ones(monkeypatch):
+    monkeypatch.delattr(pages.mmap, "MADV_HUGEPAGE", raising=False)
+    monkeypatch.setattr(pages, "LARGE", 64)
+    assert pages.empty((5, 20), torch.uint8).shape == (5, 20)
+
+
+@pytest.mark.parametrize("few_rows", [0, 8])
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_one_scale_for_a_weight_is_that_of_its_largest_channel(few_rows, per_channel, monkeypatch):
+    monkeypatch.setattr("fx.quantize.affine._CHUNK", 30)
+    weight = torch.randn(7, 10)
+    whole, scale = quantize_channels(weight, per_channel=per_channel)
+    largest = weight.abs().amax(1) if per_channel else weight.abs().max().expand(7)
+    assert torch.allclose(scale, largest / 127) and whole.abs().max() == 127
+    assert torch.allclose(whole * scale[:, None], weight, atol=float(largest.max()) / 253)
+
+
+def test_activations_of_real_results_reuse_their_memory():
+    model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.SELU(), torch.nn.Linear(5, 4))
+    scheme = QuantizationScheme(Choice(precision="dynamic"))
+    program = convert(prepare(fx.symbolic_trace(model), scheme))
+    (activation,) = (node for node in program.graph.nodes if node.target is F.selu)
+    assert activation.kwargs["inplace"] is True
+    values = torch.randn(3, 6)
+    assert torch.allclose(program(values), model(values), atol=0.1)
+
+
+def test_results_that_are_used_twice_are_not_written_over():
+    class Twice(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(6, 5)
+
+        def forward(self, x):
+            real = self.linear(x)
+            return F.selu(real), real
+
+    model = Twice()
+    program = convert(prepare(fx.symbolic_trace(model), QuantizationScheme(Choice(precision="dynamic"))))
+    values = torch.randn(3, 6)
+    for found, expected in zip(program(values), model(values), strict=True):
+        assert torch.allclose(found, expected, atol=0.1)
+
+
+@pytest.mark.parametrize("seconds_of_few, faster", [(0.001, True), (0.003, False)])
+def test_a_trial_compares_the_shortest_times_without_the_first_calls(seconds_of_few, faster, monkeypatch):
+    layer, clock, calls = filled(16, 16), [0.0], []
+
+    def kernel(input, *arguments):
+        calls.append(layer.few_rows)
+        clock[0] += 1.0 if len(calls) <= 2 else seconds_of_few if layer.few_rows else 0.002
+
+    monkeypatch.setattr(layer, "_kernel", kernel)
+    monkeypatch.setattr(layers.time, "perf_counter", lambda: clock[0])
+    assert layer._is_faster_with_few(torch.zeros(1, 16, dtype=torch.uint8)) is faster
+    assert calls == [1, 0] * 3

@@ -43,7 +43,7 @@ def nothing(program: Program) -> None:
 
 def capture(program: Program) -> Any:
     """Capture it once more."""
-    return fx.symbolic_trace(program.build())
+    return fx.symbolic_trace(program.build(), program.concrete_args)
 
 
 def capture_and_run(program: Program) -> Any:

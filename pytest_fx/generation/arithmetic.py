@@ -78,8 +78,8 @@ ELEMENTS = [
 ]
 
 PAIRS = [
-    Operation(("{0} + {1}", "torch.add", ".add"), (ANY, OTHER), weight=6),
-    Operation(("{0} * {1}", "torch.mul", ".mul"), (ANY, OTHER), weight=5),
+    Operation(("{0} + {1}", "{1} + {0}", "torch.add", ".add"), (ANY, OTHER), weight=6),
+    Operation(("{0} * {1}", "{1} * {0}", "torch.mul", ".mul"), (ANY, OTHER), weight=5),
     Operation(("{0} - {1}", "torch.sub", ".sub", "{1} - {0}"), (FLOAT, OTHER), weight=4),
     Operation(("{0} / ({1}.abs() + 1)", "torch.div({0}, {1}.abs() + 0.5)"), (FLOAT, OTHER), weight=2),
     Operation(("{0} / {1}", "torch.div", ".div"), (FLOAT, OTHER), weight=2),

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from .grammar import ROWS
@@ -93,6 +94,8 @@ def _targets(tree: ast.AST) -> Iterator[Target]:
                 yield operator.getitem
             case ast.Attribute(attr="shape" | "T" | "mT" | "dtype"):
                 yield getattr
+            case ast.Assert():
+                yield vars(torch)["_assert"]
             case _:
                 pass
 
@@ -114,7 +117,8 @@ def _index() -> dict[Target, list[tuple[bool, Choice]]]:
     index: dict[Target, list[tuple[bool, Choice]]] = {}
     for row in ROWS:
         for spelling in row.spellings:
-            found = targets_of(spelling, len(row.operands))
+            # a layer whose parameters a function takes is not called itself
+            found = targets_of(row.call if "{module}." in row.call else spelling, len(row.operands))
             for target in found:
                 index.setdefault(target, []).append((len(found) == 1, Choice(row, spelling)))
     return index

@@ -1,24 +1,45 @@
-"""Steps that are more than an operation: repeated lines, modules called again, tied weights, nested modules."""
+"""Steps that are more than an operation: modules called again or made twice, tied weights, nested modules."""
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 
 import torch
 from torch import nn
 
 from .bias import Chain
+from .grammar import FAMILIES
 from .operands import FLOAT, VECTORS
-from .operations import Operation
-from .sketch import Held, Line, Sketch, Value
+from .operations import NAMESPACE, Operation, compiled
+from .sketch import MOST_INPUTS, Held, Line, Sketch, Value
+from .tensors import draw_tensor
+
+WRITTEN = FAMILIES["writes"][1]
+"""Writes in place."""
 
 
 def repeat_line(sketch: Sketch) -> bool:
     """Write an earlier line once more, with the same operands: a common subexpression, a module called twice."""
     if not sketch.lines:
         return False
-    line: Line = sketch.choices.recent(sketch.lines)
+    uncommon = [line for line in sketch.lines if line.tags & {"random", "dropout", "in-place"}]
+    lines = uncommon if uncommon and sketch.choices.sometimes(2) else sketch.lines
+    return _write_again(sketch, sketch.choices.recent(lines))
+
+
+def write_between(sketch: Sketch) -> bool:
+    """Write an earlier line once more after a write to what it reads."""
+    lines = [line for line in sketch.lines if line.operands and FLOAT.fits(line.operands[0].object, [])]
+    if not lines:
+        return False
+    line: Line = sketch.choices.recent(lines)
+    write = WRITTEN.at(sketch.choices.below(WRITTEN.total))
+    return sketch.perform(write, None, line.operands[0]) and _write_again(sketch, line)
+
+
+def _write_again(sketch: Sketch, line: Line) -> bool:
     if line.text.startswith("self."):
         sketch.features.add("shared-module")
     return sketch.append(line.text, line.operands, line.run, line.tags, line.targets is None)
@@ -36,6 +57,42 @@ def call_again(sketch: Sketch) -> bool:
     return sketch.call(held, [value])
 
 
+def make_sibling(sketch: Sketch) -> bool:
+    """Make a layer like an earlier one, call it on the same value, and most often combine both results."""
+    layers = [held for held in sketch.modules if "layer" in held.operation.tags and held.calls]
+    if not layers:
+        return False
+    like = sketch.choices.recent(layers)
+    given, one = like.calls[0]
+    made = re.sub(r"\d+$", "", like.name) + str(next(sketch.numbers))
+    twin = eval(like.text, NAMESPACE).eval()
+    if not sketch.hold(Held(made, twin, like.operation, like.text), [given]):
+        return False
+    sketch.features.add("parallel-layers")
+    other = sketch.values[-1]
+    if not sketch.choices.mostly(4):
+        return True
+    form = sketch.choices.pick(("{0} + {1}", "{0} * {1}.sigmoid()", "torch.cat([{0}, {1}], dim=-1)"))
+    function = compiled(form)
+    return sketch.append(form.format(one.name, other.name), [one, other], lambda objects: function(objects, {}))
+
+
+def read_optional(sketch: Sketch) -> bool:
+    """Add an input that may be None, and use it where it is not."""
+    if sketch.inner or len(sketch.inputs) >= MOST_INPUTS:
+        return False
+    base = sketch.operand(FLOAT, [])
+    if base is None:
+        return False
+    is_passed = sketch.choices.below(3) < 2
+    recipe = draw_tensor(sketch.choices, tuple(base.object.shape), base.object.dtype, hostile=sketch.hostile)
+    given = sketch.input(recipe, default="None", passed=is_passed)
+    sketch.features.add("optional-input")
+    text = f"{base.name} if {given.name} is None else {base.name} + {given.name}"
+    operands = [base, given] if is_passed else [base]
+    return sketch.append(text, operands, lambda objects: sum(objects[1:], objects[0]))
+
+
 def tie_weights(sketch: Sketch) -> bool:
     """Make a layer like an earlier one, with the same weight, and call it."""
     linear = [held for held in sketch.modules if isinstance(held.module, nn.Linear)]
@@ -51,12 +108,11 @@ def tie_weights(sketch: Sketch) -> bool:
     twin.weight = layer.weight
     name = f"tied{next(sketch.numbers)}"
     suffix = "" if layer.weight.dtype is torch.float32 else f", dtype={layer.weight.dtype}"
-    sketch.state.append(f"self.{name} = nn.Linear({layer.in_features}, {layer.out_features}{suffix})")
+    made = f"nn.Linear({layer.in_features}, {layer.out_features}{suffix})"
+    done = sketch.hold(Held(name, twin, held.operation, made), [value])
     sketch.state.append(f"self.{name}.weight = self.{held.name}.weight")
     sketch.features.add("tied-weights")
-    again = Held(name, twin, held.operation)
-    sketch.modules.append(again)
-    return sketch.call(again, [value])
+    return done
 
 
 def nest(sketch: Sketch, step: Callable[[Sketch], object]) -> bool:

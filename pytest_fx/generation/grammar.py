@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from .arithmetic import DTYPES, ELEMENTS, PAIRS, SCALARS
 from .arrangement import JOINS, PRODUCTS, REDUCTIONS, SIZES, VIEWS
-from .layers import DENSE, MODULES, NORMS, POOLS
+from .layers import DENSE, FUNCTIONAL, MODULES, NORMS, POOLS
 from .operations import Operation
-from .writes import RANDOMS, WRITES
+from .writes import CHECKS, RANDOMS, STATES, WRITES
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,15 @@ FAMILIES: dict[str, tuple[int, Weighted]] = {
     "products": (5, weighted(PRODUCTS)),
     "dense": (8, weighted(DENSE)),
     "norms": (6, weighted(NORMS)),
+    "functional": (3, weighted(FUNCTIONAL)),
     "pools": (3, weighted(POOLS)),
     "modules": (6, weighted(MODULES)),
     "writes": (5, weighted(WRITES)),
-    "randoms": (1, weighted(RANDOMS)),
+    "states": (3, weighted(STATES)),
+    "checks": (2, weighted(CHECKS)),
+    "randoms": (2, weighted(RANDOMS)),
     "sizes": (3, weighted(SIZES)),
-    "dtypes": (3, weighted(DTYPES)),
+    "dtypes": (4, weighted(DTYPES)),
 }
 """All rows: how often a family is chosen, and its rows."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .operands import (
@@ -138,10 +139,10 @@ NORMS = [
         BATCH_NORM,
         6,
     ),
+    Operation(("nn.BatchNorm1d",), (MATRICES,), (place("num_features", size(1)), EPS, NO_AFFINE, DTYPE), BATCH_NORM, 3),
     Operation(
         ("nn.BatchNorm1d",), (SEQUENCES,), (place("num_features", size(1)), EPS, NO_AFFINE, DTYPE), BATCH_NORM, 2
     ),
-    Operation(("nn.BatchNorm1d",), (MATRICES,), (place("num_features", size(1)), EPS, NO_AFFINE, DTYPE), BATCH_NORM, 3),
     Operation(("nn.BatchNorm3d",), (VOLUMES,), (place("num_features", size(1)), EPS, DTYPE), BATCH_NORM, 1),
     Operation(
         ("nn.LayerNorm",),
@@ -167,6 +168,27 @@ NORMS = [
     Operation(("nn.RMSNorm",), (VECTORS,), (place("normalized_shape", size(-1)), EPS, DTYPE), NORM, 1),
     Operation(("F.layer_norm({0}, ({width},){*})",), (VECTORS,), (argument("width", size(-1)), EPS), NORM, 1),
     Operation(("nn.LocalResponseNorm(2)",), (SEQUENCES,), (), frozenset(), 1),
+]
+
+
+def _functional(layer: str, function: str, given: str, weight: int) -> Operation:
+    """A function on the tensors of a layer that is not called itself."""
+    row = next(row for row in (*DENSE, *NORMS) if row.spellings == (layer,))
+    attributes = ", ".join(f"{{module}}.{name}" for name in given.split())
+    return replace(row, call=f"F.{function}({{0}}, {attributes})", weight=weight)
+
+
+_CONV = "weight bias stride padding dilation groups"
+_BATCH_NORM = "running_mean running_var weight bias training momentum eps"
+FUNCTIONAL = [
+    _functional("nn.Linear", "linear", "weight bias", 5),
+    _functional("nn.Conv2d", "conv2d", _CONV, 4),
+    _functional("nn.Conv1d", "conv1d", _CONV, 2),
+    _functional("nn.BatchNorm2d", "batch_norm", _BATCH_NORM, 3),
+    _functional("nn.BatchNorm1d", "batch_norm", _BATCH_NORM, 3),
+    _functional("nn.LayerNorm", "layer_norm", "normalized_shape weight bias eps", 2),
+    _functional("nn.GroupNorm", "group_norm", "num_groups weight bias eps", 1),
+    _functional("nn.Embedding", "embedding", "weight", 1),
 ]
 
 POOLS = [

@@ -83,7 +83,9 @@ def broadcasts(one: Shape, other: Shape) -> bool:
 
 
 def _broadcast_shape(sketch: Sketch, shape: Shape) -> Shape:
-    kind = sketch.choices.below(5)
+    kind = sketch.choices.below(6)
+    if kind == 5 and len(shape) < 4:
+        return (_size(sketch), *shape)
     if kind == 1:
         return shape[-1:]
     if kind == 2:
@@ -99,8 +101,8 @@ def _fits_first(value: Any, earlier: list[Any]) -> bool:
 
 def _fresh_for_first(sketch: Sketch, earlier: list[Any]) -> Fresh:
     dtype = earlier[0].dtype
-    if sketch.choices.sometimes(8):
-        dtype = sketch.choices.pick((torch.float64, torch.int64, torch.float32))
+    if sketch.choices.sometimes(4):
+        dtype = sketch.choices.pick((torch.float64, torch.int64, torch.float32, torch.float16, torch.int32))
     return Fresh(_broadcast_shape(sketch, tuple(earlier[0].shape)), dtype)
 
 
@@ -180,6 +182,16 @@ BIAS = Operand(
     lambda sketch, earlier: Fresh((earlier[1].shape[0],), earlier[0].dtype),
 )
 """The bias that belongs to a weight."""
+STATISTICS = Operand(
+    lambda value, earlier: False,
+    lambda sketch, earlier: Fresh(tuple(earlier[0].shape[1:]), earlier[0].dtype, kind="buffer"),
+)
+"""A buffer for what is known of the first operand without its first dimension."""
+COUNTER = Operand(
+    lambda value, earlier: False,
+    lambda sketch, earlier: Fresh((), sketch.choices.pick((torch.float32, torch.int64)), kind="buffer"),
+)
+"""A buffer that holds one number."""
 INDICES = Operand(
     lambda value, earlier: False,
     lambda sketch, earlier: Fresh(tuple(_size(sketch) for _ in range(1 + sketch.choices.below(2))), torch.int64, 4),

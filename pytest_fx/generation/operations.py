@@ -33,6 +33,8 @@ class Fresh:
     """Of its elements."""
     limit: int = 4
     """Whole numbers are below it."""
+    kind: str = ""
+    """``"buffer"`` if it has to be one; empty: an input, a parameter or a buffer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,9 @@ def written(spelling: str, operands: int) -> str:
 
 
 def is_statement(template: str) -> bool:
-    """Whether a template writes to its first operand by an assignment."""
+    """Whether a template has no value: a check, or a write to its first operand by an assignment."""
+    if template.startswith(("assert ", "torch._assert(")):
+        return True
     return _WRITE.match(template) is not None and " == " not in template
 
 

@@ -72,6 +72,11 @@ class Program:
         """Whether it draws random numbers in evaluation mode: compare runs of it from the same seed."""
         return "random" in self.features
 
+    @property
+    def concrete_args(self) -> dict[str, None]:
+        """What ``symbolic_trace`` has to be told: the inputs that are not given and stay None."""
+        return {part.name: None for part in self.parameters if not part.passed and part.default == "None"}
+
     def build(self) -> nn.Module:
         """Return a new module, equal to ``module``. The global random state is left alone."""
         return _built(self.namespace["build"])

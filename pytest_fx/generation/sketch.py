@@ -75,6 +75,10 @@ class Held:
     """What computes it."""
     operation: Operation
     """The row that it was made by."""
+    text: str = ""
+    """How it was made; empty for a module of the program's own."""
+    calls: list[tuple[Value, Value]] = field(default_factory=list[tuple["Value", "Value"]])
+    """What it was called on, and the result."""
 
 
 @dataclass(slots=True)
@@ -109,10 +113,10 @@ class Sketch:
     """Modules that the source imports, beside torch and math."""
     kept: set[int] = field(default_factory=set[int])
     """The memory of buffers."""
-    has_constants: bool = False
-    """Whether something is computed while the program is captured."""
-    has_written: bool = False
-    """Whether a buffer is written to."""
+    read: set[int] = field(default_factory=set[int])
+    """The memory that is read while the program is captured."""
+    written: set[int] = field(default_factory=set[int])
+    """The memory of buffers that are written to."""
     names: Iterator[str] = field(default_factory=_names)
     """Names for further values."""
     numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -168,22 +172,27 @@ class Sketch:
     def fresh(self, fresh: Fresh) -> Value:
         """Make a tensor: an input, a parameter or a buffer."""
         recipe = draw_tensor(self.choices, fresh.shape, fresh.dtype, hostile=self.hostile, limit=fresh.limit)
+        if fresh.kind and self.choices.mostly(4):
+            recipe = TensorRecipe(fresh.shape, fresh.dtype)  # as several that a program begins with
         kinds = ("parameter", "buffer")
         if not self.inner and len(self.inputs) < MOST_INPUTS:
             kinds = ("input", "input", *kinds)
-        kind = self.choices.pick(kinds)
+        kind = fresh.kind or self.choices.pick(kinds)
         if kind == "input":
             return self.input(recipe)
         return self.attribute(recipe, buffer=kind == "buffer" or not fresh.dtype.is_floating_point)
 
-    def input(self, recipe: TensorRecipe) -> Value:
-        """Add a tensor to the parameters of ``forward``."""
+    def input(self, recipe: TensorRecipe, default: str | None = None, passed: bool = True) -> Value:
+        """Add a tensor to the parameters of ``forward``; with a default, of those that are passed by keyword."""
         name = "xyzwvu"[len(self.inputs)]
-        keyword = len(self.inputs) > 0 and (self.inputs[-1].keyword or self.choices.sometimes(12))
-        default = "None" if keyword and self.choices.sometimes(2) else None
-        self.inputs.append(Input(name, recipe, default, keyword))
+        keyword = default is not None or (len(self.inputs) > 0 and self.inputs[-1].keyword)
+        keyword = keyword or (len(self.inputs) > 0 and self.choices.sometimes(12))
+        if keyword and default is None and self.choices.sometimes(2):
+            default = "None"
+        self.inputs.append(Input(name, recipe, default, keyword, passed))
         value = Value(name, evaluated(recipe.text))
-        self.values.append(value)
+        if passed:
+            self.values.append(value)
         return value
 
     def attribute(self, recipe: TensorRecipe, *, buffer: bool) -> Value:
@@ -233,8 +242,11 @@ class Sketch:
             [], {name: _plain(value) for name, value in options.items()}
         ).eval()
         name = f"{spelling.partition('(')[0].rpartition('.')[2].lower()}{next(self.numbers)}"
-        self.state.append(f"self.{name} = {text}")
-        held = Held(name, module, operation)
+        return self.hold(Held(name, module, operation, text), operands)
+
+    def hold(self, held: Held, operands: list[Value]) -> bool:
+        """Make a module an attribute, and append a call of it."""
+        self.state.append(f"self.{held.name} = {held.text}")
         self.modules.append(held)
         return self.call(held, operands)
 
@@ -248,7 +260,10 @@ class Sketch:
             return function(objects, {"module": held.module})
 
         kind = frozenset() if "nested-module" in held.operation.tags else frozenset({"leaf"})
-        return self.append(text, operands, run, held.operation.tags | kind)
+        done = self.append(text, operands, run, held.operation.tags | kind)
+        if done:
+            held.calls.append((operands[0], self.values[-1]))
+        return done
 
     def append(
         self,
@@ -264,19 +279,22 @@ class Sketch:
         then, and what it read must not be written to later.
         """
         traced = "leaf" in tags or any(value.traced for value in operands)
-        if not traced and (self.has_written or tags & UNCAPTURED):
-            return False
         objects = [value.object for value in operands]
-        writes = "in-place" in tags and _storage(objects[0]) in self.kept
-        if writes and self.has_constants:
+        memory = _storages(objects)
+        if not traced and (memory & self.written or tags & UNCAPTURED):
+            return False
+        written = _storages(objects[1:] if "state" in tags else objects[:1]) & self.kept
+        if "in-place" not in tags:
+            written.clear()
+        if written & self.read:
             return False
         if "augmented" in tags and not self._can_augment(operands):
             return False
         result = run(objects)
         if not (statement or self._is_reasonable(result)) or not (traced or type(result) in CONSTANTS):
             return False
-        self.has_constants |= not traced
-        self.has_written |= writes
+        self.read |= set[int]() if traced else memory
+        self.written |= written
         targets = None if statement else self._targets(result, traced)
         for value in operands:
             value.uses += 1

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import re
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -22,48 +23,73 @@ from .sketch import Sketch, Value, evaluated
 from .source import source
 from .tensors import draw_size, draw_tensor
 
+COMPOSED: dict[str, Callable[[Sketch], bool]] = {
+    "repeat": composition.repeat_line,
+    "again": composition.call_again,
+    "between": composition.write_between,
+    "sibling": composition.make_sibling,
+    "optional": composition.read_optional,
+    "tie": composition.tie_weights,
+}
+"""Lines that are more than an operation."""
 PLAIN = (
     *("nothing",) * 6,
     *(name for name, (weight, _) in FAMILIES.items() for _ in range(weight)),
-    *("repeat",) * 6,
+    *("repeat",) * 8,
     *("again",) * 4,
     *("idiom",) * 4,
     *("nest",) * 3,
+    *("between",) * 4,
+    *("sibling",) * 5,
+    *("optional",) * 2,
     "tie",
 )
 """What a line can be, as often as it should be chosen; the first is what shrinking goes to."""
 BIASED = (*PLAIN, *("wanted",) * len(PLAIN))
 """The same where something is wanted."""
+MODULES = (*BIASED, *("again",) * (len(PLAIN) // 5))
+"""The same where modules are."""
+LAYERED = (*MODULES, *("sibling",) * (len(PLAIN) // 3))
+"""The same where layers are."""
+FEW = 12
+"""Up to so many operations that are asked for are also made to follow each other, each of them each."""
 
-IDIOMS = chains(
-    [
-        (nn.Conv2d, nn.BatchNorm2d, F.relu),
-        (nn.Conv2d, nn.BatchNorm2d),
-        (nn.Conv1d, nn.BatchNorm1d),
-        (nn.Linear, F.gelu, nn.Linear),
-        (nn.Linear, F.relu, nn.Dropout, nn.Linear),
-        (nn.LayerNorm, nn.Linear),
-        ("permute", "permute"),
-        ("transpose", "transpose"),
-        ("transpose", "reshape", nn.Linear),
-        (torch.matmul, operator.mul, F.softmax, torch.matmul),
-        (nn.Linear, operator.add, nn.LayerNorm),
-        ("reshape", "reshape"),
-        ("unsqueeze", "squeeze"),
-        (torch.cat, torch.split),
-        (operator.mul, operator.add),
-        (torch.flatten, nn.Linear),
-        ("to", "to"),
-    ]
+FAMILIAR: tuple[tuple[Any, ...], ...] = (
+    (nn.Conv2d, nn.BatchNorm2d, F.relu),
+    (nn.Conv2d, nn.BatchNorm2d),
+    (nn.Conv1d, nn.BatchNorm1d),
+    (nn.Linear, nn.BatchNorm1d),
+    (F.conv2d, F.batch_norm),
+    (F.linear, F.batch_norm),
+    (nn.Linear, nn.Linear),
+    (nn.Linear, nn.ReLU),
+    (nn.Linear, F.gelu, nn.Linear),
+    (nn.Linear, F.relu, nn.Dropout, nn.Linear),
+    (nn.LayerNorm, nn.Linear),
+    ("permute", "permute"),
+    ("transpose", "transpose"),
+    ("transpose", "reshape", nn.Linear),
+    (torch.matmul, operator.mul, F.softmax, torch.matmul),
+    (nn.Linear, operator.add, nn.LayerNorm),
+    ("reshape", "reshape"),
+    ("unsqueeze", "squeeze"),
+    (torch.cat, torch.split),
+    (operator.mul, operator.add),
+    (torch.flatten, nn.Linear),
+    ("to", "to"),
+    ("half", operator.mul),
+    ("double", operator.add),
 )
 """What real models do in a row."""
+IDIOMS = chains(FAMILIAR)
+"""The same as rows of the grammar."""
 
 
 def programs(*, like: Any = None, ops: Iterable[Any] = (), steps: int = 14) -> st.SearchStrategy[Program]:
     """Random programs: modules with what they are called with.
 
-    Every program runs in eager mode and can be captured. Half of the lines are what ``like`` and ``ops`` ask for, if
-    they ask for anything.
+    Every program runs in eager mode and can be captured, with its ``concrete_args`` if it has some. Half of the lines
+    are what ``like`` and ``ops`` ask for, if they ask for anything.
 
     Args:
         like: a captured program (a ``GraphModule``) whose operations, and chains of them, are to be frequent.
@@ -71,46 +97,76 @@ def programs(*, like: Any = None, ops: Iterable[Any] = (), steps: int = 14) -> s
             classes of modules (``nn.Linear``), and tuples of these that follow each other.
         steps: about as many lines ``forward`` has at most, not counting those of nested modules.
     """
-    return _programs(chains(ops, like), steps)
+    return _programs(_bias(list(ops), like), steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Bias:
+    """What programs lean toward."""
+
+    wanted: tuple[Chain, ...]
+    """Operations, and chains of them, that are to be frequent."""
+    kinds: tuple[str, ...] = field(repr=False)
+    """What a line can be, as often as it should be chosen."""
+
+
+def _bias(ops: list[Any], like: Any) -> Bias:
+    """What is asked for; half of it what real models do in a row with the operations that are asked for."""
+    asked = chains(ops, like)
+    if not asked:
+        return Bias((), PLAIN)
+    single = dict.fromkeys(target for target in ops if not isinstance(target, tuple | list))
+    rows = [row for row in FAMILIAR if single.keys() >= {*row}]
+    rows += itertools.product(single, repeat=2) if len(single) <= FEW else []
+    followed = chains(rows)
+    wanted = (*asked, *followed * max(1, len(asked) // max(1, len(followed))))
+    choices = [choice for chain in asked for step in chain for choice in step]
+    if any("layer" in choice.row.tags for choice in choices):
+        return Bias(wanted, LAYERED)
+    return Bias(wanted, MODULES if any(choice.spelling.startswith("nn.") for choice in choices) else BIASED)
 
 
 @st.composite
-def _programs(draw: st.DrawFn, wanted: tuple[Chain, ...], steps: int) -> Program:
+def _programs(draw: st.DrawFn, bias: Bias, steps: int) -> Program:
     with seeded():
-        return _draw_program(Choices(draw), wanted, steps)
+        return _draw_program(Choices(draw), bias, steps)
 
 
-def _draw_program(choices: Choices, wanted: tuple[Chain, ...], steps: int) -> Program:
+def _draw_program(choices: Choices, bias: Bias, steps: int) -> Program:
     sketch = Sketch(choices, "Program", hostile=choices.sometimes(10))
     if sketch.hostile:
         sketch.features.add("non-finite")
     batch = choices.pick((2, 3, 2, 1))
     shape = _first_shape(choices, batch)
-    dtype = choices.pick((torch.float32,) * 10 + (torch.float64,))
+    dtype = choices.pick((torch.float32,) * 12 + (torch.float64, torch.float64, torch.bfloat16, torch.float16))
     sketch.input(draw_tensor(choices, shape, dtype, hostile=sketch.hostile))
     _add_unusual_input(sketch)
-    line = _line(sketch, wanted)
+    line = _line(sketch, bias)
     for _ in range(steps):
         choices.draw(line)
     sketch.choices = choices
     result = _result(sketch)
+    if choices.sometimes(4):
+        _reverse_inputs(sketch)
     last = [place for place, part in enumerate(sketch.inputs) if not part.keyword][-1]
     if last > 0 and choices.sometimes(8):
         sketch.inputs[last] = replace(sketch.inputs[last], default="None")
-    if not choices.sometimes(6):
+    if not choices.sometimes(3):
         _drop_unread_inputs(sketch, result)
     text = source(sketch, result)
     return load(text, frozenset(sketch.features), tuple(sketch.inputs), batch)
 
 
 def _add_unusual_input(sketch: Sketch) -> None:
-    """In some programs, a number with a default, or tensors in a container."""
+    """In some programs, a number with a default, an input that nothing reads, or tensors in a container."""
     kind = sketch.choices.below(12)
     if kind == 1:
         is_passed = sketch.choices.sometimes(2)
         sketch.features.add("default")
         sketch.inputs.append(Input("scale", "0.5", "2.0", keyword=True, passed=is_passed))
         sketch.values.insert(0, Value("scale", 0.5 if is_passed else 2.0))
+    elif kind == 3:
+        sketch.inputs.append(Input("spare", draw_tensor(sketch.choices, sketch.values[0].object.shape)))
     elif kind == 2:
         recipes = [draw_tensor(sketch.choices, sketch.values[0].object.shape) for _ in range(2)]
         keys, form = sketch.choices.pick((((0, 1), "({}, {})"), (('"a"', '"b"'), '{{"a": {}, "b": {}}}')))
@@ -120,9 +176,14 @@ def _add_unusual_input(sketch: Sketch) -> None:
             sketch.values.append(Value(f"given[{key}]", evaluated(recipe.text)))
 
 
+def _reverse_inputs(sketch: Sketch) -> None:
+    """Let callers pass in another order than the program reads, what has no default."""
+    count = sum(not part.keyword for part in sketch.inputs)
+    sketch.inputs[:count] = reversed(sketch.inputs[:count])
+
+
 def _drop_unread_inputs(sketch: Sketch, result: str) -> None:
-    read = {value.name.partition("[")[0] for line in sketch.lines for value in line.operands}
-    read |= set(re.findall(r"\w+", result))
+    read = set(re.findall(r"\w+", " ".join([*(line.text for line in sketch.lines), result])))
     sketch.inputs = [part for part in sketch.inputs if part.name in read] or sketch.inputs[:1]
 
 
@@ -134,33 +195,29 @@ def _first_shape(choices: Choices, batch: int) -> tuple[int, ...]:
 
 
 @st.composite
-def _line(draw: st.DrawFn, sketch: Sketch, wanted: tuple[Chain, ...]) -> bool:
+def _line(draw: st.DrawFn, sketch: Sketch, bias: Bias) -> bool:
     """Append a line, or nothing where what was chosen has no place; True if there is a new line.
 
     A strategy of its own, so that Hypothesis takes out all choices of a line at once when it shrinks.
     """
     sketch.choices = Choices(draw)
-    return sketch.attempt(lambda: _step(sketch, wanted))
+    return sketch.attempt(lambda: _step(sketch, bias))
 
 
-def _step(sketch: Sketch, wanted: tuple[Chain, ...]) -> bool:
+def _step(sketch: Sketch, bias: Bias) -> bool:
     choices = sketch.choices
-    name = choices.pick(BIASED if wanted else PLAIN)
+    name = choices.pick(bias.kinds)
     match name:
         case "nothing":
             return False
-        case "repeat":
-            return composition.repeat_line(sketch)
-        case "again":
-            return composition.call_again(sketch)
         case "wanted":
-            return composition.follow(sketch, choices.pick(wanted))
+            return composition.follow(sketch, choices.pick(bias.wanted))
         case "idiom":
             return composition.follow(sketch, choices.pick(IDIOMS))
-        case "tie":
-            return composition.tie_weights(sketch)
         case "nest":
-            return composition.nest(sketch, lambda inner: choices.draw(_line(inner, wanted)))
+            return composition.nest(sketch, lambda inner: choices.draw(_line(inner, bias)))
+        case _ if name in COMPOSED:
+            return COMPOSED[name](sketch)
         case _:
             rows = FAMILIES[name][1]
             return sketch.perform(rows.at(choices.below(rows.total)))
@@ -177,12 +234,15 @@ def _result(sketch: Sketch) -> str:
     if kind == 0 or not unread:
         return last.name
     names = [value.name for value in (unread if kind < 6 else [*unread, choices.recent(values)])]
+    if len(names) == 1 and choices.sometimes(2):
+        names = list(dict.fromkeys([*names, choices.recent(values).name]))
     if len(names) == 1:
         return names[0]
     match choices.below(5):
         case 1:
             keys = [re.sub(r"\W", "", name) for name in names]
-            return "{" + ", ".join(f'"{key}": {name}' for key, name in zip(keys, names, strict=True)) + "}"
+            pairs = [f'"{key}": {name}' for key, name in dict(zip(keys, names, strict=True)).items()]
+            return "{" + ", ".join(pairs[::-1] if choices.sometimes(2) else pairs) + "}"
         case 2:
             return f"[{', '.join(names)}]"
         case 3:

@@ -1,14 +1,39 @@
-"""Rows: writes to values in place, and random numbers."""
+"""Rows: writes to values and buffers in place, checks, and random numbers."""
 
 from __future__ import annotations
 
-from .operands import ANY, DIMENSIONED, FLOAT, INTO, MASK, OTHER_FLOAT, argument, number, one_of
+from typing import TYPE_CHECKING, Any
+
+from .operands import (
+    ANY,
+    COUNTER,
+    DIMENSIONED,
+    FLOAT,
+    INTO,
+    MASK,
+    MATRICES,
+    OTHER_FLOAT,
+    STATISTICS,
+    argument,
+    number,
+    one_of,
+    size,
+)
 from .operations import Operation
+
+if TYPE_CHECKING:
+    from .sketch import Sketch
 
 IN_PLACE = frozenset({"in-place"})
 AUGMENTED = IN_PLACE | {"augmented"}
 RANDOM = frozenset({"random"})
+STATE = IN_PLACE | {"state"}
 NUMBERS = argument("number", number)
+
+
+def _rank(sketch: Sketch, objects: list[Any]) -> int:
+    return objects[0].dim()
+
 
 WRITES = [
     Operation((".add_", ".mul_", ".sub_", ".copy_"), (FLOAT, INTO), (), IN_PLACE, 3),
@@ -54,6 +79,42 @@ WRITES = [
     ),
     Operation((".addcmul_({0}, {1})", ".lerp_({1}, 0.5)"), (FLOAT, INTO), (), IN_PLACE),
     Operation((".unsqueeze_(0)", ".squeeze_()", ".t_()"), (ANY,), (), IN_PLACE),
+]
+
+STATES = [
+    Operation(
+        (
+            "{1}.lerp_({0}.detach().mean(0), 0.1)",
+            "{1}.add_({0}.detach().sum(0))",
+            "{1}.copy_({0}.detach()[0])",
+            "{1}[...] = {0}.detach().mean(0)",
+        ),
+        (MATRICES, STATISTICS),
+        (),
+        STATE,
+        3,
+    ),
+    Operation(
+        ("{1}.lerp_({0}.detach().mean(0), 0.1), {2}.lerp_({0}.detach().square().mean(0), 0.1)",),
+        (MATRICES, STATISTICS, STATISTICS),
+        (),
+        STATE,
+        2,
+    ),
+    Operation(("{1}.add_({0}.size(0))", "{1}.copy_({0}.detach().amax())"), (MATRICES, COUNTER), (), STATE, 2),
+]
+
+CHECKS = [
+    Operation(
+        (
+            "assert {0}.dim() == {rank}, 'another rank'",
+            "torch._assert({0}.dim() == {rank}, 'another rank')",
+            "assert {0}.shape[-1] == {width}",
+        ),
+        (DIMENSIONED,),
+        (argument("rank", _rank), argument("width", size(-1))),
+        frozenset({"check"}),
+    ),
 ]
 
 RANDOMS = [

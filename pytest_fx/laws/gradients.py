@@ -29,8 +29,8 @@ NUDGES = 4
 def gradients(example: Example) -> None:
     """Inputs and parameters get the gradients that they get in eager; a pass that approximates need not keep them.
 
-    Parameters may be merged with others and in evaluation mode folded away; in training mode as many numbers can be
-    trained as before.
+    Parameters may be merged with others and in evaluation mode folded away, for all or some of their uses; in training
+    mode as many numbers can be trained as before.
     """
     if example.after is None or isinstance(example.contract, Approximate) or not example.changed:
         return
@@ -98,8 +98,24 @@ def _require_gradients(example: Example, wide: bool) -> None:
         if not _differ(leaf, 0.0):
             continue
         shaken = _shaken(example, arguments, dtype, wide, expected) if shaken is None else shaken
-        if _differ(leaf, shaken[name]):
+        if _differ(leaf, shaken[name]) and not _is_divided(example, name):
             _report(example, leaf)
+
+
+def _is_divided(example: Example, name: str) -> bool:
+    """Whether a parameter was folded away for some of its uses, in evaluation mode, and is kept for the others."""
+    assert example.after is not None
+    known = example.names
+    made = any(known.get(own, own) not in example.before.tensors for own, _ in example.after.named_parameters())
+    if example.mode == "train" or not made:
+        return False
+    graph = example.capture().graph
+    uses = [
+        node
+        for node in graph.nodes
+        if node.op in ("get_attr", "call_module") and f"{name}.".startswith(f"{node.target}.")
+    ]
+    return len(uses) > 1
 
 
 def _report(example: Example, leaf: Leaf) -> None:

@@ -37,7 +37,10 @@ _NO_OPERATIONS = frozenset(
     "no_grad enable_grad manual_seed is_tensor finfo iinfo equal allclose is_floating_point compile typename "
     "set_grad_enabled inference_mode".split()
 )
-_NO_METHODS = frozenset("name names data type device dtype shape grad size backward apply_ register_hook".split())
+_NO_METHODS = frozenset(
+    "name names data type device dtype shape grad dim stride backward apply_ register_hook numpy tolist item "
+    "data_ptr storage storage_offset untyped_storage is_contiguous cpu cuda requires_grad_ retain_grad".split()
+)
 _LOADS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 

@@ -1,9 +1,24 @@
 """Passes by which the harness is tested: wrong ones as engineers write them, each with a program that shows it,
 and right ones. Kinds of mistakes are files: ``operands``, ``shapes``, ``uses``, ``effects``, ``values``, ``interface``,
-``state`` and ``plumbing``; ``correct`` holds the passes without one.
+``state``, ``plumbing``, ``fusions``, ``algebra`` and ``planning``; ``correct`` and
+``correct_by_api`` hold the passes without one.
 """
 
-from . import correct, effects, interface, operands, plumbing, shapes, state, uses, values
+from . import (
+    algebra,
+    correct,
+    correct_by_api,
+    effects,
+    fusions,
+    interface,
+    operands,
+    planning,
+    plumbing,
+    shapes,
+    state,
+    uses,
+    values,
+)
 from .rows import RIGHT, WRONG, Right, Wrong
 
 __all__ = [
@@ -11,10 +26,14 @@ __all__ = [
     "WRONG",
     "Right",
     "Wrong",
+    "algebra",
     "correct",
+    "correct_by_api",
     "effects",
+    "fusions",
     "interface",
     "operands",
+    "planning",
     "plumbing",
     "shapes",
     "state",

@@ -1,0 +1,270 @@
+"""Right passes in every style that torch.fx's users write: patterns, transformers, interpreters, edits in place."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import fx
+from fx.interop import adapt
+from fx.passes import exact
+
+from .correct import activations, arithmetic, methods, network, permutes, plain
+from .rows import EVAL, Case, calls, case, layers, numbers, replace, right
+
+# Patterns.
+
+
+@right(lambda: case(lambda m, x: F.silu(x) + x * torch.sigmoid(x), numbers(4)))
+def silu_by_pattern(gm: fx.GraphModule) -> fx.GraphModule:
+    """x times its sigmoid is silu."""
+
+    def pattern(x: Any) -> Any:
+        return x * torch.sigmoid(x)
+
+    def replacement(x: Any) -> Any:
+        return F.silu(x)
+
+    fx.replace_pattern(gm, pattern, replacement)
+    return gm
+
+
+@right(lambda: case(lambda m, x: torch.relu(torch.neg(x)) + torch.relu(x), numbers(4)), contract=exact)
+@adapt
+def negation_by_pattern(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """torch.fx's own matcher writes negation by its other name."""
+
+    def pattern(x: Any) -> Any:
+        return torch.neg(x)
+
+    def replacement(x: Any) -> Any:
+        return torch.negative(x)
+
+    torch.fx.replace_pattern(gm, pattern, replacement)
+    return gm
+
+
+@right(lambda: case(lambda m, x, y: torch.matmul(x, y) + 1, numbers(2, 3), numbers(3, 2)), contract=exact)
+def matmul_by_pattern(gm: fx.GraphModule) -> fx.GraphModule:
+    """A product of matrices is written as an operator."""
+
+    def pattern(x: Any, y: Any) -> Any:
+        return torch.matmul(x, y)
+
+    def replacement(x: Any, y: Any) -> Any:
+        return x @ y
+
+    fx.replace_pattern(gm, pattern, replacement)
+    return gm
+
+
+# Transformers and interpreters.
+
+
+@right(activations, arithmetic, contract=exact)
+@adapt
+def respelled_by_transformer(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """torch.fx's transformer visits every call and respells some."""
+
+    class Respell(torch.fx.Transformer):
+        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            if target is torch.relu and not kwargs:
+                return self.call_method("relu", args, kwargs)
+            return super().call_function(target, args, kwargs)
+
+    return Respell(gm).transform()
+
+
+@right(methods, contract=exact)
+def methods_by_transformer(gm: fx.GraphModule) -> fx.GraphModule:
+    """A transformer calls methods as functions of the same name."""
+
+    class Respell(fx.Transformer):
+        def call_method(self, target: Any, args: Any, kwargs: Any) -> Any:
+            if target in ("sigmoid", "relu", "tanh"):
+                return super().call_function(getattr(torch, target), args, kwargs)
+            return super().call_method(target, args, kwargs)
+
+    return Respell(gm).transform()
+
+
+@right(arithmetic, contract=exact)
+def copied_node_by_node(gm: fx.GraphModule) -> fx.GraphModule:
+    """Nodes are copied into a new graph one by one, some of them respelled."""
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    for node in gm.graph.nodes:
+        made = graph.node_copy(node, copies.__getitem__)
+        if node.target is torch.relu and not node.kwargs:
+            made.op, made.target = "call_method", "relu"
+        copies[node] = made
+    return fx.GraphModule(gm, graph)
+
+
+@right(lambda: case(lambda m, x: (x * 2 + 1) * 2, numbers(2)), contract=exact)
+def calls_counted(gm: fx.GraphModule) -> fx.GraphModule:
+    """An interpreter that only looks counts calls; how many stands in the names of the values."""
+
+    class Count(fx.Interpreter):
+        def __init__(self, module: Any) -> None:
+            super().__init__(module)
+            self.found = [node for node in module.graph.nodes if node.op == "call_function"]
+
+    taken = {node.name for node in gm.graph.nodes}
+    for number, node in enumerate(Count(gm).found):
+        if f"call_{number}" not in taken:
+            node.name = f"call_{number}"
+    gm.recompile()
+    return gm
+
+
+# Edits in place, in torch.fx's vocabulary.
+
+
+@right(arithmetic, contract=exact)
+@adapt
+def powers_by_function(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """The second power by an operator becomes a method, and methods of that name functions."""
+    for node in gm.graph.nodes:
+        if node.op == "call_function" and node.target is operator.pow and node.args[1:] == (2,):
+            with gm.graph.inserting_after(node):
+                made = gm.graph.call_method("pow", node.args)
+            made.meta = dict(node.meta)
+            node.replace_all_uses_with(made)
+            gm.graph.erase_node(node)
+    for node in gm.graph.nodes:
+        if node.op == "call_method" and node.target == "pow":
+            node.op, node.target = "call_function", torch.pow
+    gm.recompile()
+    return gm
+
+
+@right(permutes, contract=exact)
+@adapt
+def permutes_by_function(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """x.permute(a, b) is torch.permute(x, (a, b))."""
+    for node in list(gm.graph.nodes):
+        if node.op == "call_method" and node.target == "permute" and not node.kwargs:
+            order = node.args[1:] if not isinstance(node.args[1], (tuple, list)) else tuple(node.args[1])
+            with gm.graph.inserting_before(node):
+                made = gm.graph.call_function(torch.permute, (node.args[0], tuple(order)))
+            made.meta = dict(node.meta)
+            node.replace_all_uses_with(made)
+            gm.graph.erase_node(node)
+    gm.graph.lint()
+    gm.recompile()
+    return gm
+
+
+@right(network, contract=exact)
+@adapt
+def activations_as_new_modules(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Each call of a relu that does not write in place gets a module of its own."""
+    for node in list(gm.graph.nodes):
+        if node.op == "call_module" and type(module := gm.get_submodule(node.target)) is nn.ReLU and not module.inplace:
+            gm.add_submodule(f"own_{node.name}", nn.ReLU())
+            node.target = f"own_{node.name}"
+    gm.delete_all_unused_submodules()
+    gm.recompile()
+    return gm
+
+
+@right(lambda: case(lambda m, x: m.n(x), numbers(2, 3), n=nn.LayerNorm(3)), contract=exact)
+def layer_norm_with_all_settings(gm: fx.GraphModule) -> fx.GraphModule:
+    """Layer norms become functions with all their settings."""
+    for node in plain(layers(gm, nn.LayerNorm)):
+        norm = gm.get_submodule(node.target)
+        with gm.graph.inserting_before(node):
+            weight = None if norm.weight is None else gm.graph.get_attr(f"{node.target}.weight")
+            bias = None if norm.bias is None else gm.graph.get_attr(f"{node.target}.bias")
+        replace(node, F.layer_norm, *node.args, norm.normalized_shape, weight, bias, norm.eps)
+    gm.recompile()
+    return gm
+
+
+@right(lambda: case(lambda m, x: (y := x.size(0)) * x.sum() + y, numbers(2, 3)), contract=exact)
+def dead_calls_by_hand(gm: fx.GraphModule) -> fx.GraphModule:
+    """Shapes are read anew by each that needs them, and calls without users and effects erased by hand."""
+    for node in calls(gm, "size", "call_method"):
+        for user in list(node.users)[1:]:
+            with gm.graph.inserting_after(node):
+                again = gm.graph.node_copy(node)
+            user.replace_input_with(node, again)
+    for node in reversed(gm.graph.nodes):
+        if not node.users and node.op not in ("placeholder", "output") and not node.is_impure():
+            gm.graph.erase_node(node)
+    gm.recompile()
+    return gm
+
+
+def _written() -> Case:
+    return case(_write, numbers(2, 3))
+
+
+def _write(m: Any, x: Any) -> Any:
+    y = x * 2
+    y.add_(1)
+    return torch.relu(y), y
+
+
+@right(_written, lambda: case(lambda m, x: torch.relu(x) + 1, numbers(3)), contract=exact)
+def relu_copied(gm: fx.GraphModule) -> fx.GraphModule:
+    """A relu is the relu in place of a copy, right where it stood."""
+    for node in plain(calls(gm, torch.relu)):
+        with gm.graph.inserting_before(node):
+            copied = gm.graph.call_method("clone", node.args)
+        replace(node, torch.relu_, copied)
+    gm.recompile()
+    return gm
+
+
+@right(lambda: case(lambda m, x: m.n(x), numbers(2, 3), n=nn.BatchNorm1d(3)), modes=EVAL)
+def norm_as_scale_and_shift(gm: fx.GraphModule) -> fx.GraphModule:
+    """A batch norm in evaluation mode is a product and a sum, along dimension one."""
+    for node in plain(layers(gm, nn.BatchNorm1d)):
+        norm = gm.get_submodule(node.target)
+        if norm.training or norm.running_var is None or norm.running_var.dtype not in (torch.float32, torch.float64):
+            continue
+        made = _Affine(norm)
+        gm.add_submodule(f"affine_{node.name}", made)
+        node.target = f"affine_{node.name}"
+    gm.delete_all_unused_submodules()
+    gm.recompile()
+    return gm
+
+
+class _Affine(nn.Module):
+    """What a batch norm computes in evaluation mode, with its parameters."""
+
+    def __init__(self, norm: nn.BatchNorm1d) -> None:
+        super().__init__()
+        self.weight, self.bias = norm.weight, norm.bias
+        self.register_buffer("mean", norm.running_mean)
+        self.register_buffer("variance", norm.running_var)
+        self.eps = norm.eps
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        along = (1, -1) + (1,) * (x.dim() - 2)
+        scale = torch.rsqrt(self.variance + self.eps)
+        scale = scale if self.weight is None else scale * self.weight
+        shifted = (x - self.mean.view(along)) * scale.view(along)
+        return shifted if self.bias is None else shifted + self.bias.view(along)
+
+
+@right(lambda: case(lambda m, x: {"a": x + 1, "b": (x - 1, x)}, numbers(3)), contract=exact)
+def results_through_identities(gm: fx.GraphModule) -> fx.GraphModule:
+    """Every value that is returned passes through a module that returns its input."""
+    output = next(iter(reversed(gm.graph.nodes)))
+    gm.add_submodule("passed", nn.Identity())
+
+    def passed(value: fx.Node) -> fx.Node:
+        with gm.graph.inserting_before(output):
+            return gm.graph.call_module("passed", (value,))
+
+    output.args = (fx.map_arg(output.args[0], passed),)
+    gm.recompile()
+    return gm

@@ -1,0 +1,44 @@
+"""Several programs timed in turns, so that what else the machine does falls on all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pytest_fx.timing.paired import PairedTiming, steady_conditions
+
+_WARM_UP = 2
+
+
+def time_rounds(
+    programs: Mapping[str, Callable[[], Any]], *, baseline: str, rounds: int, threads: int
+) -> dict[str, PairedTiming]:
+    """Return the pairs of the baseline and each other program, by its name.
+
+    In each of ``rounds`` rounds all programs run once, in an order that rotates; two rounds before are not counted.
+    What a program returns is freed before the next one runs, and that is not counted either.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in programs}
+    names = list(programs)
+    with steady_conditions(threads):
+        for turn in range(-_WARM_UP, rounds):
+            first = turn % len(names)
+            for name in names[first:] + names[:first]:
+                taken = _sample(programs[name])
+                if turn >= 0:
+                    seconds[name].append(taken)
+    before = tuple(seconds[baseline])
+    return {
+        name: PairedTiming(before, tuple(after), threads, iterations=1)
+        for name, after in seconds.items()
+        if name != baseline
+    }
+
+
+def _sample(program: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    result = program()
+    taken = time.perf_counter() - start
+    del result
+    return taken

@@ -1,0 +1,77 @@
+"""The table of quantization: its rows, at the size of small models."""
+
+import pytest
+import torch
+
+from pytest_fx.tables import NotRun, Scale, get_table, quantization
+from pytest_fx.tables.rounds import time_rounds
+from pytest_fx.tables.table import Entry
+
+SMALL = Scale(size="small", rounds=2)
+
+
+def rows(scale=SMALL):
+    return {row.name: row for row in get_table("quantization").rows(scale)}
+
+
+@pytest.fixture(autouse=True)
+def programs_are_let_go_of():
+    yield
+    quantization._programs.cache_clear()
+    quantization._phases.cache_clear()
+
+
+def told(name, values):
+    table = get_table("quantization")
+    entry = Entry(name, table.numbers(values), {}, None)
+    return {column.heading: text for column in table.columns if (text := entry.tell(column.template)) is not None}
+
+
+def test_every_number_of_the_paper_and_every_claim_belongs_to_a_row():
+    table = get_table("quantization")
+    names = list(rows(Scale()))
+    assert set(table.paper) <= set(names)
+    assert all(set(claim.found) <= set(names) for claim in table.claims)
+    here = names + list(rows())
+    assert len(set(here)) == len(here) == 2 * 10 + 4 - 6 + 2 * 4 + 4
+
+
+@pytest.mark.parametrize(
+    "name, peer",
+    [
+        ("deep_recommender_small, 1 thread, batch 4", "torch.ao, oneDNN"),
+        ("resnet_tiny, 1 thread, batch 4", "torch.ao, oneDNN"),
+        ("transformer_encoder_small, 1 thread, batch 4", "torch.ao, dynamic"),
+    ],
+)
+def test_float_ours_and_torch_ao_run_in_the_same_rounds(name, peer):
+    values = rows()[name].measure()
+    assert len(values["float"]) == len(values["static"]) == len(values["dynamic"]) == len(values["ao"]) == 2
+    cells = told(name, values)
+    assert {"float, s", "static", "dynamic", "torch.ao", peer} <= cells.keys()
+    assert values["static_sqnr"] > 8 and values["dynamic_sqnr"] > 8
+
+
+def test_phases_are_timed_beside_those_of_torch_ao():
+    for phase in ("prepare", "calibrate", "convert"):
+        values = rows()[f"deep_recommender_small, {phase}"].measure()
+        assert all(len(seconds) == 3 and min(seconds) > 0 for seconds in values.values())
+        assert told(phase, values).keys() == {"phase, s: fx, torch.ao"}
+
+
+def test_on_a_gpu_nothing_is_measured_and_the_reason_is_told(monkeypatch):
+    row = rows()["deep_recommender_small, GPU, batch 256"]
+    for available, reason in ((False, "no GPU"), (True, "the kernels on whole numbers are the CPU's")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda answer=available: answer)
+        with pytest.raises(NotRun, match=f"not run: {reason}"):
+            row.measure()
+
+
+def test_programs_take_turns_in_an_order_that_rotates():
+    calls = []
+    timings = time_rounds(
+        {name: lambda name=name: calls.append(name) for name in "abc"}, baseline="a", rounds=3, threads=1
+    )
+    assert "".join(calls[-9:]) == "abcbcacab" and len(calls) == 15
+    assert list(timings) == ["b", "c"] and timings["b"].eager == timings["c"].eager
+    assert len(timings["c"].transformed) == 3

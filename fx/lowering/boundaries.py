@@ -37,14 +37,17 @@ class Boundaries:
                     if used in self._kept and (used not in reasons or reasons[used] is not None):
                         reasons[node] = f"it uses `%{used}`, which stays in eager Python and cannot be handed over"
 
-    def repeat_inside(self, home: dict[Node, Region]) -> None:
+    def repeat_inside(self, home: dict[Node, Region]) -> list[Node]:
         """Compute a value that cannot cross once more where a region, or eager Python, uses it from somewhere else.
 
         Args:
             home: the region of each operation that is in one; this is edited, as is the program.
+
+        Returns:
+            The operations that were added.
         """
         if not self._kept:
-            return
+            return []
         for user in list(self._graph.nodes):
             for used in user.all_input_nodes:
                 if used in self._kept and home.get(used) is not home.get(user) and used.op != "placeholder":
@@ -53,6 +56,7 @@ class Boundaries:
             if not node.users and node in home and node in self._kept:
                 self._graph.erase_node(node)
                 del home[node]
+        return list(self._repeated.values())
 
     def _repeat(self, node: Node, user: Node, home: dict[Node, Region]) -> Node:
         """A copy of ``node``, and of what cannot cross that it needs, on the side of ``user``; one for all there."""

@@ -83,7 +83,9 @@ def make_plan(
         else:
             reasons.update(dict.fromkeys(members, why))
     placements = tuple(_placement(node, home, reason, flops) for node, reason in reasons.items())
-    boundaries.repeat_inside(home)
+    added = boundaries.repeat_inside(home)
+    if flops is not None:
+        flops.update(dict.fromkeys(added, 0))
     restore(form, {*home, *changed})
     _fetch_for_each_use(graph)
     regions = Regions(GraphModule.of_capture(own, graph, type(graph_module).__name__), home)

@@ -38,7 +38,7 @@ def _register_activation(target: Any, kind: str, **numbers: str | float) -> None
         return activate(network, input, kind, **given)
 
     computed = {one: _NUMBER for one in numbers.values() if isinstance(one, str)}
-    register(target, build, takes_floats("input"), is_one_of(**computed), pays=False)
+    register(target, build, takes_floats("input"), is_one_of(**computed))
 
 
 def silu(network: EngineNetwork, input: Any, inplace: bool) -> Any:
@@ -107,7 +107,7 @@ def dropout(network: EngineNetwork, input: Any, p: float, training: bool, inplac
 
 def _register_unary(target: Any, kind: str) -> None:
     name = "input" if getattr(target, "__module__", None) != "_operator" else 0
-    register(target, lambda network, input: apply(network, input, kind), takes_floats(name), pays=False)
+    register(target, lambda network, input: apply(network, input, kind), takes_floats(name))
 
 
 _register_activation(F.relu, "RELU")
@@ -120,11 +120,11 @@ _register_activation(F.softsign, "SOFTSIGN")
 _register_activation(torch.sigmoid, "SIGMOID")
 _register_activation(torch.tanh, "TANH")
 for _target, _build in ((F.silu, silu), (F.mish, mish), (F.hardswish, hardswish)):
-    register(_target, _build, takes_floats("input"), pays=False)
-register(F.gelu, gelu, takes_floats("input"), is_one_of(approximate=str), pays=False)
-register(F.softplus, softplus, takes_floats("input"), is_one_of(beta=_NUMBER, threshold=_NUMBER), pays=False)
+    register(_target, _build, takes_floats("input"))
+register(F.gelu, gelu, takes_floats("input"), is_one_of(approximate=str))
+register(F.softplus, softplus, takes_floats("input"), is_one_of(beta=_NUMBER, threshold=_NUMBER))
 _bound = is_one_of(min=(int, float, type(None)), max=(int, float, type(None)))
-register(torch.clamp, clamp, takes_floats("input"), _bound, pays=False)
+register(torch.clamp, clamp, takes_floats("input"), _bound)
 _softmax = all_of(takes_floats("input"), is_one_of(dim=int, dtype=(torch.dtype, type(None))))
 register(F.softmax, softmax, _softmax)
 register(F.log_softmax, log_softmax, _softmax)
@@ -140,6 +140,5 @@ register(
     torch.rsqrt,
     lambda network, input: apply(network, apply(network, input, "SQRT"), "RECIP"),
     takes_floats("input"),
-    pays=False,
 )
-register(torch.square, lambda network, input: combine(network, "PROD", input, input), takes_floats("input"), pays=False)
+register(torch.square, lambda network, input: combine(network, "PROD", input, input), takes_floats("input"))

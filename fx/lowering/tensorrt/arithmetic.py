@@ -44,7 +44,7 @@ def _register_binary(function: Any, kind: str, *predicates: Predicate) -> None:
             return compute(network, function, left, right)
         return combine(network, kind, left, right)
 
-    register(function, build, _takes_numbers, *predicates, pays=False)
+    register(function, build, _takes_numbers, *predicates)
 
 
 def _takes_numbers(operation: Operation) -> str | None:
@@ -70,7 +70,7 @@ def _register_comparison(function: Any, kind: str, negated: bool) -> None:
         result = combine(network, kind, left, right)
         return apply(network, result, "NOT") if negated else result
 
-    register(function, build, _takes_numbers, _compares_numbers, pays=False)
+    register(function, build, _takes_numbers, _compares_numbers)
 
 
 def _compares_numbers(operation: Operation) -> str | None:
@@ -95,9 +95,7 @@ def at_least(network: EngineNetwork, left: Any, right: Any) -> Any:
 
 
 def _register_logic(function: Any, kind: str) -> None:
-    register(
-        function, lambda network, left, right: combine(network, kind, left, right), _takes_truth_values, pays=False
-    )
+    register(function, lambda network, left, right: combine(network, kind, left, right), _takes_truth_values)
 
 
 def _takes_truth_values(operation: Operation) -> str | None:
@@ -155,7 +153,7 @@ def _register_reduction(function: Any, kind: str) -> None:
         tensor = network.tensor(input, None if dtype is None else network.working(dtype))
         return network.add("reduce", tensor, setting("ReduceOperation", kind), axes, bool(keepdim))
 
-    register(function, build, _reduces, pays=False)
+    register(function, build, _reduces)
 
 
 def _reduces(operation: Operation) -> str | None:
@@ -174,37 +172,35 @@ for _function, _kind in ((operator.add, "SUM"), (operator.sub, "SUB"), (operator
     _register_binary(_function, _kind)
 _register_binary(operator.floordiv, "FLOOR_DIV", where(lambda operation: operation.metadata() is None, "it rounds"))
 _is_tensor = where(lambda operation: operation.metadata() is not None, "engines do not compute this with sizes")
-register(operator.truediv, divide, _is_tensor, _takes_numbers, pays=False)
-register(operator.pow, power, _is_tensor, _takes_numbers, takes_floats(0), pays=False)
+register(operator.truediv, divide, _is_tensor, _takes_numbers)
+register(operator.pow, power, _is_tensor, _takes_numbers, takes_floats(0))
 for _function, _kind, _negated in (
     (operator.eq, "EQUAL", False), (operator.ne, "EQUAL", True), (operator.lt, "LESS", False),
     (operator.gt, "GREATER", False),
 ):  # fmt: skip
     _register_comparison(_function, _kind, _negated)
-register(operator.le, at_most, _is_tensor, _takes_numbers, _compares_numbers, pays=False)
-register(operator.ge, at_least, _is_tensor, _takes_numbers, _compares_numbers, pays=False)
+register(operator.le, at_most, _is_tensor, _takes_numbers, _compares_numbers)
+register(operator.ge, at_least, _is_tensor, _takes_numbers, _compares_numbers)
 for _function, _kind in ((operator.and_, "AND"), (operator.or_, "OR"), (operator.xor, "XOR")):
     _register_logic(_function, _kind)
-register(operator.invert, lambda network, value: apply(network, value, "NOT"), _takes_truth_values, pays=False)
-register(operator.neg, lambda network, value: apply(network, value, "NEG"), takes_floats(0), pays=False)
-register(operator.abs, lambda network, value: apply(network, value, "ABS"), takes_floats(0), pays=False)
+register(operator.invert, lambda network, value: apply(network, value, "NOT"), _takes_truth_values)
+register(operator.neg, lambda network, value: apply(network, value, "NEG"), takes_floats(0))
+register(operator.abs, lambda network, value: apply(network, value, "ABS"), takes_floats(0))
 for _function, _kind in ((torch.maximum, "MAX"), (torch.minimum, "MIN")):
     register(
         _function,
         lambda network, input, other, kind=_kind: combine(network, kind, input, other),
         takes_floats("input", "other"),
-        pays=False,
     )
 register(operator.matmul, matmul, _takes_matrices)
 register(torch.bmm, matmul, _takes_matrices)
-register(torch.where, select, pays=False)
-register(torch.masked_fill, masked_fill, is_one_of(value=(int, float)), pays=False)
+register(torch.where, select)
+register(torch.masked_fill, masked_fill, is_one_of(value=(int, float)))
 for _function, _kind in ((torch.sum, "SUM"), (torch.mean, "AVG"), (torch.amax, "MAX"), (torch.amin, "MIN")):
     _register_reduction(_function, _kind)
-register(torch.logical_not, lambda network, input: apply(network, input, "NOT"), _takes_truth_values, pays=False)
+register(torch.logical_not, lambda network, input: apply(network, input, "NOT"), _takes_truth_values)
 register(
     torch.logical_and,
     lambda network, input, other: combine(network, "AND", input, other),
     _takes_truth_values,
-    pays=False,
 )

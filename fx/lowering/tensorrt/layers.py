@@ -12,9 +12,11 @@ from torch import Tensor
 from fx.lowering.subject import Operation
 from fx.lowering.support import Predicate, has_constant, where
 from fx.lowering.tensorrt.activations import combine
-from fx.lowering.tensorrt.network import EngineNetwork, Size
+from fx.lowering.tensorrt.network import EngineNetwork
 from fx.lowering.tensorrt.predicates import is_one_of, is_set_to, of_rank, shape_of, takes_floats
+from fx.lowering.tensorrt.ranges import sizes_of
 from fx.lowering.tensorrt.registration import register, setting
+from fx.node import Node
 
 Sizes = tuple[int, ...]
 
@@ -212,14 +214,26 @@ def _register_avg_pool(target: Any, dimensions: int) -> None:
     register(target, build, takes_floats("input"), of_rank("input", dimensions + 2), options, plain)
 
 
+def _divides(operation: Operation) -> str | None:
+    """Windows of adaptive pooling are all of one size if that divides the input, whatever size that has."""
+    output = operation.arguments["output_size"]
+    if all(size == 1 for size in output):
+        return None
+    value = operation.arguments["input"]
+    assert isinstance(value, Node)
+    least, typical, most = sizes_of(value)
+    if least[2:] != most[2:]:
+        return "its windows depend on a size that varies"
+    divides = all(size % one == 0 for size, one in zip(typical[2:], output, strict=True))
+    return None if divides else "its windows are of different sizes"
+
+
 def _register_adaptive(target: Any, dimensions: int) -> None:
     def build(network: EngineNetwork, input: Any, output_size: Sizes) -> Any:
         if all(size == 1 for size in output_size):
             axes = sum(1 << (2 + one) for one in range(dimensions))
             return network.add("reduce", network.tensor(input), setting("ReduceOperation", "AVG"), axes, True)
         sizes = network.sizes(input)[2:]
-        if any(isinstance(size, Size) for size in sizes):
-            raise ValueError("its window depends on a size that varies")
         window = tuple(size // one for size, one in zip(sizes, output_size, strict=True))  # type: ignore[operator]
 
         def pool(image: Any, over: Callable[..., Sizes]) -> Any:
@@ -228,18 +242,8 @@ def _register_adaptive(target: Any, dimensions: int) -> None:
 
         return in_two_dimensions(network, input, dimensions, pool)
 
-    divides = where(
-        lambda operation: all(
-            size % one == 0
-            for size, one in zip(
-                (shape_of(operation, operation.arguments["input"]) or ())[2:], operation.arguments["output_size"],
-                strict=True,
-            )
-        ),
-        "its windows are of different sizes",
-    )  # fmt: skip
     register(
-        target, build, takes_floats("input"), of_rank("input", dimensions + 2), is_one_of(output_size=tuple), divides
+        target, build, takes_floats("input"), of_rank("input", dimensions + 2), is_one_of(output_size=tuple), _divides
     )
 
 
@@ -263,7 +267,6 @@ register(
     has_constant("running_mean", "running_var"),
     has_constant("weight", "bias", optional=True),
     is_set_to(training=False),
-    pays=False,
 )
 register(
     F.layer_norm,
@@ -272,7 +275,7 @@ register(
     has_constant("weight", "bias", optional=True),
     is_one_of(normalized_shape=tuple),
 )
-register(F.embedding, embedding, takes_floats("weight"), is_set_to(max_norm=None), pays=False)
+register(F.embedding, embedding, takes_floats("weight"), is_set_to(max_norm=None))
 for _target, _dimensions in ((F.max_pool1d, 1), (F.max_pool2d, 2), (F.max_pool3d, 3)):
     _register_max_pool(_target, _dimensions)
 for _target, _dimensions in ((F.avg_pool1d, 1), (F.avg_pool2d, 2), (F.avg_pool3d, 3)):

@@ -16,6 +16,8 @@ from fx.lowering.tensorrt.network import Binding
 
 __all__ = ["TensorRTModule"]
 
+_DEVICE = "cuda"
+
 
 class TensorRTModule(nn.Module):
     """Runs an engine on CUDA tensors.
@@ -51,8 +53,8 @@ class TensorRTModule(nn.Module):
         """Run the engine.
 
         Raises:
-            LoweringError: an input does not fit, there is no GPU, the GPU is not one of those that the engine was
-                built for, the engine is of another version of the library, or the GPU has too little memory.
+            LoweringError: an input does not fit or asks for gradients, there is no GPU, it is not one of those that the
+                engine was built for or has too little memory, or the engine is of another version of the library.
         """
         self._check(inputs)
         with torch.cuda.device(inputs[0].device):
@@ -88,7 +90,7 @@ class TensorRTModule(nn.Module):
         bindings = self.engine.inputs
         if len(inputs) != len(bindings):
             raise LoweringError(
-                f"the engine takes {len(bindings)} inputs, not {len(inputs)}",
+                f"the engine takes {len(bindings)} input{'s' if len(bindings) != 1 else ''}, not {len(inputs)}",
                 value=", ".join(binding.name for binding in bindings),
             )
         for binding, tensor in zip(bindings, inputs, strict=True):
@@ -97,6 +99,12 @@ class TensorRTModule(nn.Module):
                     f"the input {binding.name!r} of the engine {why}",
                     remedy="lower the program for such inputs: with example_inputs like these, or with ranges",
                 )
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
+            raise LoweringError(
+                "an engine has no gradients, which an input asks for",
+                value=", ".join(one.name for one, tensor in zip(bindings, inputs, strict=True) if tensor.requires_grad),
+                remedy="run the program under torch.no_grad()",
+            )
         if not torch.cuda.is_available():
             raise LoweringError(
                 "there is no GPU here to run the engine on",
@@ -104,7 +112,7 @@ class TensorRTModule(nn.Module):
                 remedy="save the program, and load it on a machine with such a GPU",
             )
         devices = {tensor.device for tensor in inputs}
-        if len(devices) > 1 or next(iter(devices)).type != "cuda":
+        if len(devices) > 1 or next(iter(devices)).type != _DEVICE:
             raise LoweringError(
                 "the inputs of an engine are on one CUDA device", value=", ".join(sorted(map(str, devices)))
             )

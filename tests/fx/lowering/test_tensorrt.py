@@ -1,0 +1,523 @@
+"""TensorRT as a backend: what it takes, the engines that it builds ahead of time, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from engine_reference import NetworkReference, ReadBack
+from torch import Tensor, nn
+
+import fx
+from fx.errors import LoweringError
+from fx.lowering import Converter, TensorRT
+from fx.lowering.tensorrt import library
+from fx.lowering.tensorrt.library import find_library
+from fx.lowering.tensorrt.network import EngineNetwork
+from fx.lowering.tensorrt.registration import converters
+from fx.quantize import Choice, QuantizationScheme, prepare, reference
+from model_zoo import get_model
+
+HAS_NONE = find_library() is None
+pytestmark = pytest.mark.skipif(HAS_NONE, reason="neither tensorrt nor tensorrt_rtx is installed")
+builds_ahead = pytest.mark.skipif(
+    HAS_NONE or not hasattr(find_library(), "ComputeCapability"),
+    reason="tensorrt builds for the GPU in the machine only",
+)
+AHEAD = TensorRT(targets=("8.6",))
+
+
+def capture(name: str, batch: int = 2) -> tuple[nn.Module, fx.GraphModule, tuple[Tensor, ...]]:
+    model = get_model(name)
+    module = model.build().eval()
+    return module, fx.symbolic_trace(module), model.example_inputs(batch=batch)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.fc = nn.Linear(16, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.adaptive_avg_pool2d(F.relu(self.conv(x)), 2)
+        return self.fc(x.view(x.size(0), -1))
+
+
+def net() -> fx.GraphModule:
+    return fx.symbolic_trace(Net().eval())
+
+
+IMAGES = torch.randn(2, 3, 8, 8)
+
+
+# What it takes.
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("resnet50", "learning_to_paint_actor", "learning_to_paint_renderer", "deep_recommender"),
+        *("transformer_encoder", "unet"),
+    ],
+)
+def test_a_paper_model_is_one_engine_without_fallback(name: str) -> None:
+    _, program, inputs = capture(name, batch=1)
+    coverage = fx.lower(program, TensorRT(), inputs, dry_run=True)
+    assert coverage.refused == ()
+    assert len(coverage.parts) == 1
+
+
+SMALL = "mlp resnet_tiny deep_recommender_small learning_to_paint_actor_small learning_to_paint_renderer_small"
+SMALL += " transformer_encoder_small unet_small"
+
+
+@pytest.mark.parametrize("name", SMALL.split())
+def test_the_network_of_a_model_computes_what_the_model_does(name: str) -> None:
+    module, program, inputs = capture(name)
+    lowered = fx.lower(program, ReadBack(), inputs)
+    assert [type(one) for one in lowered.children() if isinstance(one, NetworkReference)] == [NetworkReference]
+    with torch.no_grad():
+        torch.testing.assert_close(lowered(*inputs), module(*inputs), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", "dlrm_small two_heads shared_convnet".split())
+def test_what_engines_cannot_hold_stays_in_python(name: str) -> None:
+    module, program, inputs = capture(name)
+    lowered = fx.lower(program, ReadBack(), inputs)
+    coverage = lowered.meta["lowering"]
+    assert coverage.parts and coverage.refused
+    with torch.no_grad():
+        torch.testing.assert_close(lowered(*inputs), module(*inputs), rtol=1e-4, atol=1e-5)
+
+
+def test_resnet50_computes_what_the_model_does() -> None:
+    model = get_model("resnet50")
+    module = model.build().eval()
+    images = torch.randn(1, 3, 64, 64)
+    lowered = fx.lower(fx.symbolic_trace(module), ReadBack(), (images,))
+    assert len(lowered.meta["lowering"].parts) == 1
+    with torch.no_grad():
+        torch.testing.assert_close(lowered(images), module(images), rtol=1e-4, atol=2e-4)  # batch norms are folded
+
+
+@pytest.mark.parametrize(
+    "function, reason",
+    [
+        (lambda x: x.double() * 2, "is float64, which engines do not work on"),
+        (lambda x: x[x > 0], "the shape of `%getitem` is not known: give example_inputs"),
+        (lambda x: x[(x[0, 0, 0] > 0).nonzero()[0]], "has no converter for `torch.nonzero`"),
+        (lambda x: x[:, torch.tensor([0, 1])] * 2, "its index depends on the elements of `%_tensor_constant0`"),
+        (lambda x: torch.cumsum(x, 0), "tensorrt has no converter for `torch.cumsum`"),
+        (lambda x: F.max_pool2d(x, 2, 2, return_indices=True)[0], "its return_indices is True, not False"),
+        (lambda x: F.adaptive_avg_pool2d(x, 3), "its windows are of different sizes"),
+        (lambda x: F.dropout(x, 0.5, training=True), "draws"),
+        (lambda x: x.add_(1), "writes to `%x`"),
+        (lambda x: x.view(-1), "as a view of memory that"),
+        (lambda x: F.max_pool2d(x, 3, 3, 1, ceil_mode=True), "where PyTorch leaves it out"),
+        (lambda x: x * (x.size(0) / 3), "engines do not compute this with sizes"),
+        (lambda x: F.pad(x, (1, 1, 1, 1), mode="reflect"), "its mode is 'reflect', not 'constant'"),
+        (lambda x: x @ x[0, 0, 0], "is no matrix of real numbers"),
+        (lambda x: (x > 0) == (x < 1), "holds truth values"),
+        (lambda x: F.conv_transpose2d(x, torch.ones(3, 1, 2, 2), stride=2, output_padding=1), "it pads the result"),
+    ],
+)
+def test_a_refusal_says_why(function: Any, reason: str) -> None:
+    coverage = fx.lower(fx.symbolic_trace(function), TensorRT(), (torch.randn(2, 3, 8, 8),), dry_run=True)
+    assert any(reason in str(placement.reason) for placement in coverage.refused), str(coverage)
+
+
+def test_without_shapes_nothing_is_taken() -> None:
+    coverage = fx.lower(net(), TensorRT(), dry_run=True)
+    assert coverage.parts == ()
+    assert "the shape of `%x` is not known: give example_inputs" in str(coverage)
+
+
+def test_small_regions_stay_in_python() -> None:
+    program = fx.symbolic_trace(lambda x: torch.cumsum(torch.relu(x), 0))
+    coverage = fx.lower(program, TensorRT(), (IMAGES,), dry_run=True)
+    assert "with 1 operation that pay its region is below the least, 3" in str(coverage)
+    assert len(fx.lower(program, TensorRT(), (IMAGES,), dry_run=True, min_size=1).parts) == 1
+
+
+# Sizes.
+
+
+def test_what_depends_on_a_size_that_varies_stays_in_python() -> None:
+    model = Net().eval()
+    program = fx.symbolic_trace(model)
+    lowered = fx.lower(program, ReadBack(ranges={"x": {0: (1, 5), 2: (4, 8), 3: (8, 12)}}), (IMAGES,), min_size=2)
+    assert "adaptive_avg_pool2d: its windows depend on a size that varies" in str(lowered.meta["lowering"])
+    with torch.no_grad():
+        for size in ((2, 3, 8, 8), (1, 3, 4, 12)):
+            images = torch.randn(size)
+            torch.testing.assert_close(lowered(images), model(images))
+
+
+@pytest.mark.parametrize(
+    "name, ranges, sizes",
+    [
+        ("resnet_tiny", {"x": {0: (1, 8)}}, [(1, 3, 32, 32), (8, 3, 32, 32)]),
+        ("unet_small", {"x": {0: (1, 8), 2: (16, 32), 3: (8, 32)}}, [(3, 3, 32, 8)]),
+        ("learning_to_paint_renderer_small", {"x": {0: (1, 8)}}, [(1, 10), (7, 10)]),
+    ],
+)
+def test_a_model_runs_on_sizes_that_vary(name: str, ranges: Any, sizes: list[tuple[int, ...]]) -> None:
+    module, program, inputs = capture(name)
+    lowered = fx.lower(program, ReadBack(ranges=ranges), inputs)
+    assert lowered.meta["lowering"].refused == ()
+    for size in sizes:
+        value = torch.rand(size)
+        with torch.no_grad():
+            torch.testing.assert_close(lowered(value), module(value), rtol=1e-4, atol=1e-5)
+
+
+def test_batch_and_length_of_an_encoder_vary() -> None:
+    module, program, (tokens,) = capture("transformer_encoder_small")
+    lowered = fx.lower(program, ReadBack(ranges={"tokens": {0: (1, 8), 1: (2, 12)}}), (tokens,))
+    assert lowered.meta["lowering"].refused == ()
+    for batch, length in ((1, 2), (8, 12), (3, 7)):
+        value = torch.randint(1, 50, (batch, length))
+        with torch.no_grad():
+            torch.testing.assert_close(lowered(value), module(value), rtol=1e-4, atol=1e-5)
+
+
+def test_ranges_can_be_dimensions_of_torch_export() -> None:
+    batch = torch.export.Dim("batch", min=2, max=4)
+    lowered = fx.lower(net(), ReadBack(ranges={"x": {0: batch}}), (IMAGES,))
+    binding = lowered.tensorrt_0.network.inputs[0]
+    assert (binding.least, binding.typical, binding.most) == ((2, 3, 8, 8), (2, 3, 8, 8), (4, 3, 8, 8))
+
+
+@pytest.mark.parametrize(
+    "ranges, message",
+    [
+        ({"y": {0: (1, 2)}}, "there is no input 'y' whose sizes could vary\n  why    the inputs are x"),
+        ({"x": {0: (3, 4)}}, "the sizes of dimension 0 of the input 'x' leave out the example"),
+        ({"x": {0: 3}}, "the sizes of dimension 0 of the input 'x' are no range"),
+        ({"x": {0: (0, 2)}}, "no size of dimension 0 of the input 'x' is in its range"),
+        ({"x": {1: (3, 4)}}, "the program does not run on inputs at an end of their ranges"),
+        ({"x": {7: (3, 4)}}, "the sizes of dimension 7 of the input 'x' leave out the example"),
+    ],
+)
+def test_ranges_that_make_no_sense_are_refused(ranges: Any, message: str) -> None:
+    with pytest.raises(LoweringError, match=re.escape(message)):
+        fx.lower(net(), TensorRT(ranges=ranges), (IMAGES,), dry_run=True)
+
+
+def test_sizes_that_both_sides_of_a_boundary_need_are_asked_for_on_both() -> None:
+    class Halves(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y = torch.relu(x * 2)
+            count = y.size(0) * 2
+            z = torch.cumsum(y.view(count, -1), 1).repeat(count, 1)
+            return torch.tanh(torch.exp(z * 2)).view(count * count, -1)
+
+    x = torch.randn(4, 6)
+    program = fx.symbolic_trace(Halves())
+    lowered = fx.lower(program, ReadBack(ranges={"x": {0: (2, 8)}}), (x,), min_size=2)
+    assert [part.nodes for part in lowered.meta["lowering"].parts] == [5, 7]
+    lines = [line.strip().partition(";")[0] for line in lowered.code.strip().splitlines()[1:]]
+    assert lines == [
+        "tensorrt_0 = self.tensorrt_0(x)",
+        "getitem = tensorrt_0[0]",
+        "getitem_1 = tensorrt_0[1]",
+        "cumsum = torch.cumsum(getitem, 1)",
+        "size_1 = getitem_1.size(dim = 0)",
+        "mul_4 = size_1 * 2",
+        "repeat = cumsum.repeat(repeats = (mul_4, 1))",
+        "tensorrt_1 = self.tensorrt_1(repeat, getitem_1)",
+        "return tensorrt_1",
+    ]
+    for value in (x, torch.randn(7, 6)):
+        torch.testing.assert_close(lowered(value), program(value))
+
+
+# Types.
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["resnet_tiny", "transformer_encoder_small"])
+def test_engines_can_compute_in_fewer_digits(name: str, precision: Any) -> None:
+    module, program, inputs = capture(name)
+    lowered = fx.lower(program, ReadBack(precision=precision), inputs)
+    expected = module(*inputs)
+    result = lowered(*inputs)
+    assert result.dtype is torch.float32
+    assert not torch.equal(result, expected)
+    torch.testing.assert_close(result, expected, rtol=0.1, atol={"float16": 0.02, "bfloat16": 0.15}[precision])
+
+
+def test_programs_in_half_precision_stay_so() -> None:
+    module = Net().eval().half()
+    images = IMAGES.half()
+    lowered = fx.lower(fx.symbolic_trace(module), ReadBack(), (images,))
+    assert {one.dtype for one in lowered.tensorrt_0.network.outputs} == {torch.float16}
+    with torch.no_grad():
+        torch.testing.assert_close(lowered(images), module(images), rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_a_quantized_program_is_one_engine_of_int8() -> None:
+    _, program, inputs = capture("resnet_tiny")
+    prepared = prepare(program, QuantizationScheme(Choice(symmetric=True)), example_inputs=inputs)
+    with torch.no_grad():
+        prepared(*inputs)
+        quantized = reference(prepared)
+        lowered = fx.lower(quantized, ReadBack(), inputs)
+        assert lowered.meta["lowering"].refused == ()
+        assert {"QUANTIZE", "DEQUANTIZE"} < {*lowered.tensorrt_0.kinds}
+        torch.testing.assert_close(lowered(*inputs), quantized(*inputs), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_whole_numbers_that_int8_has_not_stay_in_python() -> None:
+    _, program, inputs = capture("mlp")
+    prepared = prepare(program, example_inputs=inputs)
+    prepared(*inputs)
+    quantized = reference(prepared)
+    coverage = fx.lower(quantized, TensorRT(), inputs, dry_run=True)
+    assert "TensorRT stores whole numbers about zero: quantize with symmetric=True" in str(coverage)
+    torch.testing.assert_close(fx.lower(quantized, ReadBack(), inputs)(*inputs), quantized(*inputs))
+
+
+# Engines ahead of time.
+
+
+@builds_ahead
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("resnet50", {}),
+        ("learning_to_paint_actor_small", {"ranges": {"x": {0: (1, 96)}}}),
+        ("learning_to_paint_renderer_small", {"precision": "float16"}),
+        ("transformer_encoder_small", {"ranges": {"tokens": {0: (1, 8), 1: (2, 12)}}, "precision": "bfloat16"}),
+        ("deep_recommender_small", {}),
+    ],
+)
+def test_a_model_is_built_into_an_engine_without_a_gpu(name: str, options: Any) -> None:
+    model = get_model(name)
+    inputs = (torch.randn(1, 3, 64, 64),) if name == "resnet50" else model.example_inputs(batch=2)
+    lowered = fx.lower(
+        fx.symbolic_trace(model.build().eval()), TensorRT(targets=("8.6", "8.9", "SM120"), **options), inputs
+    )
+    (part,) = lowered.meta["lowering"].parts
+    engine = lowered.tensorrt_0.engine
+    assert engine.targets == ("8.6", "8.9", "SM120")
+    assert len(engine.plan) > 10_000
+    assert part.note is not None
+    assert engine.digest in part.note
+    assert re.search(r"built in \d+\.\d\d s by tensorrt", part.note)
+    assert part.note in str(lowered.meta["lowering"])
+
+
+@builds_ahead
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_a_quantized_model_is_built() -> None:
+    _, program, inputs = capture("mlp")
+    prepared = prepare(program, QuantizationScheme(Choice(symmetric=True)), example_inputs=inputs)
+    prepared(*inputs)
+    lowered = fx.lower(reference(prepared), AHEAD, inputs)
+    assert len(lowered.tensorrt_0.engine.plan) > 10_000
+
+
+@builds_ahead
+def test_an_engine_is_of_the_same_bytes_each_time() -> None:
+    program = net()
+    first, second = (fx.lower(program, AHEAD, (IMAGES,)).tensorrt_0.engine.digest for _ in range(2))
+    assert first == second
+
+
+@builds_ahead
+def test_an_engine_that_cannot_run_here_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    lowered = fx.lower(net(), AHEAD, (IMAGES,))
+    with pytest.raises(LoweringError) as caught:
+        lowered(IMAGES)
+    assert str(caught.value).startswith(
+        "there is no GPU here to run the engine on\n"
+        "  why    it was built ahead of time for 8.6\n"
+        "  try    save the program, and load it on a machine with such a GPU"
+    )
+
+
+# When there is none.
+
+
+def test_a_machine_without_a_gpu_needs_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(LoweringError) as caught:
+        fx.lower(net(), "tensorrt", (IMAGES,))
+    assert str(caught.value) == (
+        "the backend 'tensorrt' is not available here\n"
+        "  why    there is no GPU here; TensorRT(targets=…) builds ahead of time\n"
+        "  try    dry_run=True shows what it would take, without it"
+    )
+    assert "there is no GPU here" in str(fx.lower(net(), "tensorrt", (IMAGES,), dry_run=True))
+
+
+@builds_ahead
+def test_a_gpu_that_the_library_does_not_know_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 0))
+    why = TensorRT().why_unavailable()
+    assert why is not None
+    assert why.startswith("the GPU here has compute capability 7.0; it knows SM75, SM80")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 6))
+    assert TensorRT().why_unavailable() is None
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fx.lowering.tensorrt.find_library", lambda: None)
+    assert "pip install tensorrt_rtx" in str(TensorRT(targets=("8.6",)).why_unavailable())
+    monkeypatch.setattr(library, "find_library", lambda: None)
+    with pytest.raises(LoweringError, match="there is no TensorRT on this machine"):
+        library.library()
+
+
+def test_a_dry_run_needs_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fx.lowering.tensorrt.find_library", lambda: None)
+    monkeypatch.setattr(library, "find_library", lambda: None)
+    coverage = fx.lower(net(), TensorRT(), (IMAGES,), dry_run=True)
+    assert coverage.node_share == 1
+    assert "neither the package tensorrt nor tensorrt_rtx can be imported" in coverage.notes[0]
+
+
+@builds_ahead
+@pytest.mark.parametrize("target", ["7.0", "9.0", "SM42"])
+def test_targets_that_the_library_does_not_know_are_refused(target: str) -> None:
+    with pytest.raises(LoweringError) as caught:
+        fx.lower(net(), TensorRT(targets=(target,)), (IMAGES,))
+    assert f"builds no engines for compute capability {target!r}\n  why    it knows SM75, " in str(caught.value)
+
+
+# Faults.
+
+
+@builds_ahead
+def test_an_engine_that_fails_to_build_names_the_operation_and_the_backends_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without TF32 and tensor cores there is no product of float32 matrices for 7.5."""
+    with pytest.raises(LoweringError) as caught:
+        fx.lower(net(), TensorRT(targets=("7.5",)), (IMAGES,))
+    message = str(caught.value)
+    assert message.startswith("TensorRT cannot build the engine\n")
+    assert "FP32 GEMM is not supported" in message
+    assert "cudaError 35" not in message
+
+
+@builds_ahead
+def test_what_fails_to_build_can_stay_in_python() -> None:
+    model = Net().eval()
+    lowered = fx.lower(fx.symbolic_trace(model), TensorRT(targets=("7.5",)), (IMAGES,), on_failure="eager")
+    (part,) = lowered.meta["lowering"].parts
+    assert "FP32 GEMM is not supported" in str(part.failure)
+    with torch.no_grad():
+        torch.testing.assert_close(lowered(IMAGES), model(IMAGES))
+
+
+@builds_ahead
+def test_a_builder_that_runs_out_of_memory_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = EngineNetwork
+    initialize = network.__init__
+
+    class Builder:
+        def __init__(self, builder: Any) -> None:
+            self._builder = builder
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._builder, name)
+
+        def build_serialized_network(self, definition: Any, configuration: Any) -> Any:
+            raise MemoryError("std::bad_alloc")
+
+    def make(self: EngineNetwork, *args: Any) -> None:
+        initialize(self, *args)
+        self.builder = Builder(self.builder)
+
+    monkeypatch.setattr(network, "__init__", make)
+    with pytest.raises(LoweringError, match=r"TensorRT cannot build the engine\n  why    MemoryError: std::bad_alloc"):
+        fx.lower(net(), AHEAD, (IMAGES,))
+
+
+@torch.library.custom_op("tests_tensorrt::twice", mutates_args=())
+def twice(x: Tensor) -> Tensor:
+    return x * 2
+
+
+@twice.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+class Twice(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.ops.tests_tensorrt.twice(torch.exp(torch.relu(x)))
+
+
+@pytest.fixture
+def custom(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Registers a converter for ``twice`` for one test."""
+    target = torch.ops.tests_tensorrt.twice
+
+    def register(build_it: Any) -> None:
+        converters.replace(Converter(target, build_it))
+
+    yield register
+    converters.remove(target)
+
+
+def test_a_user_adds_a_converter(custom: Any) -> None:
+    kind = library.library().ElementWiseOperation.SUM
+    custom(lambda network, x: network.add("elementwise", x, x, kind))
+    x = torch.randn(2, 3)
+    lowered = fx.lower(fx.symbolic_trace(Twice()), ReadBack(), (x,))
+    assert lowered.tensorrt_0.kinds == ["ACTIVATION", "UNARY", "ELEMENTWISE"]
+    torch.testing.assert_close(lowered(x), Twice()(x))
+
+
+def test_a_converter_that_returns_nothing_is_named(custom: Any) -> None:
+    custom(lambda network, x: None)
+    with pytest.raises(LoweringError) as caught:
+        fx.lower(fx.symbolic_trace(Twice()), ReadBack(), (torch.ones(2),))
+    assert "the converter of tensorrt for `%twice` returned nothing" in str(caught.value)
+    assert f"{__file__}:" in str(caught.value)
+
+
+def test_what_the_library_refuses_is_an_error_in_its_words(custom: Any) -> None:
+    custom(lambda network, x: network.add("pooling_nd", x, library.library().PoolingType.MAX, (0, 0)))
+    with pytest.raises(LoweringError) as caught:
+        fx.lower(fx.symbolic_trace(Twice()), ReadBack(), (torch.ones(2, 3, 4, 4),))
+    message = str(caught.value)
+    assert message.startswith("the converter of tensorrt for `%twice` failed\n")
+    assert "add_pooling_nd refuses it: " in message
+    assert "Parameter check failed" in message
+
+
+def test_a_layer_without_a_shape_is_an_error_in_the_librarys_words(custom: Any) -> None:
+    custom(lambda network, x: network.add("concatenation", [x, network.tensor(torch.ones(2, 5))], axis=0))
+    with pytest.raises(LoweringError) as caught:
+        fx.lower(fx.symbolic_trace(Twice()), ReadBack(), (torch.ones(2, 3),))
+    assert "must have the same dimensions" in str(caught.value)
+
+
+def test_words_of_the_library_lead_to_the_operation() -> None:
+    lowered = fx.lower(net(), ReadBack(), (IMAGES,))
+    network = lowered.tensorrt_0.network
+    node = network.node_of("Error Code 10: could not find any implementation for node <fc:2>")
+    assert node is not None and node.name == "fc"
+    assert network.node_of("nothing known") is None
+
+
+@builds_ahead
+def test_the_failure_of_a_layer_has_the_users_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library.Log, "words", lambda self: "no implementation for <conv>")
+    with pytest.raises(LoweringError) as caught:
+        fx.lower(net(), TensorRT(targets=("7.5",)), (IMAGES,))
+    assert f"where  {__file__}:" in str(caught.value)
+    assert "value  %conv = call_function[" in str(caught.value)
+    assert "why    no implementation for <conv>" in str(caught.value)

@@ -1,0 +1,83 @@
+"""Lowering to TensorRT keeps the laws of passes on random programs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from engine_reference import ReadBack
+from torch import nn
+
+import fx
+from fx.graph_module import GraphModule
+from fx.lowering.subject import Operation
+from fx.lowering.tensorrt.library import find_library
+from fx.passes.contract import Contract, close
+from pytest_fx.properties.pass_check import check_pass
+
+
+class TakesAll(ReadBack):
+    """The backend, which also takes small regions, but leaves out what rounds to few digits: PyTorch does so often."""
+
+    __slots__ = ()
+    min_size: ClassVar[int] = 1
+
+    def supports(self, operation: Operation) -> str | None:
+        values = (operation.node, *operation.node.all_input_nodes)
+        if any(operation.subject.dtype(value) in (torch.float16, torch.bfloat16) for value in values):
+            return "it rounds"
+        return ReadBack.supports(self, operation)
+
+    def build(self, region: GraphModule) -> nn.Module:
+        return OfOneType(region, ReadBack.build(self, region))
+
+
+class OfOneType(nn.Module):
+    """A network, for inputs of the types that it is for; with others, which engines refuse, laws measure rounding."""
+
+    _kept_whole: ClassVar[str] = "it stands for an engine"
+    _is_impure: ClassVar[bool] = False
+
+    def __init__(self, region: GraphModule, network: Any) -> None:
+        super().__init__()
+        self.region, self.reference = region, network
+
+    def forward(self, *inputs: Any) -> Any:
+        wanted = [binding.dtype for binding in self.reference.network.inputs]
+        return (self.reference if [one.dtype for one in inputs] == wanted else self.region)(*inputs)
+
+
+@dataclass(frozen=True)
+class LowerAndReadBack:
+    """Lower to networks that PyTorch computes."""
+
+    inputs: tuple[Any, ...] | None = None
+
+    name: ClassVar[str] = "lower-and-read-back"
+    contract: ClassVar[Contract] = close
+
+    def with_data(self, data: Sequence[Any]) -> LowerAndReadBack:
+        args, kwargs = data[0]
+        return dataclasses.replace(self, inputs=None if kwargs else args)
+
+    def __call__(self, graph_module: GraphModule) -> GraphModule:
+        return fx.lower(graph_module, TakesAll(), self.inputs)
+
+
+@pytest.mark.skipif(find_library() is None, reason="neither tensorrt nor tensorrt_rtx is installed")
+def test_random_programs_compute_the_same_as_their_networks(tmp_path: Path) -> None:
+    report = check_pass(
+        LowerAndReadBack(),
+        modes=("eval",),
+        max_examples=40,
+        min_changed=0.2,
+        without=("gradients", "batch sizes", "round trips"),
+        seed=1,
+        folder=tmp_path,
+    )
+    assert report.name == "lower-and-read-back"

@@ -34,6 +34,12 @@ def _module(name: str) -> Any:
     return importlib.import_module(f"pytest_fx.{name}")
 
 
+def _skip_if_unavailable(pass_: Any) -> None:
+    """Skip the test if the pass says that this machine lacks what it needs."""
+    if (why := _module("loading").why_unavailable(pass_)) is not None:
+        pytest.skip(why)
+
+
 @pytest.fixture(scope="session")
 def fx_model(request: pytest.FixtureRequest) -> Subject:
     """The model under test, once for each ``--fx-model`` and ``--fx-batch``: ``fx_model.capture()``, ``.fresh()``.
@@ -67,7 +73,9 @@ def fx_traced(fx_model: Subject) -> GraphModule:
 @pytest.fixture(scope="session")
 def fx_pass(request: pytest.FixtureRequest) -> Pass:
     """The pass under test, each ``--fx-pass`` or else each registered one: ``fx_equal(fx_pass)``."""
-    return _module("loading").load_pass(request.param)
+    pass_ = _module("loading").load_pass(request.param)
+    _skip_if_unavailable(pass_)
+    return pass_
 
 
 @pytest.fixture
@@ -103,6 +111,7 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
 
     def check(pass_: Any, **arguments: Any) -> CheckReport:
         __tracebackhide__ = True
+        _skip_if_unavailable(_module("loading").load_pass(pass_))
         given = {
             "contract": options.contract,
             "max_examples": options.examples,

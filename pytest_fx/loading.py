@@ -134,6 +134,14 @@ def load_subject(case: ModelCase) -> Subject:
     )
 
 
+def why_unavailable(pass_: Any) -> str | None:
+    """Why a pass, or one of a pipeline, can do nothing on this machine, if it says so (by a method of that name)."""
+    for part in pass_.passes if isinstance(pass_, PassPipeline) else (pass_,):
+        if not isinstance(part, type) and hasattr(part, "why_unavailable") and (why := part.why_unavailable()):
+            return f"{pass_name(part)}: {why}"
+    return None
+
+
 def load_pass(name: Any) -> Pass:
     """Return the pass called ``name``: registered, ``package.module:callable``, or a pipeline such as ``"a,b{n=2}"``.
 

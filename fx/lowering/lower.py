@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, overload
 
@@ -193,9 +193,25 @@ class Lower:
     """How many operations that pay a part needs at least; by default what the backend says."""
     veto: tuple[str, ...] = ()
     """Names of nodes and paths of modules that stay in eager Python."""
+    data: tuple[tuple[tuple[Any, ...], Mapping[str, Any]], ...] = dataclasses.field(default=(), init=False, repr=False)
+    """Positional and keyword arguments of a typical call, at most one."""
 
     name: ClassVar[str] = "lower"
     contract: ClassVar[Contract] = close
+
+    def with_data(self, data: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]]) -> Lower:
+        """This pass with the first of ``data`` for example inputs: positional and keyword arguments of a call."""
+        given = dataclasses.replace(self)
+        object.__setattr__(given, "data", tuple(data[:1]))
+        return given
+
+    def why_unavailable(self) -> str | None:
+        """Why the backend can build nothing on this machine, such as a missing package; ``None`` where it can.
+
+        Raises:
+            LoweringError: there is no such backend.
+        """
+        return get_backend(self.backend).why_unavailable()
 
     def __call__(self, graph_module: GraphModule) -> GraphModule:
         """Return the lowered program.
@@ -203,4 +219,16 @@ class Lower:
         Raises:
             LoweringError: as ``fx.lower``.
         """
-        return lower(graph_module, self.backend, on_failure=self.on_failure, min_size=self.min_size, veto=self.veto)
+        inputs = _positional(graph_module, *self.data[0]) if self.data else None
+        options: dict[str, Any] = {"on_failure": self.on_failure, "min_size": self.min_size, "veto": self.veto}
+        return lower(graph_module, self.backend, inputs, **options)
+
+
+def _positional(graph_module: GraphModule, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """The arguments of a call by position, or ``None`` where they have none."""
+    names = [str(node.target) for node in graph_module.graph.find_nodes(op="placeholder")]
+    if not kwargs:
+        return args
+    rest = names[len(args) :]
+    given = [name for name in rest if name in kwargs]
+    return (*args, *(kwargs[name] for name in given)) if given == rest[: len(kwargs)] else None

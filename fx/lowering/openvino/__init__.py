@@ -12,7 +12,7 @@ from fx.errors import LoweringError
 from fx.graph_module import GraphModule
 from fx.lowering.backend import Backend, register_backend
 from fx.lowering.converters import Converters
-from fx.lowering.openvino import arithmetic, layers, shapes, windows
+from fx.lowering.openvino import arithmetic, layers, quantization, shapes, windows
 from fx.lowering.openvino.module import OpenVINORegion
 from fx.lowering.openvino.operations import converters
 from fx.lowering.openvino.package import why_missing
@@ -20,7 +20,7 @@ from fx.lowering.subject import Operation
 from fx.lowering.support import has_own_memory
 from fx.passes.fuse_conv_bn import FuseConvBN
 
-__all__ = ["OpenVINO", "OpenVINORegion", "arithmetic", "layers", "shapes", "windows"]
+__all__ = ["OpenVINO", "OpenVINORegion", "arithmetic", "layers", "quantization", "shapes", "windows"]
 
 _PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
 
@@ -36,7 +36,9 @@ class OpenVINO(Backend):
 
     name: ClassVar[str] = "openvino"
     converters: ClassVar[Converters] = converters
-    min_size: ClassVar[int] = 5  # a call of an engine takes as long as so many calls of small operations in eager Python
+    min_size: ClassVar[int] = (
+        5  # a call of an engine takes as long as so many calls of small operations in eager Python
+    )
 
     def __init__(self, precision: Literal["float32", "bfloat16"] = "float32") -> None:
         """A backend.
@@ -67,7 +69,7 @@ class OpenVINO(Backend):
 
     def build(self, region: GraphModule) -> OpenVINORegion:
         """The engine for the example inputs, and whatever else it takes to run the region on others."""
-        return OpenVINORegion(region, self.converters, _PRECISIONS[self.precision])
+        return OpenVINORegion(region, _PRECISIONS[self.precision])
 
 
 register_backend(OpenVINO())

@@ -99,8 +99,9 @@ add_converter(
     _FLOAT,
     has_numbers("min", "max", optional=True),
     where(
-        lambda operation: None in (low := operation.arguments.get("min"), high := operation.arguments.get("max"))
-        or low <= high,
+        lambda operation: (
+            None in (low := operation.arguments.get("min"), high := operation.arguments.get("max")) or low <= high
+        ),
         "its bounds are the wrong way round",
     ),
 )
@@ -141,9 +142,7 @@ def binary(network: EngineNetwork, name: str, left: Any, right: Any) -> Any:
     return output(getattr(network.op, name)(network.value(left, dtype), network.value(right, dtype)))
 
 
-def _on_numbers(
-    function: Callable[[Any, Any], Any], name: str
-) -> Callable[[EngineNetwork, Any, Any], Any]:
+def _on_numbers(function: Callable[[Any, Any], Any], name: str) -> Callable[[EngineNetwork, Any, Any], Any]:
     """Arithmetic on sizes, at once where they are known."""
 
     def build(network: EngineNetwork, left: Any, right: Any) -> Any:
@@ -211,9 +210,7 @@ for _function, _name in (
 
 _LOGICAL = computes(torch.bool)
 for _function, _name in ((operator.and_, "logical_and"), (operator.or_, "logical_or"), (operator.xor, "logical_xor")):
-    add_converter(
-        _function, lambda network, *both, name=_name: binary(network, name, *both), _LOGICAL, pays=False
-    )
+    add_converter(_function, lambda network, *both, name=_name: binary(network, name, *both), _LOGICAL, pays=False)
 add_converter(
     operator.invert, lambda network, value: output(network.op.logical_not(network.value(value))), _LOGICAL, pays=False
 )

@@ -36,17 +36,17 @@ class Engine:
         settings = {
             "INFERENCE_PRECISION_HINT": precision,
             "INFERENCE_NUM_THREADS": threads,
-            "NUM_STREAMS": 1,
+            "NUM_STREAMS": 0,  # runs in the thread that calls; the executors of streams fail once engines were dropped
             "PERFORMANCE_HINT": "LATENCY",
         }
         self._memory = network.memory
-        self._compiled: Any = core().compile_model(network.model(), "CPU", settings)
+        self._compiled: Any = core().compile_model(network.model(), "CPU", settings) if network.has_results else None
         self._idle: deque[Any] = deque()
         self._structure = network.structure
         self._make: Any = load().Tensor
         self._outputs: list[tuple[Any, tuple[int, ...] | None, Any]] = []
         dtypes = {kind: dtype for dtype, kind in element_types().items()}
-        for output in self._compiled.outputs:
+        for output in () if self._compiled is None else self._compiled.outputs:
             shape = output.get_partial_shape()
             kind = output.get_element_type()
             dtype = next(dtype for known, dtype in dtypes.items() if known == kind)
@@ -59,6 +59,8 @@ class Engine:
         Raises:
             RuntimeError: OpenVINO refuses them, or has no memory left.
         """
+        if self._compiled is None:
+            return self._structure
         try:
             request = self._idle.pop()
         except IndexError:

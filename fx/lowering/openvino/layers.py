@@ -230,7 +230,9 @@ def run_lstm(network: EngineNetwork, input: Any, states: Any = None) -> Any:
     zeros = output(op.broadcast(network.value(0.0), network.numbers((batch, directions, module.hidden_size))))
     last: list[tuple[Any, Any]] = []
     for layer in range(module.num_layers):
-        start = (zeros, zeros) if states is None else tuple(_states_of(network, one, layer, directions) for one in states)
+        start = (
+            (zeros, zeros) if states is None else tuple(_states_of(network, one, layer, directions) for one in states)
+        )
         weights = [network.value(one) for one in _lstm_weights(module, layer)]
         kind = "bidirectional" if directions == 2 else "forward"
         node = op.lstm_sequence(value, *start, lengths, *weights, module.hidden_size, kind)
@@ -258,7 +260,8 @@ def _lstm_weights(module: Any, layer: int) -> list[Tensor]:
     found: list[list[Tensor]] = [[], [], []]
     for suffix in ("", "_reverse") if module.bidirectional else ("",):
         named = [
-            getattr(module, f"{kind}_l{layer}{suffix}", None) for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            getattr(module, f"{kind}_l{layer}{suffix}", None)
+            for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         ]
         bias = torch.zeros(4 * module.hidden_size) if named[2] is None else named[2].detach() + named[3].detach()
         for place, tensor in zip(found, (named[0], named[1], bias), strict=True):

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from fx.canonical.inlining import copy_graph
 from fx.errors import LoweringError
 from fx.graph_module import GraphModule
-from fx.lowering.converters import Converters, build_region
+from fx.lowering.converters import build_region
 from fx.lowering.openvino.engine import Engine
 from fx.lowering.openvino.network import EngineNetwork
+from fx.lowering.openvino.operations import converters
 from fx.passes.tensor_metadata import TensorMetadata
 
 __all__ = ["OpenVINORegion"]
@@ -53,12 +54,11 @@ class OpenVINORegion(nn.Module):
     _is_impure: ClassVar[bool | None] = False
     _kept_whole: ClassVar[str] = "it runs an engine of OpenVINO"
 
-    def __init__(self, region: GraphModule, converters: Converters, precision: str) -> None:
+    def __init__(self, region: GraphModule, precision: str) -> None:
         """Build the engine for the sizes that are recorded in ``region``.
 
         Args:
             region: a canonical program with recorded shapes.
-            converters: how its operations are built.
             precision: what engines compute in, as OpenVINO calls it.
 
         Raises:
@@ -70,7 +70,6 @@ class OpenVINORegion(nn.Module):
         """The region in eager Python; its buffers are the weights."""
         self.precision = precision
         """What engines compute in."""
-        self._converters = converters
         inputs = [node.meta.get("tensor_meta") for node in region.graph.find_nodes(op="placeholder")]
         self._dtypes = [one.dtype if isinstance(one, TensorMetadata) else None for one in inputs]
         self._example: Sizes = tuple(tuple(one.shape) if isinstance(one, TensorMetadata) else None for one in inputs)
@@ -142,7 +141,7 @@ class OpenVINORegion(nn.Module):
 
     def _build(self, sizes: Sizes) -> Engine:
         network = EngineNetwork(self.program, sizes)
-        build_region(self.program, self._converters, network)
+        build_region(self.program, converters, network)
         return Engine(network, self.precision, torch.get_num_threads())
 
     def _refuse(self, engine: Engine, error: RuntimeError) -> None:

@@ -91,6 +91,11 @@ class EngineNetwork:
         return load().Model([self.op.result(output) for output in self._outputs], self._parameters, "region")
 
     @property
+    def has_results(self) -> bool:
+        """Whether there is anything to compute; where all that is returned is known by now, nothing is."""
+        return bool(self._outputs)
+
+    @property
     def memory(self) -> tuple[Any, ...]:
         """What has to be kept as long as the network is in use."""
         return tuple(self._memory)

@@ -59,5 +59,6 @@ def element_types() -> dict[torch.dtype, Any]:
         torch.int64: types.i64,
         torch.int32: types.i32,
         torch.uint8: types.u8,
+        torch.int8: types.i8,
         torch.bool: types.boolean,
     }

@@ -15,9 +15,11 @@ from fx.passes.tensor_metadata import TensorMetadata
 
 __all__ = ["computes", "has_numbers", "has_rank", "has_values", "is_given", "knows_values", "takes"]
 
-DTYPES = (torch.float32, torch.int64, torch.int32, torch.uint8, torch.bool)
+DTYPES = (torch.float32, torch.int64, torch.int32, torch.uint8, torch.int8, torch.bool)
 """What values in a network may be."""
-_PLAIN = (int, bool, torch.dtype, torch.Size)
+_PLAIN = (bool, torch.dtype, torch.Size)
+_GIVING_PLAIN = (operator.eq, operator.ne, torch.Tensor.size, getattr)
+"""Operations whose result may be a plain value that is known when the engine is built."""
 
 
 def knows_values(operation: Operation) -> str | None:
@@ -26,6 +28,11 @@ def knows_values(operation: Operation) -> str | None:
         if (why := _why_unknown(operation, node)) is not None:
             return why
     return None
+
+
+def _is_taken_apart(sizes: Node) -> bool:
+    """Whether only single ones are used of the sizes of a value."""
+    return all(user.target is operator.getitem and isinstance(user.args[1], int) for user in sizes.users)
 
 
 def _why_unknown(operation: Operation, node: Node) -> str | None:
@@ -41,9 +48,8 @@ def _why_unknown(operation: Operation, node: Node) -> str | None:
         kind = node.meta.get("type")
         if kind is None:
             return f"the shape of `%{node}` is not known: give example_inputs"
-        is_operand = node is not operation.node
-        known = kind is int or (not (is_operand and _is_input(node)) and kind in _PLAIN)
-        return None if known else f"`%{node}` is a {kind.__name__}, which engines do not have"
+        made_inside = kind in _PLAIN and node.target in _GIVING_PLAIN and (kind is not torch.Size or _is_taken_apart(node))
+        return None if kind is int or made_inside else f"`%{node}` is a {kind.__name__}, which engines do not have"
     for one in _flat(recorded):
         if not isinstance(one, TensorMetadata) or one.dtype not in DTYPES or one.is_quantized:
             what = _name(one.dtype) if isinstance(one, TensorMetadata) else "something"
@@ -51,10 +57,6 @@ def _why_unknown(operation: Operation, node: Node) -> str | None:
         if 0 in one.shape:
             return f"`%{node}` has no elements"
     return None
-
-
-def _is_input(node: Node) -> bool:
-    return node.op == "placeholder"
 
 
 def _flat(recorded: Any) -> list[Any]:

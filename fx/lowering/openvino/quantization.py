@@ -1,0 +1,40 @@
+"""Programs in the reference form of ``fx.quantize``: OpenVINO computes them on 8-bit whole numbers (section 6.2.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx.lowering.openvino.arithmetic import output
+from fx.lowering.openvino.network import EngineNetwork
+from fx.lowering.openvino.operations import add_converter
+from fx.lowering.openvino.predicates import has_numbers, takes
+from fx.lowering.support import has_constant
+from fx.quantize.arithmetic import dequantize, dequantize_channels, quantize
+
+
+def to_whole_numbers(network: EngineNetwork, input: Any, scale: float, zero_point: int, highest: int) -> Any:
+    """The nearest whole numbers, of which there are ``highest + 1``."""
+    ends = (-zero_point * scale, (highest - zero_point) * scale, 0.0, float(highest))
+    bounds = [network.value(end) for end in ends]
+    return network.value(output(network.op.fake_quantize(network.value(input), *bounds, highest + 1)), torch.uint8)
+
+
+def to_real_values(network: EngineNetwork, input: Any, scale: float, zero_point: int, highest: int) -> Any:
+    """What whole numbers stand for."""
+    shifted = output(network.op.subtract(network.value(input, torch.float32), network.value(float(zero_point))))
+    return output(network.op.multiply(shifted, network.value(scale)))
+
+
+def to_real_weights(network: EngineNetwork, weight: Tensor, scale: Tensor) -> Any:
+    """What the whole numbers of a weight stand for, with a scale for each channel."""
+    by_channel = scale.reshape(-1, *(1,) * (weight.dim() - 1))
+    return output(network.op.multiply(network.value(network.value(weight), torch.float32), network.value(by_channel)))
+
+
+_has_map = has_numbers("scale", "zero_point", "highest")
+add_converter(quantize, to_whole_numbers, takes((torch.float32,), "input"), _has_map)
+add_converter(dequantize, to_real_values, takes((torch.uint8,), "input"), _has_map, pays=False)
+add_converter(dequantize_channels, to_real_weights, has_constant("weight", "scale"), takes((torch.int8,), "weight"))

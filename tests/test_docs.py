@@ -1,6 +1,10 @@
-"""The guides' code runs, each file from top to bottom, and prints what the guides show."""
+"""The guides' code runs, each file from top to bottom, and prints what the guides show.
+
+A block that begins with ```` ```python needs=package ```` runs where the package is installed.
+"""
 
 import contextlib
+import importlib.util
 import io
 import re
 from pathlib import Path
@@ -13,7 +17,8 @@ GUIDES = sorted(
 
 
 def blocks_of(path):
-    return re.findall(r"^```(\w+)\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    text = path.read_text(encoding="utf-8")
+    return re.findall(r"^```(\w+)(?: needs=(\w+))?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def test_there_are_guides():
@@ -25,13 +30,13 @@ def test_there_are_guides():
 def test_the_code_of_a_guide_prints_what_the_guide_shows(path, tmp_path):
     names = {"__name__": "guide"}
     blocks = blocks_of(path)
-    for number, (language, text) in enumerate(blocks):
-        if language != "python":
+    for number, (language, package, text) in enumerate(blocks):
+        if language != "python" or (package and importlib.util.find_spec(package) is None):
             continue
         source = tmp_path / f"guide_{number}.py"  # a file, so that lines of the program are found
         source.write_text(text, encoding="utf-8")
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(compile(text, str(source), "exec"), names)
-        shown = blocks[number + 1] if number + 1 < len(blocks) else ("", "")
-        assert printed.getvalue() == (shown[1] if shown[0] == "text" else "")
+        shown = blocks[number + 1] if number + 1 < len(blocks) else ("", "", "")
+        assert printed.getvalue() == (shown[2] if shown[0] == "text" else "")

@@ -61,7 +61,7 @@ class OpenVINO(Backend):
 
     def supports(self, operation: Operation) -> str | None:
         """Engines return memory of their own, so they take nothing whose memory is seen or written elsewhere."""
-        return has_own_memory(operation)
+        return has_own_memory(operation) if operation.node.op == "call_function" else None  # layers make new tensors
 
     def prepare(self, graph_module: GraphModule) -> GraphModule:
         """Fold batch norms."""

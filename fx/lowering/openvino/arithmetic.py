@@ -186,7 +186,7 @@ def _add_comparison(function: Callable[[Any, Any], Any], name: str) -> None:
             return function(left, right)
         return compare(network, name, left, right)
 
-    add_converter(function, build, any_of(_compares_tensors, _compares_ranks), pays=False)
+    add_converter(function, build, any_of(_compares_tensors, _compares_ranks))
 
 
 def _compares_tensors(operation: Operation) -> str | None:
@@ -211,9 +211,7 @@ for _function, _name in (
 _LOGICAL = computes(torch.bool)
 for _function, _name in ((operator.and_, "logical_and"), (operator.or_, "logical_or"), (operator.xor, "logical_xor")):
     add_converter(_function, lambda network, *both, name=_name: binary(network, name, *both), _LOGICAL, pays=False)
-add_converter(
-    operator.invert, lambda network, value: output(network.op.logical_not(network.value(value))), _LOGICAL, pays=False
-)
+add_converter(operator.invert, lambda network, value: output(network.op.logical_not(network.value(value))), _LOGICAL)
 
 
 # Choices and conversions.
@@ -226,12 +224,11 @@ def choose(network: EngineNetwork, condition: Any, input: Any, other: Any) -> An
     return output(network.op.select(network.value(condition), *values))
 
 
-add_converter(torch.where, choose, takes((torch.bool,), "condition"), pays=False)
+add_converter(torch.where, choose, any_of(takes((torch.bool,), "condition"), takes((torch.bool,), 0)))
 add_converter(
     torch.masked_fill,
     lambda network, input, mask, value: choose(network, mask, value, input),
     takes((torch.bool,), "mask"),
-    pays=False,
 )
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fx.lowering.openvino.network import EngineNetwork, Result
-from fx.lowering.openvino.package import core, element_types, load
+from fx.lowering.openvino.package import core, load
 
 __all__ = ["Engine"]
 
@@ -44,14 +44,7 @@ class Engine:
         self._idle: deque[Any] = deque()
         self._structure = network.structure
         self._make: Any = load().Tensor
-        self._outputs: list[tuple[Any, tuple[int, ...] | None, Any]] = []
-        dtypes = {kind: dtype for dtype, kind in element_types().items()}
-        for output in () if self._compiled is None else self._compiled.outputs:
-            shape = output.get_partial_shape()
-            kind = output.get_element_type()
-            dtype = next(dtype for known, dtype in dtypes.items() if known == kind)
-            sizes = tuple(dim.get_length() for dim in shape) if shape.is_static else None
-            self._outputs.append((dtype, sizes, kind))
+        self._outputs = [] if self._compiled is None else list(map(_place, network.results, self._compiled.outputs))
 
     def __call__(self, inputs: Sequence[Tensor]) -> Any:
         """What the region returns for ``inputs``, contiguous tensors of the right dtypes.
@@ -70,6 +63,9 @@ class Engine:
             request.set_input_tensor(index, make(tensor.numpy(), shared_memory=True))
         held: list[Any] = []
         for index, (dtype, sizes, kind) in enumerate(self._outputs):
+            if kind is None:
+                held.append(None)
+                continue
             if sizes is None:
                 result = written = make(kind, [0])
             else:
@@ -78,8 +74,18 @@ class Engine:
             request.set_output_tensor(index, written)
             held.append(result)
         request.infer(share_inputs=True, share_outputs=True)
+        for index, result in enumerate(held):
+            if result is None:
+                held[index] = torch.from_numpy(request.get_output_tensor(index).data.copy())
         self._idle.append(request)
         return _restored(self._structure, held)
+
+
+def _place(result: Result, output: Any) -> tuple[torch.dtype, tuple[int, ...] | None, Any]:
+    """The dtype and sizes of a result, if known, and its type for OpenVINO where that is told where to write it."""
+    shape = output.get_partial_shape()
+    sizes = tuple(dim.get_length() for dim in shape) if shape.is_static else None
+    return result.dtype, sizes, output.get_element_type() if result.is_alone else None
 
 
 def _restored(structure: Any, results: list[Any]) -> Any:

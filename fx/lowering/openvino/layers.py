@@ -15,7 +15,9 @@ from fx.lowering.openvino.network import EngineNetwork
 from fx.lowering.openvino.operations import add_converter
 from fx.lowering.openvino.predicates import computes, has_numbers, has_rank, has_values, takes
 from fx.lowering.subject import Operation
-from fx.lowering.support import all_of, has_constant, where
+from fx.lowering.support import all_of, any_of, has_constant, where
+from fx.node import Node
+from fx.quantize.arithmetic import dequantize_channels
 
 _FLOAT = computes(torch.float32)
 _INDICES = (torch.int64, torch.int32)
@@ -25,36 +27,42 @@ _INDICES = (torch.int64, torch.int32)
 
 
 def convolve(
-    network: EngineNetwork, input: Any, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any,
+    network: EngineNetwork, input: Any, weight: Any, bias: Tensor | None, stride: Any, padding: Any, dilation: Any,
     groups: int,
 ) -> Any:  # fmt: skip
     """A convolution over one to three dimensions."""
     settings = (list(stride), list(padding), list(padding), list(dilation))
-    kernel, name = weight, "convolution"
-    if groups > 1:
-        kernel, name = weight.unflatten(0, (groups, -1)), "group_convolution"
-    result = getattr(network.op, name)(network.value(input), network.value(kernel), *settings)
-    return add_bias(network, output(result), bias, weight.dim() - 2)
+    kernel, name = _by_group(network, weight, groups), "group_convolution" if groups > 1 else "convolution"
+    result = getattr(network.op, name)(network.value(input), kernel, *settings)
+    return add_bias(network, output(result), bias, len(stride))
 
 
 def convolve_back(
-    network: EngineNetwork, input: Any, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any,
+    network: EngineNetwork, input: Any, weight: Any, bias: Tensor | None, stride: Any, padding: Any,
     output_padding: Any, groups: int, dilation: Any,
 ) -> Any:  # fmt: skip
     """A transposed convolution over one to three dimensions."""
-    kernel, name = weight, "convolution_backprop_data"
-    if groups > 1:
-        kernel, name = weight.unflatten(0, (groups, -1)), "group_convolution_backprop_data"
+    name = "group_convolution_backprop_data" if groups > 1 else "convolution_backprop_data"
     result = getattr(network.op, name)(
         network.value(input),
-        network.value(kernel),
+        _by_group(network, weight, groups),
         strides=list(stride),
         pads_begin=list(padding),
         pads_end=list(padding),
         dilations=list(dilation),
         output_padding=list(output_padding),
     )
-    return add_bias(network, output(result), bias, weight.dim() - 2)
+    return add_bias(network, output(result), bias, len(stride))
+
+
+def _by_group(network: EngineNetwork, weight: Any, groups: int) -> Any:
+    """A weight with a dimension for groups, if there are several."""
+    if groups == 1:
+        return network.value(weight)
+    if isinstance(weight, Tensor):
+        return network.value(weight.unflatten(0, (groups, -1)))
+    channels, *rest = network.sizes(weight)
+    return output(network.op.reshape(weight, network.numbers((groups, channels // groups, *rest)), False))
 
 
 def add_bias(network: EngineNetwork, value: Any, bias: Tensor | None, dimensions: int) -> Any:
@@ -64,7 +72,13 @@ def add_bias(network: EngineNetwork, value: Any, bias: Tensor | None, dimensions
     return output(network.op.add(value, network.value(bias.reshape(1, -1, *(1,) * dimensions))))
 
 
-_has_weights = all_of(has_constant("weight"), has_constant("bias", optional=True), _FLOAT)
+def _is_quantized(operation: Operation) -> bool:
+    weight = operation.arguments.get("weight")
+    return isinstance(weight, Node) and weight.target is dequantize_channels
+
+
+_has_weight = any_of(has_constant("weight"), where(_is_quantized, "it is not quantized"))
+_has_weights = all_of(_has_weight, has_constant("bias", optional=True), _FLOAT)
 for _dimensions, _forward, _backward in (
     (1, F.conv1d, F.conv_transpose1d), (2, F.conv2d, F.conv_transpose2d), (3, F.conv3d, F.conv_transpose3d),
 ):  # fmt: skip

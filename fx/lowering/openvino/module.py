@@ -87,7 +87,8 @@ class OpenVINORegion(nn.Module):
             return engine(given)
         except RuntimeError as error:
             result = self.program(*inputs)  # what is wrong with the inputs, PyTorch says best
-            self._refuse(engine, error)
+            if all(map(_has_memory, given)):
+                self._refuse(engine, error)
             return result
 
     # Which engine.
@@ -188,6 +189,14 @@ def _own(region: GraphModule) -> GraphModule:
                     del holder._parameters[name]
                     holder.register_buffer(name, parameter.detach())
     return program
+
+
+def _has_memory(tensor: Tensor) -> bool:
+    """Whether a tensor is more than a name for one in a transform of a function, as of ``torch.func``."""
+    try:
+        return tensor.data_ptr() != 0
+    except RuntimeError:
+        return False
 
 
 def _weights_of(program: GraphModule) -> Iterator[_Weight]:

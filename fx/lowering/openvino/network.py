@@ -26,11 +26,19 @@ class Result:
     """Which of the engine's results."""
     dtype: torch.dtype
     """What its elements are."""
+    is_alone: bool = True
+    """Whether its memory is no other result's and no input's, so that the engine can be told where to write it."""
     is_number: bool = False
     """Whether it is a whole number of Python, which engines have as a tensor without dimensions."""
     order: tuple[int, ...] | None = None
     """From the slowest dimension in memory to the fastest in eager Python, if that is not their own order. The engine
     returns them in this order."""
+
+
+_VIEWS = frozenset(
+    {"Reshape", "Squeeze", "Unsqueeze", "Convert", "Transpose", "Slice", "Split", "VariadicSplit", "Concat"}
+)
+"""Operations that OpenVINO may do by looking at the memory of their operand in another way."""
 
 
 class EngineNetwork:
@@ -57,9 +65,12 @@ class EngineNetwork:
         """The operation of the region that is built now."""
         self.structure: Any = None
         """What the region returns, with a :class:`Result` in the place of each value that the engine computes."""
+        self.results: list[Result] = []
+        """The values that the engine computes, in their order."""
         self._shapes = iter(shapes)
         self._parameters: list[Any] = []
         self._outputs: list[Any] = []
+        self._roots: set[Any] = set()
         self._constants: dict[int, tuple[Tensor, Any]] = {}
         self._memory: list[Any] = []  # what constants share
 
@@ -179,7 +190,20 @@ class EngineNetwork:
             if order is not None:
                 output = self.op.transpose(output, self.numbers(order)).output(0)
         self._outputs.append(output)
-        return Result(len(self._outputs) - 1, self.dtype(output), recorded is None, order)
+        alone, place = self._is_alone(output), len(self._outputs) - 1
+        self.results.append(Result(place, self.dtype(output), alone, recorded is None, order))
+        return self.results[-1]
+
+    def _is_alone(self, output: Any) -> bool:
+        """Whether OpenVINO computes an output for this result alone, as far as can be told; it merges what is equal."""
+        node = output.get_node()
+        while node.get_type_name() in _VIEWS and node.get_input_size():
+            output = node.input_value(0)
+            node = output.get_node()
+        root = (node.get_friendly_name(), output.get_index())
+        is_first = root not in self._roots
+        self._roots.add(root)
+        return is_first and node.get_type_name() not in ("Parameter", "Constant")
 
     def _is_output(self, value: Any) -> bool:
         return isinstance(value, load().Output)

@@ -48,7 +48,9 @@ def _why_unknown(operation: Operation, node: Node) -> str | None:
         kind = node.meta.get("type")
         if kind is None:
             return f"the shape of `%{node}` is not known: give example_inputs"
-        made_inside = kind in _PLAIN and node.target in _GIVING_PLAIN and (kind is not torch.Size or _is_taken_apart(node))
+        made_inside = (
+            kind in _PLAIN and node.target in _GIVING_PLAIN and (kind is not torch.Size or _is_taken_apart(node))
+        )
         return None if kind is int or made_inside else f"`%{node}` is a {kind.__name__}, which engines do not have"
     for one in _flat(recorded):
         if not isinstance(one, TensorMetadata) or one.dtype not in DTYPES or one.is_quantized:

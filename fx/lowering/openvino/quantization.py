@@ -15,14 +15,14 @@ from fx.lowering.support import has_constant
 from fx.quantize.arithmetic import dequantize, dequantize_channels, quantize
 
 
-def to_whole_numbers(network: EngineNetwork, input: Any, scale: float, zero_point: int, highest: int) -> Any:
+def to_whole_numbers(network: EngineNetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
     """The nearest whole numbers, of which there are ``highest + 1``."""
     ends = (-zero_point * scale, (highest - zero_point) * scale, 0.0, float(highest))
     bounds = [network.value(end) for end in ends]
     return network.value(output(network.op.fake_quantize(network.value(input), *bounds, highest + 1)), torch.uint8)
 
 
-def to_real_values(network: EngineNetwork, input: Any, scale: float, zero_point: int, highest: int) -> Any:
+def to_real_values(network: EngineNetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
     """What whole numbers stand for."""
     shifted = output(network.op.subtract(network.value(input, torch.float32), network.value(float(zero_point))))
     return output(network.op.multiply(shifted, network.value(scale)))
@@ -34,7 +34,7 @@ def to_real_weights(network: EngineNetwork, weight: Tensor, scale: Tensor) -> An
     return output(network.op.multiply(network.value(network.value(weight), torch.float32), network.value(by_channel)))
 
 
-_has_map = has_numbers("scale", "zero_point", "highest")
+_has_map = has_numbers("scale", "zero_point")
 add_converter(quantize, to_whole_numbers, takes((torch.float32,), "input"), _has_map)
 add_converter(dequantize, to_real_values, takes((torch.uint8,), "input"), _has_map, pays=False)
 add_converter(dequantize_channels, to_real_weights, has_constant("weight", "scale"), takes((torch.int8,), "weight"))

@@ -44,6 +44,12 @@ def reshape(network: EngineNetwork, input: Any, shape: Sequence[Any]) -> Any:
     return output(network.op.reshape(network.value(input), network.numbers(shape), False))
 
 
+def view(network: EngineNetwork, self: Any, *sizes: Any, size: Sequence[Any] = ()) -> Any:
+    """The same values in another shape, which may be spread over several arguments."""
+    given = sizes or size
+    return reshape(network, self, given[0] if isinstance(given[0], tuple) else given)
+
+
 def flatten(network: EngineNetwork, input: Any, start_dim: int, end_dim: int) -> Any:
     """Several dimensions as one."""
     rank = network.rank(input)
@@ -99,7 +105,7 @@ _is_shape = where(
     "it reads the same memory as another dtype",
 )
 add_converter(torch.reshape, reshape, pays=False)
-add_converter(torch.Tensor.view, lambda network, self, size: reshape(network, self, size), _is_shape, pays=False)
+add_converter(torch.Tensor.view, view, _is_shape, pays=False)
 add_converter(torch.flatten, flatten, has_numbers("start_dim", "end_dim"), pays=False)
 add_converter(torch.unflatten, unflatten, has_numbers("dim"), pays=False)
 add_converter(torch.squeeze, squeeze, has_numbers("dim"), pays=False)

@@ -1,0 +1,491 @@
+"""OpenVINO: every converter computes what PyTorch does, engines follow sizes and weights, and all inputs still work."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import fx
+from fx.errors import LoweringError
+from fx.graph_module import GraphModule
+from fx.lowering import Lower, OpenVINO
+from fx.lowering.openvino import package
+from fx.lowering.openvino.module import OpenVINORegion
+from fx.lowering.openvino.operations import converters
+from fx.quantize import prepare, reference
+from model_zoo import get_model
+
+pytestmark = pytest.mark.skipif(OpenVINO().why_unavailable() is not None, reason=f"{OpenVINO().why_unavailable()}")
+
+
+def lower(module: Any, *inputs: Any, min_size: int = 1, **options: Any) -> Any:
+    program = fx.symbolic_trace(module.eval() if isinstance(module, nn.Module) else module)
+    lowered = fx.lower(program, OpenVINO(), inputs, min_size=min_size, **options)
+    if isinstance(lowered, GraphModule):
+        lowered.graph.lint()
+    return lowered
+
+
+def regions(lowered: GraphModule) -> list[OpenVINORegion]:
+    return [module for module in lowered.modules() if isinstance(module, OpenVINORegion)]
+
+
+def assert_same(lowered: Any, module: Any, *inputs: Any) -> None:
+    with torch.no_grad():
+        torch.testing.assert_close(lowered(*inputs), module(*inputs), rtol=1e-4, atol=1e-5)
+
+
+class Function(nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(x)
+
+
+torch.manual_seed(0)
+CONSTANT = torch.randn(4)
+MASK = torch.tensor([True, False, True, False])
+FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
+    "sigmoid tanh": lambda x: x.sigmoid() + x.tanh(),
+    "exp log sqrt": lambda x: (x.exp() + 1).log().sqrt(),
+    "sin cos": lambda x: x.sin() * x.cos(),
+    "erf floor ceil": lambda x: x.erf() + x.floor() - x.ceil(),
+    "sign atan": lambda x: x.sign() + x.atan(),
+    "sinh cosh asinh": lambda x: x.sinh() + x.cosh() - x.asinh(),
+    "neg abs": lambda x: abs(-x) * 2,
+    "softplus": F.softplus,
+    "relu silu mish": lambda x: F.relu(x) + F.silu(x) - F.mish(x),
+    "hardswish hardsigmoid": lambda x: F.hardswish(x) + F.hardsigmoid(x),
+    "gelu": F.gelu,
+    "gelu tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "elu": lambda x: F.elu(x, 0.7),
+    "selu": F.selu,
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
+    "relu6 hardtanh": lambda x: F.relu6(x) + F.hardtanh(x, -0.3, 0.4),
+    "clamp": lambda x: x.clamp(-0.5, 0.5) + x.clamp(min=0.1) + x.clamp(max=0.2),
+    "rsqrt reciprocal square": lambda x: (x.square() + 1).rsqrt() + (x.square() + 1).reciprocal(),
+    "arithmetic": lambda x: (2 - x) * 3 / (x * x + 1) + CONSTANT,
+    "pow": lambda x: (x.abs() + 1) ** 1.5,
+    "maximum minimum": lambda x: torch.maximum(x, CONSTANT) - torch.minimum(x, CONSTANT),
+    "comparisons": lambda x: (x > 0.1, x >= CONSTANT, x < 0, x <= CONSTANT, x == 0, x != 0),
+    "logic": lambda x: ((x > 0) & (x < 1)) | ~(x > -1) ^ (x > 2),
+    "where": lambda x: torch.where(x > 0, x, CONSTANT),
+    "masked_fill": lambda x: x.masked_fill(MASK, -1.5),
+    "to": lambda x: (x > 0).to(x.dtype) + (x > 1).float(),
+    "linear": lambda x: F.linear(x, torch.ones(3, 4), torch.ones(3)),
+    "matmul": lambda x: x @ x.transpose(-1, -2),
+    "bmm baddbmm": lambda x: torch.baddbmm(torch.bmm(x, x.transpose(1, 2)), x, x.transpose(1, 2)),
+    "addmm": lambda x: torch.addmm(CONSTANT, F.relu(x)[0], F.relu(x)[1, :4]),
+    "attention": lambda x: F.scaled_dot_product_attention(x, x, x),
+    "attention causal": lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True, scale=0.3),
+    "layer_norm": lambda x: F.layer_norm(x, (4,)) + F.layer_norm(x, (5, 4), torch.ones(5, 4), torch.ones(5, 4)),
+    "group_norm": lambda x: F.group_norm(x.transpose(1, 2), 2),
+    "softmax": lambda x: F.softmax(x, -1) + F.log_softmax(x, 1),
+    "reductions": lambda x: (x.mean(), x.sum((0, 2)), x.amax(1), x.amin((1,), keepdim=True), x.mean(-1)),
+    "cumsum": lambda x: x.cumsum(1),
+    "view": lambda x: x.view(x.size(0), -1) * 2,
+    "reshape flatten unflatten": lambda x: x.reshape(-1, 2).flatten().unflatten(0, (4, -1)) + 1,
+    "squeeze unsqueeze": lambda x: (x.unsqueeze(1) * 2).squeeze(1).unsqueeze(-1) + 1,
+    "expand": lambda x: (x.unsqueeze(1) + 1).expand(-1, 3, -1, -1),
+    "permute transpose": lambda x: (x + 1).permute(2, 0, 1).transpose(0, 1),
+    "pad": lambda x: F.pad(x * 2, (1, 2)) + F.pad(x + 1, (1, 2), mode="replicate") + F.pad(x * 3, (2, 1), value=3.0),
+    "cat stack": lambda x: (torch.cat([x, x * 2], -1), torch.stack([x + 1, x], 1)),
+    "split chunk": lambda x: ((x + 1).split(2, 1)[0], (x + 1).split(2, 1)[2], (x + 2).chunk(2, -1)[1]),
+    "getitem": lambda x: (x + 1)[:, 1:3, None, ..., 0],
+    "getitem last": lambda x: (x + 1)[..., -1] + (x + 1)[:, -2][:, :1],
+    "getitem by constants": lambda x: (x + 1)[:, torch.tensor([0, -1]), torch.tensor([1, 2])],
+    "narrow": lambda x: (x + 1).narrow(1, 1, 2),
+    "dropout contiguous": lambda x: F.dropout(x * 2, 0.5, False).contiguous() + 1,
+    "shape arithmetic": lambda x: (x + 1).reshape(x.shape[0] * x.shape[1], x.size(2) - 2 + 2),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_is_that_of_pytorch_on_all_batch_sizes(name: str) -> None:
+    module, x = Function(FUNCTIONS[name]), torch.randn(3, 5, 4)
+    lowered = lower(module, x)
+    assert len(regions(lowered)) == 1, lowered.meta.get("lowering")
+    assert not lowered.meta["lowering"].refused
+    for batch in (3, 2, 7):
+        assert_same(lowered, module, torch.randn(batch, 5, 4))
+
+
+LAYERS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
+    "conv1d": (nn.Conv1d(4, 6, 3, padding=1), (2, 4, 9)),
+    "conv2d": (nn.Conv2d(4, 6, 3, stride=2, padding=1, dilation=2, bias=False), (2, 4, 9, 9)),
+    "conv2d groups": (nn.Conv2d(4, 8, 3, groups=2), (2, 4, 9, 9)),
+    "conv3d": (nn.Conv3d(2, 3, 2), (2, 2, 4, 4, 4)),
+    "conv_transpose1d": (nn.ConvTranspose1d(4, 6, 3, stride=2), (2, 4, 5)),
+    "conv_transpose2d": (nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1), (2, 4, 5, 5)),
+    "conv_transpose2d groups": (nn.ConvTranspose2d(4, 6, 2, groups=2), (2, 4, 5, 5)),
+    "batch_norm": (nn.BatchNorm2d(3), (2, 3, 4, 4)),
+    "linear": (nn.Linear(4, 3), (2, 5, 4)),
+    "max_pool2d": (nn.MaxPool2d(3, 2, 1), (2, 3, 9, 9)),
+    "max_pool2d ceil": (nn.MaxPool2d(2, 2, ceil_mode=True), (2, 3, 9, 9)),
+    "avg_pool2d": (nn.AvgPool2d(3, 2, 1), (2, 3, 9, 9)),
+    "avg_pool2d without padding": (nn.AvgPool2d(3, 2, 1, count_include_pad=False), (2, 3, 9, 9)),
+    "adaptive_avg_pool2d": (nn.AdaptiveAvgPool2d(1), (2, 3, 9, 9)),
+    "adaptive_avg_pool2d larger": (nn.AdaptiveAvgPool2d((2, 4)), (2, 3, 9, 9)),
+    "pixel_shuffle": (nn.Sequential(nn.ReLU(), nn.PixelShuffle(2)), (2, 8, 3, 3)),
+    "lstm": (nn.LSTM(4, 6), (5, 2, 4)),
+    "lstm both directions": (nn.LSTM(4, 6, 2, batch_first=True, bidirectional=True, bias=False), (2, 5, 4)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_layer_is_that_of_pytorch(name: str) -> None:
+    module, shape = LAYERS[name]
+    module = nn.Sequential(module.eval())
+    lowered = lower(module, torch.randn(shape))
+    assert len(regions(lowered)) == 1, lowered.meta.get("lowering")
+    for batch in (shape[0], shape[0] + 1):
+        assert_same(lowered, module, torch.randn(batch, *shape[1:]))
+
+
+def test_embeddings_are_those_of_pytorch() -> None:
+    class Bags(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.bag = nn.Embedding(9, 4), nn.EmbeddingBag(9, 4, mode="mean")
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.table(x).sum(1) + self.bag(x) + (x == 0).to(torch.float32).sum(1, keepdim=True)
+
+    module, x = Bags(), torch.randint(0, 9, (3, 4))
+    lowered = lower(module, x)
+    assert lowered.meta["lowering"].node_share == 1
+    assert_same(lowered, module, x)
+
+
+SMALL = ["deep_recommender_small", "dlrm_small", "learning_to_paint_actor_small", "learning_to_paint_renderer_small",
+         "lstm_classifier_small", "resnet_tiny", "transformer_encoder_small", "unet_small"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_models_are_one_engine_each(name: str) -> None:
+    model = get_model(name)
+    module = model.build().eval()
+    lowered = lower(module, *model.example_inputs(batch=2))
+    assert lowered.meta["lowering"].node_share == 1
+    assert len(regions(lowered)) == 1
+    for batch in (2, 3):
+        inputs = model.example_inputs(batch=batch)
+        with torch.no_grad():
+            torch.testing.assert_close(lowered(*inputs), module(*inputs), rtol=1e-3, atol=1e-4)
+
+
+# Which inputs an engine takes.
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.linear(x))
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Who did the work of each call."""
+    from fx.lowering.openvino.engine import Engine
+
+    called: list[str] = []
+    run = Engine.__call__
+    monkeypatch.setattr(Engine, "__call__", lambda self, inputs: (called.append("engine"), run(self, inputs))[1])
+    return called
+
+
+def test_sizes_that_differ_become_free_and_need_one_more_engine(calls: list[str]) -> None:
+    module = Layer()
+    lowered = lower(module, torch.randn(2, 3, 4))
+    (region,) = regions(lowered)
+    for shape in ((2, 3, 4), (5, 3, 4), (6, 3, 4), (2, 7, 4), (1, 1, 4)):
+        assert_same(lowered, module, torch.randn(shape))
+    assert [sizes for _, sizes in region._engines] == [((2, 3, 4),), ((-1, 3, 4),), ((-1, -1, 4),)]
+    assert calls == ["engine"] * 5
+
+
+INPUTS: dict[str, Callable[[], Tensor]] = {
+    "of another dtype": lambda: torch.randn(2, 4, dtype=torch.float64),
+    "with another number of dimensions": lambda: torch.randn(2, 3, 4),
+    "without elements": lambda: torch.randn(0, 4),
+    "that requires gradients": lambda: torch.randn(2, 4, requires_grad=True),
+}
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_other_inputs_go_through_the_program(kind: str, calls: list[str]) -> None:
+    module, x = Layer(), INPUTS[kind]()
+    lowered = lower(module, torch.randn(2, 4))
+    if x.dtype is torch.float64:
+        lowered, module = lowered.double(), copy.deepcopy(module).double()
+    torch.testing.assert_close(lowered(x), module(x))
+    assert calls == []
+    if x.requires_grad:
+        lowered(x).sum().backward()
+        assert x.grad is not None
+
+
+def test_autocast_and_transforms_of_functions_go_through_the_program(calls: list[str]) -> None:
+    module, x = Layer(), torch.randn(2, 4)
+    lowered = lower(module, x)
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        assert lowered(x).dtype is torch.bfloat16
+    assert calls == []
+    with torch.no_grad():
+        mapped = torch.func.vmap(lowered)(torch.randn(3, 2, 4))
+    assert mapped.shape == (3, 2, 4)
+
+
+def test_inputs_that_are_wrong_raise_what_eager_raises() -> None:
+    lowered = lower(Layer(), torch.randn(2, 4))
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        lowered(torch.randn(2, 5))
+
+
+def test_inputs_of_any_strides_are_taken_and_outputs_have_those_of_eager(calls: list[str]) -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+    x = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
+    lowered = lower(module, x)
+    with torch.no_grad():
+        assert lowered(x).stride() == module(x).stride()
+    assert_same(lowered, module, x)
+    assert_same(lowered, module, torch.randn(2, 8, 8, 3).permute(0, 3, 1, 2)[:, :, ::1])
+    assert calls == ["engine"] * 3
+
+
+def test_results_that_show_the_same_memory_or_that_of_an_input_are_right() -> None:
+    def function(x: Tensor) -> Any:
+        y = F.relu(x)
+        return torch.cumprod(x.view(-1), 0), torch.cumprod(y.view(-1), 0), y, F.relu(x), x.to(torch.float32) * 1, y[1]
+
+    x = torch.rand(4, 3)
+    lowered = lower(function, x)
+    for given in (x, torch.rand(4, 3), torch.rand(2, 3)):
+        assert_same(lowered, function, given)
+
+
+def test_results_are_memory_of_their_own() -> None:
+    lowered = lower(Layer(), torch.randn(2, 4))
+    with torch.no_grad():
+        x = torch.randn(2, 4)
+        first = lowered(x)
+        kept = first.clone()
+        lowered(torch.randn(2, 4))
+        lowered(torch.randn(3, 4))
+    assert torch.equal(first, kept)
+
+
+def test_threads_run_one_engine_at_a_time_each() -> None:
+    module = Layer()
+    lowered = lower(module, torch.randn(8, 4))
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        torch.set_num_threads(1)
+        x = torch.randn(8, 4, generator=torch.Generator().manual_seed(seed))
+        with torch.no_grad():
+            expected = module(x)
+            wrong.extend(seed for _ in range(50) if not torch.allclose(lowered(x), expected, atol=1e-6))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_engines_have_as_many_threads_as_pytorch() -> None:
+    lowered = lower(Layer(), torch.randn(2, 4))
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        lowered(torch.randn(2, 4))
+    finally:
+        torch.set_num_threads(before)
+    assert {threads for threads, _ in regions(lowered)[0]._engines} == {before, 3}
+
+
+def test_many_engines_are_built_and_dropped() -> None:
+    for size in range(1, 40):
+        x = torch.randn(size, 4)
+        module = Layer()
+        assert_same(lower(module, x), module, x)
+
+
+# Weights.
+
+
+def test_weights_that_were_written_to_are_used() -> None:
+    module, x = Layer(), torch.randn(2, 4)
+    lowered = lower(module, x)
+    with torch.no_grad():
+        module.linear.weight.mul_(2)
+    assert_same(lowered, module, x)
+    other = Layer()
+    state = {f"openvino_0.program.{name}": value for name, value in other.state_dict().items()}
+    lowered.load_state_dict(state)
+    assert_same(lowered, other, x)
+
+
+def test_tensors_are_shared_with_the_captured_module() -> None:
+    module = Layer()
+    (region,) = regions(lower(module, torch.randn(2, 4)))
+    assert region.program.linear.weight.data_ptr() == module.linear.weight.data_ptr()
+    assert not [*region.parameters()]
+
+
+@pytest.mark.parametrize("trip", [copy.deepcopy, lambda lowered: pickle.loads(pickle.dumps(lowered))])
+def test_copies_and_pickles_compute_the_same(trip: Callable[[Any], Any]) -> None:
+    module, x = Layer(), torch.randn(2, 4)
+    lowered = lower(module, x)
+    lowered(x)
+    made = trip(lowered)
+    assert_same(made, module, x)
+    assert_same(made, module, torch.randn(5, 4))
+    assert made.state_dict().keys() == lowered.state_dict().keys()
+
+
+def test_retracing_keeps_the_region_whole() -> None:
+    lowered = lower(Layer(), torch.randn(2, 4))
+    assert "self.openvino_0(" in fx.symbolic_trace(lowered).code
+
+
+# What is refused, and why.
+
+
+def why_refused(function: Callable[..., Any], *inputs: Tensor) -> str:
+    report = fx.lower(fx.symbolic_trace(function), OpenVINO(), inputs or None, min_size=1, dry_run=True)
+    return "; ".join(f"{one.reason}" for one in report.refused)
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], Tensor, str]] = {
+    "float64": (lambda x: F.relu(x), torch.randn(2, dtype=torch.float64), "is float64, which engines do not have"),
+    "whole numbers": (lambda x: x + 1, torch.ones(2, dtype=torch.int64), "is int64, and only float32 is computed as"),
+    "a mask as index": (
+        lambda x: x[x > 0].sum(),
+        torch.ones(2),
+        "picks elements by a tensor|has no converter|not known",
+    ),
+    "a write": (lambda x: (x * 2).add_(1), torch.ones(2), "writes to"),
+    "a view": (lambda x: x.view(-1), torch.ones(2, 2), "may return it as a view of memory that may be memory of the"),
+    "a large number": (lambda x: x == 2**40, torch.ones(2, dtype=torch.int64), "a number that is too large"),
+    "training": (lambda x: F.dropout(x, 0.5, True), torch.ones(2), "its training is True|random"),
+    "ceil": (lambda x: F.avg_pool1d(x, 2, ceil_mode=True), torch.ones(1, 2, 5), "rounds the number of windows up"),
+    "no batch": (lambda x: F.max_pool2d(x, 2), torch.ones(1, 4, 4), "its input has 3 dimensions, not 4"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_would_be_computed_otherwise_is_refused_with_the_reason(what: str) -> None:
+    import re
+
+    function, x, reason = REFUSED[what]
+    assert re.search(reason, why_refused(function, x))
+
+
+def test_shapes_have_to_be_known() -> None:
+    assert "is not known: give example_inputs" in why_refused(lambda x: F.relu(x))
+
+
+def test_small_regions_stay_in_eager_python() -> None:
+    report = lower(Layer(), torch.randn(2, 4), min_size=5, dry_run=True)
+    assert "below the least, 5" in str(report)
+    assert OpenVINO.min_size == 5
+
+
+# Precision.
+
+
+def test_bfloat16_is_less_precise() -> None:
+    with pytest.raises(LoweringError, match=r"'float32' or 'bfloat16'(.|\n)*float64"):
+        OpenVINO("float64")  # type: ignore[arg-type]
+    module, x = nn.Sequential(nn.Linear(64, 64), nn.ReLU()), torch.randn(8, 64)
+    program = fx.symbolic_trace(module)
+    lowered = fx.lower(program, OpenVINO("bfloat16"), (x,), min_size=1)
+    assert "precision=bf16" in repr(lowered.openvino_0)
+    with torch.no_grad():
+        torch.testing.assert_close(lowered(x), module(x), rtol=0.05, atol=0.05)
+
+
+def test_quantized_programs_stay_so_in_one_engine() -> None:
+    module, x = (
+        nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10)),
+        torch.randn(4, 3, 8, 8),
+    )
+    prepared = prepare(fx.symbolic_trace(module.eval()), example_inputs=(x,))
+    with torch.no_grad():
+        prepared(x)
+        meaning = reference(prepared)
+        lowered = fx.lower(meaning, OpenVINO(), (x,))
+        assert lowered.meta["lowering"].node_share == 1
+        step = (meaning(x) - module(x)).abs().max()
+        assert (lowered(x) - meaning(x)).abs().max() < step
+
+
+# Faults.
+
+
+def test_a_converter_that_fails_is_told_with_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fx.lowering import Converter
+
+    def broken(network: Any, input: Any, inplace: bool) -> Any:
+        return network.op.reshape(network.value(input), network.numbers([7, 7]), False).output(0)
+
+    original = converters.replace(Converter(F.relu, broken))
+    try:
+        with pytest.raises(
+            LoweringError, match=r"converter of openvino for `%relu` failed(.|\n)*test_openvino.py"
+        ) as raised:
+            lower(Layer(), torch.randn(2, 4))
+        assert "[7,7]" in str(raised.value).replace(" ", "")
+        lowered = lower(Layer(), torch.randn(2, 4), on_failure="eager")
+        assert lowered.meta["lowering"].parts[0].failure is not None
+        assert_same(lowered, lowered, torch.randn(2, 4))
+    finally:
+        assert original is not None
+        converters.replace(original)
+
+
+def test_a_missing_package_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> Any:
+        raise ImportError("No module named 'openvino'")
+
+    monkeypatch.setattr(package, "load", fail)
+    package.why_missing.cache_clear()
+    try:
+        reason = "No module named 'openvino': pip install 'pytest-fx[openvino]'"
+        assert OpenVINO().why_unavailable() == reason
+        assert Lower("openvino").why_unavailable() == reason
+        with pytest.raises(LoweringError, match=r"'openvino' is not available here(.|\n)*pip install"):
+            lower(Layer(), torch.randn(2, 4))
+        assert "operations" in str(lower(Layer(), torch.randn(2, 4), dry_run=True))
+    finally:
+        package.why_missing.cache_clear()
+
+
+def test_an_engine_that_fails_where_eager_does_not_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fx.lowering.openvino.engine import Engine
+
+    def fail(self: Engine, inputs: Any) -> Any:
+        raise RuntimeError("out of memory")
+
+    lowered = lower(Layer(), torch.randn(2, 4))
+    lowered(torch.randn(3, 4))
+    monkeypatch.setattr(Engine, "__call__", fail)
+    with pytest.raises(LoweringError, match=r"failed where eager Python does not(.|\n)*out of memory"):
+        lowered(torch.randn(2, 4))
+    assert lowered(torch.randn(3, 4)).shape == (3, 4)  # an engine that was not asked for

@@ -253,6 +253,8 @@ class Sketch:
     def call(self, held: Held, operands: list[Value]) -> bool:
         """Append a call of a module."""
         template = held.operation.call
+        if "{module}." in template and not any(value.traced for value in operands):
+            return False  # a function is called at once where a module would be a leaf
         text = fill(template.replace("{module}", f"self.{held.name}"), [value.name for value in operands], {}, ())
         function = compiled(template)
 

@@ -133,7 +133,7 @@ def _programs(draw: st.DrawFn, bias: Bias, steps: int) -> Program:
 
 
 def _draw_program(choices: Choices, bias: Bias, steps: int) -> Program:
-    sketch = Sketch(choices, "Program", hostile=choices.sometimes(10))
+    sketch = Sketch(choices, "Program", hostile=choices.sometimes(7))
     if sketch.hostile:
         sketch.features.add("non-finite")
     batch = choices.pick((2, 3, 2, 1))
@@ -159,7 +159,7 @@ def _draw_program(choices: Choices, bias: Bias, steps: int) -> Program:
 
 def _add_unusual_input(sketch: Sketch) -> None:
     """In some programs, a number with a default, an input that nothing reads, or tensors in a container."""
-    kind = sketch.choices.below(12)
+    kind = sketch.choices.below(8)
     if kind == 1:
         is_passed = sketch.choices.sometimes(2)
         sketch.features.add("default")

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from fx.passes import Approximate
+from pytest_fx.comparison.capture import GraphModule
 from pytest_fx.comparison.equality import Leaf, worst_difference
 from pytest_fx.comparison.evaluation import Arguments, default_dtype, positional
 from pytest_fx.comparison.structure import leaves
@@ -98,24 +99,26 @@ def _require_gradients(example: Example, wide: bool) -> None:
         if not _differ(leaf, 0.0):
             continue
         shaken = _shaken(example, arguments, dtype, wide, expected) if shaken is None else shaken
-        if _differ(leaf, shaken[name]) and not _is_divided(example, name):
+        if _differ(leaf, shaken[name]) and not _is_folded(example, name):
             _report(example, leaf)
 
 
-def _is_divided(example: Example, name: str) -> bool:
-    """Whether a parameter was folded away for some of its uses, in evaluation mode, and is kept for the others."""
-    assert example.after is not None
-    known = example.names
-    made = any(known.get(own, own) not in example.before.tensors for own, _ in example.after.named_parameters())
-    if example.mode == "train" or not made:
+def _is_folded(example: Example, name: str) -> bool:
+    """Whether a parameter was folded into a new one, in evaluation mode, for some of its uses at least."""
+    after = example.after
+    assert after is not None
+    names = example.names
+    held = [own for own, _ in after.named_parameters(remove_duplicate=False)]
+    if example.mode == "train" or all(names.get(own, own) in example.before.tensors for own in held):
         return False
-    graph = example.capture().graph
-    uses = [
-        node
-        for node in graph.nodes
-        if node.op in ("get_attr", "call_module") and f"{name}.".startswith(f"{node.target}.")
-    ]
-    return len(uses) > 1
+    now = sum(_uses(after, own) for own in held if names.get(own, own) == name)
+    return now < _uses(example.capture(), name)
+
+
+def _uses(program: GraphModule, name: str) -> int:
+    """How many nodes fetch a parameter or call a module that holds it."""
+    nodes = (node for node in program.graph.nodes if node.op in ("get_attr", "call_module"))
+    return sum(f"{name}.".startswith(f"{node.target}.") for node in nodes)
 
 
 def _report(example: Example, leaf: Leaf) -> None:

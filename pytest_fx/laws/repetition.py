@@ -53,9 +53,11 @@ class _BufferTracer(fx.Tracer):
 
 def _captured_again(program: GraphModule) -> GraphModule:
     """A capture of a program. One that writes to buffers what it computes of them alone needs its own tracer."""
+    state = Runner(program)
     try:
         return fx.symbolic_trace(program)
     except TraceError:
+        state.restore()  # such a write was carried out
         return fx.GraphModule(program, _BufferTracer().trace(program))
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import fx
-from fx.errors import PassError
+from fx.errors import PassError, TraceError
 from fx.passes import approximate, close, exact
 from pytest_fx import LawViolation, check_program
 from pytest_fx.errors import LoadError
@@ -309,6 +309,77 @@ def test_a_program_that_only_runs_on_tensors_cannot_be_captured_again():
         graph_module.recompile()
 
     assert broken_by(size_by_descriptor, of=program_of(lambda self, x: x * x.size(0))) == "retraceable"
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        self.count.add_(x.dim())
+        return x + self.count
+
+
+def test_a_program_that_writes_to_buffers_without_its_inputs_is_captured_again():
+    def write_down_the_rank(graph_module):
+        node = node_of(graph_module, "dim")
+        node_of(graph_module, "add_").update_arg(1, 2)
+        graph_module.graph.erase_node(node)
+        graph_module.recompile()
+        with pytest.raises(TraceError):
+            fx.symbolic_trace(copy.deepcopy(graph_module))
+
+    assert broken_by(write_down_the_rank, of=Counting) is None
+
+
+def test_two_results_that_become_one_tensor_share_memory():
+    def merge(graph_module):
+        one, other = graph_module.graph.find_nodes(op="call_function", target=torch.relu)
+        other.replace_all_uses_with(one)
+        graph_module.graph.erase_node(other)
+        graph_module.recompile()
+
+    of = program_of(lambda self, x: (torch.relu(x), torch.relu(x)))
+    with pytest.raises(LawViolation, match=r"output\[1\] now shares memory with output\[0\]"):
+        check_program(merge, of, inputs)
+
+
+def test_a_check_that_names_the_pass_refuses_inputs_and_another_one_does_not():
+    def add_check(graph_module, message):
+        node = node_of(graph_module, torch.relu)
+        with graph_module.graph.inserting_before(node):
+            holds = graph_module.graph.call_function(operator.lt, (graph_module.graph.call_method("dim", node.args), 0))
+            graph_module.graph.call_function(torch._assert, (holds, message))
+        graph_module.recompile()
+
+    def refuse_inputs(graph_module):
+        add_check(graph_module, "refuse-inputs takes none")
+
+    def fail(graph_module):
+        add_check(graph_module, "never")
+
+    assert broken_by(refuse_inputs) is None
+    assert broken_by(fail) == "contract"
+
+
+def test_a_parameter_that_is_folded_away_for_one_of_its_uses_need_not_keep_its_gradient():
+    def build_twice():
+        torch.manual_seed(0)
+        net = program_of(lambda self, x: self.linear(x) + self.norm(self.linear(x + 1)))()
+        net.linear, net.norm = nn.Linear(3, 3), nn.BatchNorm1d(3)
+        return net.eval()
+
+    def fold_second(graph_module):
+        second = graph_module.graph.find_nodes(op="call_module", target="linear")[1]
+        norm = node_of(graph_module, "norm")
+        graph_module.folded = torch.nn.utils.fusion.fuse_linear_bn_eval(graph_module.linear, graph_module.norm)
+        second.target = "folded"
+        norm.replace_all_uses_with(second)
+        graph_module.graph.erase_node(norm)
+        graph_module.recompile()
+
+    assert broken_by(fold_second, of=build_twice) is None
 
 
 def test_idempotent_and_shrinks_the_graph_are_checked_on_demand():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import random
+import re
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -54,15 +55,59 @@ class Doubling(nn.Module):
 
 @pytest.fixture(scope="module")
 def sample() -> list[Program]:
-    return drawn(programs(), 150)
+    return drawn(programs(), 200)
+
+
+@pytest.fixture(scope="module")
+def simplest() -> Program:
+    return smallest(lambda program: True)
+
+
+TAGS = (
+    "view layer norm batch-norm in-place state check parameter buffer size cast dropout random container "
+    "shared-module nested-module parallel-layers optional-input default container-input non-finite"
+)
+"""What the generator itself says that a program contains."""
+WRITTEN = {
+    "free functions": r"= (torch|F)\.\w+\(",
+    "methods": r"= \w+\.\w+\(",
+    "operators": r"= \w+ [-+*/@] \w+",
+    "reflected operators": r"= -?[\d.]+ [-+*/] ",
+    "operators in place": r"\w+ [-+*/]= ",
+    "methods in place": r"\.[a-z]+_\(",
+    "writes to parts": r"\w\[.*\] [-+*]?= ",
+    "modules": r"= self\.\w+\(",
+    "functions on the parameters of layers": r"F\.\w+\(\w+, self\.\w+\.\w+",
+    "keyword arguments": r"\w\(.*\w=",
+    "constants": r"= \w+ [-+*/] [\d.]+",
+    "slices": r"\[.*:.*\]",
+    "sizes as numbers": r"\.(size\(|shape\[)",
+    "updates of buffers": r"self\.buffer\d+(\[\.\.\.\] =|\.(lerp|add|copy)_)",
+    "checks": r"^ +assert ",
+    "recorded checks": r"torch\._assert\(",
+    "inputs that may be None": r"=None",
+    "dicts returned": r"return \{",
+    "lists returned": r"return \[",
+    "named tuples returned": r"return Pair\(",
+    "nested results": r"return \(\w+, \{",
+    "several results": r"return \w+, ",
+    "float64": r"torch\.float64|\.double\(",
+    "half precision": r"torch\.b?float16|\.half\(",
+    "whole numbers": r"remainder\(|torch\.int",
+    "non-contiguous inputs": r"::2\]|\.mT",
+    "sizes of one": r"reshape\(.*\b1\b.*\)|ones\(.*\b1\b.*\)",
+    "random numbers": r"rand|dropout|normal|bernoulli|uniform",
+    "infinities or NaN": r"float\('",
+    "extreme magnitudes": r"e[-+]\d\d",
+}
+"""What a reader of the source sees."""
 
 
 def test_each_feature_is_frequent_enough(sample: list[Program]) -> None:
-    wanted = (
-        "view layer norm batch-norm in-place parameter buffer size cast dropout container shared-module nested-module"
-    )
-    for feature in wanted.split():
-        assert sum(feature in program.features for program in sample) >= 8, feature
+    count = {tag: sum(tag in program.features for program in sample) for tag in TAGS.split()}
+    for name, form in WRITTEN.items():
+        count[name] = sum(re.search(form, program.source, re.MULTILINE) is not None for program in sample)
+    assert {name: times for name, times in count.items() if times < len(sample) / 100} == {}
 
 
 def test_sources_stand_alone(sample: list[Program]) -> None:
@@ -103,24 +148,26 @@ def test_many_programs_take_other_batch_sizes(sample: list[Program]) -> None:
     assert all(5 in {size for tensor in arguments.tensors for size in tensor.shape} for arguments in other)
 
 
-def test_a_program_without_a_batch_takes_no_other() -> None:
-    program = smallest(lambda program: True)
-    refused = [example for example in drawn(programs(), 60) if example.inputs_at(7) is None]
-    assert program.inputs_at(program.batch) is None
+def test_a_program_without_a_batch_takes_no_other(sample: list[Program], simplest: Program) -> None:
+    refused = [example for example in sample[:60] if example.inputs_at(7) is None]
+    assert simplest.inputs_at(simplest.batch) is None
     assert refused
 
 
-def test_tracebacks_show_the_lines_of_a_program() -> None:
-    program = smallest(lambda program: "F.relu" in program.source)
+@pytest.fixture(scope="module")
+def relu() -> Program:
+    return smallest(lambda program: "F.relu" in program.source)
+
+
+def test_tracebacks_show_the_lines_of_a_program(relu: Program) -> None:
     with pytest.raises(TypeError) as raised:
-        program.module(None)
+        relu.module(None)
     shown = "".join(traceback.format_exception(raised.value))
     assert "a = F.relu(x)" in shown
 
 
-def test_captured_nodes_know_the_line_of_the_program() -> None:
-    program = smallest(lambda program: "F.relu" in program.source)
-    node = next(node for node in fx.symbolic_trace(program.build()).graph.nodes if node.op == "call_function")
+def test_captured_nodes_know_the_line_of_the_program(relu: Program) -> None:
+    node = next(node for node in fx.symbolic_trace(relu.build()).graph.nodes if node.op == "call_function")
     assert "a = F.relu(x)" in str(node.source)
 
 
@@ -172,6 +219,28 @@ def test_functions_and_modules_of_others_are_tried_on_tensors() -> None:
     assert sum(f"{__name__}.Doubling()" in program.source for program in module) >= 10
 
 
+def test_operations_that_are_asked_for_follow_each_other() -> None:
+    def follows(program: Program) -> bool:
+        captured = fx.symbolic_trace(program.build(), program.concrete_args)
+        gelus = captured.graph.find_nodes(op="call_function", target=F.gelu)
+        return any(getattr(node.args[0], "target", None) is torch.tanh for node in gelus)
+
+    assert sum(map(follows, drawn(programs(ops=[torch.tanh, F.gelu]), 30))) >= 6
+
+
+def test_layers_that_are_asked_for_stand_beside_each_other() -> None:
+    found = drawn(programs(ops=[nn.Linear]), 30)
+    assert sum("parallel-layers" in program.features for program in found) >= 12
+
+
+def test_an_input_that_is_not_given_has_to_be_told_to_the_capture(sample: list[Program]) -> None:
+    left = [program for program in sample if program.concrete_args]
+    assert left
+    for program in left:
+        inputs = program.inputs.copies()
+        fx.symbolic_trace(program.build(), program.concrete_args)(*inputs.args, **inputs.kwargs)
+
+
 def test_what_no_source_can_spell_is_not_asked_for() -> None:
     assert choices_for(lambda x: x) == ()
 
@@ -189,13 +258,12 @@ def test_a_chain_shrinks_to_the_chain() -> None:
     assert len(fx.symbolic_trace(program.build()).graph.nodes) <= 5
 
 
-def test_examples_print_their_source() -> None:
-    program = smallest(lambda program: True)
-    assert repr(program) == f"Program:\n{program.source}"
+def test_examples_print_their_source(simplest: Program) -> None:
+    assert repr(simplest) == f"Program:\n{simplest.source}"
 
 
-def test_the_smallest_program_returns_its_input() -> None:
-    assert smallest(lambda program: True).source == (
+def test_the_smallest_program_returns_its_input(simplest: Program) -> None:
+    assert simplest.source == (
         "import torch\n"
         "from torch import nn\n\n\n"
         "class Program(nn.Module):\n"

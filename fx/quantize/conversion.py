@@ -11,28 +11,25 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fx.errors import QuantizationError
-from fx.graph import Graph
 from fx.graph_module import GraphModule
-from fx.node import Argument, Node, map_arg
-from fx.passes.layers import fetch_attribute
-from fx.passes.tensor_metadata import TensorMetadata
+from fx.node import Node, map_arg
 from fx.quantize import arithmetic
 from fx.quantize.affine import Affine
 from fx.quantize.embedding import embedding, embedding_bag
 from fx.quantize.fake_quantization import fake_quantize_dynamic
 from fx.quantize.layers import QuantizedLinear
-from fx.quantize.operations import Operation, asks_for_size, operation_of
-from fx.quantize.preparation import affines_of, comes_whole, fused_bound, is_observer, scheme_of
+from fx.quantize.operations import Operation, asks_for_size
+from fx.quantize.preparation import REASON, comes_whole, fused_bound, is_observer, scheme_of
 from fx.quantize.products import matmul
-from fx.quantize.scheme import QuantizationScheme
+from fx.quantize.report import IN_8_BITS
 from fx.quantize.spellings import averaged, moved
 from fx.quantize.training import is_trained, settled
-from fx.quantize.weights import UNNAMED, Weights
+from fx.quantize.weight_only import weight_only_linear
+from fx.quantize.weights import UNNAMED
+from fx.quantize.writer import Writer, float_operations, write_over_layers
 
 __all__ = ["convert", "reference"]
 
-_IN_PLACE: tuple[Any, ...] = (F.relu, F.elu, F.selu)
-"""Activations that are computed in the memory of a layer's real result, which gradients can do without."""
 
 _OF_BAGS = ("input", "offsets", "mode", "per_sample_weights", "include_last_offset", "padding_idx")
 """Arguments of bags of embeddings, their weights aside, that do not only matter for gradients."""
@@ -82,7 +79,7 @@ def reference(prepared: GraphModule) -> GraphModule:
     return _Conversion(prepared, on_whole_numbers=False).program()
 
 
-class _Conversion:
+class _Conversion(Writer):
     """Writes a new graph while it goes through that of a prepared program."""
 
     def __init__(self, prepared: GraphModule, on_whole_numbers: bool) -> None:
@@ -93,18 +90,9 @@ class _Conversion:
                 value=type(prepared).__name__,
                 remedy="prepared = prepare(program, scheme), then run it on calibration data",
             )
-        prepared = settled(prepared) if is_trained(prepared) else prepared
-        self._prepared = prepared
-        self._scheme = scheme
+        super().__init__(settled(prepared) if is_trained(prepared) else prepared, scheme)
         self._on_whole_numbers = on_whole_numbers
-        self._affines = affines_of(prepared)
-        self._graph = Graph()
-        self._attributes: dict[str, Any] = {}
-        self._real: dict[Node, Argument] = {}
-        self._whole: dict[Node, tuple[Node, Affine]] = {}
         self._moved: set[Node] = set()  # real values in the reference form that are those of whole numbers
-        self._weights = Weights(prepared, scheme)
-        self._operations = _operations(prepared, scheme)
 
     def program(self) -> GraphModule:
         """The converted program."""
@@ -115,6 +103,7 @@ class _Conversion:
         graph = self._graph
         graph._codegen = copy.deepcopy(self._prepared.graph._codegen)
         graph.eliminate_dead_code()
+        write_over_layers(graph)
         self._attributes.update(self._weights.named(graph))
         program = GraphModule(self._taken(), graph, type(self._prepared).__name__)
         program.training = self._prepared.training
@@ -128,9 +117,9 @@ class _Conversion:
             self._whole[node] = self._as_real(given[0]), given[1]
             return
         operation = self._operations.get(node)
-        if operation is not None and operation.kind != "embedding" and self._scheme.choice(node).precision == "dynamic":
-            if operation.kind == "layer" and self._is_float32(node):
-                (self._dynamic_layer if self._on_whole_numbers else self._reference_layer)(node)
+        if operation is not None and operation.kind != "embedding" and self._scheme.choice(node).precision != "int8":
+            if operation.kind == "layer" and REASON not in node.meta:
+                self._layer_on_real(node)
                 return
             operation = None
         if operation is not None and all(one in self._whole or one in self._moved for one in operation.operands):
@@ -145,65 +134,6 @@ class _Conversion:
             self._real[node] = self._graph.node_copy(node, lambda _: self._whole[source][0])
             return
         self._copy(node)
-
-    # Values.
-
-    def _copy(self, node: Node) -> None:
-        """The operation as it is, on real values."""
-        made = self._graph.node_copy(node, self._as_real)
-        operation = operation_of(node)
-        if isinstance(operation, Operation) and operation.kind == "layer":
-            made.meta["float_operations"] = _float_operations(node, self._weights.tensors(node)[1])
-        if any(node.target is function for function in _IN_PLACE) and made.kwargs.get("inplace") is False:
-            layer = made.kwargs["input"]
-            if isinstance(layer, Node) and layer.target == UNNAMED and len(node.all_input_nodes[0].users) == 1:
-                made.kwargs = {**made.kwargs, "inplace": True}  # a large result is not made twice
-        self._real[node] = made.args[0] if node.op == "output" else made
-
-    def _as_real(self, node: Node) -> Node:
-        if node not in self._real:
-            whole, affine = self._whole[node]
-            self._real[node] = self._call(node, arithmetic.dequantize, input=whole, **affine.settings)
-        real = self._real[node]
-        assert isinstance(real, Node)
-        return real
-
-    def _quantize(self, node: Node) -> None:
-        """In the place of an observer, the whole numbers of what it observes."""
-        source = node.all_input_nodes[0]
-        affine = self._affines[node]
-        if source in self._whole and self._whole[source][1] == affine:
-            self._whole[node] = self._whole[source]
-            return
-        self._whole[node] = (
-            self._call(node, arithmetic.quantize, input=self._as_real(source), **affine.settings), affine
-        )  # fmt: skip
-
-    def _call(self, for_: Node, function: Any, **arguments: Any) -> Node:
-        return self._noted(self._graph.call_function(function, (), arguments), for_)
-
-    def _noted(self, made: Node, for_: Node) -> Node:
-        """``made``, which knows where in the user's program it comes from."""
-        made.source, made.origins = for_.source, for_.origins
-        if "nn_module_stack" in for_.meta:
-            made.meta["nn_module_stack"] = for_.meta["nn_module_stack"]
-        return made
-
-    def _attribute(self, node: Node, path: str, value: Any) -> Node:
-        self._attributes[path] = value
-        return self._noted(self._graph.get_attr(path), node)
-
-    def _stored_as(self, node: Node) -> Affine | None:
-        """How the result of ``node`` is stored, or None where it is needed as real values."""
-        users = list(node.users)
-        return self._affines[users[0]] if len(users) == 1 and is_observer(users[0]) else None
-
-    def _put(self, node: Node, made: Node, affine: Affine | None) -> bool:
-        if affine is None:
-            self._real[node] = made
-        else:
-            self._whole[node] = (made, affine)
-        return True
 
     # Operations on whole numbers; each says whether it found a way.
 
@@ -221,10 +151,43 @@ class _Conversion:
         layer, calls = self._weights.layer(node)
         made = self._noted(self._graph.create_node("call_module", UNNAMED, (source,), arguments, node.name), node)
         calls.append(made)
-        made.meta["float_operations"] = _float_operations(node, layer.weight)
+        made.meta["float_operations"] = float_operations(node, layer.weight)
         if bound is not None:
             self._real[node] = made  # nothing but the bound uses it
         return self._put(result, made, output)
+
+    def _layer_on_real(self, node: Node) -> None:
+        """The layer on real values."""
+        precision = self._scheme.choice(node).precision
+        if precision == "bfloat16":
+            self._layer_in_bfloat16(node)
+        elif not self._on_whole_numbers or (precision == "weight-only" and node.target is not F.linear):
+            self._reference_layer(node)
+        elif precision == "weight-only":
+            self._weight_only_layer(node)
+        else:
+            self._dynamic_layer(node)
+
+    def _layer_in_bfloat16(self, node: Node) -> None:
+        _, weight, bias = self._weights.tensors(node)
+        tensors = {name: one for name, one in (("weight", weight), ("bias", bias)) if one is not None}
+        named: dict[str, Any] = {}
+        for name, tensor in tensors.items():
+            fetched: Any = node.kwargs[name]
+            named[name] = self._attribute(node, f"in_bfloat16.{fetched.target}", tensor.detach().bfloat16())
+        source = self._as_real(self._operations[node].operands[0])
+        short = self._noted(self._graph.call_method("bfloat16", (source,)), node)
+        others = {name: map_arg(value, self._as_real) for name, value in node.kwargs.items() if name not in named}
+        made = self._call(node, node.target, **{**others, **named, "input": short})
+        made.meta["float_operations"] = float_operations(node, weight)
+        self._real[node] = self._noted(self._graph.call_method("float", (made,)), node)
+
+    def _weight_only_layer(self, node: Node) -> None:
+        whole, scale = self._stored_weight(node)
+        real = {name: map_arg(node.kwargs[name], self._as_real) for name in ("input", "bias")}
+        made = self._call(node, weight_only_linear, **real, weight=whole, scale=scale)
+        self._count(made, node)
+        self._real[node] = made
 
     def _dynamic_layer(self, node: Node) -> None:
         """The layer on real values, of which it finds the range in each call."""
@@ -232,12 +195,8 @@ class _Conversion:
         source = self._as_real(self._operations[node].operands[0])
         made = self._noted(self._graph.create_node("call_module", UNNAMED, (source,), {}, node.name), node)
         calls.append(made)
-        made.meta["float_operations"] = _float_operations(node, layer.weight)
+        made.meta["float_operations"] = float_operations(node, layer.weight)
         self._real[node] = made
-
-    def _is_float32(self, node: Node) -> bool:
-        _, weight, bias = self._weights.tensors(node)
-        return weight.dtype is torch.float32 and (bias is None or bias.dtype is torch.float32)
 
     def _function(self, node: Node, operation: Operation) -> bool:
         source, affine = self._whole[operation.operands[0]]
@@ -344,13 +303,8 @@ class _Conversion:
             node, embedding_bag if is_bag else embedding,
             **{"input": settings.pop("input"), "weight": whole, "scale": scale, **settings},
         )  # fmt: skip
+        made.meta[IN_8_BITS] = True
         return self._put(node, made, None)
-
-    def _stored_weight(self, node: Node) -> tuple[Node, Node]:
-        """A weight as whole numbers and steps, fetched."""
-        whole, scale = self._weights.quantized(node)
-        path = self._weights.path_of(node, whole)
-        return self._attribute(node, f"{path}.weight", whole), self._attribute(node, f"{path}.weight_scale", scale)
 
     def _reference_layer(self, node: Node) -> None:
         """The layer on real values, with a weight that is computed from whole numbers."""
@@ -358,33 +312,9 @@ class _Conversion:
         whole, scale = self._stored_weight(node)
         made = self._call(node, arithmetic.dequantize_channels, weight=whole, scale=scale)
         copied = self._graph.node_copy(node, lambda used: made if used is fetched else self._as_real(used))
+        self._count(copied, node)
         self._real[node] = copied
         if self._scheme.choice(node).precision == "dynamic":
             with self._graph.inserting_before(copied):
                 rounded = self._call(node, fake_quantize_dynamic, input=copied.kwargs["input"])
             copied.kwargs = {**copied.kwargs, "input": rounded}
-
-    def _taken(self) -> dict[str, Any]:
-        """What the new graph refers to."""
-        taken = dict(self._attributes)
-        for node in self._graph.nodes:
-            if node.op in ("get_attr", "call_module") and str(node.target) not in taken:
-                taken[str(node.target)] = fetch_attribute(self._prepared, str(node.target))
-        return taken
-
-
-def _operations(prepared: GraphModule, scheme: QuantizationScheme) -> dict[Node, Operation]:
-    found: dict[Node, Operation] = {}
-    for node in prepared.graph.nodes:
-        operation = operation_of(node)
-        if isinstance(operation, Operation) and scheme.choice(node).precision != "float":
-            found[node] = operation
-    return found
-
-
-def _float_operations(node: Node, weight: Tensor) -> int | None:
-    """Multiplications and additions of a layer, or None where shapes are not known."""
-    metadata = node.meta.get("tensor_meta")
-    if not isinstance(metadata, TensorMetadata):
-        return None
-    return 2 * metadata.shape.numel() * (weight.numel() // max(1, len(weight)))

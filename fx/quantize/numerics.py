@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,12 +120,20 @@ def sensitivity(program: GraphModule, data: Data, scheme: QuantizationScheme | N
     found: list[Noise] = []
     for node in _layers(program, scheme):
         alone = QuantizationScheme(Choice(precision="float")).override(scheme.choice(node), node=node.name)
-        found.append(Noise(node.name, _output_noise(program, data, alone), node.source))
+        found.append(Noise(node.name, _measured(program, data, alone)[0], node.source))
     return tuple(sorted(found, key=lambda one: one.sqnr_db))
 
 
-def advise(program: GraphModule, data: Data, sqnr_db: float, scheme: QuantizationScheme | None = None) -> Advice:
-    """Return the scheme that keeps the fewest layers in floating point and still has little enough noise.
+def advise(
+    program: GraphModule,
+    data: Data,
+    sqnr_db: float | None = None,
+    scheme: QuantizationScheme | None = None,
+    *,
+    accuracy: float | None = None,
+    evaluate: Callable[[GraphModule], float] | None = None,
+) -> Advice:
+    """Return the scheme that keeps the fewest layers in floating point and still is good enough.
 
     Layers are skipped in the order of their sensitivity; how many are needed is found by halving.
 
@@ -134,36 +142,52 @@ def advise(program: GraphModule, data: Data, sqnr_db: float, scheme: Quantizatio
         data: arguments of the calls that it is calibrated on and compared for.
         sqnr_db: smallest allowed signal-to-quantization-noise ratio of the outputs, in decibels.
         scheme: how the rest is quantized.
+        accuracy: in the place of ``sqnr_db``, the smallest allowed value of ``evaluate``.
+        evaluate: tells how good a quantized program is, more being better, such as its accuracy on data with labels.
 
     Raises:
-        QuantizationError: there is no data, or it is not finite.
+        QuantizationError: there is no data, or it is not finite; or there is not one budget, or it cannot be measured.
 
     >>> import torch, fx
     >>> program = fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)))
     >>> advise(program, [(torch.randn(8, 4),)], sqnr_db=5).skipped
     ()
     """
-    scheme = scheme or QuantizationScheme()
-    found = _output_noise(program, data, scheme)
-    if found >= sqnr_db:
-        return Advice(scheme, (), found)
+    if (sqnr_db is None) == (accuracy is None) or (accuracy is None) != (evaluate is None):
+        raise QuantizationError(
+            "advice needs one budget, and a function that measures it if it is an accuracy",
+            remedy="advise(program, data, sqnr_db=30), or advise(program, data, accuracy=0.9, evaluate=function)",
+        )
+
+    def tried(skipped: Sequence[str]) -> tuple[Advice, bool]:
+        advice, quantized = _advice(program, data, scheme or QuantizationScheme(), skipped)
+        if evaluate is not None and accuracy is not None:
+            return advice, evaluate(quantized) >= accuracy
+        return advice, sqnr_db is not None and advice.sqnr_db >= sqnr_db
+
+    best, is_enough = tried(())
+    if is_enough:
+        return best
     ordered = [one.node for one in sensitivity(program, data, scheme)]
     least, most = 1, len(ordered)
-    best = _advice(program, data, scheme, ordered[:most])
+    best, _ = tried(ordered)
     while least < most:
         middle = (least + most) // 2
-        tried = _advice(program, data, scheme, ordered[:middle])
-        if tried.sqnr_db >= sqnr_db:
-            best, most = tried, middle
+        advice, is_enough = tried(ordered[:middle])
+        if is_enough:
+            best, most = advice, middle
         else:
             least = middle + 1
     return best
 
 
-def _advice(program: GraphModule, data: Data, scheme: QuantizationScheme, skipped: list[str]) -> Advice:
+def _advice(
+    program: GraphModule, data: Data, scheme: QuantizationScheme, skipped: Sequence[str]
+) -> tuple[Advice, GraphModule]:
     for name in skipped:
         scheme = scheme.skip(node=name)
-    return Advice(scheme, tuple(skipped), _output_noise(program, data, scheme))
+    decibels, quantized = _measured(program, data, scheme)
+    return Advice(scheme, tuple(skipped), decibels), quantized
 
 
 def _layers(program: GraphModule, scheme: QuantizationScheme) -> list[Node]:
@@ -188,10 +212,11 @@ def _calibrated(program: GraphModule, data: Data, scheme: QuantizationScheme) ->
     return prepared
 
 
-def _output_noise(program: GraphModule, data: Data, scheme: QuantizationScheme) -> float:
+def _measured(program: GraphModule, data: Data, scheme: QuantizationScheme) -> tuple[float, GraphModule]:
+    """The ratio of a quantized program's outputs, and that program."""
     prepared = _calibrated(program, data, scheme)
     quantized, power = convert(prepared), _Power()
     with torch.no_grad():
         for args in data:
             power.add(prepared(*args), quantized(*args))
-    return power.decibels
+    return power.decibels, quantized

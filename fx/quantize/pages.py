@@ -6,9 +6,11 @@ long as computing them; in large pages it takes a fifth.
 
 from __future__ import annotations
 
-import math
+import ctypes
+import functools
 import mmap
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,8 +21,6 @@ __all__ = ["LARGE", "empty"]
 LARGE = 1 << 25
 """Bytes from which on allocators ask the system for fresh memory each time."""
 
-_mmap: Any = mmap
-
 
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     """Return a tensor on the CPU with anything in it, whose memory is in large pages where it is large.
@@ -28,10 +28,22 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     >>> empty((2, 3), torch.float32).shape
     torch.Size([2, 3])
     """
-    count = math.prod(shape)
-    size = count * dtype.itemsize
-    if size < LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):  # systems other than Linux have none to ask for
-        return torch.empty(tuple(shape), dtype=dtype)
-    memory = _mmap.mmap(-1, size, flags=_mmap.MAP_PRIVATE | _mmap.MAP_ANONYMOUS)
-    memory.madvise(_mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(memory, dtype=dtype, count=count).view(tuple(shape))  # which keeps the memory
+    tensor = torch.empty(tuple(shape), dtype=dtype)
+    advise = _advise()
+    size = tensor.numel() * dtype.itemsize
+    if size >= LARGE and advise is not None:
+        start = -(-tensor.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
+        whole = (tensor.data_ptr() + size - start) // mmap.PAGESIZE * mmap.PAGESIZE
+        advise(start, whole, mmap.MADV_HUGEPAGE)  # it is advice: whether it is taken makes no difference but in time
+    return tensor
+
+
+@functools.lru_cache(maxsize=1)
+def _advise() -> Callable[[int, int, int], Any] | None:
+    """The system's function that takes advice on memory, or None where there are no large pages to ask for."""
+    if not sys.platform.startswith("linux") or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return None
+    advise: Any = getattr(ctypes.CDLL(None), "madvise", None)
+    if advise is not None:
+        advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    return advise

@@ -78,8 +78,8 @@ def prepare(
     program, kept = form.graph_module, {node.name: reason for node, reason in form.kept_whole.items()}
     for simplify in (RemoveIdentities(), FoldConstants(freeze=True, max_bytes=_LARGEST_CONSTANT)):
         program = simplify(program)
-    program.graph.eliminate_dead_code()
     _return_instead_of_writing(program)
+    program.graph.eliminate_dead_code()
     _pad_by_numbers(program)
     if example_inputs is not None:
         with torch.no_grad():
@@ -97,13 +97,13 @@ def prepare(
     return program
 
 
-def quantized_layers(prepared: GraphModule) -> set[Node]:
+def quantized_layers(prepared: GraphModule, scheme: QuantizationScheme) -> set[Node]:
     """The layers of a prepared program whose weights will be whole numbers."""
     found: set[Node] = set()
     for node in prepared.graph.nodes:
         operation = operation_of(node)
         is_layer = isinstance(operation, Operation) and operation.kind in ("layer", "embedding")
-        if is_layer and REASON not in node.meta:
+        if is_layer and REASON not in node.meta and scheme.choice(node).precision != "bfloat16":
             found.add(node)
     return found
 
@@ -205,13 +205,13 @@ class Selection:
         precision = self._scheme.choice(node).precision
         if precision == "float":
             return "the scheme says so"
-        if operation.kind == "embedding":
+        if operation.kind == "embedding" and precision != "bfloat16":
             reason = self._why_not_layer(node)
             if reason is None:
                 self.chosen[node] = operation
             return reason
-        if precision == "dynamic":
-            return self._why_not_layer(node) if operation.kind == "layer" else "only layers find scales in each call"
+        if precision != "int8":
+            return self._why_not_layer(node) if operation.kind == "layer" else f"only layers can be {precision}"
         if operation.kind != "layer" and not any(self._is_whole(one) for one in operation.operands):
             return "none of its inputs is a result in 8 bits"
         if any(dependences.writers(one) for one in (node, *operation.operands)):

@@ -10,11 +10,13 @@ import torch
 from fx.graph_module import GraphModule
 from fx.passes.layers import fetch_attribute
 from fx.provenance import SourceLocation
-from fx.quantize.embedding import embedding, embedding_bag
 from fx.quantize.layers import QuantizedLayer
 from fx.quantize.preparation import REASON
 
-__all__ = ["QuantizationReport", "Remainder", "report"]
+__all__ = ["IN_8_BITS", "QuantizationReport", "Remainder", "report"]
+
+IN_8_BITS = "weight_in_8_bits"
+"""Where nodes say in ``meta`` that they work with a weight in 8 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def report(converted: GraphModule) -> QuantizationReport:
     counts: dict[bool, list[int | None]] = {True: [], False: []}
     for node in converted.graph.nodes:
         target: Any = converted.get_submodule(str(node.target)) if node.op == "call_module" else node.target
-        in_8_bits = isinstance(target, QuantizedLayer) or target in (embedding, embedding_bag)
+        in_8_bits = isinstance(target, QuantizedLayer) or IN_8_BITS in node.meta
         layers += in_8_bits
         if (reason := node.meta.get(REASON)) is not None:
             remainders.append(Remainder(node.name, reason, node.source))

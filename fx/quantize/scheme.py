@@ -13,7 +13,7 @@ from fx.errors import QuantizationError
 from fx.node import Node
 from fx.targets import qualified_name
 
-Precision = Literal["int8", "dynamic", "float"]
+Precision = Literal["int8", "dynamic", "weight-only", "bfloat16", "float"]
 ObserverName = Literal["min-max", "moving-average", "histogram", "percentile"]
 
 
@@ -23,7 +23,8 @@ class Choice:
 
     precision: Precision = "int8"
     """``"int8"``: on whole numbers, whose scales calibration finds; ``"dynamic"``: layers find the scale of their input
-    in each call, and give real values; ``"float"``: not at all."""
+    in each call, and give real values; ``"weight-only"``: layers whose weights alone are whole numbers;
+    ``"bfloat16"``: layers on real values of 16 bits; ``"float"``: not at all."""
     symmetric: bool = False
     """Whether activations have zero in the middle of their range, rather than where it suits them best."""
     observer: ObserverName = "histogram"

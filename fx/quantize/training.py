@@ -189,7 +189,7 @@ class _Rounding:
             node = self._nodes.get(planned.name)
             if node is not None and plain_spelling(planned) is None and (change := plain_spelling(node)) is not None:
                 change()
-        layers = quantized_layers(self._plan)
+        layers = quantized_layers(self._plan, self._scheme)
         for planned in self._plan.graph.nodes:
             if is_observer(planned):
                 name, path = planned.all_input_nodes[0].name, str(planned.target)

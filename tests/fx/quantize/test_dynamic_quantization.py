@@ -89,3 +89,61 @@ def test_the_reference_form_rounds_inputs_and_weights_alike():
     meaning = reference(prepare(fx.symbolic_trace(model), DYNAMIC))
     with torch.no_grad():
         assert decibels(meaning(data), converted(model)(data)) > 60 > decibels(meaning(data), model(data))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(8, 8), (900, 700)])
+def test_weights_alone_are_whole_numbers(bias, shape):
+    torch.manual_seed(0)
+    model, data = nn.Sequential(nn.Linear(*shape, bias=bias), nn.ReLU()), torch.randn(3, 2, shape[0])
+    scheme = QuantizationScheme(Choice(precision="weight-only"))
+    program = converted(model, data, scheme=scheme)
+    meaning = reference(prepare(fx.symbolic_trace(model), scheme))
+    with torch.no_grad():
+        assert decibels(program(data), model(data)) > 35
+        assert torch.allclose(program(data), meaning(data), rtol=1e-4, atol=1e-4)
+    assert program(data.clone().requires_grad_()).requires_grad
+    told = report(program)
+    assert (told.layers, told.float_layers, told.bytes_in_8_bits) == (1, 0, shape[0] * shape[1])
+    assert told.share_of_operations == 1.0
+    assert [one.reason for one in told.remainders] == ["only layers can be weight-only"]
+
+
+def test_convolutions_and_embeddings_may_have_whole_weights_alone():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.conv = nn.Embedding(9, 6), nn.Conv1d(5, 4, 3)
+
+        def forward(self, x: torch.Tensor):
+            return self.conv(self.table(x))
+
+    model, data = Model(), torch.randint(0, 9, (3, 5))
+    program = converted(model, data, scheme=QuantizationScheme(Choice(precision="weight-only")))
+    assert report(program).layers == 2
+    with torch.no_grad():
+        assert decibels(program(data), model(data)) > 35
+
+
+@pytest.mark.parametrize("layer, shape", [(nn.Linear(8, 8), (4, 8)), (nn.Conv2d(2, 3, 3, bias=False), (4, 2, 8, 8))])
+def test_layers_may_be_in_bfloat16(layer, shape):
+    model, data = nn.Sequential(layer, nn.ReLU()), torch.randn(shape)
+    scheme = QuantizationScheme(Choice(precision="float")).override(Choice(precision="bfloat16"), node="_0")
+    program = converted(model, data, scheme=scheme)
+    with torch.no_grad():
+        assert torch.equal(program(data), copy.deepcopy(model).bfloat16()(data.bfloat16()).float())
+        assert torch.equal(reference(prepare(fx.symbolic_trace(model), scheme))(data), program(data))
+    assert (report(program).layers, report(program).float_layers) == (0, 1)
+    assert program(data).dtype is torch.float32
+
+
+@pytest.mark.parametrize("precision", ["dynamic", "weight-only", "bfloat16", "float"])
+def test_precisions_mix_with_calibrated_layers_and_are_saved(precision, tmp_path):
+    model, data = nn.Sequential(nn.Linear(8, 8), nn.SELU(), nn.Linear(8, 8), nn.Linear(8, 4)), torch.randn(40, 8)
+    prepared = prepare(fx.symbolic_trace(model), QuantizationScheme().override(Choice(precision=precision), node="_2"))
+    with torch.no_grad():
+        prepared(data)
+        program = convert(prepared)
+        assert decibels(program(data), model(data)) > 25
+        fx.save(program, tmp_path / "program.fx")
+        assert torch.equal(fx.load(tmp_path / "program.fx")(data), program(data))

@@ -6,7 +6,7 @@ from torch import nn
 
 import fx
 from fx.errors import QuantizationError
-from fx.quantize import Choice, QuantizationScheme, advise, noise, sensitivity
+from fx.quantize import Choice, QuantizationScheme, advise, convert, noise, prepare, sensitivity
 
 
 class Fragile(nn.Module):
@@ -72,3 +72,46 @@ def test_everything_is_kept_where_no_noise_is_allowed(program, data):
 def test_without_data_nothing_is_measured(program):
     with pytest.raises(QuantizationError, match=r"there is none(.|\n)*some calls"):
         advise(program, [], sqnr_db=20)
+
+
+def test_the_fewest_layers_are_kept_for_an_accuracy(program, data):
+    with torch.no_grad():
+        wanted = [program(*args).argmax(1) for args in data]
+
+    def accuracy(quantized):
+        found = [
+            (quantized(*args).argmax(1) == labels).float().mean() for args, labels in zip(data, wanted, strict=True)
+        ]
+        return float(torch.stack(found).mean())
+
+    with torch.no_grad():
+        advice = advise(program, data, accuracy=0.97, evaluate=accuracy)
+        prepared = prepare(program, advice.scheme)
+        for args in data:
+            prepared(*args)
+        assert accuracy(convert(prepared)) >= 0.97
+    assert advice.skipped in ((), ("two",))
+    assert advise(program, data, accuracy=-1, evaluate=accuracy).skipped == ()
+    assert len(advise(program, data, accuracy=2, evaluate=accuracy).skipped) == 3
+
+
+@pytest.mark.parametrize(
+    "budget", [{}, {"sqnr_db": 3, "accuracy": 1, "evaluate": len}, {"accuracy": 1}, {"sqnr_db": 3, "evaluate": len}]
+)
+def test_a_budget_that_is_none_or_two_is_refused(program, data, budget):
+    with pytest.raises(QuantizationError, match=r"one budget(.|\n)*evaluate=function"):
+        advise(program, data, **budget)
+
+
+def test_integers_and_structures_are_compared_too():
+    class Several(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x):
+            y = self.fc(x)
+            return {"values": y, "place": y.argmax(1)}
+
+    traced = fx.symbolic_trace(Several().eval())
+    assert advise(traced, [(torch.randn(64, 4),)], sqnr_db=20).skipped == ()

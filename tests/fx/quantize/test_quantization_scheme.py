@@ -67,7 +67,10 @@ def test_an_override_without_a_place_is_refused():
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ({"precision": "int4"}, "precision cannot be 'int4'(.|\n)*'int8', 'dynamic', 'float'"),
+        (
+            {"precision": "int4"},
+            "precision cannot be 'int4'(.|\n)*'int8', 'dynamic', 'weight-only', 'bfloat16', 'float'",
+        ),
         ({"observer": "none"}, "observer cannot be 'none'"),
         ({"weight_bits": 9}, "weight_bits cannot be 9(.|\n)*2 to 8"),
         ({"activation_bits": 1}, "activation_bits cannot be 1"),

@@ -25,7 +25,7 @@ from fx.quantize import (
 needs_fbgemm = pytest.mark.skipif(
     not (fbgemm.is_available() and layers.has_kernels()), reason="torch has no kernels of FBGEMM here"
 )
-needs_large_pages = pytest.mark.skipif(not hasattr(pages.mmap, "MADV_HUGEPAGE"), reason="no large pages here")
+needs_large_pages = pytest.mark.skipif(pages._advise() is None, reason="no large pages here")
 
 
 def filled(inputs, outputs, has_bias=True):
@@ -126,25 +126,33 @@ def test_large_results_are_those_of_small_ones(rows, monkeypatch):
     assert all(torch.equal(one, other) for one, other in zip(small, results(), strict=True))
 
 
+def test_advice_is_given_on_whole_pages_of_large_results_alone(monkeypatch):
+    given = []
+    monkeypatch.setattr(pages, "_advise", lambda: lambda *advice: given.append(advice))
+    small, large = pages.empty((3, 5), torch.float32), pages.empty((3, pages.LARGE // 4 + 1), torch.float32)
+    ((start, size, _),) = given
+    end = large.data_ptr() + 4 * large.numel()
+    assert small.shape == (3, 5) and start % pages.mmap.PAGESIZE == size % pages.mmap.PAGESIZE == 0
+    assert 0 <= start - large.data_ptr() < pages.mmap.PAGESIZE and 0 <= end - (start + size) < pages.mmap.PAGESIZE
+
+
 @needs_large_pages
-def test_large_memory_is_like_any_other():
-    tensor = pages.empty((3, pages.LARGE // 4), torch.float32)
-    tensor.fill_(2)
-    view = tensor[1:, :5]
-    del tensor
-    assert view.sum() == 20 and view.untyped_storage().nbytes() == 3 * pages.LARGE
-    assert torch.equal(copy.deepcopy(view), view)
+def test_advice_on_memory_is_taken():
+    large = pages.empty((pages.LARGE,), torch.uint8).fill_(3)
+    start = -(-large.data_ptr() // pages.mmap.PAGESIZE) * pages.mmap.PAGESIZE
+    assert pages._advise()(start, pages.mmap.PAGESIZE, pages.mmap.MADV_HUGEPAGE) == 0
+    assert large.unique().tolist() == [3]
 
 
 def test_systems_without_large_pages_get_usual_ones(monkeypatch):
-    monkeypatch.delattr(pages.mmap, "MADV_HUGEPAGE", raising=False)
-    monkeypatch.setattr(pages, "LARGE", 64)
-    assert pages.empty((5, 20), torch.uint8).shape == (5, 20)
+    monkeypatch.setattr(pages.sys, "platform", "plan9")
+    pages._advise.cache_clear()
+    assert pages._advise() is None and pages.empty((pages.LARGE,), torch.uint8).shape == (pages.LARGE,)
+    pages._advise.cache_clear()
 
 
-@pytest.mark.parametrize("few_rows", [0, 8])
 @pytest.mark.parametrize("per_channel", [True, False])
-def test_one_scale_for_a_weight_is_that_of_its_largest_channel(few_rows, per_channel, monkeypatch):
+def test_one_scale_for_a_weight_is_that_of_its_largest_channel(per_channel, monkeypatch):
     monkeypatch.setattr("fx.quantize.affine._CHUNK", 30)
     weight = torch.randn(7, 10)
     whole, scale = quantize_channels(weight, per_channel=per_channel)

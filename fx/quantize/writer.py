@@ -1,0 +1,138 @@
+"""``Writer``: a program that is written anew, with values as real and as whole numbers (paper, section 6.2.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from fx.graph import Graph
+from fx.graph_module import GraphModule
+from fx.node import Argument, Node
+from fx.passes.layers import fetch_attribute
+from fx.passes.tensor_metadata import TensorMetadata
+from fx.quantize import arithmetic
+from fx.quantize.affine import Affine
+from fx.quantize.operations import Operation, operation_of
+from fx.quantize.preparation import REASON, affines_of, is_observer
+from fx.quantize.report import IN_8_BITS
+from fx.quantize.scheme import QuantizationScheme
+from fx.quantize.weights import UNNAMED, Weights
+
+__all__ = ["Writer", "float_operations", "write_over_layers"]
+
+_IN_PLACE: tuple[Any, ...] = (F.relu, F.elu, F.selu)
+"""Activations that are computed in the memory of a layer's real result, which gradients can do without."""
+
+
+class Writer:
+    """Keeps what is written for each value of a prepared program, and converts one into the other where needed."""
+
+    def __init__(self, prepared: GraphModule, scheme: QuantizationScheme) -> None:
+        self._prepared = prepared
+        self._scheme = scheme
+        self._affines = affines_of(prepared)
+        self._graph = Graph()
+        self._attributes: dict[str, Any] = {}
+        self._real: dict[Node, Argument] = {}
+        self._whole: dict[Node, tuple[Node, Affine]] = {}
+        self._weights = Weights(prepared, scheme)
+        self._operations = quantized_operations(prepared, scheme)
+
+    def _copy(self, node: Node) -> None:
+        """The operation as it is, on real values."""
+        made = self._graph.node_copy(node, self._as_real)
+        operation = operation_of(node)
+        if isinstance(operation, Operation) and operation.kind == "layer":
+            made.meta["float_operations"] = float_operations(node, self._weights.tensors(node)[1])
+        self._real[node] = made.args[0] if node.op == "output" else made
+
+    def _as_real(self, node: Node) -> Node:
+        if node not in self._real:
+            whole, affine = self._whole[node]
+            self._real[node] = self._call(node, arithmetic.dequantize, input=whole, **affine.settings)
+        real = self._real[node]
+        assert isinstance(real, Node)
+        return real
+
+    def _quantize(self, node: Node) -> None:
+        """In the place of an observer, the whole numbers of what it observes."""
+        source = node.all_input_nodes[0]
+        affine = self._affines[node]
+        if source in self._whole and self._whole[source][1] == affine:
+            self._whole[node] = self._whole[source]
+            return
+        self._whole[node] = (
+            self._call(node, arithmetic.quantize, input=self._as_real(source), **affine.settings), affine
+        )  # fmt: skip
+
+    def _call(self, for_: Node, function: Any, **arguments: Any) -> Node:
+        return self._noted(self._graph.call_function(function, (), arguments), for_)
+
+    def _noted(self, made: Node, for_: Node) -> Node:
+        """``made``, which knows where in the user's program it comes from."""
+        made.source, made.origins = for_.source, for_.origins
+        if "nn_module_stack" in for_.meta:
+            made.meta["nn_module_stack"] = for_.meta["nn_module_stack"]
+        return made
+
+    def _attribute(self, node: Node, path: str, value: Any) -> Node:
+        self._attributes[path] = value
+        return self._noted(self._graph.get_attr(path), node)
+
+    def _stored_as(self, node: Node) -> Affine | None:
+        """How the result of ``node`` is stored, or None where it is needed as real values."""
+        users = list(node.users)
+        return self._affines[users[0]] if len(users) == 1 and is_observer(users[0]) else None
+
+    def _put(self, node: Node, made: Node, affine: Affine | None) -> bool:
+        if affine is None:
+            self._real[node] = made
+        else:
+            self._whole[node] = (made, affine)
+        return True
+
+    def _stored_weight(self, node: Node) -> tuple[Node, Node]:
+        """A weight as whole numbers and steps, fetched."""
+        whole, scale = self._weights.quantized(node)
+        path = self._weights.path_of(node, whole)
+        return self._attribute(node, f"{path}.weight", whole), self._attribute(node, f"{path}.weight_scale", scale)
+
+    def _count(self, made: Node, node: Node) -> None:
+        """Note for the report that a layer has its weight in 8 bits, and how much it computes."""
+        made.meta |= {"float_operations": float_operations(node, self._weights.tensors(node)[1]), IN_8_BITS: True}
+
+    def _taken(self) -> dict[str, Any]:
+        """What the new graph refers to."""
+        taken = dict(self._attributes)
+        for node in self._graph.nodes:
+            if node.op in ("get_attr", "call_module") and str(node.target) not in taken:
+                taken[str(node.target)] = fetch_attribute(self._prepared, str(node.target))
+        return taken
+
+
+def write_over_layers(graph: Graph) -> None:
+    """Let activations write to the real results of layers that only they use: a large one is not made twice."""
+    for node in graph.nodes:
+        if any(node.target is function for function in _IN_PLACE) and node.kwargs.get("inplace") is False:
+            layer = node.kwargs["input"]
+            if isinstance(layer, Node) and layer.target == UNNAMED and len(layer.users) == 1:
+                node.kwargs = {**node.kwargs, "inplace": True}
+
+
+def quantized_operations(prepared: GraphModule, scheme: QuantizationScheme) -> dict[Node, Operation]:
+    found: dict[Node, Operation] = {}
+    for node in prepared.graph.nodes:
+        operation = operation_of(node)
+        if isinstance(operation, Operation) and REASON not in node.meta and scheme.choice(node).precision != "float":
+            found[node] = operation
+    return found
+
+
+def float_operations(node: Node, weight: Tensor) -> int | None:
+    """Multiplications and additions of a layer, or None where shapes are not known."""
+    metadata = node.meta.get("tensor_meta")
+    if not isinstance(metadata, TensorMetadata):
+        return None
+    return 2 * metadata.shape.numel() * (weight.numel() // max(1, len(weight)))

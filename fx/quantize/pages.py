@@ -31,7 +31,7 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     tensor = torch.empty(tuple(shape), dtype=dtype)
     advise = _advise()
     size = tensor.numel() * dtype.itemsize
-    if size >= LARGE and advise is not None:
+    if size >= LARGE and advise is not None and type(tensor) is Tensor:  # none that only says its shape
         start = -(-tensor.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
         whole = (tensor.data_ptr() + size - start) // mmap.PAGESIZE * mmap.PAGESIZE
         advise(start, whole, mmap.MADV_HUGEPAGE)  # it is advice: whether it is taken makes no difference but in time

@@ -76,6 +76,7 @@ def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     with torch.no_grad(), evaluation.threads(settings["threads"]):
         wanted = calls["float"]()
         for name, call in calls.items():
+            call()  # which may pack weights
             values[f"{name}_bytes"] = peak_memory(call)
             if name != "float":
                 values[f"{name}_sqnr"] = _sqnr(wanted, call())

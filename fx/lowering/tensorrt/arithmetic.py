@@ -55,6 +55,8 @@ def _takes_numbers(operation: Operation) -> str | None:
         return "an operand is neither a tensor nor a number"
     if operation.metadata() is None and (node.target not in _ON_SIZES or node.meta.get("type") is not int):
         return "engines do not compute this with sizes"
+    if node.target in _ON_SIZES and operation.subject.dtype(node) is torch.bool:
+        return "engines do not add truth values"
     return None
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fx.lowering.subject import Operation
-from fx.lowering.support import Predicate, has_constant, where
+from fx.lowering.support import Predicate, all_of, has_constant, where
 from fx.lowering.tensorrt.activations import combine
 from fx.lowering.tensorrt.network import EngineNetwork
 from fx.lowering.tensorrt.predicates import is_one_of, is_set_to, of_rank, shape_of, takes_floats
@@ -62,6 +62,9 @@ def _register_transposed(target: Any, dimensions: int) -> None:
         network: EngineNetwork, input: Any, weight: Any, bias: Any, stride: Sizes, padding: Sizes,
         output_padding: Sizes, groups: int, dilation: Sizes,
     ) -> Any:  # fmt: skip
+        wanted = network.dtype(input)
+        if wanted is torch.bfloat16:  # TensorRT has no such layer of it
+            input, weight = network.cast(network.tensor(input), torch.float32), _in_float32(network, weight)
         kernel = _shape(network, weight)
         after = tuple(one - more for one, more in zip(padding, output_padding, strict=True))
 
@@ -75,7 +78,7 @@ def _register_transposed(target: Any, dimensions: int) -> None:
                 network, "deconvolution_nd", image, outputs, over(kernel[2:], 1), weight, bias, settings
             )
 
-        return in_two_dimensions(network, input, dimensions, convolve)
+        return network.cast(in_two_dimensions(network, input, dimensions, convolve), wanted)
 
     options = is_one_of(stride=tuple, padding=tuple, output_padding=tuple, dilation=tuple, groups=int)
     crops = where(
@@ -85,7 +88,18 @@ def _register_transposed(target: Any, dimensions: int) -> None:
         ),
         "it pads the result by more than it cuts off, which TensorRT has not",
     )
-    register(target, build, takes_floats("input", "weight"), of_rank("input", dimensions + 2), _bias, options, crops)
+    known = all_of(takes_floats("input", "weight"), of_rank("input", dimensions + 2), _bias, options)
+    register(target, build, known, crops, _has_no_gaps)
+
+
+def _in_float32(network: EngineNetwork, weight: Any) -> Any:
+    return weight.float() if isinstance(weight, Tensor) else network.cast(weight, torch.float32)
+
+
+def _has_no_gaps(operation: Operation) -> str | None:
+    """TensorRT has transposed convolutions with steps, and with dilation, but none with both."""
+    steps, dilation = operation.arguments["stride"], operation.arguments["dilation"]
+    return "it has steps and dilation, TensorRT either" if max(steps) > 1 and max(dilation) > 1 else None
 
 
 def _add_weighted(

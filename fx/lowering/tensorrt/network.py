@@ -93,6 +93,7 @@ class EngineNetwork:
         self._nodes: dict[str, Node] = {}
         self._kept: list[Any] = []  # memory that TensorRT reads when it builds
         self._constants: dict[tuple[Any, ...], Any] = {}
+        self._packed: dict[tuple[Any, ...], Any] = {}
         self._digests: dict[int, str] = {}
         self._shapes: dict[str, Any] = {}
         self._recipe = hashlib.sha256(repr(precision).encode())
@@ -253,10 +254,13 @@ class EngineNetwork:
 
     def weights(self, tensor: Tensor, dtype: torch.dtype | None = None) -> Any:
         """The numbers of a constant, as arguments of layers; they stay in memory as long as the network."""
-        trt = library()
-        kept = tensor.detach().to("cpu", self.working(tensor.dtype) if dtype is None else dtype).contiguous()
-        made = trt.Weights(trt_dtype(kept.dtype), kept.data_ptr(), kept.numel())
-        self._kept += (kept, made)
+        wanted = self.working(tensor.dtype) if dtype is None else dtype
+        key = _key(tensor, wanted)
+        if key in self._packed:
+            return self._packed[key]
+        kept = tensor.detach().to("cpu", wanted).contiguous()
+        made = self._packed[key] = library().Weights(trt_dtype(kept.dtype), kept.data_ptr(), kept.numel())
+        self._kept += (tensor, kept, made)  # the first one so that its address stays its own
         memory = kept.reshape(-1).view(torch.uint8).numpy()
         self._digests[id(made)] = f"{kept.dtype} {tuple(kept.shape)} {hashlib.sha256(memory.data).hexdigest()}"
         return made
@@ -328,9 +332,8 @@ class EngineNetwork:
         return self._nodes[max(found, key=len)] if found else None
 
     def _constant(self, value: Tensor, dtype: torch.dtype) -> Any:
-        key = (value.data_ptr(), value.dtype, tuple(value.shape), value.stride(), dtype)
+        key = _key(value, dtype)
         if key not in self._constants:
-            self._kept.append(value)  # so that the address stays its own
             self._constants[key] = self.add("constant", tuple(value.shape), self.weights(value, dtype))
         return self._constants[key]
 
@@ -362,6 +365,11 @@ def _results(region: GraphModule) -> list[Node]:
     """What a region returns."""
     returned: Any = region.graph.output_node().args[0]
     return [returned] if isinstance(returned, Node) else list(returned)
+
+
+def _key(tensor: Tensor, dtype: torch.dtype) -> tuple[Any, ...]:
+    """What tells constants, in a type of elements, from others as long as they live."""
+    return (tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), dtype)
 
 
 def _is_tensor(value: Any) -> bool:

@@ -126,6 +126,8 @@ def test_resnet50_computes_what_the_model_does() -> None:
         (lambda x: x @ x[0, 0, 0], "is no matrix of real numbers"),
         (lambda x: (x > 0) == (x < 1), "holds truth values"),
         (lambda x: F.conv_transpose2d(x, torch.ones(3, 1, 2, 2), stride=2, output_padding=1), "it pads the result"),
+        (lambda x: F.conv_transpose2d(x, torch.ones(3, 1, 2, 2), stride=2, dilation=2), "it has steps and dilation"),
+        (lambda x: (x > 0) + (x < 1), "engines do not add truth values"),
     ],
 )
 def test_a_refusal_says_why(function: Any, reason: str) -> None:

@@ -114,7 +114,8 @@ CASES: dict[str, Case] = {
     "conv1d with a computed weight": (lambda x, w: F.conv1d(x, w.relu()), (C, (6, 4, 3))),
     "conv3d": (lambda x: F.conv3d(x, W5, weight(6), 2, 1), (S,)),
     "conv_transpose1d": (lambda x: F.conv_transpose1d(x, T3, weight(3), 2, 1, 1), (C,)),
-    "conv_transpose2d": (lambda x: F.conv_transpose2d(x, T4, weight(6), 2, 1, 1, 2, (1, 2)), (IMAGE,)),
+    "conv_transpose2d": (lambda x: F.conv_transpose2d(x, T4, weight(6), 2, 1, 1, 2), (IMAGE,)),
+    "conv_transpose2d, dilated": (lambda x: F.conv_transpose2d(x, T4, None, 1, 1, 0, 1, (1, 2)), (IMAGE,)),
     "conv_transpose3d": (lambda x: F.conv_transpose3d(x, T5, None, 2), (S,)),
     "linear": (lambda x: F.linear(x, weight(5, 8), weight(5)), (V,)),
     "linear on images": (lambda x: F.linear(x, weight(5, 8)), (IMAGE,)),
@@ -215,6 +216,20 @@ def test_a_network_for_varying_batches_computes_what_the_program_does(name: str)
     for batch in (2, 9):
         others = tuple(torch.randn(batch, *shape[1:]) for shape in shapes)
         torch.testing.assert_close(lowered(*others), program(*others), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(not hasattr(find_library(), "ComputeCapability"), reason="tensorrt builds for the GPU here only")
+@pytest.mark.parametrize("precision", [None, "bfloat16"])
+def test_tensorrt_builds_every_converters_layers(precision: Any) -> None:
+    by_shapes: dict[tuple[Any, ...], list[Callable[..., Any]]] = {}
+    for function, shapes in CASES.values():
+        by_shapes.setdefault(shapes, []).append(function)
+    for shapes, functions in by_shapes.items():
+        functions = [one for one in functions if not isinstance(one, fx.GraphModule)]
+        program = traced(lambda *values, all_of=functions: tuple(one(*values) for one in all_of), len(shapes))
+        inputs = tuple(torch.randn(shape) for shape in shapes)
+        lowered = fx.lower(program, TensorRT(targets=("8.6",), precision=precision), inputs, min_size=1)
+        assert len(lowered.meta["lowering"].parts) == 1
 
 
 def test_every_converter_has_a_case() -> None:

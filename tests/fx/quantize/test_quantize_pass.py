@@ -39,7 +39,7 @@ def test_without_data_the_pass_says_what_to_do():
 
 
 def test_the_pass_promises_decibels():
-    assert str(contract_of(Quantize())) == "approximate(sqnr_db=20)"
+    assert str(contract_of(Quantize())) == "approximate(sqnr_db=5)"
 
 
 def test_pipelines_take_it():

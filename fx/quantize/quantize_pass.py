@@ -26,8 +26,9 @@ class Quantize:
     """Let a program work on 8-bit whole numbers, with scales from the data in :attr:`data`.
 
     Pytest's plugin gives it example inputs of the model, other ones than those it compares answers for. What cannot be
-    quantized stays as it is. It promises what is left of deep networks with random weights, in which the noise of all
-    layers adds up; trained and shallow ones are to be held to more, with another contract.
+    quantized stays as it is, and so does a program in training mode. It promises what is left of deep networks with
+    random weights, in which the noise of all layers adds up; trained and shallow ones are to be held to more, with
+    another contract.
     """
 
     observer: ObserverName = "histogram"
@@ -60,6 +61,8 @@ class Quantize:
             PassError: there is no data.
             QuantizationError: the data is not finite, or an option makes no sense.
         """
+        if graph_module.training:
+            return graph_module  # to calibrate would be to train; see prepare_qat
         if not self.data:
             raise PassError(
                 "quantization needs data to find the ranges of values",

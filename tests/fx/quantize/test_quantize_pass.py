@@ -15,6 +15,11 @@ def program():
     return fx.symbolic_trace(nn.Sequential(nn.Linear(8, 8), nn.SELU(), nn.Linear(8, 8)).eval())
 
 
+def test_programs_in_training_mode_stay_as_they_are():
+    training = program().train()
+    assert Quantize().with_data(data())(training) is training
+
+
 def data(calls=8):
     return [((torch.randn(16, 8, generator=torch.Generator().manual_seed(call)),), {}) for call in range(calls)]
 

@@ -31,6 +31,9 @@ _TRIAL = 0.005
 _PART = pages.LARGE // 2
 """Bytes of results that are computed at a time where they are large."""
 
+_CHANNELS = 1 << 14
+"""Output channels of a linear layer that are packed and computed at a time; many more are packed slowly."""
+
 _onednn: Any = torch.ops.onednn
 _CONVOLUTIONS: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
@@ -62,7 +65,7 @@ class QuantizedLayer(nn.Module):
         weight: Tensor
         weight_scale: Tensor
         bias: Tensor | None
-        _packed: tuple[Tensor, Tensor] | None
+        _packed: tuple[Any, Tensor] | None
         _packed_for_few: tuple[Any, ...] | None
 
     def __init__(self, shape: Sequence[int], has_bias: bool) -> None:
@@ -158,14 +161,14 @@ class QuantizedLayer(nn.Module):
         """The layer on whole numbers, by oneDNN."""
 
     @abstractmethod
-    def _pack(self) -> Tensor:
+    def _pack(self) -> Any:
         """The weight in the order in which oneDNN reads it."""
 
     def real_weight(self) -> Tensor:
         """The weight as real values."""
         return dequantize_channels(self.weight, self.weight_scale)
 
-    def _packed_weight(self) -> tuple[Tensor, Tensor]:
+    def _packed_weight(self) -> tuple[Any, Tensor]:
         """The packed weight and its zero points, made on the first call."""
         if self._packed is None:
             self._check()
@@ -287,26 +290,27 @@ class QuantizedLinear(QuantizedLayer):
         rows = input.numel() // self.in_features
         if output is not None and self._takes_few(rows):
             return fbgemm.linear(input, scale, zero_point, self._weight_for_few(), output)
-        weight, zero_points = self._packed_weight()
+        weights, zero_points = self._packed_weight()
         target = (1.0, 0, torch.float32) if output is None else (output.scale, output.zero_point, torch.uint8)
 
-        def kernel(part: Tensor) -> Tensor:
-            return _onednn.qlinear_pointwise(
-                part, scale, zero_point, weight, self.weight_scale, zero_points, self.bias, *target, "none", [], ""
-            )
+        def kernel(part: Tensor, weight: Tensor, *channels: Tensor | None) -> Tensor:
+            return _onednn.qlinear_pointwise(part, scale, zero_point, weight, *channels, *target, "none", [], "")
 
-        shape = (*input.shape[:-1], self.out_features)
-        part = _PART // (self.out_features * target[-1].itemsize)  # rows whose results stay in the cache
-        if rows * self.out_features * target[-1].itemsize < pages.LARGE or part == 0:
-            return kernel(input)
+        shape, size = (*input.shape[:-1], self.out_features), target[-1].itemsize
+        if len(weights) == 1 and rows * self.out_features * size < pages.LARGE:
+            return kernel(input, weights[0], self.weight_scale, zero_points, self.bias)
         result = pages.empty(shape, target[-1])
         flat, into = input.reshape(rows, self.in_features), result.view(rows, self.out_features)
-        for start in range(0, rows, part):
-            into[start : start + part] = kernel(flat[start : start + part])
+        step = max(1, _PART // (min(self.out_features, _CHANNELS) * size))
+        for number, weight in enumerate(weights):
+            some = slice(number * _CHANNELS, (number + 1) * _CHANNELS)
+            channels = self.weight_scale[some], zero_points[some], None if self.bias is None else self.bias[some]
+            for start in range(0, rows, step):
+                into[start : start + step, some] = kernel(flat[start : start + step], weight, *channels)
         return result
 
-    def _pack(self) -> Tensor:
-        return _onednn.qlinear_prepack(self.weight, None)
+    def _pack(self) -> tuple[Tensor, ...]:
+        return tuple(_onednn.qlinear_prepack(part, None) for part in self.weight.split(_CHANNELS))
 
     def _shape(self) -> tuple[int, ...]:
         return self.out_features, self.in_features

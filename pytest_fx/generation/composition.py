@@ -64,6 +64,8 @@ def make_sibling(sketch: Sketch) -> bool:
         return False
     like = sketch.choices.recent(layers)
     given, one = like.calls[0]
+    if sketch.choices.sometimes(3):
+        return sketch.perform(like.operation, None, given)  # with settings of its own
     made = re.sub(r"\d+$", "", like.name) + str(next(sketch.numbers))
     twin = eval(like.text, NAMESPACE).eval()
     if not sketch.hold(Held(made, twin, like.operation, like.text), [given]):

@@ -31,7 +31,8 @@ class TensorRecipe:
     dtype: torch.dtype = torch.float32
     """The dtype of its elements."""
     elements: tuple[Any, ...] | str = "ones"
-    """``"ones"``, ``"waves"`` (a sine, no two elements alike), ``"counts"`` (0, 1, 2…), or values that are repeated."""
+    """``"ones"``, ``"waves"`` (a sine, no two elements alike), ``"swings"`` (a high one), ``"counts"`` (0, 1, 2…), or
+    values that are repeated."""
     layout: str = "contiguous"
     """``"contiguous"``, ``"transposed"`` (the last two dimensions) or ``"stepped"`` (every second element)."""
     limit: int = 4
@@ -63,6 +64,7 @@ def _contiguous(recipe: TensorRecipe, shape: Shape) -> str:
     if dtype in FLOATING:
         text = f"torch.arange({count}.0{suffix})"
         text = text if recipe.elements == "counts" else f"{text}.add(1).sin()"
+        text = f"{text}.mul(150)" if recipe.elements == "swings" else text
     elif dtype is torch.bool:
         text = f"torch.arange({count}).remainder(3).bool()"
     else:
@@ -96,7 +98,7 @@ def draw_tensor(
         hostile: not-a-numbers, infinities, denormals and extreme magnitudes are among the values.
         limit: whole numbers are below it and not negative.
     """
-    kind = choices.pick(("ones", "waves", "waves", "waves", "waves", "counts", "given", "given"))
+    kind = choices.pick(("ones", "waves", "waves", "waves", "waves", "counts", "given", "given", "swings"))
     kind = "given" if hostile and kind == "waves" else kind
     elements: Any = kind if kind != "given" else _draw_elements(choices, dtype, hostile, limit)
     layouts = ("contiguous",) * 8 + ("transposed",) * (len(shape) > 1) + ("stepped",) * (len(shape) > 0)

@@ -1,7 +1,14 @@
-"""Programs lowered to oneDNN beside eager and torch.fx's fuse; lowering time; dividing long programs (section 6.4)."""
+"""Lowered programs beside eager, torch.fx and other runtimes; lowering time; calls; dividing programs (section 6.4).
+
+Parts: ``python -m benchmarks.lowering --part resnet50 --peers --threads 1``, then ``learning_to_paint_actor`` and the
+rest; each takes a few minutes.
+"""
 
 from __future__ import annotations
 
+import argparse
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,6 +16,7 @@ from torch import nn
 from torch.fx.experimental.optimization import fuse
 
 import fx
+import fx.lowering
 from fx.lowering.partition import find_regions
 from fx.passes import FuseConvBN
 from model_zoo import get_model
@@ -29,45 +37,118 @@ def alternating(operations: int) -> tuple[fx.Graph, set[fx.Node]]:
     return graph, supported
 
 
-def run_models(names: tuple[str, ...], batches: tuple[int, ...], rounds: int) -> None:
-    table = Table(("eager", "torch.fx fuse", "fuse-conv-bn", "onednn"))
+GOALS = {"resnet50": "1 / 1.40 = 0.714 (onednn), 1 / 1.47 = 0.680 (openvino)"}
+
+
+def compiled(module: nn.Module, inputs: tuple[Any, ...], *, frozen: bool) -> Callable[..., Any]:
+    """What torch.compile makes of a module, with its weights as constants or not."""
+    import torch._inductor.config as inductor
+
+    torch.compiler.reset()
+    with inductor.patch(freezing=frozen), torch.no_grad():
+        made = torch.compile(module)
+        made(*inputs)
+    return made
+
+
+def used_directly(module: nn.Module, inputs: tuple[Any, ...], threads: int) -> Callable[..., Any]:
+    """OpenVINO as its own documentation says: convert, compile with float32 forced, call with shared inputs."""
+    import openvino
+
+    model = openvino.convert_model(module, example_input=inputs, input=[tuple(one.shape) for one in inputs])
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+    request = openvino.compile_model(model, "CPU", settings).create_infer_request()
+    return lambda *given: request.infer([one.numpy() for one in given], share_inputs=True, share_outputs=True)
+
+
+def in_onnx_runtime(module: nn.Module, inputs: tuple[Any, ...], threads: int) -> Callable[..., Any]:
+    """ONNX Runtime on what torch.onnx exports."""
+    import io
+
+    import onnxruntime
+
+    file = io.BytesIO()
+    torch.onnx.export(module, inputs, file, dynamo=False)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(file.getvalue(), options, providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_inputs()]
+    return lambda *given: session.run(None, dict(zip(names, (one.numpy() for one in given), strict=True)))
+
+
+def programs(module: nn.Module, inputs: tuple[Any, ...], peers: bool) -> dict[str, Any]:
+    """Everything that runs a model, of what is installed here."""
+    threads = torch.get_num_threads()
+    made: dict[str, Any] = {"eager": module, "torch.fx fuse": fuse(module)}
+    made["fuse-conv-bn"] = FuseConvBN()(fx.symbolic_trace(module))
+    for backend in ("onednn", "openvino"):
+        if fx.lowering.get_backend(backend).why_unavailable() is None:
+            made[backend] = fx.lower(fx.symbolic_trace(module), backend, inputs)
+    others: dict[str, Callable[[], Any]] = {
+        "compile": lambda: compiled(module, inputs, frozen=False),
+        "compile frozen": lambda: compiled(module, inputs, frozen=True),
+        "OpenVINO": lambda: used_directly(module, inputs, threads),
+        "ONNX Runtime": lambda: in_onnx_runtime(module, inputs, threads),
+    }
+    for name, make in others.items() if peers else ():
+        try:
+            made[name] = make()
+        except ImportError as error:
+            print(f"{name} is not measured: {error}", flush=True)
+    return made
+
+
+def run_models(names: tuple[str, ...], batches: tuple[int, ...], rounds: int, peers: bool) -> None:
+    columns = ("eager", "torch.fx fuse", "fuse-conv-bn", "onednn", "openvino")
+    table = Table((*columns, "compile", "compile frozen", "OpenVINO", "ONNX Runtime") if peers else columns)
     for name in names:
         model = get_model(name)
         module = model.build().eval()
         for batch in batches:
             inputs = model.example_inputs(batch=batch)
-            programs: dict[str, nn.Module] = {
-                "eager": module,
-                "torch.fx fuse": fuse(module),
-                "fuse-conv-bn": FuseConvBN()(fx.symbolic_trace(module)),
-                "onednn": fx.lower(fx.symbolic_trace(module), "onednn", inputs),
-            }
-            goal = "1 / 1.40 = 0.714" if name == "resnet50" else ""
             with torch.no_grad():
-                contenders = each(lambda program, inputs=inputs: program(*inputs), programs)
-                row = f"{name}, batch {batch}"
-                table.add(measure(row, contenders, baseline="eager", rounds=rounds, goal=goal))
+                contenders = each(
+                    lambda program, inputs=inputs: program(*inputs), programs(module, tuple(inputs), peers)
+                )
+                row = f"{name}, batch {batch}, {torch.get_num_threads()} threads"
+                table.add(measure(row, contenders, baseline="eager", rounds=rounds, goal=GOALS.get(name, "")))
+
+
+def run_calls(rounds: int) -> None:
+    """What a call of a lowered program costs beside a call of its engine."""
+    if fx.lowering.OpenVINO().why_unavailable() is not None:
+        return
+    x = torch.randn(8, 64)
+    program = fx.symbolic_trace(nn.ReLU())
+    lowered = fx.lower(program, "openvino", (x,), min_size=1)
+    (engine,) = lowered.openvino_0._engines.values()
+    request = engine._compiled.create_infer_request()
+    request.infer([x.numpy()])
+    table = Table(("engine", "its Python API", "lowered"))
+    contenders = {
+        "engine": Contender(lambda _: request.infer(share_inputs=True, share_outputs=True)),
+        "its Python API": Contender(lambda _: request.infer([x.numpy()], share_inputs=True, share_outputs=True)),
+        "lowered": Contender(lambda _: lowered(x)),
+    }
+    goal = "20 µs more than the engine"
+    with torch.no_grad():
+        table.add(measure("a call, one operation", contenders, baseline="engine", rounds=rounds, goal=goal))
 
 
 def run_lowering(names: tuple[str, ...], rounds: int) -> None:
-    table = Table(("torch.fx fuse", "lower", "with shapes"))
+    backends = [name for name in ("onednn", "openvino") if fx.lowering.get_backend(name).why_unavailable() is None]
+    table = Table(("torch.fx fuse", *backends))
     for name in names:
         model = get_model(name)
         module, inputs = model.build().eval(), model.example_inputs(batch=1)
-        contenders = {
-            "torch.fx fuse": Contender(lambda _, module=module: fuse(module)),
-            "lower": Contender(lambda _, module=module: fx.lower(fx.symbolic_trace(module))),
-            "with shapes": Contender(lambda _, m=module, i=inputs: fx.lower(fx.symbolic_trace(m), "onednn", i)),
-        }
-        table.add(
-            measure(
-                f"capture and lower to oneDNN, {name}",
-                contenders,
-                baseline="torch.fx fuse",
-                rounds=rounds,
-                goal="under 1 s" if name == "resnet50" else "",
+        contenders = {"torch.fx fuse": Contender(lambda _, module=module: fuse(module))}
+        for backend in backends:
+            contenders[backend] = Contender(
+                lambda _, m=module, i=inputs, b=backend: fx.lower(fx.symbolic_trace(m), b, i)
             )
-        )
+        goal = "under 1 s (onednn)" if name == "resnet50" else ""
+        row = f"capture and lower, {name}"
+        table.add(measure(row, contenders, baseline="torch.fx fuse", rounds=rounds, goal=goal))
 
 
 def run_partition(sizes: tuple[int, ...], rounds: int) -> None:
@@ -82,13 +163,30 @@ def run_partition(sizes: tuple[int, ...], rounds: int) -> None:
         table.add(measure(name, work, baseline="find_regions", rounds=rounds, operations=size, goal=goal))
 
 
+PARTS = ("resnet50", "learning_to_paint_actor", "lowering", "calls", "partition")
+
+
 def main() -> None:
     """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", action="append", choices=PARTS, help="only this (repeatable); by default all")
+    parser.add_argument("--peers", action="store_true", help="torch.compile, OpenVINO and ONNX Runtime beside ours")
+    parser.add_argument(
+        "--batch", type=int, action="append", help="batch sizes of models (repeatable; default 1 and 8)"
+    )
+    chosen, rest = parser.parse_known_args()
+    sys.argv[1:] = rest
     options = parse(__doc__, rounds=15)
-    large = ("resnet50", "learning_to_paint_actor")
-    run_models(("resnet50",) if options.quick else large, (1,) if options.quick else (1, 8), options.rounds)
-    run_lowering(("resnet50",), min(options.rounds, 7))
-    run_partition((1000, 10_000) if options.quick else (1000, 10_000, 100_000), 5)
+    parts = chosen.part or (("resnet50", "lowering", "partition") if options.quick else PARTS)
+    batches = tuple(chosen.batch or ((1,) if options.quick else (1, 8)))
+    if names := tuple(part for part in parts if part in PARTS[:2]):
+        run_models(names, batches, options.rounds, chosen.peers)
+    if "lowering" in parts:
+        run_lowering(("resnet50",), min(options.rounds, 7))
+    if "calls" in parts:
+        run_calls(options.rounds)
+    if "partition" in parts:
+        run_partition((1000, 10_000) if options.quick else (1000, 10_000, 100_000), 5)
 
 
 if __name__ == "__main__":

@@ -136,8 +136,10 @@ def load_subject(case: ModelCase) -> Subject:
 
 def why_unavailable(pass_: Any) -> str | None:
     """Why a pass, or one of a pipeline, can do nothing on this machine, if it says so (by a method of that name)."""
-    for part in pass_.passes if isinstance(pass_, PassPipeline) else (pass_,):
-        if not isinstance(part, type) and hasattr(part, "why_unavailable") and (why := part.why_unavailable()):
+    parts: tuple[Any, ...] = tuple(pass_.passes) if isinstance(pass_, PassPipeline) else (pass_,)
+    for part in parts:
+        ask: Any = None if isinstance(part, type) else getattr(part, "why_unavailable", None)
+        if ask is not None and (why := ask()):
             return f"{pass_name(part)}: {why}"
     return None
 

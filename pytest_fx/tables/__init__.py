@@ -9,7 +9,7 @@ True
 A table is added by a call of :func:`register_table` in its file and an import of that file here.
 """
 
-from . import accuracy, fusion, ir_complexity, quantization, transform_times
+from . import accuracy, fusion, ir_complexity, lowering, quantization, transform_times
 from .errors import TableError
 from .registry import get_table, list_tables, register_table
 from .table import Chart, Claim, Column, Entry, NotRun, Row, Scale, Series, Table
@@ -30,6 +30,7 @@ __all__ = [
     "get_table",
     "ir_complexity",
     "list_tables",
+    "lowering",
     "quantization",
     "register_table",
     "transform_times",

@@ -323,3 +323,13 @@ def test_other_threads_run_models_undisturbed_while_one_traces() -> None:
     OURS.symbolic_trace(root)
     thread.join()
     assert torch.equal(results[0], vector().relu())
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="no oneDNN")
+def test_a_nan_becomes_a_number_where_a_kernel_does_the_work_of_relu() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU()).eval()
+    image = torch.full((1, 3, 64, 64), torch.nan)
+    program = OURS.symbolic_trace(module)
+    with torch.no_grad():
+        assert OURS.lower(program, "onednn", (image,))(image).isfinite().all()
+        assert OURS.lower(program, "onednn", (image,), veto=("1",))(image).isnan().all()

@@ -18,7 +18,9 @@ from fx.lowering.openvino.operations import converters
 from fx.lowering.openvino.package import why_missing
 from fx.lowering.subject import Operation
 from fx.lowering.support import has_own_memory
+from fx.node import Node
 from fx.passes.fuse_conv_bn import FuseConvBN
+from fx.passes.tensor_metadata import TensorMetadata
 
 __all__ = ["OpenVINO", "OpenVINORegion", "arithmetic", "layers", "quantization", "shapes", "windows"]
 
@@ -62,6 +64,11 @@ class OpenVINO(Backend):
     def supports(self, operation: Operation) -> str | None:
         """Engines return memory of their own, so they take nothing whose memory is seen or written elsewhere."""
         return has_own_memory(operation) if operation.node.op == "call_function" else None  # layers make new tensors
+
+    def hands_over(self, node: Node) -> bool:
+        """Tensors, and whole numbers that the program is given; sizes and dtypes are known on both sides."""
+        is_number = node.op == "placeholder" and node.meta.get("type") is int
+        return is_number or isinstance(node.meta.get("tensor_meta"), TensorMetadata)
 
     def prepare(self, graph_module: GraphModule) -> GraphModule:
         """Fold batch norms."""

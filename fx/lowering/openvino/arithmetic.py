@@ -82,6 +82,11 @@ def bound(network: EngineNetwork, input: Any, low: Any, high: Any) -> Any:
     return output(network.op.clamp(network.value(input), low, high))
 
 
+def _is_ordered(operation: Operation) -> bool:
+    low, high = operation.arguments.get("min"), operation.arguments.get("max")
+    return low is None or high is None or low <= high
+
+
 add_converter(F.gelu, gelu, _FLOAT, has_values(approximate=("none", "tanh")))
 add_converter(F.elu, elu, _FLOAT, has_numbers("alpha"), has_values(inplace=False))
 add_converter(F.selu, selu, _FLOAT, has_values(inplace=False))
@@ -95,15 +100,10 @@ add_converter(
 )
 add_converter(
     torch.clamp,
-    lambda network, input, min, max: bound(network, input, min, max),
+    lambda network, *, input, min, max: bound(network, input, min, max),
     _FLOAT,
     has_numbers("min", "max", optional=True),
-    where(
-        lambda operation: (
-            None in (low := operation.arguments.get("min"), high := operation.arguments.get("max")) or low <= high
-        ),
-        "its bounds are the wrong way round",
-    ),
+    where(_is_ordered, "its bounds are the wrong way round"),
 )
 
 

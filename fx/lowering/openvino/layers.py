@@ -113,7 +113,7 @@ def add_product(network: EngineNetwork, input: Any, left: Any, right: Any, **_: 
 add_converter(F.linear, multiply, _FLOAT, has_rank("weight", 2))
 add_converter(operator.matmul, matmul, _FLOAT)
 for _target in (torch.bmm, torch.mm):
-    add_converter(_target, lambda network, input, mat2: matmul(network, input, mat2), _FLOAT)
+    add_converter(_target, lambda network, *, input, mat2: matmul(network, input, mat2), _FLOAT)
 add_converter(
     torch.addmm,
     lambda network, input, mat1, mat2, **_: add_product(network, input, mat1, mat2),
@@ -273,7 +273,7 @@ def _lstm_weights(module: Any, layer: int) -> list[Tensor]:
     """Weights of the input, of the state, and biases of a layer, by direction, gates in the order of OpenVINO."""
     found: list[list[Tensor]] = [[], [], []]
     for suffix in ("", "_reverse") if module.bidirectional else ("",):
-        named = [
+        named: list[Any] = [
             getattr(module, f"{kind}_l{layer}{suffix}", None)
             for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         ]

@@ -95,7 +95,7 @@ class OpenVINORegion(nn.Module):
 
     def _prepared(self, inputs: Sequence[Any]) -> list[Tensor] | None:
         """The inputs as engines take them, or ``None`` if they do not."""
-        if torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling() or torch.jit.is_tracing():
+        if torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling() or _is_traced_by_jit():
             return None
         prepared: list[Tensor] = []
         needs_gradients = torch.is_grad_enabled()
@@ -119,8 +119,8 @@ class OpenVINORegion(nn.Module):
 
     def _engine(self, inputs: Sequence[Any]) -> Engine | None:
         """The engine for inputs of these sizes, or ``None`` if there can be none."""
-        weights = self._weights
-        if weights is None or not all([weight.is_current for weight in weights]):
+        weights: list[_Weight] | None = self.__dict__["_weights"]  # none in a copy
+        if weights is None or not all(weight.is_current for weight in weights):
             weights = self._forget()
         if not self._is_usable:
             return None
@@ -177,6 +177,11 @@ class OpenVINORegion(nn.Module):
         return f"precision={self.precision}, sizes={self._example}"
 
 
+def _is_traced_by_jit() -> bool:
+    jit: Any = torch.jit
+    return bool(jit.is_tracing())
+
+
 def _own(region: GraphModule) -> GraphModule:
     """The region as a program whose parameters are buffers, which share memory with them."""
     program = GraphModule.of_capture(region, copy_graph(region.graph), "GraphModule")
@@ -210,8 +215,8 @@ def _weights_of(program: GraphModule) -> Iterator[_Weight]:
 
 def _weight(holder: nn.Module, name: str) -> _Weight:
     places = (holder._buffers, holder._parameters, holder.__dict__)
-    place = next(one for one in places if name in one)
-    tensor = place[name]
+    place: dict[str, Any] = next(one for one in places if name in one)
+    tensor: Tensor = place[name]
     return _Weight(place, name, tensor, None if tensor.is_inference() else tensor._version)
 
 

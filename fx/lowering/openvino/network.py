@@ -83,7 +83,7 @@ class EngineNetwork:
     def add_input(self, node: Node) -> Any:
         """An input of the region: a tensor, or a whole number."""
         shape = next(self._shapes)
-        recorded = node.meta.get("tensor_meta")
+        recorded: Any = node.meta.get("tensor_meta")
         dtype = torch.int64 if shape is None else recorded.dtype
         parameter = self.op.parameter(list(shape or ()), element_types()[dtype], name=node.name)
         self._parameters.append(parameter)

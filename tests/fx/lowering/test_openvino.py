@@ -120,6 +120,18 @@ def test_every_function_is_that_of_pytorch_on_all_batch_sizes(name: str) -> None
         assert_same(lowered, module, torch.randn(batch, 5, 4))
 
 
+class Recurrent(nn.Module):
+    """An LSTM of which the results of all steps are used."""
+
+    def __init__(self, *sizes: int, **options: Any) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(*sizes, **options)
+        self.linear = nn.Linear(12 if options.get("bidirectional") else 6, 3)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.linear(self.lstm(x)[0])
+
+
 LAYERS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "conv1d": (nn.Conv1d(4, 6, 3, padding=1), (2, 4, 9)),
     "conv2d": (nn.Conv2d(4, 6, 3, stride=2, padding=1, dilation=2, bias=False), (2, 4, 9, 9)),
@@ -137,8 +149,8 @@ LAYERS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "adaptive_avg_pool2d": (nn.AdaptiveAvgPool2d(1), (2, 3, 9, 9)),
     "adaptive_avg_pool2d larger": (nn.AdaptiveAvgPool2d((2, 4)), (2, 3, 9, 9)),
     "pixel_shuffle": (nn.Sequential(nn.ReLU(), nn.PixelShuffle(2)), (2, 8, 3, 3)),
-    "lstm": (nn.LSTM(4, 6), (5, 2, 4)),
-    "lstm both directions": (nn.LSTM(4, 6, 2, batch_first=True, bidirectional=True, bias=False), (2, 5, 4)),
+    "lstm": (Recurrent(4, 6), (5, 2, 4)),
+    "lstm both directions": (Recurrent(4, 6, 2, batch_first=True, bidirectional=True, bias=False), (2, 5, 4)),
 }
 
 

@@ -1,0 +1,174 @@
+"""``lowering``: what handing ResNet50 and LearningToPaint to a backend is worth (paper, section 6.4, appendix D)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from fx.lowering import TensorRT, get_backend, lower
+from model_zoo import get_model
+from pytest_fx.comparison import evaluation
+from pytest_fx.comparison.capture import capture
+from pytest_fx.timing.paired import time_pairs
+
+from .pairs import record_pairs, tell_pairs
+from .registry import register_table
+from .table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table
+
+_RTOL, _ATOL = 1e-5, 1e-8
+"""The paper's bound on the difference between lowered and eager outputs."""
+_TARGET = "8.6"
+"""The compute capability that engines are built for where there is no GPU."""
+
+
+def _rows(scale: Scale) -> Sequence[Row]:
+    if scale.size == "full":
+        models = (("resnet50", (1, 8, 32), 256), ("learning_to_paint_actor", (1, 8, 32, 96), 96))
+    else:
+        models = (("resnet_tiny", (1, 2), 4), ("learning_to_paint_actor_small", (1, 2), 4))
+    rows: list[Row] = []
+    for model, batches, batch_of_paper in models:
+        for backend in ("onednn", "openvino"):
+            rows += [_row(scale, model, backend, batch) for batch in batches]
+        rows.append(_row(scale, model, "tensorrt", batch_of_paper))
+    return rows
+
+
+def _row(scale: Scale, model: str, backend: str, batch: int) -> Row:
+    threads = 1 if backend == "tensorrt" else os.cpu_count() or 1
+    rounds = min(scale.rounds, max(5, scale.rounds * 4 // max(batch, 4)))
+    settings = {"model": model, "backend": backend, "threads": threads, "batch": batch, "dtype": "float32"}
+    settings |= {"rounds": rounds, "seed": scale.seed}
+    return Row(f"{model}, {backend}, batch {batch}", partial(_measure, settings), settings, timed=True)
+
+
+def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    backend, zoo_model = get_backend(settings["backend"]), get_model(settings["model"])
+    eager = zoo_model.build()
+    inputs = tuple(zoo_model.example_inputs(settings["batch"], seed=settings["seed"]))
+    if settings["backend"] == "tensorrt" and not torch.cuda.is_available():
+        raise NotRun(f"not run: no GPU{_build_ahead(eager, inputs)}")
+    if (why := backend.why_unavailable()) is not None:
+        raise NotRun(f"not run: {why}")
+    device = "cuda" if settings["backend"] == "tensorrt" else "cpu"
+    eager, inputs = eager.to(device), tuple(one.to(device) for one in inputs)
+    with evaluation.threads(settings["threads"]):
+        start = time.perf_counter()
+        lowered = lower(capture(eager), backend, inputs)
+        seconds = time.perf_counter() - start
+        with torch.no_grad():
+            wanted, found = eager(*inputs), lowered(*inputs)
+    timed = time_pairs(
+        partial(eager, *inputs),
+        partial(lowered, *inputs),
+        rounds=settings["rounds"],
+        threads=settings["threads"],
+        device=device,
+    )
+    return {
+        **record_pairs(timed, "eager", "lowered"),
+        "lowering": seconds,
+        "outputs": wanted.numel(),
+        "outside": int((~torch.isclose(found, wanted, rtol=_RTOL, atol=_ATOL)).sum()),
+        "error": float((found.double() - wanted.double()).abs().max() / wanted.double().abs().max()),
+    }
+
+
+def _build_ahead(eager: torch.nn.Module, inputs: tuple[Any, ...]) -> str:
+    """How long it takes to build the engine without a GPU, in words, if that is possible here."""
+    backend = TensorRT(targets=(_TARGET,))
+    if (why := backend.why_unavailable()) is not None:
+        return f"; {why}"
+    start = time.perf_counter()
+    lower(capture(eager), backend, inputs)
+    return f"; an engine for compute capability {_TARGET} is built in {time.perf_counter() - start:.1f} s"
+
+
+def _numbers(values: Mapping[str, Any]) -> Mapping[str, float]:
+    kept = ("lowering", "outputs", "outside", "error", "threads")
+    return {**tell_pairs(values, "eager", "lowered"), **{name: values[name] for name in kept}}
+
+
+def _paper(eager: float, eager_stdev: float, lowered: float, lowered_stdev: float) -> dict[str, float]:
+    return {
+        "eager_mean": eager,
+        "eager_stdev": eager_stdev,
+        "lowered_mean": lowered,
+        "lowered_stdev": lowered_stdev,
+        "lowered_speedup": round(eager / lowered, 3),
+        "lowered_relative": round(lowered / eager, 3),
+    }
+
+
+_FOUND = "{lowered_speedup:.2f} times as fast ({lowered_speedup_low:.2f} to {lowered_speedup_high:.2f})"
+
+register_table(
+    Table(
+        name="lowering",
+        title="Programs lowered to a backend",
+        section="section 6.4, appendix D, figure 8",
+        protocol=(
+            "Eager and lowered calls alternate, in pairs after warm-up, float32 in evaluation mode, on all cores or a "
+            "GPU; of large batches there are fewer pairs. A speed-up is the median of the pairs' ratios, with its "
+            "bootstrap 95 % interval; seconds are mean ± standard deviation. *Lowering* is all from the captured "
+            "program on, with the compilation of the engine. *Outside* counts the outputs that differ by more than the "
+            "paper's bound (rtol=1e-5, atol=1e-8), which rounding alone leaves in float32; *error* is the largest "
+            "difference over the largest output. The paper lowers to TensorRT on a V100 and names no batch sizes; its "
+            "times fit 256 images for ResNet50. TensorRT-RTX builds engines without a GPU and runs on none that are in "
+            "data centres, so that a CPU can measure its own backends only."
+        ),
+        claims=(
+            Claim(
+                "Appendix D: ResNet50, lowered to TensorRT, beside eager PyTorch.",
+                "3.69 times as fast, on a V100",
+                {
+                    "resnet50, tensorrt, batch 256": f"TensorRT: {_FOUND}",
+                    "resnet50, openvino, batch 1": f"OpenVINO, CPU, batch 1: {_FOUND}",
+                    "resnet50, onednn, batch 1": f"oneDNN, CPU, batch 1: {_FOUND}",
+                },
+            ),
+            Claim(
+                "Appendix D: LearningToPaint, lowered to TensorRT, beside eager PyTorch.",
+                "1.55 times as fast, on a V100",
+                {
+                    "learning_to_paint_actor, tensorrt, batch 96": f"TensorRT: {_FOUND}",
+                    "learning_to_paint_actor, openvino, batch 1": f"OpenVINO, CPU, batch 1: {_FOUND}",
+                    "learning_to_paint_actor, onednn, batch 1": f"oneDNN, CPU, batch 1: {_FOUND}",
+                },
+            ),
+        ),
+        rows=_rows,
+        columns=(
+            Column("pairs", "{trials}"),
+            Column("eager, s", "{eager_mean:.4g} ± {eager_stdev:.2g}"),
+            Column("lowered, s", "{lowered_mean:.4g} ± {lowered_stdev:.2g}"),
+            Column("speed-up", "{lowered_speedup:.3f} ({lowered_speedup_low:.3f} to {lowered_speedup_high:.3f})"),
+            Column("lowering, s", "{lowering:.2f}"),
+            Column("error", "{error:.1e}"),
+            Column("outside", "{outside:,} of {outputs:,}"),
+            Column("paper: eager, s", "{paper_eager_mean:.4g} ± {paper_eager_stdev:.2g}"),
+            Column("paper: lowered, s", "{paper_lowered_mean:.4g} ± {paper_lowered_stdev:.2g}"),
+            Column("paper: speed-up", "{paper_lowered_speedup:.3f}"),
+        ),
+        chart=Chart(
+            title="Programs lowered to a backend",
+            axis="run time over that of eager PyTorch (lower is better; 95 % intervals)",
+            series=(
+                Series("fx", "lowered_relative", "ours", "lowered_relative_low", "lowered_relative_high"),
+                Series("the paper", "paper_lowered_relative", "paper"),
+            ),
+            template="{:.3f}",
+            reference=(1.0, "eager"),
+        ),
+        numbers=_numbers,
+        paper={
+            "resnet50, tensorrt, batch 256": _paper(0.2443, 0.00119, 0.0662, 0.00022),
+            "learning_to_paint_actor, tensorrt, batch 96": _paper(0.0068, 0.0003, 0.0044, 0.0001),
+        },
+    )
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,10 +15,14 @@ from fx.graph_module import GraphModule
 from fx.passes.contract import Contract, approximate
 from fx.passes.registry import register_pass
 from fx.quantize.conversion import convert
+from fx.quantize.numerics import advise
 from fx.quantize.preparation import prepare
 from fx.quantize.scheme import Choice, ObserverName, QuantizationScheme
 
 __all__ = ["Quantize"]
+
+MARGIN = 3.0
+"""Decibels by which results on the data have to be better than is promised of others."""
 
 
 @register_pass
@@ -26,9 +31,8 @@ class Quantize:
     """Let a program work on 8-bit whole numbers, with scales from the data in :attr:`data`.
 
     Pytest's plugin gives it example inputs of the model, other ones than those it compares answers for. What cannot be
-    quantized stays as it is, and so does a program in training mode. It promises what is left of deep networks with
-    random weights, in which the noise of all layers adds up; trained and shallow ones are to be held to more, with
-    another contract.
+    quantized stays as it is, and so does a program in training mode. Where :attr:`sqnr_db` is not reached on the data,
+    the layers that cost most of it stay in floating point, too; to find them takes a calibration for each layer.
     """
 
     observer: ObserverName = "histogram"
@@ -41,12 +45,19 @@ class Quantize:
     """How many bits weights have, 2 to 8."""
     per_channel: bool = True
     """Whether each output channel of a weight has a scale of its own."""
+    sqnr_db: float = 10.0
+    """The signal-to-quantization-noise ratio that results are promised to have, in decibels. Deep networks with random
+    weights, in which the noise of all layers adds up, keep 12 to 16; trained and shallow ones 25 and more."""
     data: tuple[tuple[tuple[Any, ...], Mapping[str, Any]], ...] = dataclasses.field(default=(), init=False, repr=False)
     """What the program is run on to find ranges: positional and keyword arguments of each call."""
 
     name: ClassVar[str] = "quantize"
-    contract: ClassVar[Contract] = approximate(sqnr_db=5)
     may_change: ClassVar[tuple[str, ...]] = ("tensors",)
+
+    @property
+    def contract(self) -> Contract:
+        """What is promised of results."""
+        return approximate(sqnr_db=self.sqnr_db)
 
     def with_data(self, data: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]]) -> Quantize:
         """This pass with ``data`` to calibrate on: positional and keyword arguments of each call."""
@@ -75,9 +86,17 @@ class Quantize:
             weight_bits=self.weight_bits,
             per_channel=self.per_channel,
         )
-        args, kwargs = self.data[0]
-        prepared = prepare(graph_module, QuantizationScheme(choice), None if kwargs else args)
+        data = [_by_position(graph_module, args, kwargs) for args, kwargs in self.data]
+        advice = advise(graph_module, data, self.sqnr_db + MARGIN, QuantizationScheme(choice))
+        prepared = prepare(graph_module, advice.scheme, data[0])
         with torch.no_grad():
-            for args, kwargs in self.data:
-                prepared(*args, **kwargs)
+            for args in data:
+                prepared(*args)
         return convert(prepared)
+
+
+def _by_position(program: GraphModule, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The arguments of a call, one for each parameter."""
+    bound = inspect.signature(program.forward).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return (*bound.args, *bound.kwargs.values())

@@ -5,7 +5,7 @@ from torch import nn
 import fx
 import pytest_fx.comparison.rewriting
 from fx.errors import PassError
-from fx.passes import PassPipeline, contract_of, get_pass
+from fx.passes import PassPipeline, approximate, contract_of, get_pass
 from fx.quantize import Quantize, QuantizedLayer
 from pytest_fx.comparison.evaluation import Arguments
 
@@ -44,7 +44,7 @@ def test_without_data_the_pass_says_what_to_do():
 
 
 def test_the_pass_promises_decibels():
-    assert str(contract_of(Quantize())) == "approximate(sqnr_db=5)"
+    assert str(contract_of(Quantize())) == "approximate(sqnr_db=10)"
 
 
 def test_pipelines_take_it():
@@ -66,3 +66,10 @@ def test_the_plugin_calibrates_on_inputs_that_it_compares_no_answers_for():
     assert pipeline.passes[1].data[0][0][0].dtype is torch.float64
     assert min(Model.asked) == pytest_fx.comparison.rewriting.FIRST_OF_DATA
     assert pytest_fx.comparison.rewriting.with_data("a pass without", Model(), torch.float64) == "a pass without"
+
+
+def test_layers_that_cost_more_than_is_promised_stay_in_floating_point():
+    precise, coarse = Quantize(sqnr_db=60).with_data(data()), Quantize().with_data(data())
+    assert contract_of(precise) == approximate(sqnr_db=60)
+    kinds = [[isinstance(one, QuantizedLayer) for one in made(program()).modules()] for made in (precise, coarse)]
+    assert [sum(kind) for kind in kinds] == [0, 2]

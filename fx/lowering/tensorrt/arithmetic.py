@@ -108,9 +108,10 @@ def _takes_truth_values(operation: Operation) -> str | None:
 
 
 def power(network: EngineNetwork, left: Any, right: Any) -> Any:
-    """A power; small whole ones as products, which are exact for negative numbers."""
-    if right == 2:
-        return combine(network, "PROD", left, left)
+    """A power; small whole ones as products, which are right for negative numbers."""
+    if isinstance(right, (int, float)) and right in (2, 3):
+        square = combine(network, "PROD", left, left)
+        return square if right == 2 else combine(network, "PROD", square, left)
     return combine(network, "POW", left, right)
 
 

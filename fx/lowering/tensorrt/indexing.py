@@ -66,11 +66,16 @@ def getitem(network: EngineNetwork, value: Any, index: Any) -> Any:
     """A part of a tensor; or one of several values."""
     if isinstance(value, (tuple, list)):
         return value[index]
+    return _pick(network, network.tensor(value), _places(index, network.rank(value)))
+
+
+def _places(index: Any, rank: int) -> list[Any]:
+    """What an index says of each dimension, and the ``None`` between them; without ``...``."""
     places = list(index) if isinstance(index, tuple) else [index]
-    missing = network.rank(value) - sum(one is not None and one is not Ellipsis for one in places)
+    missing = rank - sum(one is not None and one is not Ellipsis for one in places)
     at = next((number for number, one in enumerate(places) if one is Ellipsis), len(places))
     places[at : at + 1] = [slice(None)] * missing
-    return _pick(network, network.tensor(value), places)
+    return places
 
 
 def _pick(network: EngineNetwork, tensor: Any, places: Sequence[Any]) -> Any:
@@ -119,21 +124,37 @@ def _clamped(network: EngineNetwork, bound: Number, size: Number) -> Number:
 def _indexes(operation: Operation) -> str | None:
     """Whole numbers, slices with positive steps, ``None`` and ``...``; sizes in their places."""
     value, index = operation.node.args
-    if operation.metadata(value) is None and operation.subject.constant(value) is None:  # type: ignore[arg-type]
-        return None if isinstance(index, (int, slice)) else f"its index is {index!r}"
     shape = shape_of(operation, value)
-    assert shape is not None
-    for place in index if isinstance(index, tuple) else (index,):
-        ends = (place.start, place.stop, place.step) if isinstance(place, slice) else (place,)
-        for end in ends:
-            if isinstance(end, Node) and end.meta.get("type") is not int:
-                return f"its index depends on the elements of `%{end}`"
-            if not (end is None or end is Ellipsis or type(end) is int or isinstance(end, Node)):
-                return f"its index has {end!r} in it"
-        varies = isinstance(place, slice) and any(isinstance(end, Node) for end in ends)
-        if isinstance(place, slice) and (isinstance(place.step, Node) or (varies and place.step not in (None, 1))):
-            return "its step is not 1"
+    if shape is None:
+        return None if isinstance(index, (int, slice)) else f"its index is {index!r}"
+    assert isinstance(value, Node)
+    varies = [False] * len(shape)
+    if value.op != "get_attr":
+        least, _, most = sizes_of(value)
+        varies = [one != other for one, other in zip(least, most, strict=True)]
+    dimensions = iter(varies)
+    for place in _places(index, len(shape)):
+        why = None if place is None else _why_no_place(place, next(dimensions, False))
+        if why is not None:
+            return why
     return None
+
+
+def _why_no_place(place: Any, varies: bool) -> str | None:
+    """Why a dimension, whose size may vary, cannot be indexed so."""
+    ends = (place.start, place.stop, place.step) if isinstance(place, slice) else (place,)
+    for end in ends:
+        if isinstance(end, Node) and end.meta.get("type") is not int:
+            return f"its index depends on the elements of `%{end}`"
+        if not (end is None or type(end) is int or isinstance(end, Node)):
+            return f"its index has {end!r} in it"
+    if isinstance(place, slice) and place.step not in (None, 1) and (varies or any(map(_is_node, ends))):
+        return "it takes steps through a size that varies"
+    return None
+
+
+def _is_node(value: Any) -> bool:
+    return isinstance(value, Node)
 
 
 def narrow(network: EngineNetwork, input: Any, dim: int, start: int, length: Number) -> Any:

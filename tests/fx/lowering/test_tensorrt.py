@@ -190,6 +190,14 @@ def test_batch_and_length_of_an_encoder_vary() -> None:
             torch.testing.assert_close(lowered(value), module(value), rtol=1e-4, atol=1e-5)
 
 
+def test_steps_through_a_size_that_varies_stay_in_python() -> None:
+    program = fx.symbolic_trace(lambda x: torch.tanh(torch.exp(torch.relu(x)))[::2] * 2 + 1)
+    lowered = fx.lower(program, ReadBack(ranges={"x": {0: (1, 9)}}), (torch.randn(4, 3),))
+    assert "operator.getitem: it takes steps through a size that varies" in str(lowered.meta["lowering"])
+    x = torch.randn(7, 3)
+    torch.testing.assert_close(lowered(x), program(x))
+
+
 def test_ranges_can_be_dimensions_of_torch_export() -> None:
     batch = torch.export.Dim("batch", min=2, max=4)
     lowered = fx.lower(net(), ReadBack(ranges={"x": {0: batch}}), (IMAGES,))

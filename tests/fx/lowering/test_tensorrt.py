@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import fx
 from fx.errors import LoweringError
 from fx.lowering import Converter, TensorRT
-from fx.lowering.tensorrt import library
+from fx.lowering.tensorrt import build, library
 from fx.lowering.tensorrt.library import find_library
 from fx.lowering.tensorrt.network import EngineNetwork
 from fx.lowering.tensorrt.registration import converters
@@ -335,6 +335,18 @@ def test_a_quantized_model_is_built() -> None:
     prepared(*inputs)
     lowered = fx.lower(reference(prepared), AHEAD, inputs)
     assert len(lowered.tensorrt_0.engine.plan) > 10_000
+
+
+@builds_ahead
+def test_the_configuration_says_what_the_options_do() -> None:
+    lowered = fx.lower(net(), ReadBack(ranges={"x": {0: (1, 4)}}), (IMAGES,))
+    trt, network = library.library(), lowered.tensorrt_0.network
+    exact = build._configuration(network, ("8.6", "8.9"), 1 << 20, False)
+    assert not exact.get_flag(trt.BuilderFlag.TF32)
+    assert exact.get_memory_pool_limit(trt.MemoryPoolType.WORKSPACE) == 1 << 20
+    assert [exact.get_compute_capability(number).name for number in range(2)] == ["SM86", "SM89"]
+    assert exact.num_optimization_profiles == 1
+    assert build._configuration(network, ("8.6",), None, True).get_flag(trt.BuilderFlag.TF32)
 
 
 @builds_ahead

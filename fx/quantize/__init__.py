@@ -14,6 +14,7 @@ quantized one means.
 from fx.quantize.affine import Affine, quantize_channels
 from fx.quantize.arithmetic import add, dequantize, dequantize_channels, lookup, max_pool, mul, quantize
 from fx.quantize.conversion import convert, reference
+from fx.quantize.convolution import QuantizedConv
 from fx.quantize.embedding import embedding, embedding_bag
 from fx.quantize.fake_quantization import (
     FakeQuantize,
@@ -24,7 +25,8 @@ from fx.quantize.fake_quantization import (
     fake_quantize_dynamic,
     undo_gain,
 )
-from fx.quantize.layers import QuantizedConv, QuantizedLayer, QuantizedLinear
+from fx.quantize.layers import QuantizedLayer
+from fx.quantize.linear import QuantizedLinear
 from fx.quantize.numerics import Advice, Noise, advise, noise, sensitivity
 from fx.quantize.observers import (
     HistogramObserver,

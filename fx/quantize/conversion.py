@@ -17,7 +17,7 @@ from fx.quantize import arithmetic
 from fx.quantize.affine import Affine
 from fx.quantize.embedding import embedding, embedding_bag
 from fx.quantize.fake_quantization import fake_quantize_dynamic
-from fx.quantize.layers import QuantizedLinear
+from fx.quantize.linear import QuantizedLinear
 from fx.quantize.operations import Operation, asks_for_size
 from fx.quantize.preparation import REASON, comes_whole, fused_bound, is_observer, scheme_of
 from fx.quantize.products import matmul

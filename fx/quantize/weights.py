@@ -12,7 +12,9 @@ from fx.graph_module import GraphModule
 from fx.node import Node
 from fx.passes.layers import fetch_attribute
 from fx.quantize.affine import quantize_channels
-from fx.quantize.layers import QuantizedConv, QuantizedLayer, QuantizedLinear
+from fx.quantize.convolution import QuantizedConv
+from fx.quantize.layers import QuantizedLayer
+from fx.quantize.linear import QuantizedLinear
 from fx.quantize.scheme import QuantizationScheme
 
 __all__ = ["UNNAMED", "Weights"]

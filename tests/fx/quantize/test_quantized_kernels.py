@@ -15,6 +15,7 @@ from fx.quantize import (
     dequantize,
     fbgemm,
     layers,
+    linear,
     lookup,
     pages,
     prepare,
@@ -37,8 +38,8 @@ def filled(inputs, outputs, has_bias=True):
 @pytest.fixture
 def everything_is_large(monkeypatch):
     monkeypatch.setattr(pages, "LARGE", 64)
-    monkeypatch.setattr(layers, "_PART", 100)
-    monkeypatch.setattr(layers, "_CHANNELS", 7)
+    monkeypatch.setattr(linear, "_PART", 100)
+    monkeypatch.setattr(linear, "_CHANNELS", 7)
     monkeypatch.setattr(fbgemm, "_ROWS", 7)
 
 
@@ -92,7 +93,7 @@ def test_a_program_whose_kernels_were_tried_gives_the_same_answers_to_a_step(tmp
     prepared(data)
     usual, tried = convert(prepared), convert(prepared, choose_kernels=True)
     (layer,) = (one for one in tried.modules() if isinstance(one, QuantizedLinear))
-    assert layer.few_rows in (0, *layers._TRIED_ROWS)
+    assert layer.few_rows in (0, *linear._TRIED_ROWS)
     assert torch.allclose(usual(data), tried(data), atol=0.05)
     layer.few_rows = 4
     fx.save(tried, tmp_path / "tried.fx")
@@ -123,8 +124,8 @@ def test_large_results_are_those_of_small_ones(rows, monkeypatch):
     small = results()
     layer.to("cpu")  # which lets go of the packed weight
     monkeypatch.setattr(pages, "LARGE", 64)
-    monkeypatch.setattr(layers, "_PART", 100)
-    monkeypatch.setattr(layers, "_CHANNELS", 7)
+    monkeypatch.setattr(linear, "_PART", 100)
+    monkeypatch.setattr(linear, "_CHANNELS", 7)
     monkeypatch.setattr("fx.quantize.arithmetic._PART", 50)
     assert all(torch.equal(one, other) for one, other in zip(small, results(), strict=True))
 
@@ -200,6 +201,6 @@ def test_a_trial_compares_the_shortest_times_without_the_first_calls(seconds_of_
         clock[0] += 1.0 if len(calls) <= 2 else seconds_of_few if layer.few_rows else 0.002
 
     monkeypatch.setattr(layer, "_kernel", kernel)
-    monkeypatch.setattr(layers.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(linear.time, "perf_counter", lambda: clock[0])
     assert layer._is_faster_with_few(torch.zeros(1, 16, dtype=torch.uint8)) is faster
     assert calls == [1, 0] * 3

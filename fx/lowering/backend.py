@@ -40,6 +40,9 @@ class Backend(ABC):
     """How many floating-point operations those that pay must do on average, for what it costs to call each; regions
     with smaller ones stay in eager Python. Asked only where shapes are known."""
 
+    has_gradients: ClassVar[bool] = True
+    """Whether what it builds computes gradients, by itself or through PyTorch."""
+
     def why_unavailable(self) -> str | None:
         """Why nothing can be built on this machine, such as a missing package; ``None`` where it can."""
         return None

@@ -205,6 +205,11 @@ class Lower:
         object.__setattr__(given, "data", tuple(data[:1]))
         return given
 
+    @property
+    def may_change(self) -> tuple[str, ...]:
+        """Gradients, if the backend has none."""
+        return () if get_backend(self.backend).has_gradients else ("gradients",)
+
     def why_unavailable(self) -> str | None:
         """Why the backend can build nothing on this machine, such as a missing package; ``None`` where it can.
 

@@ -80,6 +80,7 @@ class TensorRT(Backend):
     name: ClassVar[str] = "tensorrt"
     converters: ClassVar[Converters] = converters
     min_size: ClassVar[int] = 3
+    has_gradients: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.precision not in _PRECISIONS:

@@ -508,3 +508,8 @@ def test_a_pipeline_checks_and_reports_the_pass_like_any_other(model: Model) -> 
     assert program.graph_module.graph.history == ("lower",)
     unchanged = PassPipeline("lower").run(fx.symbolic_trace(copy.deepcopy(model)))
     assert not unchanged.reports[0].changed
+
+
+def test_the_pass_makes_no_promise_about_gradients_where_engines_have_none() -> None:
+    assert Lower("onednn").may_change == ()
+    assert Lower("tensorrt").may_change == ("gradients",)

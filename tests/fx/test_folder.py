@@ -302,7 +302,6 @@ def test_structured_inputs_are_kept(load: Load) -> None:
     "value",
     [math.inf, -math.inf, 1 + 2j, torch.float16, torch.device("cpu"), Point(1, 2), slice(1, None), ..., {1, 2}, dict,
      len, operator.add, torch.nn.functional.relu, torch.channels_last, Net.forward],
-    ids=str,
 )  # fmt: skip
 def test_what_the_code_names_is_imported(load: Load, value: Any) -> None:
     graph = fx.Graph()

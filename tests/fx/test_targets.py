@@ -26,7 +26,6 @@ from fx.targets import candidate_name, is_builtin, qualified_name, resolves_to, 
         (len, None),
         ([], None),
     ],
-    ids=str,
 )  # fmt: skip
 def test_torch_paths_lead_to_the_target(target: Any, path: str | None) -> None:
     assert torch_path(target) == path
@@ -46,7 +45,6 @@ def test_a_target_that_only_says_it_is_torchs_has_no_path() -> None:
     "target, name",
     [(operator.add, "operator.add"), (len, "builtins.len"), (dict, "builtins.dict"), (torch.relu, "torch.relu"),
      (torch_path, "fx.targets.torch_path"), (operator.itemgetter(1), "operator.itemgetter")],
-    ids=str,
 )  # fmt: skip
 def test_qualified_names_are_for_people(target: Any, name: str) -> None:
     assert qualified_name(target) == name
@@ -74,7 +72,6 @@ def test_paths_are_followed_by_identifiers_only() -> None:
     "target, name",
     [("layer.0", "layer.0"), ("__getitem__", "getitem"), ("____", "____"), (torch.relu, "relu"), (operator.add, "add"),
      (operator.itemgetter(1), "itemgetter")],
-    ids=str,
 )  # fmt: skip
 def test_values_are_called_after_their_target(target: Any, name: str) -> None:
     assert candidate_name(target) == name

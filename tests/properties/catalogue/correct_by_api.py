@@ -13,7 +13,7 @@ import fx
 from fx.interop import adapt
 from fx.passes import exact
 
-from .correct import activations, arithmetic, methods, network, permutes, plain
+from .correct import arithmetic, methods, network, permutes, plain
 from .rows import EVAL, Case, calls, case, layers, numbers, replace, right
 
 # Patterns.
@@ -34,9 +34,8 @@ def silu_by_pattern(gm: fx.GraphModule) -> fx.GraphModule:
 
 
 @right(lambda: case(lambda m, x: torch.relu(torch.neg(x)) + torch.relu(x), numbers(4)), contract=exact)
-@adapt
-def negation_by_pattern(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """torch.fx's own matcher writes negation by its other name."""
+def negation_by_pattern(gm: fx.GraphModule) -> fx.GraphModule:
+    """Negation is written by its other name."""
 
     def pattern(x: Any) -> Any:
         return torch.neg(x)
@@ -44,7 +43,7 @@ def negation_by_pattern(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     def replacement(x: Any) -> Any:
         return torch.negative(x)
 
-    torch.fx.replace_pattern(gm, pattern, replacement)
+    fx.replace_pattern(gm, pattern, replacement)
     return gm
 
 
@@ -63,20 +62,6 @@ def matmul_by_pattern(gm: fx.GraphModule) -> fx.GraphModule:
 
 
 # Transformers and interpreters.
-
-
-@right(activations, arithmetic, contract=exact)
-@adapt
-def respelled_by_transformer(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """torch.fx's transformer visits every call and respells some."""
-
-    class Respell(torch.fx.Transformer):
-        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-            if target is torch.relu and not kwargs:
-                return self.call_method("relu", args, kwargs)
-            return super().call_function(target, args, kwargs)
-
-    return Respell(gm).transform()
 
 
 @right(methods, contract=exact)

@@ -30,6 +30,11 @@ Program = Callable[..., Tensor]
 _CALIBRATION = 16
 """Rows, images or sequences that scales are found on."""
 _PHASES = ("prepare", "calibrate", "convert")
+_PAPER_PHASES = (
+    ("The preparation phase takes 44 ms, …", "44 ms"),
+    ("… the calibration phase takes 590 ms, …", "590 ms"),
+    ("… and the conversion phase takes 3.8 seconds.", "3.8 s"),
+)
 _TRIALS = 3
 """How often the phases are timed; torch.ao's take seconds."""
 _MODELS: Mapping[str, tuple[Sequence[int], Sequence[int]]] = {
@@ -205,7 +210,8 @@ register_table(
         ),
         claims=(
             Claim(
-                "Quantization makes DeepRecommender up to 3.3 times as fast, with low variance.",
+                "Figure 6 shows that torch.fx-enabled quantization confers up to a 3.3x runtime performance "
+                "improvement compared to the floating point model, with low variance …",
                 "3.50 times at batch 1, 1.10 at 256 (appendix B)",
                 {
                     f"deep_recommender, 1 thread, batch {batch}": f"batch {batch}: {_FOUND}"
@@ -213,8 +219,8 @@ register_table(
                 },
             ),
             *(
-                Claim(f"Time of the phase {phase}.", took, {f"deep_recommender, {phase}": _PHASE_FOUND})
-                for phase, took in zip(_PHASES, ("44 ms", "590 ms", "3.8 s"), strict=True)
+                Claim(sentence, took, {f"deep_recommender, {phase}": _PHASE_FOUND})
+                for phase, (sentence, took) in zip(_PHASES, _PAPER_PHASES, strict=True)
             ),
         ),
         rows=_rows,

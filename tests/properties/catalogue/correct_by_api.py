@@ -14,7 +14,7 @@ from fx.interop import adapt
 from fx.passes import exact
 
 from .correct import arithmetic, methods, network, permutes, plain
-from .rows import EVAL, Case, calls, case, layers, numbers, replace, right
+from .rows import Case, calls, case, layers, numbers, replace, right
 
 # Patterns.
 
@@ -205,39 +205,6 @@ def relu_copied(gm: fx.GraphModule) -> fx.GraphModule:
         replace(node, torch.relu_, copied)
     gm.recompile()
     return gm
-
-
-@right(lambda: case(lambda m, x: m.n(x), numbers(2, 3), n=nn.BatchNorm1d(3)), modes=EVAL)
-def norm_as_scale_and_shift(gm: fx.GraphModule) -> fx.GraphModule:
-    """A batch norm in evaluation mode is a product and a sum, along dimension one."""
-    for node in plain(layers(gm, nn.BatchNorm1d)):
-        norm = gm.get_submodule(node.target)
-        if norm.training or norm.running_var is None or norm.running_var.dtype not in (torch.float32, torch.float64):
-            continue
-        made = _Affine(norm)
-        gm.add_submodule(f"affine_{node.name}", made)
-        node.target = f"affine_{node.name}"
-    gm.delete_all_unused_submodules()
-    gm.recompile()
-    return gm
-
-
-class _Affine(nn.Module):
-    """What a batch norm computes in evaluation mode, with its parameters."""
-
-    def __init__(self, norm: nn.BatchNorm1d) -> None:
-        super().__init__()
-        self.weight, self.bias = norm.weight, norm.bias
-        self.register_buffer("mean", norm.running_mean)
-        self.register_buffer("variance", norm.running_var)
-        self.eps = norm.eps
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        along = (1, -1) + (1,) * (x.dim() - 2)
-        scale = torch.rsqrt(self.variance + self.eps)
-        scale = scale if self.weight is None else scale * self.weight
-        shifted = (x - self.mean.view(along)) * scale.view(along)
-        return shifted if self.bias is None else shifted + self.bias.view(along)
 
 
 @right(lambda: case(lambda m, x: {"a": x + 1, "b": (x - 1, x)}, numbers(3)), contract=exact)

@@ -10,8 +10,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, time it, print the table
 	$(BIN)/python -m pytest --fx-model $(MODEL) $(ARGS)
 
-test: $(INSTALLED)  ## the whole test suite
-	$(BIN)/python -m pytest $(ARGS)
+test: $(INSTALLED)  ## the whole test suite, on all cores
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
 
 lint: $(INSTALLED)  ## style, types, direction of imports; all four run, so that one report shows everything
 	@status=0; \

@@ -20,6 +20,7 @@ from fx.quantize.conversion import convert, reference
 from fx.quantize.operations import Operation, operation_of
 from fx.quantize.preparation import prepare
 from fx.quantize.scheme import Choice, QuantizationScheme
+from fx.quantize.state import state_kept
 
 __all__ = ["Advice", "Noise", "advise", "noise", "sensitivity"]
 
@@ -99,8 +100,10 @@ def noise(program: GraphModule, data: Data, scheme: QuantizationScheme | None = 
                 if node.op == "call_function" and node.name in real:
                     powers.setdefault(node.name, _Power()).add(real.pop(node.name), value)
 
-            Interpreter(prepared, listeners=[keep]).run(*args)
-            Interpreter(meaning, listeners=[compare]).run(*args)
+            with state_kept(program):
+                Interpreter(prepared, listeners=[keep]).run(*args)
+            with state_kept(program):
+                Interpreter(meaning, listeners=[compare]).run(*args)
     nodes = {node.name: node for node in prepared.graph.nodes}
     return tuple(Noise(name, power.decibels, nodes[name].source) for name, power in powers.items())
 
@@ -206,7 +209,7 @@ def _calibrated(program: GraphModule, data: Data, scheme: QuantizationScheme) ->
             "noise is measured on data, and there is none", remedy="pass the arguments of some calls: [(x,), …]"
         )
     prepared = prepare(program, scheme)
-    with torch.no_grad():
+    with torch.no_grad(), state_kept(program):
         for args in data:
             prepared(*args)
     return prepared
@@ -218,5 +221,8 @@ def _measured(program: GraphModule, data: Data, scheme: QuantizationScheme) -> t
     quantized, power = convert(prepared), _Power()
     with torch.no_grad():
         for args in data:
-            power.add(prepared(*args), quantized(*args))
+            with state_kept(program):
+                real = prepared(*args)
+            with state_kept(program):
+                power.add(real, quantized(*args))
     return power.decibels, quantized

@@ -24,6 +24,7 @@ from fx.quantize.arithmetic import dequantize
 from fx.quantize.observers import Observer, make_observer
 from fx.quantize.operations import Operation, asks_for_size, is_part, operation_of, plain_spelling
 from fx.quantize.scheme import QuantizationScheme
+from fx.quantize.state import state_kept
 
 __all__ = [
     "Selection",
@@ -82,7 +83,7 @@ def prepare(
     program.graph.eliminate_dead_code()
     _pad_by_numbers(program)
     if example_inputs is not None:
-        with torch.no_grad():
+        with torch.no_grad(), state_kept(program):
             ShapeProp(program).propagate(*example_inputs)
     selection = Selection(program, scheme)
     selection.prune()

@@ -18,6 +18,7 @@ from fx.quantize.conversion import convert
 from fx.quantize.numerics import advise
 from fx.quantize.preparation import prepare
 from fx.quantize.scheme import Choice, ObserverName, QuantizationScheme
+from fx.quantize.state import state_kept
 
 __all__ = ["Quantize"]
 
@@ -89,7 +90,7 @@ class Quantize:
         data = [_by_position(graph_module, args, kwargs) for args, kwargs in self.data]
         advice = advise(graph_module, data, self.sqnr_db + MARGIN, QuantizationScheme(choice))
         prepared = prepare(graph_module, advice.scheme, data[0])
-        with torch.no_grad():
+        with torch.no_grad(), state_kept(graph_module):
             for args in data:
                 prepared(*args)
         return convert(prepared)

@@ -30,6 +30,7 @@ from fx.quantize.fake_quantization import (
 from fx.quantize.operations import plain_spelling
 from fx.quantize.preparation import SCHEME, is_observer, observe, prepare, quantized_layers, scheme_of
 from fx.quantize.scheme import Choice, QuantizationScheme
+from fx.quantize.state import state_kept
 
 __all__ = ["freeze_batch_norm", "freeze_observers", "is_trained", "prepare_qat", "settled"]
 
@@ -85,7 +86,7 @@ def prepare_qat(
     program = canonical_form(copy.deepcopy(graph_module), leaves=_WITH_MODES).graph_module
     with _evaluated(program):
         if example_inputs is not None:
-            with torch.no_grad():
+            with torch.no_grad(), state_kept(program):
                 ShapeProp(program).propagate(*example_inputs)
         plan = prepare(program, scheme)
         fused = {one.node for one in FuseConvBN().explain(program) if one.fused}

@@ -34,7 +34,11 @@ TRIALS = (
     Trial("fold-into-modules"),
     Trial("fuse-conv-bn"),
     Trial("merge-parallel-layers"),
-    Trial("quantize", without=("retraceable",)),
+    # results need not be continuous in values, as those of histogram are not; tests/fx/quantize judges the numbers
+    Trial(
+        "quantize",
+        without=("retraceable", "contract", "batch sizes", "non-contiguous inputs", "non-finite inputs"),
+    ),
     Trial("remove-checks"),
     Trial("remove-dead-code"),
     Trial("remove-identities"),

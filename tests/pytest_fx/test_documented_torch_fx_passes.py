@@ -19,7 +19,7 @@ def run(pytester, pass_):
 
 def test_the_decomposition_of_relu_is_verified_and_timed(documented):
     result = run(documented, "decompose")
-    assert (result.parseoutcomes()["passed"], result.ret) == (4, 0)
+    assert (result.parseoutcomes()["passed"], result.ret) == (5, 0)
     result.stdout.fnmatch_lines("documented:model*decompose*7 -> 8 *")
 
 

@@ -147,7 +147,7 @@ def transpose(program):
 
 def test_another_layout_is_a_warning_that_can_be_made_a_failure(pytester):
     pytester.makepyfile(layouts=LAYOUT)
-    options = ("--fx-model", "mlp", "--fx-batch", "3", "--fx-pass", "layouts:transpose", "-k", "test_pass_keeps")
+    options = ("--fx-model", "mlp", "--fx-batch", "3", "--fx-pass", "layouts:transpose", "-k", "test_pass_keeps_its")
     result = pytester.runpytest(*options, "-W", "default")
     assert (result.parseoutcomes()["passed"], result.ret) == (1, 0)
     result.stdout.fnmatch_lines(

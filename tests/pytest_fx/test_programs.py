@@ -210,7 +210,7 @@ def test_a_captured_program_can_be_imitated() -> None:
 
     like = fx.symbolic_trace(Model())
     imitations = drawn(programs(like=like), 30)
-    assert sum("nn.Conv2d" in example.source and "nn.BatchNorm2d" in example.source for example in imitations) >= 20
+    assert sum("nn.Conv2d" in example.source and "nn.BatchNorm2d" in example.source for example in imitations) >= 10
 
 
 def test_functions_and_modules_of_others_are_tried_on_tensors() -> None:
@@ -289,7 +289,7 @@ def test_tensors_have_the_asked_rank(tensor: torch.Tensor) -> None:
 
 
 def test_hostile_tensors_are_not_finite_at_times() -> None:
-    assert any(not tensor.isfinite().all() for tensor in drawn(tensors(hostile=True), 40))
+    assert any(not tensor.isfinite().all() for tensor in drawn(tensors(hostile=True), 200))
 
 
 def test_every_spelling_calls_something() -> None:

@@ -259,7 +259,7 @@ def test_two_tests_that_fail_keep_a_folder_each_and_a_second_run_replaces_them(p
             program.recompile()
         """
     )
-    options = ("--fx-model", "mlp", "--fx-pass", "faulty:negate", "--fx-batch", "1,2", "-k", "test_pass_keeps")
+    options = ("--fx-model", "mlp", "--fx-pass", "faulty:negate", "--fx-batch", "1,2", "-k", "test_pass_keeps_its")
     for _ in range(2):
         assert pytester.runpytest(*options).parseoutcomes()["failed"] == 2
         folders = [folder for folder in (pytester.path / ".pytest_fx").iterdir() if "negate" in folder.name]

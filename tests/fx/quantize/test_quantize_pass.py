@@ -73,3 +73,21 @@ def test_layers_that_cost_more_than_is_promised_stay_in_floating_point():
     assert contract_of(precise) == approximate(sqnr_db=60)
     kinds = [[isinstance(one, QuantizedLayer) for one in made(program()).modules()] for made in (precise, coarse)]
     assert [sum(kind) for kind in kinds] == [0, 2]
+
+
+def test_calibration_leaves_no_trace_in_buffers_that_the_program_writes_to():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(8, 8)
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls.add_(x.mean() + 1)
+            return self.fc(x) + self.calls
+
+    model = Counting().eval()
+    made = Quantize().with_data(data())(fx.symbolic_trace(model))
+    assert model.calls == 0
+    made(torch.zeros(1, 8))
+    assert model.calls == 1

@@ -94,14 +94,14 @@ class InteropError(FxError, RuntimeError):
     """
 
 
-class LoweringError(FxError, RuntimeError):
+class LoweringError(PassError):
     """A program, or a part of it, cannot be handed to a backend (section 6.4).
 
     The message names the operation, the user's line, and what the backend itself says.
     """
 
 
-class QuantizationError(FxError, ValueError, RuntimeError):
+class QuantizationError(PassError, ValueError):
     """A program cannot be quantized as asked (section 6.2.1): bad calibration data, or a scheme that makes no sense."""
 
 

@@ -13,7 +13,7 @@ from fx.passes import Approximate, Contract, Pass, close, contract_of, pass_name
 
 from .comparison.capture import GraphModule
 from .comparison.contracts import Comparison
-from .comparison.rewriting import may_change, rewrite, with_data
+from .comparison.rewriting import may_change, rewrite
 from .comparison.subject import Subject
 from .comparison.verification import compare, require, verify
 from .errors import ComparisonError, ContractViolation, MemoryLayoutWarning
@@ -118,7 +118,7 @@ class EqualityCheck:
             pytest.skip(f"{pass_name(pass_)} makes no promise about gradients")
         self._require_working_model()
         program = GivenProgram(self._subject.fresh, require_inputs(self._subject).arguments())
-        example = Example(with_data(pass_, self._subject, self._subject.dtype), program, contract=contract)
+        example = Example(pass_, program, contract=contract)
         if not look_kept(example):
             gradients(example)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from fx.provenance import complete_origins, record_origins
 from pytest_fx.errors import ContractViolation
 
 from .capture import GraphModule
-from .evaluation import default_dtype
+from .evaluation import Arguments, default_dtype
 from .subject import Subject
 
 FIRST_OF_DATA = 1000
@@ -54,7 +55,7 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
         text, nodes, signature = _text_of(program), len(program.graph.nodes), _signature_of(program)
         record_origins(program.graph)
         result = cast(
-            "object", with_data(pass_, subject, dtype or subject.dtype)(program)
+            "object", with_data(pass_, lambda: data_of(subject, dtype or subject.dtype))(program)
         )  # a user's pass may return anything
     if result is not None:
         if not isinstance(result, GraphModule):
@@ -89,14 +90,20 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
     return Rewriting(program, nodes, len(program.graph.nodes), changed)
 
 
-def with_data(pass_: Any, subject: Subject, dtype: torch.dtype) -> Any:
-    """A pass that asks for data (by a method ``with_data``), or a pipeline of some, with inputs of the model."""
+def with_data(pass_: Any, calls: Callable[[], Sequence[Arguments]]) -> Any:
+    """A pass that asks for data (by a method ``with_data``), or a pipeline of some, with the arguments of ``calls``."""
     if isinstance(pass_, PassPipeline):
-        return PassPipeline([with_data(part, subject, dtype) for part in pass_.passes], pass_.listeners, pass_.name)
-    if isinstance(pass_, type) or not hasattr(pass_, "with_data") or not subject.has_inputs:
+        return PassPipeline([with_data(part, calls) for part in pass_.passes], pass_.listeners, pass_.name)
+    if isinstance(pass_, type) or not hasattr(pass_, "with_data"):
         return pass_
-    drawn = [subject.arguments(FIRST_OF_DATA + number).copies(dtype) for number in range(CALLS_OF_DATA)]
-    return pass_.with_data([(arguments.args, arguments.kwargs) for arguments in drawn])
+    return pass_.with_data([(arguments.args, arguments.kwargs) for arguments in calls()])
+
+
+def data_of(subject: Subject, dtype: torch.dtype) -> list[Arguments]:
+    """Arguments of calls that are not among those that answers are compared for."""
+    if not subject.has_inputs:
+        return []
+    return [subject.arguments(FIRST_OF_DATA + number).copies(dtype) for number in range(CALLS_OF_DATA)]
 
 
 def may_change(pass_: Pass) -> set[str]:

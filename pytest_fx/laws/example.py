@@ -21,6 +21,7 @@ from fx.printing import describe
 from fx.provenance import SourceLocation, record_origins
 from pytest_fx.comparison.capture import GraphModule, capture
 from pytest_fx.comparison.evaluation import Arguments, default_dtype
+from pytest_fx.comparison.rewriting import with_data
 
 from .deadline import TookTooLong, Watchdog
 from .runs import SEED, Run, Runner, tensors_of
@@ -218,7 +219,7 @@ class Example:
             with default_dtype(dtype or self.dtype), self._limit():
                 captured = self._capture(copy.deepcopy(module))
                 record_origins(captured.graph)
-                result: Any = self._pass_for(dtype or self.dtype)(captured)
+                result: Any = self._pass_for(dtype)(captured)
         except (Exception, TookTooLong):
             return None
         result = captured if result is None else result
@@ -264,19 +265,15 @@ class Example:
     def _limit(self) -> AbstractContextManager[None]:
         return nullcontext() if self._watchdog is None else self._watchdog.limit(self.seconds)
 
-    def _pass_for(self, dtype: torch.dtype) -> Any:
-        """The pass, with inputs of the program in ``dtype`` if it asks for data (by a method ``with_data``)."""
-        pass_: Any = self.pass_
-        if isinstance(pass_, type) or not hasattr(pass_, "with_data"):
-            return pass_
-        given = self.program.inputs.copies(dtype)
-        return pass_.with_data([(given.args, given.kwargs)])
+    def _pass_for(self, dtype: torch.dtype | None = None) -> Any:
+        """The pass, with inputs of the program, in ``dtype`` if given, where it asks for data."""
+        return with_data(self.pass_, lambda: [self.program.inputs.copies(dtype)])
 
     def _apply(self) -> None:
         started = time.perf_counter()
         try:
             with self._limit(), warnings.catch_warnings():
-                result: Any = self._pass_for(self.dtype)(self.captured)
+                result: Any = self._pass_for()(self.captured)
             self.result = self.captured if result is None else result
         except TookTooLong as error:
             self.too_long = error

@@ -3,11 +3,11 @@ import torch
 from torch import nn
 
 import fx
-import pytest_fx.comparison.rewriting
 from fx.errors import PassError
 from fx.passes import PassPipeline, approximate, contract_of, get_pass
 from fx.quantize import Quantize, QuantizedLayer
 from pytest_fx.comparison.evaluation import Arguments
+from pytest_fx.comparison.rewriting import CALLS_OF_DATA, FIRST_OF_DATA, data_of, with_data
 
 
 def program():
@@ -61,11 +61,11 @@ def test_the_plugin_calibrates_on_inputs_that_it_compares_no_answers_for():
             self.asked.append(draw)
             return Arguments((torch.zeros(1, 8),))
 
-    pipeline = pytest_fx.comparison.rewriting.with_data(PassPipeline("fuse-conv-bn,quantize"), Model(), torch.float64)
-    assert len(pipeline.passes[1].data) == pytest_fx.comparison.rewriting.CALLS_OF_DATA
+    pipeline = with_data(PassPipeline("fuse-conv-bn,quantize"), lambda: data_of(Model(), torch.float64))
+    assert len(pipeline.passes[1].data) == CALLS_OF_DATA
     assert pipeline.passes[1].data[0][0][0].dtype is torch.float64
-    assert min(Model.asked) == pytest_fx.comparison.rewriting.FIRST_OF_DATA
-    assert pytest_fx.comparison.rewriting.with_data("a pass without", Model(), torch.float64) == "a pass without"
+    assert min(Model.asked) == FIRST_OF_DATA
+    assert with_data("a pass without", list) == "a pass without"
 
 
 def test_layers_that_cost_more_than_is_promised_stay_in_floating_point():

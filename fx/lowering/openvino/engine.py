@@ -36,7 +36,7 @@ class Engine:
         settings = {
             "INFERENCE_PRECISION_HINT": precision,
             "INFERENCE_NUM_THREADS": threads,
-            "NUM_STREAMS": 0,  # runs in the thread that calls; the executors of streams fail once engines were dropped
+            "NUM_STREAMS": 0 if threads == 1 else 1,  # without a stream it runs in the thread that calls, alone
             "PERFORMANCE_HINT": "LATENCY",
         }
         self._memory = network.memory

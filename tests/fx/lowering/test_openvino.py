@@ -22,6 +22,7 @@ from fx.lowering.openvino.module import OpenVINORegion
 from fx.lowering.openvino.operations import converters
 from fx.quantize import prepare, reference
 from model_zoo import get_model
+from pytest_fx.comparison.evaluation import threads
 
 pytestmark = pytest.mark.skipif(OpenVINO().why_unavailable() is not None, reason=f"{OpenVINO().why_unavailable()}")
 
@@ -331,11 +332,13 @@ def test_engines_have_as_many_threads_as_pytorch() -> None:
     assert {threads for threads, _ in regions(lowered)[0]._engines} == {before, 3}
 
 
-def test_many_engines_are_built_and_dropped() -> None:
-    for size in range(1, 40):
-        x = torch.randn(size, 4)
-        module = Layer()
-        assert_same(lower(module, x), module, x)
+@pytest.mark.parametrize("number", [1, 2])
+def test_many_engines_are_built_and_dropped(number: int) -> None:
+    with threads(number):
+        for size in range(1, 40):
+            x = torch.randn(size, 4)
+            module = Layer()
+            assert_same(lower(module, x), module, x)
 
 
 # Weights.

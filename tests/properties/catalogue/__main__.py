@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from pytest_fx.storage.baseline import describe
 from pytest_fx.storage.records import describe_machine, write_atomically
 
 from . import RIGHT, WRONG, Right, Wrong
@@ -21,7 +22,7 @@ def table(trials: list[Trial], seed: int) -> str:
     wrong = [trial for trial in trials if trial.name in WRONG]
     right = [trial for trial in trials if trial.name in RIGHT]
     flagged = {trial.name for trial in right if trial.law}
-    machine = ", ".join(f"{key} {value}" for key, value in describe_machine().items() if value is not None)
+    machine = describe(describe_machine())
     lines = [
         "# The harness, tried on wrong and right passes",
         "",

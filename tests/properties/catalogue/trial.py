@@ -22,7 +22,7 @@ SECONDS = 60.0
 """Seconds within which it is to be found."""
 EXAMPLES_KEPT = 100
 """Programs on which a right pass is not to be flagged, for each seed."""
-SEEDS = range(5)
+SEEDS = 5
 """Seeds with which no right pass is to be flagged."""
 _FOUND = re.compile(r"found after (\d+) program\(s\), of which .* changed (\d+)$", re.MULTILINE)
 

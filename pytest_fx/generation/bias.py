@@ -6,6 +6,7 @@ import ast
 import builtins
 import functools
 import inspect
+import math
 import operator
 import re
 from collections.abc import Iterable, Iterator
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from .grammar import ROWS
@@ -37,6 +39,10 @@ _BINARY: dict[type[ast.operator], tuple[Any, Any]] = {
     ast.BitAnd: (operator.and_, operator.iand),
     ast.BitOr: (operator.or_, operator.ior),
 }
+_SIGNS: dict[Any, str] = {
+    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.pow: "**",
+    operator.matmul: "@",
+}  # fmt: skip
 _UNARY: dict[type[ast.unaryop], Any] = {ast.USub: operator.neg, ast.Invert: operator.invert}
 _COMPARISONS: dict[type[ast.cmpop], Any] = {
     ast.Gt: operator.gt,
@@ -162,7 +168,51 @@ def chains(ops: Iterable[Any], like: Any = None) -> tuple[Chain, ...]:
     wanted = [tuple(entry) if isinstance(entry, tuple | list) else (entry,) for entry in ops]
     wanted += [] if like is None else _paths(like)
     found = [tuple(map(choices_for, path)) for path in dict.fromkeys(wanted)]
-    return tuple(chain for chain in found if chain and all(chain))
+    whole = None if like is None else _whole(like)
+    kept = tuple(chain for chain in found if chain and all(chain))
+    return kept if whole is None else (((whole,),), *kept)
+
+
+def _whole(program: Any) -> Choice | None:
+    """A program that is one expression, constants included, as a row; None for others."""
+    texts: dict[Any, str] = {}
+    inputs = program.graph.find_nodes(op="placeholder")
+    for node in program.graph.nodes:
+        if node.op == "output":
+            result = texts.get(node.args[0])
+            if result is None or not 0 < len(inputs) <= 2 or node.args[0] in inputs:
+                return None
+            return Choice(Operation((result,), (FLOAT, OTHER_FLOAT)[: len(inputs)]), result)
+        text = f"{{{inputs.index(node)}}}" if node.op == "placeholder" else _call(node, texts)
+        if text is None or (node.op != "placeholder" and len(node.users) != 1):
+            return None
+        texts[node] = text
+    return None
+
+
+def _call(node: Any, texts: dict[Any, str]) -> str | None:
+    """A call of torch's or an operator with its arguments, as text; None for one that is not so simple."""
+    given = [texts.get(value) if hasattr(value, "users") else _constant(value)
+             for value in (*node.args, *node.kwargs.values())]  # fmt: skip
+    parts = [part for part in given if part is not None]
+    if len(parts) < len(given):
+        return None
+    positional = len(node.args)
+    if node.target in _SIGNS and len(parts) == 2:
+        return f"({parts[0]} {_SIGNS[node.target]} {parts[1]})"
+    named = [f"{name}={part}" for name, part in zip(node.kwargs, parts[positional:], strict=True)]
+    if node.op == "call_method":
+        return f"{parts[0]}.{node.target}({', '.join([*parts[1:positional], *named])})"
+    name = getattr(node.target, "__name__", "")
+    for prefix, module in (("torch", torch), ("F", F)):
+        if node.op == "call_function" and vars(module).get(name) is node.target:
+            return f"{prefix}.{name}({', '.join([*parts[:positional], *named])})"
+    return None
+
+
+def _constant(value: Any) -> str | None:
+    is_finite = isinstance(value, float) and math.isfinite(value)
+    return repr(value) if value is None or isinstance(value, int | str) or is_finite else None
 
 
 def _paths(program: Any) -> list[tuple[Target, ...]]:

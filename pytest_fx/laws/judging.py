@@ -201,6 +201,11 @@ def _largest(leaf: Leaf) -> float:
     return float(errors.max()) if errors.numel() else 0.0
 
 
+def _overlaps(tensor: torch.Tensor) -> bool:
+    """Whether elements have memory in common, as those of ``expand`` do, so that they cannot be written to."""
+    return any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
 class Shaken(Interpreter):
     """Runs a program and adds a few rounding errors to each floating-point value that it computes."""
 
@@ -218,7 +223,7 @@ class Shaken(Interpreter):
             return value + self._noise(value.detach()) if self._is_new(n, value) else value
         if n.op not in ("get_attr", "output"):
             for _, leaf in leaves(value):
-                if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.is_contiguous():
+                if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not _overlaps(leaf):
                     leaf.data.add_(self._noise(leaf.detach()))
         return value
 

@@ -304,3 +304,10 @@ def test_a_named_tuple_is_among_the_results(sample: list[Program]) -> None:
         inputs = program.inputs.copies()
         results.append(type(program.build()(*inputs.args, **inputs.kwargs)))
     assert {Pair, list, tuple, dict, torch.Tensor} <= set(results)
+
+
+def test_an_expression_is_imitated_as_a_whole_constants_included() -> None:
+    like = fx.symbolic_trace(lambda x, y: x * 0.5 * (1.0 + torch.erf(x / 1.25)).add(y, alpha=2))
+    whole = "({0} * 0.5) * (1.0 + torch.erf(({0} / 1.25))).add({1}, alpha=2)"
+    found = [re.sub(r"\b[a-z]\b(?!\()", "_", program.source) for program in drawn(programs(like=like), 40)]
+    assert sum(whole.format("_", "_") in source for source in found) >= 8

@@ -118,15 +118,8 @@ def add(
     highest: int = 255,
 ) -> Tensor:
     """The sum of two tensors of whole numbers, as whole numbers of a third scale."""
-    if _runs_kernel(input, other):
-        stored = (
-            as_quantized(input, input_scale, input_zero_point),
-            as_quantized(other, other_scale, other_zero_point),
-        )
-        return as_plain(_torch.ops.quantized.add(*stored, scale, zero_point), highest)
-    left = dequantize(input, input_scale, input_zero_point)
-    right = dequantize(other, other_scale, other_zero_point)
-    return quantize(left + right, scale, zero_point, highest)
+    operands = ((input, input_scale, input_zero_point), (other, other_scale, other_zero_point))
+    return _combined("add", *operands, scale, zero_point, highest)
 
 
 @operation
@@ -142,15 +135,8 @@ def mul(
     highest: int = 255,
 ) -> Tensor:
     """The product of two tensors of whole numbers, element by element, as whole numbers of a third scale."""
-    if _runs_kernel(input, other):
-        stored = (
-            as_quantized(input, input_scale, input_zero_point),
-            as_quantized(other, other_scale, other_zero_point),
-        )
-        return as_plain(_torch.ops.quantized.mul(*stored, scale, zero_point), highest)
-    left = dequantize(input, input_scale, input_zero_point)
-    right = dequantize(other, other_scale, other_zero_point)
-    return quantize(left * right, scale, zero_point, highest)
+    operands = ((input, input_scale, input_zero_point), (other, other_scale, other_zero_point))
+    return _combined("mul", *operands, scale, zero_point, highest)
 
 
 @operation
@@ -174,6 +160,21 @@ def max_pool(
         stored = as_quantized(input, 1.0, 0)
         return as_plain(pool(stored, kernel_size, stride, padding, dilation, ceil_mode), 255)
     return pool(input.contiguous(), kernel_size, stride, padding, dilation, ceil_mode)
+
+
+def _combined(
+    name: str,
+    left: tuple[Tensor, float, int],
+    right: tuple[Tensor, float, int],
+    scale: float,
+    zero_point: int,
+    highest: int,
+) -> Tensor:
+    """The sum or the product, by torch's kernel where that can be: ``name`` is what torch calls both."""
+    if _runs_kernel(left[0], right[0]):
+        kernel = getattr(_torch.ops.quantized, name)
+        return as_plain(kernel(as_quantized(*left), as_quantized(*right), scale, zero_point), highest)
+    return quantize(getattr(_torch, name)(dequantize(*left), dequantize(*right)), scale, zero_point, highest)
 
 
 def _runs_kernel(input: Tensor, other: Tensor) -> bool:

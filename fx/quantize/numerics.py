@@ -123,7 +123,7 @@ def sensitivity(program: GraphModule, data: Data, scheme: QuantizationScheme | N
     found: list[Noise] = []
     for node in _layers(program, scheme):
         alone = QuantizationScheme(Choice(precision="float")).override(scheme.choice(node), node=node.name)
-        found.append(Noise(node.name, _measured(program, data, alone)[0], node.source))
+        found.append(Noise(node.name, try_scheme(program, data, alone)[0], node.source))
     return tuple(sorted(found, key=lambda one: one.sqnr_db))
 
 
@@ -189,7 +189,7 @@ def _advice(
 ) -> tuple[Advice, GraphModule]:
     for name in skipped:
         scheme = scheme.skip(node=name)
-    decibels, quantized = _measured(program, data, scheme)
+    decibels, quantized = try_scheme(program, data, scheme)
     return Advice(scheme, tuple(skipped), decibels), quantized
 
 
@@ -203,21 +203,28 @@ def _layers(program: GraphModule, scheme: QuantizationScheme) -> list[Node]:
     return found
 
 
-def _calibrated(program: GraphModule, data: Data, scheme: QuantizationScheme) -> GraphModule:
+def _calibrated(
+    program: GraphModule, data: Data, scheme: QuantizationScheme, example_inputs: Sequence[Any] | None = None
+) -> GraphModule:
     if not data:
         raise QuantizationError(
             "noise is measured on data, and there is none", remedy="pass the arguments of some calls: [(x,), …]"
         )
-    prepared = prepare(program, scheme)
+    prepared = prepare(program, scheme, example_inputs)
     with torch.no_grad(), state_kept(program):
         for args in data:
             prepared(*args)
     return prepared
 
 
-def _measured(program: GraphModule, data: Data, scheme: QuantizationScheme) -> tuple[float, GraphModule]:
-    """The ratio of a quantized program's outputs, and that program."""
-    prepared = _calibrated(program, data, scheme)
+def try_scheme(
+    program: GraphModule, data: Data, scheme: QuantizationScheme, example_inputs: Sequence[Any] | None = None
+) -> tuple[float, GraphModule]:
+    """The signal-to-quantization-noise ratio of a quantized program's outputs in decibels, and that program.
+
+    ``example_inputs`` are as in ``prepare``.
+    """
+    prepared = _calibrated(program, data, scheme, example_inputs)
     quantized, power = convert(prepared), _Power()
     with torch.no_grad():
         for args in data:

@@ -8,17 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
-
 from fx.errors import PassError
 from fx.graph_module import GraphModule
 from fx.passes.contract import Contract, approximate
 from fx.passes.registry import register_pass
-from fx.quantize.conversion import convert
-from fx.quantize.numerics import advise
-from fx.quantize.preparation import prepare
+from fx.quantize.numerics import advise, try_scheme
 from fx.quantize.scheme import Choice, ObserverName, QuantizationScheme
-from fx.quantize.state import state_kept
 
 __all__ = ["Quantize"]
 
@@ -88,12 +83,12 @@ class Quantize:
             per_channel=self.per_channel,
         )
         data = [_by_position(graph_module, args, kwargs) for args, kwargs in self.data]
-        advice = advise(graph_module, data, self.sqnr_db + MARGIN, QuantizationScheme(choice))
-        prepared = prepare(graph_module, advice.scheme, data[0])
-        with torch.no_grad(), state_kept(graph_module):
-            for args in data:
-                prepared(*args)
-        return convert(prepared)
+        scheme, wanted = QuantizationScheme(choice), self.sqnr_db + MARGIN
+        decibels, quantized = try_scheme(graph_module, data, scheme, data[0])
+        if decibels < wanted:
+            advice = advise(graph_module, data, wanted, scheme)
+            _, quantized = try_scheme(graph_module, data, advice.scheme, data[0])
+        return quantized
 
 
 def _by_position(program: GraphModule, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:

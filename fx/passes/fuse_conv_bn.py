@@ -18,10 +18,9 @@ from fx.passes.registry import register_pass
 from fx.passes.rewriting import Edit, RewritingPass
 from fx.provenance import SourceLocation
 
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, F.conv1d, F.conv2d, F.conv3d)
-_TRANSPOSED_MODULES = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-_TRANSPOSED = (*_TRANSPOSED_MODULES, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
-_LINEAR = (nn.Linear, F.linear)
+_LAYERS = (nn.Linear, F.linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, F.conv1d, F.conv2d, F.conv3d)
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d,
+               F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)  # fmt: skip
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, F.batch_norm, torch.batch_norm)
 
 
@@ -46,9 +45,12 @@ class FuseConvBN(RewritingPass):
 
     Left alone are batch norms in training mode or without running statistics, and those whose layer has other users,
     shares tensors, has hooks or is a subclass; ``explain`` says which and why. The traced module's tensors are never
-    written to. Batch norm normalizes dimension 1: a linear layer's features if its result is a matrix, a convolution's
-    channels if its input is a batch. Where no recorded shape tells, linear layers and ``Conv1d`` get a check of that.
+    written to. Batch norm normalizes dimension 1, which is a linear layer's features in a matrix and a ``Conv1d``'s
+    channels in a batch: where the program does not tell, record shapes first (:mod:`fx.passes.shape_prop`).
     """
+
+    checked: bool = False
+    """Fold also where the number of dimensions is not known, with a check that fails if it is another one."""
 
     name: ClassVar[str] = "fuse-conv-bn"
     contract: ClassVar[Contract] = close
@@ -78,30 +80,32 @@ class FuseConvBN(RewritingPass):
             ranks.visit(node)
             norm = layers.get(node)
             if norm is not None and norm.is_batch_norm:
-                plan.append((norm, fold := _examine(norm, layers, ranks)))
+                plan.append((norm, fold := self._examine(norm, layers, ranks)))
                 if isinstance(fold, _Fold) and fold.checked is not None:
                     ranks.known[node] = fold.checked  # from here on
         return plan
 
-
-def _examine(norm: Layer, layers: Layers, ranks: Ranks) -> _Fold | str:
-    if norm.kind not in _NORMS:
-        return f"its class `{norm.kind.__name__}` is not one of torch's own"
-    if norm.settings["training"] is not False:
-        return "it is in training mode, where it normalizes with the statistics of each batch"
-    if not norm.tensors.keys() >= {"running_mean", "running_var"}:
-        return "it keeps no running statistics"
-    layer = layers.get(norm.source)
-    if layer is None or layer.kind not in (*_CONVOLUTIONS, *_TRANSPOSED, *_LINEAR):
-        return f"its input `{norm.source}` is not the result of one of torch's own convolution or linear layers"
-    if others := [f"`%{user}`" for user in layer.node.users if user is not norm.node]:
-        return f"the result of `%{layer.node}` is also used by {', '.join(others)}"
-    if obstacle := layers.obstacle(layer) or layers.obstacle(norm) or layers.why_not_joined(layer, norm):
-        return obstacle
-    rank, expected = ranks.known.get(layer.node, ranks.known.get(norm.node)), layer.tensors["weight"].dim()
-    if rank not in (None, expected):
-        return f"`%{layer.node}` has {rank} dimensions, where batch norm is not along the layer's features"
-    return _fold(layer, norm, checked=expected if rank is None and expected <= 3 else None)
+    def _examine(self, norm: Layer, layers: Layers, ranks: Ranks) -> _Fold | str:
+        if norm.kind not in _NORMS:
+            return f"its class `{norm.kind.__name__}` is not one of torch's own"
+        if norm.settings["training"] is not False:
+            return "it is in training mode, where it normalizes with the statistics of each batch"
+        if not norm.tensors.keys() >= {"running_mean", "running_var"}:
+            return "it keeps no running statistics"
+        layer = layers.get(norm.source)
+        if layer is None or layer.kind not in (*_LAYERS, *_TRANSPOSED):
+            return f"its input `{norm.source}` is not the result of one of torch's own convolution or linear layers"
+        if others := [f"`%{user}`" for user in layer.node.users if user is not norm.node]:
+            return f"the result of `%{layer.node}` is also used by {', '.join(others)}"
+        if obstacle := layers.obstacle(layer) or layers.obstacle(norm) or layers.why_not_joined(layer, norm):
+            return obstacle
+        rank, expected = ranks.known.get(layer.node, ranks.known.get(norm.node)), layer.tensors["weight"].dim()
+        if rank not in (None, expected):
+            return f"`%{layer.node}` has {rank} dimensions, where batch norm is not along the layer's features"
+        checked = expected if rank is None and expected <= 3 else None
+        if checked and not self.checked:
+            return f"it is not known that `%{layer.node}` has {expected} dimensions: record shapes, or use checked=true"
+        return _fold(layer, norm, checked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +117,8 @@ class _Fold:
     checked: int | None
 
     def __str__(self) -> str:
-        checked = f", with a check that it has {self.checked} dimensions" if self.checked else ""
-        return f"folded into `%{self.layer.node}`{checked}"
+        text = f"folded into `%{self.layer.node}`"
+        return f"{text}, with a check that it has {self.checked} dimensions" if self.checked else text
 
 
 @torch.no_grad()
@@ -132,8 +136,7 @@ def _fold(layer: Layer, norm: Layer, checked: int | None) -> _Fold | str:
     mean, variance = norm.tensors["running_mean"].to(wide), norm.tensors["running_var"].to(wide)
     gain, offset = norm.tensors.get("weight"), norm.tensors.get("bias")
     scale = torch.rsqrt(variance + norm.settings["eps"]) * (1 if gain is None else gain.to(wide))
-    shift = (-mean if bias is None else bias.to(wide) - mean) * scale
-    shift = shift if offset is None else shift + offset.to(wide)
+    shift = ((0 if bias is None else bias.to(wide)) - mean) * scale + (0 if offset is None else offset.to(wide))
     factor = scale.view(groups, *([1] if transposed else []), -1, *[1] * (weight.dim() - (2 if transposed else 1)))
     product = weight.unflatten(0, (groups, -1)).to(wide) * factor
     folded = product.to(weight.dtype)

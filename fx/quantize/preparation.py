@@ -74,7 +74,10 @@ def prepare(
     """
     scheme = QuantizationScheme() if scheme is None else scheme
     # a batch norm as a module makes no checks that would stand between it and its layer
-    program = FuseConvBN()(canonical_form(graph_module, leaves=_FUSED).graph_module)
+    program = canonical_form(graph_module, leaves=_FUSED).graph_module
+    if example_inputs is not None and any(not fusion.fused for fusion in FuseConvBN().explain(program)):
+        _record_shapes(program, example_inputs)  # which some depend on
+    program = FuseConvBN(checked=True)(program)
     form = canonical_form(program)
     program, kept = form.graph_module, {node.name: reason for node, reason in form.kept_whole.items()}
     for simplify in (RemoveIdentities(), FoldConstants(freeze=True, max_bytes=_LARGEST_CONSTANT)):
@@ -83,8 +86,7 @@ def prepare(
     program.graph.eliminate_dead_code()
     _pad_by_numbers(program)
     if example_inputs is not None:
-        with torch.no_grad(), state_kept(program):
-            ShapeProp(program).propagate(*example_inputs)
+        _record_shapes(program, example_inputs)
     selection = Selection(program, scheme)
     selection.prune()
     for node, reason in selection.reasons.items():
@@ -96,6 +98,11 @@ def prepare(
     program.meta[SCHEME] = scheme.to_data()
     program.recompile()
     return program
+
+
+def _record_shapes(program: GraphModule, example_inputs: Sequence[Any]) -> None:
+    with torch.no_grad(), state_kept(program):
+        ShapeProp(program).propagate(*example_inputs)
 
 
 def quantized_layers(prepared: GraphModule, scheme: QuantizationScheme) -> set[Node]:

@@ -84,12 +84,13 @@ def prepare_qat(
     if scheme is None:
         scheme = QuantizationScheme(Choice(observer="moving-average"))
     program = canonical_form(copy.deepcopy(graph_module), leaves=_WITH_MODES).graph_module
+    program.graph.eliminate_dead_code()  # else what nothing needs would be a user of what is rounded or fused
     with _evaluated(program):
         if example_inputs is not None:
             with torch.no_grad(), state_kept(program):
                 ShapeProp(program).propagate(*example_inputs)
         plan = prepare(program, scheme)
-        fused = {one.node for one in FuseConvBN().explain(program) if one.fused}
+        fused = {one.node for one in FuseConvBN(checked=True).explain(program) if one.fused}
     _Rounding(program, plan, scheme, fused).insert()
     program.meta[SCHEME], program.meta[_TRAINED] = scheme.to_data(), True
     program.recompile()

@@ -90,6 +90,14 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
     return Rewriting(program, nodes, len(program.graph.nodes), changed)
 
 
+def changes(pass_: Pass, subject: Subject, *, leaves: bool = True) -> bool:
+    """Whether a pass finds anything to do in a model, which is found out once."""
+    key = id(pass_), leaves
+    if key not in subject.changed_by:
+        subject.changed_by[key] = pass_, rewrite(subject, pass_, leaves=leaves).changed
+    return subject.changed_by[key][1]
+
+
 def with_data(pass_: Any, calls: Callable[[], Sequence[Arguments]]) -> Any:
     """A pass that asks for data (by a method ``with_data``), or a pipeline of some, with the arguments of ``calls``."""
     if isinstance(pass_, PassPipeline):

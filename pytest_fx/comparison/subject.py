@@ -68,6 +68,8 @@ class Subject:
         self._default_dtype = torch.get_default_dtype()
         self._observations: dict[torch.dtype, list[Observation]] = {}
         self._draws = draws
+        self.changed_by: dict[tuple[int, bool], tuple[Any, bool]] = {}
+        """Whether a pass changes the model, by its id and whether there are leaf modules; with it, to keep the id."""
         self._other_inputs = other_inputs
 
     @property

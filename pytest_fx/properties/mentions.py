@@ -167,13 +167,23 @@ def _named_in(code: types.CodeType, names: dict[str, Any]) -> Iterator[Any]:
             yield constant
 
 
+def _name_of(found: Any) -> str:
+    """What to sort a set by, whose own order is another one in each process."""
+    if isinstance(found, tuple):
+        return " ".join(map(_name_of, cast("tuple[Any, ...]", found)))
+    name = getattr(found, "__qualname__", None)
+    return repr(found) if name is None else f"{getattr(found, '__module__', None)}.{name}"
+
+
 def _parts_of_value(found: Any) -> Iterator[Any]:
     if isinstance(found, Mapping):
         for key, value in list(cast("Mapping[Any, Any]", found).items())[:MOST_ELEMENTS]:
             yield key
             yield value
-    elif isinstance(found, (list, tuple, set, frozenset)):
-        yield from list(cast("Any", found))[:MOST_ELEMENTS]
+    elif isinstance(found, (list, tuple)):
+        yield from cast("Any", found)[:MOST_ELEMENTS]
+    elif isinstance(found, (set, frozenset)):
+        yield from sorted(cast("set[Any]", found), key=_name_of)[:MOST_ELEMENTS]
     elif isinstance(found, functools.partial):
         yield from (found.func, found.args, found.keywords)
     elif isinstance(found, (staticmethod, classmethod, types.MethodType)):

@@ -105,7 +105,8 @@ def _overview(sections: Mapping[str, Sequence[Section]]) -> str:
     return _join(
         "# The evaluation",
         "What the paper says, and what `pytest --fx-tables` measured. The records are in `raw/`, one line for each "
-        "time that a row was measured; everything else in this folder is made of them.",
+        "time that a row was measured; the tables and figures are made of them. `make catalogue` writes "
+        "[what the harness finds](catalogue.md) of wrong and right passes.",
         _markdown_table(["the paper says", "its number", "here", "table"], rows),
     )
 

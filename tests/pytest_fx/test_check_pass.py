@@ -328,6 +328,17 @@ def test_what_a_pass_mentions_is_found_in_fields_and_in_what_it_adapts():
     assert nn.Linear in mentioned(fx.passes.FuseConvBN()).operations
 
 
+def test_what_a_set_names_is_found_in_the_same_order_in_every_process():
+    def activations(program):
+        return program.graph.find_nodes(op="call_function", target=wanted)
+
+    wanted = {torch.tanh, torch.relu, torch.sin, torch.cos, torch.exp, F.gelu, torch.neg, torch.abs}
+    found = mentioned(activations).operations
+    assert [operation.__name__ for operation in found if operation in wanted] == [
+        *("gelu", "abs", "cos", "exp", "neg", "relu", "sin", "tanh")
+    ]
+
+
 def never_return():
     while True:
         try:

@@ -9,7 +9,7 @@ import pickle
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, reject, settings
+from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 from step_check import StepCheck
 from torch import nn
@@ -89,6 +89,9 @@ schemes = st.builds(
 )
 
 
+MIN_MAX = QuantizationScheme(Choice(observer="min-max"))
+
+
 @settings(max_examples=60, deadline=None)
 @given(steps, schemes, st.integers(0, 1000))
 def test_random_programs_on_whole_numbers_are_their_reference_form(steps, scheme, seed):
@@ -122,6 +125,8 @@ def test_random_programs_on_whole_numbers_are_their_reference_form(steps, scheme
 
 @settings(max_examples=30, deadline=None)
 @given(steps, schemes, st.integers(0, 1000))
+@example([("conv", 0, 0), ("conv", 1, 0), ("relu", 1, 0), ("relu6", 3, 0), ("norm", 0, 0)], MIN_MAX, 0)
+@example([("conv", 0, 0), ("conv", 1, 0), ("norm", 1, 0), ("conv", 0, 0), ("conv", 0, 0)], MIN_MAX, 0)
 def test_random_programs_in_training_are_what_becomes_of_them(steps, scheme, seed):
     torch.manual_seed(seed)
     model = Random(steps)

@@ -22,7 +22,8 @@ def names(table, size="full"):
 
 def test_what_is_committed_is_what_the_committed_records_say():
     documents = write_documents(read_sections(RESULTS), figures_in(RESULTS))
-    assert documents.keys() == {path.name for path in RESULTS.iterdir() if path.suffix in (".md", ".csv")}
+    tables = {path.name for path in RESULTS.iterdir() if path.suffix in (".md", ".csv")} - {"catalogue.md"}
+    assert documents.keys() == tables
     for name, text in documents.items():
         assert (RESULTS / name).read_bytes().decode() == text, f"{name} is not what the records say: pytest --fx-tables"
 

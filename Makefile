@@ -31,7 +31,7 @@ accuracy: $(INSTALLED)  ## what 8 bits cost models trained on real data; writes 
 	$(BIN)/python -m pytest tests/pytest_fx/tables/test_accuracy_table.py -k committed
 
 properties: $(INSTALLED)  ## every pass, and capture itself, on thousands of random programs
-	$(BIN)/python -m pytest tests/properties --hypothesis-profile=properties $(ARGS)
+	$(BIN)/python -m pytest tests/properties --hypothesis-profile=properties --numprocesses auto --dist worksteal $(ARGS)
 
 fuzz: $(INSTALLED)  ## damage saved programs 100,000 times; the loader must refuse each or load it
 	$(BIN)/python -m pytest tests/fuzz --hypothesis-profile=fuzz $(ARGS)

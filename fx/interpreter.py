@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +25,13 @@ Listener = Callable[[Node, Any], None]
 """Called with each node and its value, right after it ran."""
 
 _PLAIN = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device, torch.Size})
+
+
+def positional(program: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the arguments of a call as :meth:`Interpreter.run` takes them: one for each parameter, in order."""
+    bound = inspect.signature(program.forward).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return (*bound.args, *bound.kwargs.values())
 
 
 class Interpreter:

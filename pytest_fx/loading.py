@@ -119,7 +119,9 @@ def load_subject(case: ModelCase) -> Subject:
     dtype = None if case.dtype is None else load_dtype(case.dtype)
     subject = partial(Subject, case.label, threads=case.threads, device=case.device, working_dtype=dtype)
     if isinstance(made, model_zoo.ZooModel):
-        inputs, others = (partial(_zoo_arguments, made, size, case.seed) for size in (case.batch, case.batch + 1))
+        inputs, others = (
+            partial(_zoo_arguments, made, size, case.seed) for size in (case.batch, 2 if case.batch != 2 else 3)
+        )
         return subject(made.build(), inputs, batch=case.batch, other_inputs=others)
     if isinstance(made, nn.Module):
         return subject(made, None)

@@ -192,7 +192,7 @@ def test_pass_timing(fx_model: Subject, fx_pass: Pass, fx_timing: TimingCheck) -
 
 def skip_unless_changed(model: Subject, pass_: Pass, *, leaves: bool = True) -> None:
     """Skip the test if the pass finds nothing to do in the model."""
-    if not changes(pass_, model, leaves=leaves):
+    if not changes(model, pass_, leaves=leaves):
         pytest.skip(f"{pass_name(pass_)} finds nothing to change in {model.name}")
 
 
@@ -214,7 +214,7 @@ def script(program: nn.Module) -> Any:
 def compiled(program: nn.Module) -> Any:
     """Return ``program`` behind torch.compile, without a compiler and without what was compiled before."""
     torch.compiler.reset()
-    return torch.compile(program, backend="eager", fullgraph=True)
+    return torch.compile(program, backend="eager", fullgraph=True, dynamic=False)
 
 
 @contextmanager

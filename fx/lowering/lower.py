@@ -12,6 +12,7 @@ from torch import nn
 
 from fx.errors import LoweringError
 from fx.graph_module import GraphModule
+from fx.interpreter import positional
 from fx.lowering.backend import Backend, get_backend
 from fx.lowering.coverage import Coverage
 from fx.lowering.plan import Plan, make_plan
@@ -224,16 +225,6 @@ class Lower:
         Raises:
             LoweringError: as ``fx.lower``.
         """
-        inputs = _positional(graph_module, *self.data[0]) if self.data else None
+        inputs = positional(graph_module, *self.data[0]) if self.data else None
         options: dict[str, Any] = {"on_failure": self.on_failure, "min_size": self.min_size, "veto": self.veto}
         return lower(graph_module, self.backend, inputs, **options)
-
-
-def _positional(graph_module: GraphModule, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """The arguments of a call by position, or ``None`` where they have none."""
-    names = [str(node.target) for node in graph_module.graph.find_nodes(op="placeholder")]
-    if not kwargs:
-        return args
-    rest = names[len(args) :]
-    given = [name for name in rest if name in kwargs]
-    return (*args, *(kwargs[name] for name in given)) if given == rest[: len(kwargs)] else None

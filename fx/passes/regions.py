@@ -127,7 +127,7 @@ class Regions:
     # In which order the items run.
 
     def in_program_order(self, place: Callable[[Region], Node]) -> list[Item]:
-        """All items, each where it stands in the program as far as what it needs allows.
+        """All items, inputs first, each where it stands in the program as far as what it needs allows.
 
         Args:
             place: the node in whose place a region would like to run.
@@ -135,7 +135,7 @@ class Regions:
         Raises:
             PassError: there is no such order; the message names the nodes that are in the way.
         """
-        done: dict[Item, None] = {}
+        done: dict[Item, None] = dict.fromkeys(self._graph.find_nodes(op="placeholder"))
         for node in self._graph.nodes:
             item = self._item(node)
             if item not in done and (isinstance(item, Node) or place(item) is node):

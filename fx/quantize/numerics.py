@@ -213,7 +213,7 @@ def _calibrated(
     prepared = prepare(program, scheme, example_inputs)
     with torch.no_grad(), state_kept(program):
         for args in data:
-            prepared(*args)
+            Interpreter(prepared).run(*args)
     return prepared
 
 
@@ -229,7 +229,7 @@ def try_scheme(
     with torch.no_grad():
         for args in data:
             with state_kept(program):
-                real = prepared(*args)
+                real = Interpreter(prepared).run(*args)
             with state_kept(program):
-                power.add(real, quantized(*args))
+                power.add(real, Interpreter(quantized).run(*args))
     return power.decibels, quantized

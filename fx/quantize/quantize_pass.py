@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fx.errors import PassError
 from fx.graph_module import GraphModule
+from fx.interpreter import positional
 from fx.passes.contract import Contract, approximate
 from fx.passes.registry import register_pass
 from fx.quantize.numerics import advise, try_scheme
@@ -82,17 +82,10 @@ class Quantize:
             weight_bits=self.weight_bits,
             per_channel=self.per_channel,
         )
-        data = [_by_position(graph_module, args, kwargs) for args, kwargs in self.data]
+        data = [positional(graph_module, args, kwargs) for args, kwargs in self.data]
         scheme, wanted = QuantizationScheme(choice), self.sqnr_db + MARGIN
         decibels, quantized = try_scheme(graph_module, data, scheme, data[0])
         if decibels < wanted:
             advice = advise(graph_module, data, wanted, scheme)
             _, quantized = try_scheme(graph_module, data, advice.scheme, data[0])
         return quantized
-
-
-def _by_position(program: GraphModule, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The arguments of a call, one for each parameter."""
-    bound = inspect.signature(program.forward).bind(*args, **kwargs)
-    bound.apply_defaults()
-    return (*bound.args, *bound.kwargs.values())

@@ -43,9 +43,9 @@ class Comparison:
     actual: Sequence[Any]
     """The program's answers in the working dtype."""
     eager64: Sequence[Any]
-    """Eager's answers in float64."""
+    """Eager's answers in float64, at least to the first draws; to all, unless the others are :func:`near`."""
     actual64: Sequence[Any] | None = None
-    """The program's answers in float64, if it can be had in float64."""
+    """The program's answers to these in float64, if it can be had in float64."""
     inputs: Comparison | None = None
     """The same for what calls leave in the inputs that they write to; None if they write to none."""
     notes: tuple[str, ...] = ()
@@ -60,7 +60,9 @@ class Comparison:
             errors = leaf.errors
             difference = worst_difference(leaf, leaf.bits_differ, errors, torch.zeros_like(errors))
             if difference is not None:
-                value = f"{_values(difference)}\neager in float64 {self._beside(self.eager64, position, difference)}"
+                value = _values(difference)
+                if (beside := self._beside(self.eager64, position, difference)) is not None:
+                    value += f"\neager in float64 {beside}"
                 promise = f"exact promises equal bits\n{self._eager_error()}"
                 raise self._violation(
                     difference, promise, "a pass that reorders arithmetic promises `close`", value, "bits"
@@ -85,7 +87,7 @@ class Comparison:
         __tracebackhide__ = True
         for path, ratio in self.sqnr_db().items():
             if not ratio >= sqnr_db:
-                leaf = max((leaf for leaf in self._against_float64(self.actual) if leaf.path == path), key=_largest)
+                leaf = max((leaf for leaf in self._against_best(self.actual) if leaf.path == path), key=_largest)
                 errors = leaf.errors
                 worst = worst_difference(leaf, errors > 0, errors, torch.zeros_like(errors))
                 value = f"signal-to-quantization-noise ratio {ratio:.1f} dB"
@@ -100,10 +102,10 @@ class Comparison:
                 )
 
     def sqnr_db(self) -> dict[str, float]:
-        """Return the signal-to-quantization-noise ratio of each output against float64, in decibels"""
+        """Return the signal-to-quantization-noise ratio of each output, in decibels."""
         signal: dict[str, float] = {}
         noise: dict[str, float] = {}
-        for leaf in self._against_float64(self.actual):
+        for leaf in self._against_best(self.actual):
             if leaf.actual.is_floating_point() or leaf.actual.is_complex():
                 of_signal, of_noise = leaf.power
                 signal[leaf.path] = signal.get(leaf.path, 0.0) + of_signal
@@ -111,7 +113,7 @@ class Comparison:
         return {path: decibels(signal[path], noise[path]) for path in signal}
 
     def largest_error(self) -> float:
-        """Return the largest error of the program in the working dtype against eager in float64."""
+        """Return the largest error of the program in the working dtype against eager in float64, where that ran."""
         return max((_largest(leaf) for leaf in self._against_float64(self.actual)), default=0.0)
 
     def largest_eager_error(self) -> float:
@@ -149,9 +151,10 @@ class Comparison:
         """Return a clause on how large an error means anything in the working dtype."""
         return f"eager's own error in the working dtype is at most {self.largest_eager_error():.2g}"
 
-    def _beside(self, answers: Sequence[Any], position: int, difference: Difference) -> str:
-        """Return the element that differs as it is in other answers of eager's."""
-        return repr(self._leaves(answers, answers)[position].actual[difference.index].item())
+    def _beside(self, answers: Sequence[Any], position: int, difference: Difference) -> str | None:
+        """Return the element that differs as it is in other answers of eager's, if there are as many."""
+        found = self._leaves(answers, answers)
+        return repr(found[position].actual[difference.index].item()) if position < len(found) else None
 
     def _violation(self, difference: Difference, promise: str, remedy: str, value: str, kind: str) -> ContractViolation:
         """Return the error to raise; ``value`` has the worst element, and eager's in another dtype."""
@@ -173,10 +176,16 @@ class Comparison:
         return f"output{path}" if self.whose == "output" else f"input{path[2:-2]}"
 
     def _against_float64(self, answers: Sequence[Any]) -> list[Leaf]:
-        """Return the leaves of answers in the working dtype beside the float64 reference of each."""
+        """Return the leaves of answers in the working dtype beside the float64 reference, where there is one."""
         __tracebackhide__ = True
         self._leaves(self.eager, answers)  # dtypes must be eager's; float64's are others
-        return self._leaves(self.eager64, answers, same_dtype=False)
+        return self._leaves(self.eager64, answers[: len(self.eager64)], same_dtype=False)
+
+    def _against_best(self, answers: Sequence[Any]) -> list[Leaf]:
+        """Return the leaves of all answers, beside eager's own where there is no float64 reference."""
+        __tracebackhide__ = True
+        rest = slice(len(self.eager64), None)
+        return self._against_float64(answers) + self._leaves(self.eager[rest], answers[rest])
 
     def _leaves(self, expected: Sequence[Any], actual: Sequence[Any], same_dtype: bool = True) -> list[Leaf]:
         """Return the leaves of answers side by side, or raise :class:`ContractViolation` if they do not match."""
@@ -190,6 +199,28 @@ class Comparison:
                 )
             pairs.extend(found)
         return pairs
+
+
+def near(eager: Sequence[Any], actual: Sequence[Any], known: Sequence[Any], known64: Sequence[Any]) -> bool:
+    """Whether answers of a program are as near to eager's as rounding errors leave them, without a reference.
+
+    Both are in the working dtype, as ``known`` is: answers of eager's to other inputs, which tell beside those in
+    float64, ``known64``, how large its errors are.
+    """
+    errors: dict[str, float] = {}
+    for answer, answer64 in zip(known, known64, strict=True):
+        found = pair_leaves(answer64, answer, same_dtype=False)
+        for leaf in [] if isinstance(found, Mismatch) else found:
+            errors[leaf.path] = max(errors.get(leaf.path, 0.0), _largest(leaf))
+    for expected, answer in zip(eager, actual, strict=True):
+        found = pair_leaves(expected, answer)
+        if isinstance(found, Mismatch):
+            return False
+        for leaf in found:
+            own = errors.get(leaf.path, 0.0)
+            if not _largest(leaf) <= own + _rounding_limit(leaf.actual.dtype, own, leaf.scale):
+                return False
+    return True
 
 
 def rounding_limit(leaf: Leaf, eager_error: float) -> torch.Tensor:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
 
 from .structure import leaves, map_tensors
 
@@ -74,13 +72,6 @@ def converted(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
     if dtype in (torch.float32, torch.float64) and tensor.is_complex():
         return tensor.to(torch.complex64 if dtype == torch.float32 else torch.complex128)
     return tensor
-
-
-def positional(program: nn.Module, arguments: Arguments) -> tuple[Any, ...]:
-    """Return ``arguments`` as an interpreter of ``program`` takes them: one value for each parameter, in order."""
-    bound = inspect.signature(program.forward).bind(*arguments.args, **arguments.kwargs)
-    bound.apply_defaults()
-    return (*bound.args, *bound.kwargs.values())
 
 
 @contextmanager

@@ -28,6 +28,8 @@ CALLS_OF_DATA = 32
 class Rewriting:
     """A program that a pass made, beside what it was made from."""
 
+    original: nn.Module
+    """The module that was captured, whose tensors the program shares where the pass kept them."""
     program: GraphModule
     """The program after the pass."""
     nodes_before: int
@@ -87,15 +89,40 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
             kind="signature",
         )
     changed = _text_of(program) != text or bool(_changed_tensors(of_program, _tensors_of(program)))
-    return Rewriting(program, nodes, len(program.graph.nodes), changed)
+    return Rewriting(original, program, nodes, len(program.graph.nodes), changed)
 
 
-def changes(pass_: Pass, subject: Subject, *, leaves: bool = True) -> bool:
+def rewritten(subject: Subject, pass_: Pass, *, leaves: bool = True) -> Rewriting:
+    """What :func:`rewrite` returns, to be read and called, never changed: the latest is kept for who asks next."""
+    kept: _Kept | None = subject.findings.get("rewriting")
+    if kept is None or kept.pass_ is not pass_ or kept.leaves != leaves or kept.version != _version_of(kept.rewriting):
+        subject.findings.pop("rewriting", None)  # two programs need not be there at once
+        rewriting = rewrite(subject, pass_, leaves=leaves)
+        kept = subject.findings["rewriting"] = _Kept(pass_, leaves, rewriting, _version_of(rewriting))
+    return kept.rewriting
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The latest rewriting of a model."""
+
+    pass_: Pass
+    leaves: bool
+    rewriting: Rewriting
+    version: int
+
+
+def _version_of(rewriting: Rewriting) -> int:
+    """A number that grows with each write to a tensor of the program."""
+    return sum(tensor._version for tensor in _tensors_of(rewriting.program).values())
+
+
+def changes(subject: Subject, pass_: Pass, *, leaves: bool = True) -> bool:
     """Whether a pass finds anything to do in a model, which is found out once."""
-    key = id(pass_), leaves
-    if key not in subject.changed_by:
-        subject.changed_by[key] = pass_, rewrite(subject, pass_, leaves=leaves).changed
-    return subject.changed_by[key][1]
+    key = "changed", id(pass_), leaves
+    if key not in subject.findings:
+        subject.findings[key] = pass_, rewritten(subject, pass_, leaves=leaves).changed  # which keeps the id
+    return subject.findings[key][1]
 
 
 def with_data(pass_: Any, calls: Callable[[], Sequence[Arguments]]) -> Any:

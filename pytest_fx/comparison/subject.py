@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
 
@@ -68,8 +68,8 @@ class Subject:
         self._default_dtype = torch.get_default_dtype()
         self._observations: dict[torch.dtype, list[Observation]] = {}
         self._draws = draws
-        self.changed_by: dict[tuple[int, bool], tuple[Any, bool]] = {}
-        """Whether a pass changes the model, by its id and whether there are leaf modules; with it, to keep the id."""
+        self.findings: dict[Any, Any] = {}
+        """What others found out about the model and keep with it, by keys of theirs."""
         self._other_inputs = other_inputs
 
     @property
@@ -111,6 +111,11 @@ class Subject:
         """How many input sets the model is called with."""
         return len(self.eager_observations(self.dtype))
 
+    @property
+    def wide_draws(self) -> int:
+        """With how many of them it is called in float64, too: as many as give every output enough elements."""
+        return min(self.draws, _draws_for(self.eager_observations(self.dtype)[0].answer))
+
     @cached_property
     def captured(self) -> GraphModule:
         """One capture of the model that is kept: to be read and called, never changed. See :meth:`capture`."""
@@ -140,34 +145,32 @@ class Subject:
             return None
         return other
 
-    def eager_observations(self, dtype: torch.dtype) -> list[Observation]:
-        """Return what is seen of the model in ``dtype``, once for each draw."""
-        if dtype not in self._observations:
+    def eager_observations(self, dtype: torch.dtype, draws: int | None = None) -> list[Observation]:
+        """Return what is seen of the model in ``dtype`` in the first ``draws`` calls; None for all."""
+        known = self._observations.get(dtype, [])
+        count = None if dtype == self.dtype else self.draws if draws is None else min(draws, self.draws)
+        if len(known) < (count or 1):
             with default_dtype(dtype):
-                module = self.fresh(dtype)
-            seen = [observe(module, self.arguments(), dtype, self.threads)]
-            for draw in range(1, self._draws or _draws_for(seen[0].answer)):
-                seen.append(observe(module, self.arguments(draw), dtype, self.threads))
-            self._observations[dtype] = seen
-        return self._observations[dtype]
+                module = self.fresh(dtype)  # one for all calls, between which it may keep something
+            known = self.observations_of(module, dtype, range(1))
+            count = count or self._draws or max(FEWEST_DRAWS, _draws_for(known[0].answer))
+            known += self.observations_of(module, dtype, range(1, count))
+            self._observations[dtype] = known
+        return known[:draws]
 
     def observations_of(
-        self, program: Callable[..., Any], dtype: torch.dtype, draws: int | None = None
+        self, program: Callable[..., Any], dtype: torch.dtype, draws: Iterable[int]
     ) -> list[Observation]:
-        """Return what is seen of ``program`` where the model itself is asked in :meth:`eager_observations`.
+        """Return what is seen of ``program`` in ``dtype`` when it is called with the inputs of ``draws``."""
+        return [observe(program, self.arguments(draw), dtype, self.threads) for draw in draws]
 
-        ``draws`` is how many of those questions are asked; None for all.
-        """
-        count = len(self.eager_observations(dtype)) if draws is None else draws
-        return [observe(program, self.arguments(draw), dtype, self.threads) for draw in range(count)]
+    def eager_answers(self, dtype: torch.dtype, draws: int | None = None) -> list[Any]:
+        """Return what the model answers in ``dtype`` in the first ``draws`` calls; None for all."""
+        return [seen.answer for seen in self.eager_observations(dtype, draws)]
 
-    def eager_answers(self, dtype: torch.dtype) -> list[Any]:
-        """Return what the model answers in ``dtype``, one answer for each draw."""
-        return [seen.answer for seen in self.eager_observations(dtype)]
-
-    def answers_of(self, program: Callable[..., Any], dtype: torch.dtype, draws: int | None = None) -> list[Any]:
-        """Return what ``program`` answers where :meth:`observations_of` asks it."""
-        return [seen.answer for seen in self.observations_of(program, dtype, draws)]
+    def answers_of(self, program: Callable[..., Any], dtype: torch.dtype) -> list[Any]:
+        """Return what ``program`` answers in ``dtype``, one answer for each draw."""
+        return [seen.answer for seen in self.observations_of(program, dtype, range(self.draws))]
 
 
 def in_dtype(module: nn.Module, dtype: torch.dtype) -> nn.Module:
@@ -176,7 +179,7 @@ def in_dtype(module: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 
 def _draws_for(answer: Any) -> int:
-    """Return how many draws give every floating-point output enough elements."""
+    """Return how many draws give every floating-point output enough elements, within limits."""
     sizes = [leaf.numel() for _, leaf in leaves(answer) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
     smallest = min((size for size in sizes if size), default=ENOUGH_ELEMENTS)
-    return max(FEWEST_DRAWS, min(MOST_DRAWS, -(-ENOUGH_ELEMENTS // smallest)))
+    return min(MOST_DRAWS, -(-ENOUGH_ELEMENTS // smallest))

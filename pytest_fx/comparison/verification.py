@@ -13,9 +13,9 @@ from torch import nn
 from fx.passes import Approximate, Close, Contract, Exact, Pass
 from pytest_fx.errors import ContractViolation
 
-from .contracts import Comparison
+from .contracts import Comparison, near
 from .observation import Observation, input_places, memory_notes
-from .rewriting import Rewriting, rewrite
+from .rewriting import Rewriting, rewrite, rewritten
 from .subject import Subject
 
 
@@ -39,7 +39,7 @@ def verify(
     Raises :class:`~pytest_fx.errors.ContractViolation` if the pass damages the original or returns no program.
     """
     __tracebackhide__ = True
-    rewriting = rewrite(subject, pass_, leaves=leaves)
+    rewriting = rewritten(subject, pass_, leaves=leaves)
     program64: nn.Module | None = None
     # What is approximate by design, a quantizer say, need not exist in float64.
     if not isinstance(contract, Approximate):
@@ -52,13 +52,19 @@ def compare(
 ) -> Comparison:
     """Run a program, in the working dtype and in float64 if it exists there, beside the model.
 
+    Float64 is left out on inputs that are not needed to tell how large rounding errors are, if all is well there.
+
     ``draws`` is how many sets of inputs it is called with; None for as many as the model was.
     """
     __tracebackhide__ = True
     dtype = subject.dtype
-    eager, eager64 = subject.eager_observations(dtype)[:draws], subject.eager_observations(torch.float64)[:draws]
-    actual = _observed(subject, program, dtype, label, len(eager))
-    actual64 = None if program64 is None else _observed(subject, program64, torch.float64, label, len(eager))
+    count = subject.draws if draws is None else draws
+    eager, actual = subject.eager_observations(dtype, count), _observed(subject, program, dtype, label, count)
+    wide = min(count, subject.wide_draws)
+    if not alike(subject, eager[wide:], actual[wide:]):
+        wide = count
+    eager64 = subject.eager_observations(torch.float64, wide)
+    actual64 = None if program64 is None else _observed(subject, program64, torch.float64, label, wide)
     runs = [eager, actual, eager64, eager64 if actual64 is None else actual64]
     places = {place for run in runs for seen in run for place in seen.written}
     return Comparison(
@@ -83,6 +89,27 @@ def compare(
     )
 
 
+def alike(subject: Subject, eager: list[Observation], actual: list[Observation]) -> bool:
+    """Whether a program does what the model does up to rounding errors, as large as on the first inputs of ``subject``.
+
+    Nothing but those is asked for in float64.
+    """
+    if any(one.written.keys() | other.written.keys() for one, other in zip(eager, actual, strict=True)):
+        return False  # which is rare enough to be looked at in float64
+    draws = subject.wide_draws
+    known, known64 = subject.eager_answers(subject.dtype, draws), subject.eager_answers(torch.float64, draws)
+    return near(_answers(eager), _answers(actual), known, known64)
+
+
+def alike_on(other: Subject, program: nn.Module, label: str, subject: Subject) -> bool:
+    """Whether :func:`alike` holds on the inputs of ``other``, which is the model of ``subject`` too.
+
+    Raises :class:`~pytest_fx.errors.ContractViolation` if the program raises.
+    """
+    actual = _observed(other, program, other.dtype, label, other.draws)
+    return alike(subject, other.eager_observations(other.dtype), actual)
+
+
 def _answers(observations: list[Observation]) -> list[Any]:
     return [seen.answer for seen in observations]
 
@@ -105,7 +132,7 @@ def _observed(subject: Subject, program: nn.Module, dtype: torch.dtype, label: s
     """What is seen of ``program`` where the first ``draws`` questions are asked that the model itself was."""
     __tracebackhide__ = True
     try:
-        return subject.observations_of(program, dtype, draws)
+        return subject.observations_of(program, dtype, range(draws))
     except torch.jit.Error:  # what TorchScript does not run is nobody's broken promise
         raise
     except Exception as error:

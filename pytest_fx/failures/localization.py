@@ -16,11 +16,12 @@ import torch
 
 from fx import Interpreter, Node
 from fx.effects import effect_of
+from fx.interpreter import positional
 from fx.printing import describe
 from fx.provenance import SourceLocation
 from pytest_fx.comparison.capture import GraphModule
 from pytest_fx.comparison.equality import Difference, Leaf, Mismatch, pair_leaves, worst_difference
-from pytest_fx.comparison.evaluation import Arguments, converted, default_dtype, positional
+from pytest_fx.comparison.evaluation import Arguments, converted, default_dtype
 from pytest_fx.comparison.structure import map_tensors
 from pytest_fx.errors import ComparisonError
 
@@ -127,7 +128,8 @@ class _Program(Interpreter):
 
     def __init__(self, program: GraphModule, arguments: Arguments, dtype: torch.dtype) -> None:
         super().__init__(program)
-        self.args_iter = iter(self.graph.process_inputs(*positional(program, arguments.copies(dtype))))
+        copies = arguments.copies(dtype)
+        self.args_iter = iter(self.graph.process_inputs(*positional(program, copies.args, copies.kwargs)))
         self.dtype = dtype
         self.writes = any(_writes_input(node) for node in self.graph.nodes)
         self.devices = sorted({tensor.device.index for tensor in arguments.tensors if tensor.device.type == "cuda"})

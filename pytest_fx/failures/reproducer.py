@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 from fx import Graph, Interpreter, Node
+from fx.interpreter import positional
 from pytest_fx.comparison.capture import GraphModule
-from pytest_fx.comparison.evaluation import Arguments, positional
+from pytest_fx.comparison.evaluation import Arguments
 from pytest_fx.comparison.structure import map_tensors
 from pytest_fx.comparison.subject import Subject
 
@@ -65,8 +66,8 @@ class _Search:
         self.failure = failure
         self.end = end
         self.original = failure.subject.capture(leaves=failure.leaves)
-        arguments = failure.subject.arguments(draw)
-        self.inputs = positional(self.original, arguments.copies())
+        arguments = failure.subject.arguments(draw).copies()
+        self.inputs = positional(self.original, arguments.args, arguments.kwargs)
 
     def run(self, names: frozenset[str]) -> Part | None:
         """The smallest part found."""

@@ -309,9 +309,12 @@ class Sketch:
         is_local = any(first in _made(line.targets) for line in self.lines)
         memory = _storage(first.object)
         others = (value.object for value in self.values if value is not first)
-        if not is_local or any(memory in _storages(other) for other in others):
+        if memory in self._memory_of_buffers() or not is_local or any(memory in _storages(other) for other in others):
             return False
         return all(torch.result_type(first.object, value.object) is first.object.dtype for value in operands[1:])
+
+    def _memory_of_buffers(self) -> set[int]:
+        return self.kept.union(*(inner._memory_of_buffers() for inner in self.nested))
 
     def _targets(self, result: Any, traced: bool) -> Any:
         is_short = type(result) in (tuple, list) and 1 < len(result) < 4

@@ -24,7 +24,7 @@ from pytest_fx.comparison.evaluation import Arguments, default_dtype
 from pytest_fx.comparison.rewriting import with_data
 
 from .deadline import TookTooLong, Watchdog
-from .runs import SEED, Run, Runner, tensors_of
+from .runs import SEED, Run, Runner, same_tensor, tensors_of
 from .variants import VARIANTS
 
 MARK = "kept by passes"
@@ -335,14 +335,3 @@ def _damage(before: Before, module: nn.Module) -> str | None:
     if tuple(part.training for part in module.modules()) != before.training:
         return "a module in it is in another mode, training or evaluation"
     return None if repr(module) == before.modules else "a module in it has other settings or is another one"
-
-
-def same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors have the same dtype and elements; NaN equals NaN."""
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    if torch.equal(one, other):
-        return True
-    return (one.is_floating_point() or one.is_complex()) and bool(
-        ((one == other) | (one.isnan() & other.isnan())).all()
-    )

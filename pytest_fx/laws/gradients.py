@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
+from fx.interpreter import positional
 from fx.passes import Approximate
 from pytest_fx.comparison.capture import GraphModule
 from pytest_fx.comparison.equality import Leaf, worst_difference
-from pytest_fx.comparison.evaluation import Arguments, default_dtype, positional
+from pytest_fx.comparison.evaluation import Arguments, default_dtype
 from pytest_fx.comparison.structure import leaves
 
-from .example import Example, same_tensor
+from .example import Example
 from .judging import SHAKES, Shaken
 from .law import broken
-from .runs import SEED, Runner, places
+from .runs import SEED, Runner, places, same_tensor
 
 Gradients = dict[str, torch.Tensor]
 
@@ -38,30 +39,29 @@ def gradients(example: Example) -> None:
     _require_gradients(example, wide=example.has_float64)
 
 
-def look_kept(example: Example) -> bool:
+def look_kept(eager: nn.Module, actual: nn.Module, arguments: Arguments, dtype: torch.dtype) -> bool:
     """Whether gradients are as near to eager's as eager's own are when its inputs change in their last bits.
 
     That is fast and rough: on deep models those of the inputs differ by percents, from one ReLU to the next. Where the
-    answer is no, :func:`gradients` tells in float64.
+    answer is no, :func:`gradients` tells in float64. ``actual`` is what the pass made of a capture of ``eager``.
     """
-    arguments, dtype = example.arguments(), example.dtype
-    assert arguments is not None
-    assert example.after is not None
-    eager, actual = example.runner("eager"), example.runner("actual")
-    kept = _kept_parameters(example, eager.program, actual.program)
-    names = {known: name for name, known in example.names.items()}
-    expected = _gradients(eager, eager.program, arguments, dtype, eager.program, kept)
-    found = _gradients(actual, actual.program, arguments, dtype, actual.program, {names[name] for name in kept})
-    nudged = _gradients(eager, eager.program, arguments.map(_nudged), dtype, eager.program, kept)
-    if not expected or not found or not nudged:
+    known = {id(parameter): name for name, parameter in eager.named_parameters()}
+    held = dict(actual.named_parameters(remove_duplicate=False))
+    names = {name: known.get(id(parameter), name) for name, parameter in held.items()}
+    kept = _kept_parameters(names, eager, actual)
+    expected = _gradients(eager, arguments, dtype, eager, kept)
+    found = _gradients(actual, arguments, dtype, actual, {name for name, original in names.items() if original in kept})
+    if not expected or not found:
         return False
-    for name, wanted in expected.items():
-        own = nudged[name].sub(wanted).norm()
-        if not found[names.get(name, name)].sub(wanted).norm() <= NUDGES * own + wanted.norm() * _TOLERANCES.get(
-            dtype, 0.1
-        ):
-            return False
-    return True
+    found = {names.get(name, name): gradient for name, gradient in found.items()}
+    errors = {name: found[name].sub(wanted).norm() for name, wanted in expected.items()}
+    limits = {name: wanted.norm() * _TOLERANCES.get(dtype, 0.1) for name, wanted in expected.items()}
+    if all(errors[name] <= limits[name] for name in expected):
+        return True
+    nudged = _gradients(eager, arguments.map(_nudged), dtype, eager, kept)
+    return bool(nudged) and all(
+        errors[name] <= limits[name] + NUDGES * nudged[name].sub(wanted).norm() for name, wanted in expected.items()
+    )
 
 
 def _nudged(tensor: torch.Tensor) -> torch.Tensor:
@@ -75,11 +75,11 @@ def _require_gradients(example: Example, wide: bool) -> None:
     arguments, dtype = example.arguments(wide=wide), torch.float64 if wide else example.dtype
     assert arguments is not None
     eager, actual = example.runner("eager", wide), example.runner("actual", wide)
-    expected = _gradients(eager, eager.program, arguments, dtype, eager.program)
+    expected = _gradients_of(eager, arguments, dtype)
     if not expected:
         return
-    kept = _kept_parameters(example, eager.program, actual.program)
-    found = _gradients(actual, actual.program, arguments, dtype, actual.program)
+    kept = _kept_parameters(example.names, eager.program, actual.program)
+    found = _gradients_of(actual, arguments, dtype)
     if found is None:
         if example.actual(wide=wide).error is not None:
             return
@@ -138,10 +138,10 @@ def _trainable(program: nn.Module) -> int:
     return sum(parameter.numel() for parameter in program.parameters() if parameter.requires_grad)
 
 
-def _kept_parameters(example: Example, eager: nn.Module, actual: nn.Module) -> set[str]:
-    """The parameters of eager that the program still has, with the values that they had."""
+def _kept_parameters(names: Mapping[str, str], eager: nn.Module, actual: nn.Module) -> set[str]:
+    """The parameters of eager that the program still has, with the values that they had, under other names maybe."""
     held = actual.named_parameters(remove_duplicate=False)
-    now = {example.names.get(name, name): parameter for name, parameter in held}
+    now = {names.get(name, name): parameter for name, parameter in held}
     kept: set[str] = set()
     for name, parameter in eager.named_parameters():
         if name in now and same_tensor(parameter, now[name]):
@@ -151,8 +151,15 @@ def _kept_parameters(example: Example, eager: nn.Module, actual: nn.Module) -> s
     return kept
 
 
+def _gradients_of(runner: Runner, arguments: Arguments, dtype: torch.dtype) -> Gradients | None:
+    """The gradients of a program, whose state is put back afterwards."""
+    try:
+        return _gradients(runner.program, arguments, dtype, runner.program)
+    finally:
+        runner.restore()
+
+
 def _gradients(
-    runner: Runner,
     call: Callable[..., Any],
     arguments: Arguments,
     dtype: torch.dtype,
@@ -188,8 +195,6 @@ def _gradients(
             found: Any = torch.autograd.grad(total, list(wanted.values()), allow_unused=True)
     except Exception:  # not every program that can be run can be differentiated
         return None
-    finally:
-        runner.restore()
     pairs = zip(wanted.items(), found, strict=True)
     return {name: torch.zeros_like(tensor) if grad is None else grad.detach() for (name, tensor), grad in pairs}
 
@@ -223,9 +228,9 @@ def _shaken(
         interpreter = Shaken(program, shake)
 
         def call(*args: Any, interpreter: Shaken = interpreter, program: Any = program, **kwargs: Any) -> Any:
-            return interpreter.run(*positional(program, Arguments(args, kwargs)))
+            return interpreter.run(*positional(program, args, kwargs))
 
-        found = _gradients(Runner(program), call, arguments, dtype, program)
+        found = _gradients(call, arguments, dtype, program)
         for name, wanted in expected.items():
             if found is None or name not in found:
                 limits[name] = torch.inf

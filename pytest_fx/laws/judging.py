@@ -8,18 +8,18 @@ from typing import Any
 import torch
 
 from fx import Interpreter, Node
+from fx.interpreter import positional
 from fx.passes import Approximate, Contract, Exact
 from pytest_fx.comparison.capture import GraphModule
 from pytest_fx.comparison.contracts import Comparison
 from pytest_fx.comparison.equality import Leaf, pair_leaves
-from pytest_fx.comparison.evaluation import positional
 from pytest_fx.comparison.structure import leaves, map_tensors, skeleton
 from pytest_fx.comparison.verification import require
 from pytest_fx.errors import ContractViolation
 
-from .example import Example, same_tensor
+from .example import Example
 from .law import LawViolation, broken
-from .runs import Run, Runner
+from .runs import Run, Runner, same_tensor
 
 SHAKES = 8
 """How often eager is run with other rounding errors before a difference is held against the pass."""
@@ -184,7 +184,7 @@ def shaken_answers(example: Example, variant: str, wide: bool) -> Iterator[Run]:
         interpreter = Shaken(program, shake)
 
         def call(*args: Any, interpreter: Shaken = interpreter, program: GraphModule = program, **kwargs: Any) -> Any:
-            return interpreter.run(*positional(program, type(arguments)(args, kwargs)))
+            return interpreter.run(*positional(program, args, kwargs))
 
         runner = Runner(program)
         runner.program = call  # type: ignore[assignment]

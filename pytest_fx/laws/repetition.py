@@ -17,10 +17,10 @@ from fx.errors import FxError, SaveError, TraceError
 from pytest_fx.comparison.capture import GraphModule
 from pytest_fx.comparison.structure import describe
 
-from .example import Example, same_tensor
+from .example import Example
 from .judging import identical
 from .law import broken
-from .runs import Runner, tensors_of
+from .runs import Runner, same_tensor, tensors_of
 
 
 def deterministic(example: Example) -> None:

@@ -52,7 +52,7 @@ class Runner:
             return Run(error=error)
         inputs = places(copies)
         shared = _shared(answer, inputs)
-        written = {name: held for name, (held, saved) in self._state.items() if not _equal(held, saved)}
+        written = {name: held for name, (held, saved) in self._state.items() if not same_tensor(held, saved)}
         if written:
             answer = map_tensors(torch.Tensor.clone, answer)
             written = {name: tensor.detach().clone() for name, tensor in written.items()}
@@ -63,7 +63,7 @@ class Runner:
         """Put the state back to what it was when this was made."""
         with torch.no_grad():
             for held, saved in self._state.values():
-                if not _equal(held, saved):
+                if not same_tensor(held, saved):
                     held.copy_(saved)
 
 
@@ -82,8 +82,15 @@ def places(arguments: Arguments) -> dict[str, torch.Tensor]:
     }
 
 
-def _equal(held: torch.Tensor, saved: torch.Tensor) -> bool:
-    return held.shape == saved.shape and torch.equal(held, saved)
+def same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors have the same dtype and elements; NaN equals NaN."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if torch.equal(one, other):
+        return True
+    return (one.is_floating_point() or one.is_complex()) and bool(
+        ((one == other) | (one.isnan() & other.isnan())).all()
+    )
 
 
 def _shared(answer: Any, inputs: dict[str, torch.Tensor]) -> tuple[tuple[str, str], ...]:

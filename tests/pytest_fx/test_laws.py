@@ -444,3 +444,23 @@ def test_laws_are_switched_off_and_demanded_by_name():
     assert "aliasing" not in names
     assert "idempotent" in names
     assert "shrinks the graph" not in names
+
+
+def test_parameters_that_are_not_numbers_are_not_taken_for_written():
+    class Unknown(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor([float("nan"), 1.0]))
+
+        def forward(self, x):
+            return x * self.weight
+
+    def with_a_constant(graph_module):
+        fetched = node_of(graph_module, "weight")
+        graph_module.register_buffer("constant", graph_module.weight.detach().clone())
+        fetched.target = "constant"
+        graph_module.delete_all_unused_submodules()
+        del graph_module.weight
+        graph_module.recompile()
+
+    check_program(with_a_constant, Unknown, lambda: ((torch.ones(2),), {}), laws=("state",))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import fx
 from fx.errors import PassError
-from fx.passes import exact
+from fx.passes import PassPipeline, exact
 from fx.passes.registry import get_pass
 from fx.passes.split_module import Split, split_module
 from model_zoo import get_model, list_models
@@ -486,6 +486,17 @@ def test_split_of_a_residual_network_divides_its_stages() -> None:
     assert [name for name, _ in split.submod_1.named_children()] == ["layer3", "layer4", "avgpool", "fc"]
     inputs = model.example_inputs(batch=2)
     torch.testing.assert_close(split(*inputs), module(*inputs), rtol=0, atol=0)
+
+
+def test_inputs_stay_first_where_a_check_of_an_earlier_one_stands_before_them() -> None:
+    def forward(x: Any, *, scale: float = 2.0, z: Any) -> Any:
+        return torch.relu(x).sub(z)
+
+    program = fx.symbolic_trace(forward, concrete_args={"scale": 2.0})
+    assert [node.op for node in program.graph.nodes][:3] == ["placeholder", "placeholder", "call_function"]
+    parts = PassPipeline("split{at=sub}")(program)  # which checks that inputs stand first
+    x, z = torch.randn(2), torch.randn(2)
+    torch.testing.assert_close(parts(x, z=z), forward(x, z=z))
 
 
 def test_splitting_nowhere_returns_the_program() -> None:

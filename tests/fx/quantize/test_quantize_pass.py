@@ -38,6 +38,20 @@ def test_the_pass_runs_on_keyword_arguments_too():
     assert quantized(torch.ones(1, 8)).shape == (1, 8)
 
 
+def test_the_pass_runs_programs_whose_arguments_can_be_given_by_name_only():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x, *, scale):
+            return self.linear(x) * scale
+
+    given = fx.symbolic_trace(Scaled().eval())
+    quantized = Quantize().with_data([((one,), {"scale": 2 * one}) for (one,), _ in data()])(given)
+    assert any(isinstance(one, QuantizedLayer) for one in quantized.modules())
+
+
 def test_without_data_the_pass_says_what_to_do():
     with pytest.raises(PassError, match=r"needs data to find the ranges(.|\n)*with_data"):
         Quantize()(program())

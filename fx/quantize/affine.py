@@ -119,7 +119,7 @@ def _steps(largest: Tensor, highest: int) -> Tensor:
     return torch.where(largest > 0, (largest / highest).clamp_min(_SMALLEST_SCALE), torch.ones_like(largest))
 
 
-_CHUNK = 1 << 16
+_CHUNK = 1 << 18
 """Elements that are worked on at a time, so that what is between two steps stays in the cache."""
 
 __all__ = ["Affine", "quantize_channels"]

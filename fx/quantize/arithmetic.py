@@ -71,7 +71,18 @@ def dequantize(input: Tensor, scale: float, zero_point: int, highest: int = 255)
     >>> dequantize(torch.tensor([0, 3, 6], dtype=torch.uint8), scale=0.5, zero_point=3)
     tensor([-1.5000,  0.0000,  1.5000])
     """
+    if has_quantized_tensors() and input.device.type == "cpu" and not is_traced_by_jit():
+        return _dequantized(input, scale, zero_point)
     return lookup(input, (torch.arange(256, device=input.device) - zero_point).float() * scale)
+
+
+def _dequantized(input: Tensor, scale: float, zero_point: int) -> Tensor:
+    if input.numel() < pages.LARGE // 4 or not input.is_contiguous():
+        return as_quantized(input, scale, zero_point).dequantize()
+    result = pages.empty(input.shape, torch.float32)
+    for part, into in zip(input.view(-1).split(_CHUNK), result.view(-1).split(_CHUNK), strict=True):
+        into.copy_(as_quantized(part, scale, zero_point).dequantize())
+    return result
 
 
 @operation

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fx.errors import QuantizationError
+from fx.quantize import planar
 from fx.quantize.affine import Affine
 from fx.quantize.layers import KERNELS, QuantizedLayer, listed
 
@@ -61,7 +62,6 @@ class QuantizedConv(QuantizedLayer):
         return _CONVOLUTIONS[len(self.kernel_size)](input, self.real_weight(), self.bias, *self._sizes)
 
     def _kernel(self, input: Tensor, scale: float, zero_point: int, output: Affine | None) -> Tensor:
-        weight, zero_points = self._packed_weight()
         dims = len(self.kernel_size)
         if input.dim() not in (dims + 1, dims + 2) or input.shape[-dims - 1] != self.in_channels:
             raise QuantizationError(
@@ -69,16 +69,29 @@ class QuantizedConv(QuantizedLayer):
                 value=str(self),
             )
         batch = input if input.dim() == dims + 2 else input[None]
-        target = (1.0, 0, torch.float32) if output is None else (output.scale, output.zero_point, torch.uint8)
-        result = KERNELS.qconv_pointwise(
-            batch, scale, zero_point, weight, self.weight_scale, zero_points, self.bias, *self._sizes, *target,
-            "none", [], "",
-        )  # fmt: skip
+        if output is not None and dims == 2 and planar.is_available():
+            result = planar.convolution(batch, scale, zero_point, self._params(), output)
+        else:
+            weight, zero_points = self._packed_weight(batch.shape)
+            target = (1.0, 0, torch.float32) if output is None else (output.scale, output.zero_point, torch.uint8)
+            result = KERNELS.qconv_pointwise(
+                batch, scale, zero_point, weight, self.weight_scale, zero_points, self.bias, *self._sizes, *target,
+                "none", [], "",
+            )  # fmt: skip
         return result if input.dim() == dims + 2 else result[0]
 
-    def _pack(self) -> Tensor:
-        # the zero point only says that there is one
-        return KERNELS.qconv_prepack(self.weight, self.weight_scale, 1.0, 1, *self._sizes, None)
+    def _params(self) -> Any:
+        """The weight for torch's convolution of images, packed on the first call."""
+        if self._packed_params is None:
+            self._check()
+            self._packed_params = planar.pack(self.weight, self.weight_scale, self.bias, self._sizes)
+        return self._packed_params
+
+    def _pack(self, shape: Sequence[int] | None) -> Tensor:
+        # The zero point only says that there is one. Images of another size than the first may have their weight put
+        # into another order in each call; their number makes no difference.
+        known = None if shape is None else list(shape)
+        return KERNELS.qconv_prepack(self.weight, self.weight_scale, 1.0, 1, *self._sizes, known)
 
     def _shape(self) -> tuple[int, ...]:
         return self.out_channels, self.in_channels // self.groups, *self.kernel_size

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from fx.quantize.affine import Affine
 from fx.quantize.arithmetic import as_plain, as_quantized, has_quantized_tensors
 
-__all__ = ["is_available", "linear", "linear_of_real", "pack"]
+__all__ = ["by_channels", "is_available", "kernels_of", "linear", "linear_of_real", "pack"]
 
 _torch: Any = torch
 _ENGINE = "fbgemm"
@@ -37,15 +38,23 @@ def pack(weight: Tensor, scale: Tensor, bias: Tensor | None) -> tuple[Any, ...]:
     """
     biases: Sequence[Tensor | None] = [None] * len(weight) if bias is None else bias.split(_ROWS)
     parts = zip(weight.split(_ROWS), scale.double().split(_ROWS), biases, strict=False)
-    engine = _torch.backends.quantized.engine
-    _torch.backends.quantized.engine = _ENGINE
+    with kernels_of(_ENGINE):
+        return tuple(_torch.ops.quantized.linear_prepack(by_channels(*part), own) for *part, own in parts)
+
+
+@contextmanager
+def kernels_of(engine: str) -> Generator[None]:
+    """Let torch pack weights for the kernels of ``engine`` inside the block."""
+    before = _torch.backends.quantized.engine
+    _torch.backends.quantized.engine = engine
     try:
-        return tuple(_torch.ops.quantized.linear_prepack(_by_channels(*part), own) for *part, own in parts)
+        yield
     finally:
-        _torch.backends.quantized.engine = engine
+        _torch.backends.quantized.engine = before
 
 
-def _by_channels(weight: Tensor, scale: Tensor) -> Tensor:
+def by_channels(weight: Tensor, scale: Tensor) -> Tensor:
+    """A weight of int8 as a tensor of the deprecated kind, which knows the steps of its channels, as float64."""
     zero_points = torch.zeros(len(weight), dtype=torch.int64)
     return _torch._make_per_channel_quantized_tensor(weight, scale, zero_points, 0)
 

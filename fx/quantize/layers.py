@@ -44,7 +44,7 @@ class QuantizedLayer(nn.Module):
     of input and output are arguments of the call, so that calls of one layer may differ in them.
     """
 
-    __slots__ = ("_packed", "_packed_for_few")  # made from the others, hence neither copied, pickled nor saved
+    __slots__ = ("_packed", "_packed_params")  # made from the others, hence neither copied, pickled nor saved
     _kept_whole: ClassVar[str] = "its weight is packed"
 
     if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class QuantizedLayer(nn.Module):
         weight_scale: Tensor
         bias: Tensor | None
         _packed: tuple[Any, Tensor] | None
-        _packed_for_few: tuple[Any, ...] | None
+        _packed_params: Any  # what torch's operations on quantized tensors take, where they are faster
 
     def __init__(self, shape: Sequence[int], has_bias: bool) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class QuantizedLayer(nn.Module):
     def _unpack(self) -> None:
         """Forget the packed weight, since what it was made from has changed."""
         self._packed = None
-        self._packed_for_few = None
+        self._packed_params = None
 
     def forward(
         self,
@@ -147,18 +147,18 @@ class QuantizedLayer(nn.Module):
         """The layer on whole numbers, by oneDNN."""
 
     @abstractmethod
-    def _pack(self) -> Any:
-        """The weight in the order in which oneDNN reads it."""
+    def _pack(self, shape: Sequence[int] | None) -> Any:
+        """The weight in the order in which oneDNN reads it for inputs of this shape, if that is known."""
 
     def real_weight(self) -> Tensor:
         """The weight as real values."""
         return dequantize_channels(self.weight, self.weight_scale)
 
-    def _packed_weight(self) -> tuple[Any, Tensor]:
-        """The packed weight and its zero points, made on the first call."""
+    def _packed_weight(self, shape: Sequence[int] | None = None) -> tuple[Any, Tensor]:
+        """The packed weight and its zero points, made on the first call, for the shape of its input."""
         if self._packed is None:
             self._check()
-            self._packed = self._pack(), torch.zeros(len(self.weight), dtype=torch.int64)
+            self._packed = self._pack(shape), torch.zeros(len(self.weight), dtype=torch.int64)
         return self._packed
 
     def _check(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,10 +15,15 @@ from torch import Tensor
 from fx.errors import QuantizationError
 from fx.quantize import fbgemm, pages
 from fx.quantize.affine import Affine
+from fx.quantize.arithmetic import dequantize
 from fx.quantize.layers import KERNELS, QuantizedLayer, has_kernels, listed
 
 FEW_ROWS = 8
-"""Up to how many rows of input FBGEMM's kernel is taken, unless a trial found another number."""
+"""Up to how many rows of input FBGEMM's kernel is taken for large weights, unless a trial found another number."""
+_LARGE_WEIGHT = 1 << 23
+"""Bytes from which on a weight does not stay in the cache, and reading it is what takes the time."""
+_FEW_ROWS_OF_REAL = 128
+"""The same for real values and weights that stay in the cache: FBGEMM's kernel also converts them."""
 _TRIED_ROWS = (1, 4, 8, 16, 32)
 _TRIAL = 0.005
 """Seconds from which on a trial of one number of rows has been long enough."""
@@ -31,19 +37,20 @@ _CHANNELS = 1 << 14
 class QuantizedLinear(QuantizedLayer):
     """``F.linear`` with 8-bit weights."""
 
-    def __init__(self, in_features: int, out_features: int, has_bias: bool = True, few_rows: int = FEW_ROWS) -> None:
+    def __init__(self, in_features: int, out_features: int, has_bias: bool = True, few_rows: int | None = None) -> None:
         """A layer whose tensors are still to be filled in.
 
         Args:
             in_features: length of the last dimension of the input.
             out_features: length of the last dimension of the output.
             has_bias: whether there is a bias.
-            few_rows: up to how many rows of input FBGEMM's kernel is taken, where torch has it.
+            few_rows: up to how many rows of input FBGEMM's kernel is taken, where torch has it; by default some, for
+                large weights.
         """
         super().__init__((out_features, in_features), has_bias)
         self.in_features = in_features
         self.out_features = out_features
-        self.few_rows = few_rows
+        self.few_rows = few_rows if few_rows is not None else FEW_ROWS if self._is_large else 0
 
     def _reference(self, input: Tensor) -> Tensor:
         return F.linear(input, self.real_weight(), self.bias)
@@ -51,7 +58,7 @@ class QuantizedLinear(QuantizedLayer):
     def pack(self, rows: int | None = None) -> None:
         """Pack the weight now, rather than on the first call; see :meth:`QuantizedLayer.pack`."""
         if rows is not None and self._takes_few(rows) and has_kernels() and self.weight.device.type == "cpu":
-            self._weight_for_few()
+            self._params_for_few()
         else:
             super().pack(rows)
 
@@ -84,18 +91,23 @@ class QuantizedLinear(QuantizedLayer):
                 break
         return best[len(input)] < best[0]
 
-    def _takes_few(self, rows: int) -> bool:
-        return 0 < rows <= self.few_rows and fbgemm.is_available()
+    @property
+    def _is_large(self) -> bool:
+        return self.in_features * self.out_features >= _LARGE_WEIGHT
 
-    def _weight_for_few(self) -> tuple[Any, ...]:
-        if self._packed_for_few is None:
+    def _takes_few(self, rows: int, of_real: bool = False) -> bool:
+        few = _FEW_ROWS_OF_REAL if of_real and not self._is_large else self.few_rows
+        return 0 < rows <= few and fbgemm.is_available()
+
+    def _params_for_few(self) -> tuple[Any, ...]:
+        if self._packed_params is None:
             self._check()
-            self._packed_for_few = fbgemm.pack(self.weight, self.weight_scale, self.bias)
-        return self._packed_for_few
+            self._packed_params = fbgemm.pack(self.weight, self.weight_scale, self.bias)
+        return self._packed_params
 
     def _kernel_on_real(self, input: Tensor, affine: Affine) -> Tensor:
-        if input.shape[-1] == self.in_features and self._takes_few(input.numel() // self.in_features):
-            return fbgemm.linear_of_real(input.float(), affine.scale, affine.zero_point, self._weight_for_few())
+        if input.shape[-1] == self.in_features and self._takes_few(input.numel() // self.in_features, True):
+            return fbgemm.linear_of_real(input.float(), affine.scale, affine.zero_point, self._params_for_few())
         return super()._kernel_on_real(input, affine)
 
     def _kernel(self, input: Tensor, scale: float, zero_point: int, output: Affine | None) -> Tensor:
@@ -104,8 +116,12 @@ class QuantizedLinear(QuantizedLayer):
                 f"a linear layer of {self.in_features} inputs was given {input.shape[-1]}", value=str(self)
             )
         rows = input.numel() // self.in_features
-        if output is not None and self._takes_few(rows):
-            return fbgemm.linear(input, scale, zero_point, self._weight_for_few(), output)
+        if self._takes_few(rows):
+            if output is not None:
+                return fbgemm.linear(input, scale, zero_point, self._params_for_few(), output)
+            return fbgemm.linear_of_real(
+                dequantize(input, scale, zero_point), scale, zero_point, self._params_for_few()
+            )
         weights, zero_points = self._packed_weight()
         target = (1.0, 0, torch.float32) if output is None else (output.scale, output.zero_point, torch.uint8)
 
@@ -125,7 +141,7 @@ class QuantizedLinear(QuantizedLayer):
                 into[start : start + step, some] = kernel(flat[start : start + step], weight, *channels)
         return result
 
-    def _pack(self) -> tuple[Tensor, ...]:
+    def _pack(self, shape: Sequence[int] | None) -> tuple[Tensor, ...]:
         return tuple(KERNELS.qlinear_prepack(part, None) for part in self.weight.split(_CHANNELS))
 
     def _shape(self) -> tuple[int, ...]:

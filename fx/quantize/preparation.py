@@ -220,8 +220,11 @@ class Selection:
             return reason
         if precision != "int8":
             return self._why_not_layer(node) if operation.kind == "layer" else f"only layers can be {precision}"
-        if operation.kind != "layer" and not any(self._is_whole(one) for one in operation.operands):
+        whole = [self._is_whole(one) for one in operation.operands]
+        if operation.kind != "layer" and not any(whole):
             return "none of its inputs is a result in 8 bits"
+        if operation.kind == "product" and not all(whole):
+            return "one of its inputs is no result in 8 bits, and real values are multiplied faster than converted"
         if any(dependences.writers(one) for one in (node, *operation.operands)):
             return "the program writes to its input or to its result"
         if operation.kind == "layer" and (reason := self._why_not_layer(node)) is not None:
@@ -247,16 +250,23 @@ class Selection:
         return comes_whole(source) is not None or (source in self.chosen and self.chosen[source].kind != "embedding")
 
     def prune(self) -> None:
-        """Leave out what only moves values around and whose results no chosen operation uses."""
+        """Leave out what leads to no chosen layer: on real values it is faster than with conversions, and exact."""
         needed: set[Node] = set()
-        for node in reversed(self.chosen):
-            if self.chosen[node].kind != "shape" or any(user in needed for user in node.users):
+        for node, operation in reversed(self.chosen.items()):
+            is_layer = operation.kind in ("layer", "embedding")
+            if is_layer or self._bounds_layer(node) or any(user in needed for user in node.users):
                 needed.add(node)
         for node, operation in list(self.chosen.items()):
             # all parts of what was split are kept together
             if node not in needed and not (is_part(node) and operation.operands[0] in self.chosen):
                 del self.chosen[node]
                 self.reasons[node] = "no operation in 8 bits uses its result"
+
+    def _bounds_layer(self, node: Node) -> bool:
+        """Whether an operation only bounds the result of a chosen layer, and is computed together with it."""
+        operand = self.chosen[node].operands[0] if self.chosen[node].bounds is not None else None
+        is_layer = operand in self.chosen and self.chosen[operand].kind == "layer"
+        return is_layer and operand is not None and fused_bound(operand, self.chosen) is node
 
     def to_observe(self) -> list[Node]:
         """The values that will be stored in 8 bits and have a scale of their own, in order."""

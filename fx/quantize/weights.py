@@ -72,7 +72,10 @@ class Weights:
         return path
 
     def named(self, graph: Graph) -> dict[str, QuantizedLayer]:
-        """Pack the layers that ``graph`` calls, and give them the names that their weights had, if these are free."""
+        """Give the layers that ``graph`` calls the names that their weights had, if these are free.
+
+        Linear ones are packed if it is known for how many rows; otherwise the first call does it, which sees its input.
+        """
         live = dict.fromkeys(graph.nodes)
         taken = {str(node.target) for node in live if node.op in ("get_attr", "call_module")} - {UNNAMED}
         named: dict[str, QuantizedLayer] = {}
@@ -86,7 +89,8 @@ class Weights:
                 number += 1
                 path = f"{wish}_{number}"
             taken.add(path)
-            layer.pack(_rows(calls, layer))
+            if isinstance(layer, QuantizedLinear) and (rows := _rows(calls, layer)) is not None:
+                layer.pack(rows)
             named[path] = layer
             for call in calls:
                 call.target = path

@@ -10,6 +10,7 @@ import fx
 from fx.quantize import (
     Choice,
     QuantizationScheme,
+    QuantizedConv,
     QuantizedLinear,
     convert,
     dequantize,
@@ -18,6 +19,7 @@ from fx.quantize import (
     linear,
     lookup,
     pages,
+    planar,
     prepare,
     quantize,
     quantize_channels,
@@ -30,7 +32,7 @@ needs_large_pages = pytest.mark.skipif(pages._advise() is None, reason="no large
 
 
 def filled(inputs, outputs, has_bias=True):
-    layer = QuantizedLinear(inputs, outputs, has_bias)
+    layer = QuantizedLinear(inputs, outputs, has_bias, few_rows=8)
     layer.fill(*quantize_channels(torch.randn(outputs, inputs)), torch.randn(outputs) if has_bias else None)
     return layer
 
@@ -50,7 +52,7 @@ def test_few_rows_give_what_many_rows_give(shape, has_bias, everything_is_large)
     layer = filled(33, 20, has_bias)
     input = torch.randint(0, 256, shape, dtype=torch.uint8)
     few = layer(input, 0.1, 100, 0.5, 90)
-    assert layer._packed is None and len(layer._packed_for_few) == 3
+    assert layer._packed is None and len(layer._packed_params) == 3
     layer.few_rows = 0
     many = layer(input, 0.1, 100, 0.5, 90)
     assert layer._packed is not None
@@ -58,22 +60,55 @@ def test_few_rows_give_what_many_rows_give(shape, has_bias, everything_is_large)
 
 
 @needs_fbgemm
-def test_few_rows_of_real_values_find_the_same_scale():
+def test_few_rows_of_real_values_find_the_same_scale(monkeypatch):
     layer = filled(33, 20)
     input = torch.randn(2, 3, 33)
     few = layer(input)
+    monkeypatch.setattr(linear, "_FEW_ROWS_OF_REAL", 0)
+    assert layer._packed is None
     layer.few_rows = 0
-    assert torch.allclose(few, layer(input), rtol=1e-4, atol=1e-4)
+    many = layer(input)
+    assert layer._packed is not None
+    assert torch.allclose(few, many, rtol=1e-4, atol=1e-4)
 
 
 @needs_fbgemm
-def test_the_weight_is_packed_for_as_many_rows_as_the_program_was_prepared_for():
+def test_few_rows_of_whole_numbers_give_real_values_too():
+    layer = filled(33, 20)
+    input = torch.randint(0, 256, (2, 33), dtype=torch.uint8)
+    few = layer(input, 0.1, 100)
+    assert layer._packed is None
+    layer.few_rows = 0
+    assert torch.allclose(few, layer(input, 0.1, 100), rtol=1e-4, atol=1e-4)
+
+
+@needs_fbgemm
+def test_only_large_weights_have_a_kernel_for_few_rows_of_whole_numbers(monkeypatch):
+    assert QuantizedLinear(33, 20).few_rows == 0
+    monkeypatch.setattr(linear, "_LARGE_WEIGHT", 33 * 20)
+    assert QuantizedLinear(33, 20).few_rows == linear.FEW_ROWS
+
+
+@needs_fbgemm
+def test_the_first_call_packs_where_the_number_of_rows_is_not_known_before():
+    prepared = prepare(fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(40, 30))))
+    prepared(torch.randn(16, 40))
+    program = convert(prepared)
+    (layer,) = (one for one in program.modules() if isinstance(one, QuantizedLinear))
+    assert layer._packed is layer._packed_params is None
+    program(torch.randn(100, 40))
+    assert layer._packed is not None and layer._packed_params is None
+
+
+@needs_fbgemm
+def test_the_weight_is_packed_for_as_many_rows_as_the_program_was_prepared_for(monkeypatch):
+    monkeypatch.setattr(linear, "_LARGE_WEIGHT", 0)
     model = torch.nn.Linear(40, 30)
     for rows, few in ((2, True), (100, False)):
         prepared = prepare(fx.symbolic_trace(torch.nn.Sequential(model)), example_inputs=(torch.randn(rows, 40),))
         prepared(torch.randn(rows, 40))
         (layer,) = (one for one in convert(prepared).modules() if isinstance(one, QuantizedLinear))
-        assert (layer._packed_for_few is not None, layer._packed is not None) == (few, not few)
+        assert (layer._packed_params is not None, layer._packed is not None) == (few, not few)
 
 
 @needs_fbgemm
@@ -204,3 +239,32 @@ def test_a_trial_compares_the_shortest_times_without_the_first_calls(seconds_of_
     monkeypatch.setattr(linear.time, "perf_counter", lambda: clock[0])
     assert layer._is_faster_with_few(torch.zeros(1, 16, dtype=torch.uint8)) is faster
     assert calls == [1, 0] * 3
+
+
+@needs_fbgemm
+@pytest.mark.parametrize("shape", [(2, 6, 9, 9), (6, 9, 9)])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_convolutions_of_images_agree_with_both_kernels(shape, has_bias, monkeypatch):
+    layer = QuantizedConv(6, 8, (3, 3), (2, 1), (1, 0), (1, 2), 2, has_bias)
+    layer.fill(*quantize_channels(torch.randn(8, 3, 3, 3)), torch.randn(8) if has_bias else None)
+    input = torch.randint(0, 256, shape, dtype=torch.uint8)
+    kept = layer(input, 0.1, 100, 0.5, 90)
+    assert layer._packed is None and layer._packed_params is not None
+    monkeypatch.setattr(planar, "is_available", lambda: False)
+    prepared_each_time = layer(input, 0.1, 100, 0.5, 90)
+    assert layer._packed is not None
+    assert kept.shape == prepared_each_time.shape
+    assert (kept.int() - prepared_each_time.int()).abs().max() <= 1
+
+
+@needs_fbgemm
+def test_a_convolution_is_packed_for_its_first_images_and_takes_others():
+    layer = QuantizedConv(6, 8, (3, 3), (1, 1), (1, 1), (1, 1))
+    layer.fill(*quantize_channels(torch.randn(8, 6, 3, 3)), torch.randn(8))
+    for size in (9, 20):
+        for number in (1, 3):
+            input = torch.randint(0, 256, (number, 6, size, size), dtype=torch.uint8)
+            expected = layer._reference(dequantize(input, 0.1, 100))
+            assert torch.allclose(layer(input, 0.1, 100), expected, rtol=1e-4, atol=1e-3)
+            whole = layer(input, 0.1, 100, 0.5, 90)
+            assert (whole.int() - quantize(expected, 0.5, 90).int()).abs().max() <= 1

@@ -22,6 +22,7 @@ BENCHMARKS = (
     "lowering",
     "generation",
     "properties",
+    "suite",
 )
 
 

@@ -81,7 +81,7 @@ def test_code_is_deterministic(fx_model: Subject) -> None:
 def test_state_keeps_its_names(fx_model: Subject) -> None:
     """Parameters and buffers of the program are those of the model, under the model's names, beside its constants."""
     program = fx_model.captured
-    state = {*fx_model.fresh().state_dict(), *program.graph.constants}
+    state = {*fx_model.state_names, *program.graph.constants}
     unknown = [name for name in program.state_dict() if name not in state]
     assert not unknown, f"the program has entries that {fx_model.name} does not have: {unknown}"
 

@@ -78,6 +78,11 @@ class Subject:
         return self._inputs is not None
 
     @property
+    def state_names(self) -> list[str]:
+        """What the parameters and buffers are called that are saved with it."""
+        return list(self._module.state_dict())
+
+    @property
     def dtype(self) -> torch.dtype:
         """The working dtype: that of the first floating-point parameter, buffer or input."""
         inputs = self.arguments().tensors if self.has_inputs else []
@@ -135,10 +140,12 @@ class Subject:
         """The model with another number of samples; None if there are no such inputs, or none that it accepts."""
         if self._other_inputs is None:
             return None
-        name = f"{self.name} with {self._other_inputs(0).samples} sample(s)"
-        other = Subject(
-            name, self._module, self._other_inputs, threads=self.threads, device=str(self.device), draws=1
-        )  # fmt: skip
+        other = copy.copy(self)  # which shares the model
+        for found in ("captured", "capture_error"):
+            vars(other).pop(found, None)
+        other.name = f"{self.name} with {self._other_inputs(0).samples} sample(s)"
+        other._inputs, other._other_inputs, other._draws = self._other_inputs, None, 1
+        other._observations, other.findings = {}, {}
         try:
             other.eager_answers(self.dtype)
         except Exception:  # whatever the model raises when it is given another number of samples

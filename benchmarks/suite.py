@@ -1,0 +1,88 @@
+"""What the built-in suite costs without timing, in eager forward passes: ResNet50, one pass, one batch size.
+
+In every round the suite runs on ResNet50 and on a tiny ResNet, each in a process of its own, and the eager model is
+called in between. What a test takes on the tiny model is start-up, as is building ResNet50; the rest is given in calls
+of ResNet50.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import model_zoo
+
+from .paired import parse
+
+MODEL, TINY = "resnet50", "resnet_tiny"
+PASS = "fuse-conv-bn"
+BATCHES = (1, 8)
+CALLS = 5
+FIRST = "test_capture_is_well_formed"
+"""The test in which the model is built."""
+
+
+def run_suite(model: str, batch: int, threads: int) -> dict[str, float]:
+    """Seconds of each test of the suite on a model."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        options = ("--fx-model", model, "--fx-pass", PASS, "--fx-no-timing", f"--fx-batch={batch}")
+        subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", *options, f"--fx-threads={threads}", f"--junitxml={report}"],
+            cwd=folder,
+            env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
+        cases = ElementTree.parse(report).iter("testcase")
+        return {re.sub(r"\[.*", "", case.attrib["name"]): float(case.attrib["time"]) for case in cases}
+
+
+def build_and_forward_seconds(batch: int) -> tuple[float, float]:
+    """The time of building the model, and the median time of an eager call."""
+    zoo = model_zoo.get_model(MODEL)
+    started = time.perf_counter()
+    module = zoo.build().eval()
+    built = time.perf_counter() - started
+    inputs = zoo.example_inputs(batch)
+    times: list[float] = []
+    with torch.no_grad():
+        module(*inputs)
+        for _ in range(CALLS):
+            started = time.perf_counter()
+            module(*inputs)
+            times.append(time.perf_counter() - started)
+    return built, float(np.median(times))
+
+
+def main() -> None:
+    """Print a table for each batch size."""
+    options = parse(__doc__, rounds=3)
+    for batch in BATCHES[:1] if options.quick else BATCHES:
+        costs: dict[str, list[float]] = {}
+        forwards: list[float] = []
+        for _ in range(options.rounds):
+            tiny = run_suite(TINY, batch, options.threads)
+            built, forward = build_and_forward_seconds(batch)
+            tiny[FIRST] += built
+            forwards.append(forward)
+            for name, seconds in run_suite(MODEL, batch, options.threads).items():
+                costs.setdefault(name, []).append((seconds - tiny[name]) / forwards[-1])
+        total = float(np.median(np.sum(list(costs.values()), axis=0)))
+        milliseconds = float(np.median(forwards)) * 1e3
+        print(f"{MODEL}, {PASS}, batch {batch}: {total:.1f} calls of {milliseconds:.0f} ms (goal: at most 40)")
+        for name, found in sorted(costs.items(), key=lambda entry: -float(np.median(entry[1]))):
+            print(f"  {float(np.median(found)):5.1f}  {name}")
+
+
+if __name__ == "__main__":
+    main()

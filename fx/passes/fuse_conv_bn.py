@@ -80,18 +80,20 @@ class FuseConvBN(RewritingPass):
             ranks.visit(node)
             norm = layers.get(node)
             if norm is not None and norm.is_batch_norm:
-                plan.append((norm, fold := self._examine(norm, layers, ranks)))
+                plan.append((norm, fold := self._examine(norm, layers, ranks, graph_module.training)))
                 if isinstance(fold, _Fold) and fold.checked is not None:
                     ranks.known[node] = fold.checked  # from here on
         return plan
 
-    def _examine(self, norm: Layer, layers: Layers, ranks: Ranks) -> _Fold | str:
+    def _examine(self, norm: Layer, layers: Layers, ranks: Ranks, training: bool) -> _Fold | str:
         if norm.kind not in _NORMS:
             return f"its class `{norm.kind.__name__}` is not one of torch's own"
         if norm.settings["training"] is not False:
             return "it is in training mode, where it normalizes with the statistics of each batch"
         if not norm.tensors.keys() >= {"running_mean", "running_var"}:
             return "it keeps no running statistics"
+        if training and norm.module is None and any(tensor.requires_grad for tensor in norm.tensors.values()):
+            return "the program is in training mode, and its weight and bias are trained"
         layer = layers.get(norm.source)
         if layer is None or layer.kind not in (*_LAYERS, *_TRANSPOSED):
             return f"its input `{norm.source}` is not the result of one of torch's own convolution or linear layers"

@@ -186,6 +186,7 @@ FUNCTIONAL = [
     _functional("nn.Conv1d", "conv1d", _CONV, 2),
     _functional("nn.BatchNorm2d", "batch_norm", _BATCH_NORM, 3),
     _functional("nn.BatchNorm1d", "batch_norm", _BATCH_NORM, 3),
+    _functional("nn.BatchNorm2d", "batch_norm", "running_mean running_var weight bias", 2),  # in training mode too
     _functional("nn.LayerNorm", "layer_norm", "normalized_shape weight bias eps", 2),
     _functional("nn.GroupNorm", "group_norm", "num_groups weight bias eps", 1),
     _functional("nn.Embedding", "embedding", "weight", 1),

@@ -157,7 +157,7 @@ class Functional(nn.Module):
     ids=["positional", "without bias", "keywords", "torch.batch_norm", "neither gain nor offset"],
 )
 def test_functions_are_folded_however_their_arguments_are_given(call: Any, untouched: Any) -> None:
-    model = untouched(Functional(call))
+    model = untouched(Functional(call).eval())
     program = FuseConvBN()(traced(model))
     assert "norm" not in program.code
     assert_close(program, model, torch.randn(2, 2, 6, 6, dtype=torch.float64))

@@ -12,6 +12,7 @@ from batch_norm_models import (
     Own,
     assert_close,
     assert_left_alone,
+    inlined,
     pair,
     reasons,
     settle,
@@ -32,6 +33,12 @@ def test_batch_norm_that_alone_is_in_training_mode_is_left_alone() -> None:
     model[1].train()
     program = traced(model)
     assert_left_alone(program, "it is in training mode, where it normalizes with the statistics of each batch")
+
+
+def test_a_functional_batch_norm_whose_parameters_are_trained_is_left_alone() -> None:
+    program = inlined(pair()).train()
+    assert_left_alone(program, "the program is in training mode, and its weight and bias are trained")
+    assert reasons(program.eval()) == ["folded into `%conv2d`"]
 
 
 @pytest.mark.parametrize("training", [True, "x"])

@@ -36,6 +36,7 @@ from fx.quantize.observers import (
     PercentileObserver,
     merge_observers,
 )
+from fx.quantize.pages import KeptMemory
 from fx.quantize.preparation import prepare
 from fx.quantize.products import matmul
 from fx.quantize.quantize_pass import Quantize
@@ -50,6 +51,7 @@ __all__ = [
     "FakeQuantize",
     "FrozenBatchNorm",
     "HistogramObserver",
+    "KeptMemory",
     "MinMaxObserver",
     "MovingAverageObserver",
     "Noise",

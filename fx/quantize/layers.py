@@ -15,6 +15,7 @@ from fx.effects import declare_pure
 from fx.errors import QuantizationError
 from fx.quantize.affine import Affine
 from fx.quantize.arithmetic import dequantize, dequantize_channels, is_traced_by_jit, quantize
+from fx.quantize.ranges import narrowed
 from fx.serialization.allow_list import allow
 
 Kind = TypeVar("Kind", bound=type[nn.Module])
@@ -132,7 +133,7 @@ class QuantizedLayer(nn.Module):
         bounds = low.item(), high.item()
         if not all(map(math.isfinite, bounds)):
             return self._reference(input)  # which passes them on, as the layer would in floating point
-        return self._kernel_on_real(input, Affine.of_range(*bounds))
+        return self._kernel_on_real(input, Affine.of_range(*narrowed(input, *bounds)))
 
     def _kernel_on_real(self, input: Tensor, affine: Affine) -> Tensor:
         """The layer on real values that become whole numbers as ``affine`` says."""

@@ -1,22 +1,27 @@
 """``empty``: memory for large results, in pages that a processor gets a few hundred of rather than a hundred thousand.
 
 The system clears fresh memory page by page when it is first written. For results of hundreds of megabytes that takes as
-long as computing them; in large pages it takes a fifth.
+long as computing them; in large pages it takes a fifth, and in memory that was used before, with ``KeptMemory``, nothing.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import mmap
 import sys
-from collections.abc import Callable, Sequence
+import threading
+import weakref
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["LARGE", "empty"]
+__all__ = ["LARGE", "KeptMemory", "empty"]
 
 LARGE = 1 << 25
 """Bytes from which on allocators ask the system for fresh memory each time."""
@@ -29,9 +34,12 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     torch.Size([2, 3])
     """
     tensor = torch.empty(tuple(shape), dtype=dtype)
-    advise = _advise()
     size = tensor.numel() * dtype.itemsize
-    if size >= LARGE and advise is not None and type(tensor) is Tensor:  # none that only says its shape
+    if size < LARGE or type(tensor) is not Tensor:  # but one that only says its shape
+        return tensor
+    if (memory := _USED.get()) is not None:
+        return memory.empty(shape, dtype)
+    if (advise := _advise()) is not None:
         start = -(-tensor.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
         whole = (tensor.data_ptr() + size - start) // mmap.PAGESIZE * mmap.PAGESIZE
         advise(start, whole, mmap.MADV_HUGEPAGE)  # it is advice: whether it is taken makes no difference but in time
@@ -47,3 +55,50 @@ def _advise() -> Callable[[int, int, int], Any] | None:
     if advise is not None:
         advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     return advise
+
+
+class KeptMemory:
+    """Memory for the large results of quantized programs, which is kept for the next call.
+
+    A result that nothing refers to any more gives its memory to a later one of the same size. What is still referred
+    to, by a view too, is never written over. All memory goes back to the system when this object does.
+
+    >>> memory = KeptMemory()
+    >>> with memory.used():
+    ...     empty((2, 3), torch.float32).shape
+    torch.Size([2, 3])
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[int, list[tuple[mmap.mmap, weakref.ref[memoryview]]]] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def used(self) -> Generator[None]:
+        """Let quantized programs that are called inside the block put their large results here."""
+        token = _USED.set(self)
+        try:
+            yield
+        finally:
+            _USED.reset(token)
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Return a tensor with anything in it, in memory that nothing else refers to."""
+        size = math.prod(shape) * dtype.itemsize
+        with self._lock:
+            kept = self._kept.setdefault(size, [])
+            number = next((number for number, (_, user) in enumerate(kept) if user() is None), len(kept))
+            memory = kept.pop(number)[0] if number < len(kept) else _fresh(size)
+            user = memoryview(memory)
+            kept.append((memory, weakref.ref(user)))
+        return torch.frombuffer(user, dtype=dtype).view(tuple(shape))  # its memory refers to the user
+
+
+def _fresh(size: int) -> mmap.mmap:
+    memory = mmap.mmap(-1, size)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
+
+
+_USED: ContextVar[KeptMemory | None] = ContextVar("kept_memory", default=None)

@@ -7,7 +7,19 @@ from torch import nn
 
 import fx
 import model_zoo
-from fx.quantize import Choice, QuantizationScheme, QuantizedLayer, convert, layers, prepare, reference, report
+from fx.quantize import (
+    Choice,
+    QuantizationScheme,
+    QuantizedLayer,
+    QuantizedLinear,
+    convert,
+    layers,
+    prepare,
+    quantize_channels,
+    ranges,
+    reference,
+    report,
+)
 
 DYNAMIC = QuantizationScheme(Choice(precision="dynamic"))
 
@@ -147,3 +159,30 @@ def test_precisions_mix_with_calibrated_layers_and_are_saved(precision, tmp_path
         assert decibels(program(data), model(data)) > 25
         fx.save(program, tmp_path / "program.fx")
         assert torch.equal(fx.load(tmp_path / "program.fx")(data), program(data))
+
+
+def test_a_thin_tail_of_many_values_saturates(monkeypatch):
+    monkeypatch.setattr(ranges, "MANY", 1 << 20)
+    layer = QuantizedLinear(64, 8)
+    layer.fill(*quantize_channels(torch.randn(8, 64)), None)
+    values = torch.randn(1 << 15, 64)  # reaches far more than 4 standard deviations
+    expected = torch.nn.functional.linear(values, layer.real_weight())
+    narrow = decibels(layer(values), expected)
+    monkeypatch.setattr(ranges, "MANY", 1 << 40)
+    assert narrow > decibels(layer(values), expected) + 0.8
+
+
+@pytest.mark.parametrize(
+    "values",
+    [torch.rand(1 << 20), torch.cat((torch.zeros(1), torch.tensor([1000.0]), torch.randn(1 << 20)))],
+    ids=["values that are everywhere", "one that a sample misses"],
+)
+def test_ranges_stay_where_narrowing_them_would_lose_something(values, monkeypatch):
+    monkeypatch.setattr(ranges, "MANY", 1 << 18)
+    low, high = values.min().item(), values.max().item()
+    assert ranges.narrowed(values, low, high) == (low, high)
+
+
+def test_few_values_keep_their_range():
+    values = torch.randn(1000)
+    assert ranges.narrowed(values, -4.0, 4.0) == (-4.0, 4.0)

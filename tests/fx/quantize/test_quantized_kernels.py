@@ -268,3 +268,39 @@ def test_a_convolution_is_packed_for_its_first_images_and_takes_others():
             assert torch.allclose(layer(input, 0.1, 100), expected, rtol=1e-4, atol=1e-3)
             whole = layer(input, 0.1, 100, 0.5, 90)
             assert (whole.int() - quantize(expected, 0.5, 90).int()).abs().max() <= 1
+
+
+def test_kept_memory_is_used_again_only_when_nothing_refers_to_it(monkeypatch):
+    monkeypatch.setattr(pages, "LARGE", 64)
+    memory = pages.KeptMemory()
+    with memory.used():
+        first = pages.empty((4, 8), torch.float32)
+        address, part = first.data_ptr(), first[1:3]
+        del first
+        second = pages.empty((8, 4), torch.float32)
+        assert second.data_ptr() != address  # a part of the first is still there
+        del part
+        third = pages.empty((32, 4), torch.uint8)
+        assert third.data_ptr() == address and third.shape == (32, 4)
+        with pages.KeptMemory().used():
+            assert pages.empty((4, 8), torch.float32).data_ptr() not in (address, second.data_ptr())
+        assert pages.empty((3,), torch.float32).shape == (3,)  # small ones as ever
+    del third
+    assert pages.empty((4, 8), torch.float32).data_ptr() != address
+    del memory
+    assert second.fill_(3).sum() == 96  # which outlives what kept it
+
+
+def test_programs_give_the_same_answers_in_kept_memory(everything_is_large):
+    prepared = prepare(fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.SELU())))
+    data = torch.randn(16, 20)
+    prepared(data)
+    program, memory = convert(prepared), pages.KeptMemory()
+    expected = program(data)
+    with memory.used():
+        results = [program(data) for _ in range(3)]
+        addresses = {one.data_ptr() for one in results}
+        del results[1:]
+        again = program(data)
+    assert len(addresses) == 3 and again.data_ptr() in addresses - {results[0].data_ptr()}
+    assert torch.equal(results[0], expected) and torch.equal(again, expected)

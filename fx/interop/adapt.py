@@ -29,13 +29,13 @@ class AdaptedPass:
     contract: Contract
     """What it promises about the numbers."""
     may_change: tuple[str, ...]
-    """What of the program's interface it may change; see ``fx.passes.PassPipeline``."""
+    """What it may change (see ``fx.passes.PassPipeline``): always the metadata, which tools of ``torch.fx`` lose."""
 
     def __init__(self, pass_: Callable[[torch.fx.GraphModule], Any]) -> None:
         self.pass_ = pass_
         self.name = pass_name(pass_)
         self.contract = contract_of(pass_)
-        self.may_change = getattr(pass_, "may_change", ())
+        self.may_change = (*getattr(pass_, "may_change", ()), "metadata")
 
     def __repr__(self) -> str:
         return f"adapt({self.pass_!r})"

@@ -49,7 +49,7 @@ class FuseConvBN(RewritingPass):
     channels in a batch: where the program does not tell, record shapes first (:mod:`fx.passes.shape_prop`).
     """
 
-    checked: bool = False
+    checked: bool = True
     """Fold also where the number of dimensions is not known, with a check that fails if it is another one."""
 
     name: ClassVar[str] = "fuse-conv-bn"
@@ -106,7 +106,7 @@ class FuseConvBN(RewritingPass):
             return f"`%{layer.node}` has {rank} dimensions, where batch norm is not along the layer's features"
         checked = expected if rank is None and expected <= 3 else None
         if checked and not self.checked:
-            return f"it is not known that `%{layer.node}` has {expected} dimensions: record shapes, or use checked=true"
+            return f"it is not known that `%{layer.node}` has {expected} dimensions: record shapes to fold it"
         return _fold(layer, norm, checked)
 
 

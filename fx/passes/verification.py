@@ -147,8 +147,8 @@ KEPT: dict[str, tuple[Callable[[Snapshot, Snapshot], Violation | None], str]] = 
     "tensors": (_tensors, "the program's tensors"),
 }
 """What a pass must keep, unless it lists the name in its attribute ``may_change``: the check, and words for it."""
-MAY_CHANGE = (*KEPT, "gradients")
-"""What a pass may list in ``may_change``. Gradients take a run to be seen: pytest's plugin looks at them."""
+MAY_CHANGE = (*KEPT, "gradients", "metadata")
+"""What a pass may list in ``may_change``. Pytest's plugin looks at gradients, and at what nodes keep in ``meta``."""
 
 
 def _programs(graph_module: GraphModule) -> list[tuple[str, GraphModule]]:

@@ -75,9 +75,9 @@ def prepare(
     scheme = QuantizationScheme() if scheme is None else scheme
     # a batch norm as a module makes no checks that would stand between it and its layer
     program = canonical_form(graph_module, leaves=_FUSED).graph_module
-    if example_inputs is not None and any(not fusion.fused for fusion in FuseConvBN().explain(program)):
-        _record_shapes(program, example_inputs)  # which some depend on
-    program = FuseConvBN(checked=True)(program)
+    if example_inputs is not None and any(not found.fused for found in FuseConvBN(checked=False).explain(program)):
+        _record_shapes(program, example_inputs)  # which tell whether some can be folded
+    program = FuseConvBN()(program)
     form = canonical_form(program)
     program, kept = form.graph_module, {node.name: reason for node, reason in form.kept_whole.items()}
     for simplify in (RemoveIdentities(), FoldConstants(freeze=True, max_bytes=_LARGEST_CONSTANT)):

@@ -90,7 +90,7 @@ def prepare_qat(
             with torch.no_grad(), state_kept(program):
                 ShapeProp(program).propagate(*example_inputs)
         plan = prepare(program, scheme)
-        fused = {one.node for one in FuseConvBN(checked=True).explain(program) if one.fused}
+        fused = {one.node for one in FuseConvBN().explain(program) if one.fused}
     _Rounding(program, plan, scheme, fused).insert()
     program.meta[SCHEME], program.meta[_TRAINED] = scheme.to_data(), True
     program.recompile()

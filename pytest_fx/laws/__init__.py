@@ -95,7 +95,7 @@ TABLE: tuple[Law, ...] = (
     Law("non-contiguous inputs", non_contiguous_inputs),
     Law("non-finite inputs", non_finite_inputs),
     Law("deterministic", deterministic),
-    Law("metadata kept", metadata_kept, when_unchanged=True),
+    Law("metadata kept", metadata_kept, when_unchanged=True, may_change="metadata"),
     Law("retraceable", retraceable, "sampled"),
     Law("round trips", round_trips, "sampled"),
     Law("idempotent", idempotent, "demanded"),

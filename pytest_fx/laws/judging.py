@@ -9,7 +9,7 @@ import torch
 
 from fx import Interpreter, Node
 from fx.interpreter import positional
-from fx.passes import Approximate, Contract, Exact
+from fx.passes import Approximate, Contract, Exact, PassPipeline, pass_name
 from pytest_fx.comparison.capture import GraphModule
 from pytest_fx.comparison.contracts import Comparison
 from pytest_fx.comparison.equality import Leaf, pair_leaves
@@ -75,11 +75,13 @@ def require_kept(law: str, example: Example, variant: str, part: Part, what: str
 
 
 def _refuses_inputs(example: Example, error: Exception) -> bool:
-    """Whether a check failed that the pass put into the program, which is said by naming the pass in its message.
+    """Whether a check failed that the pass, or one of a pipeline, put into the program, naming itself in its message.
 
     So a pass refuses inputs of which it cannot know beforehand, as it refuses programs by a ``PassError``.
     """
-    return isinstance(error, AssertionError) and str(error).startswith(f"{example.name} ")
+    parts = example.pass_.passes if isinstance(example.pass_, PassPipeline) else [example.pass_]
+    names = tuple(f"{name} " for name in (example.name, *map(pass_name, parts)))
+    return isinstance(error, AssertionError) and str(error).startswith(names)
 
 
 def _raises(law: str, variant: str, error: Exception) -> None:

@@ -18,6 +18,7 @@ from fx.errors import FxError, TraceError
 from fx.passes import Contract, contract_of, exact, pass_name
 from pytest_fx import generation
 from pytest_fx.comparison.evaluation import Arguments
+from pytest_fx.comparison.rewriting import may_change
 from pytest_fx.laws import Checked, Example, Law, LawViolation, choose_laws
 from pytest_fx.laws.deadline import Watchdog
 from pytest_fx.laws.example import LARGEST_TIME, GivenProgram
@@ -105,7 +106,7 @@ def check_pass(
     __tracebackhide__ = True
     made = load_pass(pass_)
     promise = contract_of(made) if contract is None else load_contract(contract)
-    laws = choose_laws(without, demand, getattr(made, "may_change", ()))
+    laws = choose_laws(without, demand, may_change(made))
     search = _Search(made, promise, laws, {law for law in demand if isinstance(law, str)}, seconds)
     drawn = st.tuples(
         _programs(made, like) if programs is None else programs,
@@ -167,7 +168,7 @@ def check_program(
     made = load_pass(pass_)
     args, kwargs = inputs()
     promise = contract_of(made) if contract is None else load_contract(contract)
-    chosen = choose_laws((), laws or (), getattr(made, "may_change", ()))
+    chosen = choose_laws((), laws or (), may_change(made))
     names = None if laws is None else set(laws)
     random_state: Any = torch.random.fork_rng(devices=[])  # pyright: ignore[reportUnknownMemberType]
     with random_state, Watchdog() as watchdog:

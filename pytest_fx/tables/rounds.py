@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,15 +17,15 @@ def time_rounds(
 ) -> dict[str, PairedTiming]:
     """Return the pairs of the baseline and each other program, by its name.
 
-    In each of ``rounds`` rounds all programs run once, in an order that rotates; two rounds before are not counted.
-    What a program returns is freed before the next one runs, and that is not counted either.
+    In each of ``rounds`` rounds all programs run once, in another order, the same in every process, so that none always
+    finds the memory and caches that one of the others leaves; two rounds before are not counted. What a program returns
+    is freed before the next one runs, and that is not counted either.
     """
     seconds: dict[str, list[float]] = {name: [] for name in programs}
-    names = list(programs)
+    names, order = list(programs), random.Random(0)
     with steady_conditions(threads):
         for turn in range(-_WARM_UP, rounds):
-            first = turn % len(names)
-            for name in names[first:] + names[:first]:
+            for name in order.sample(names, len(names)):
                 taken = _sample(programs[name])
                 if turn >= 0:
                     seconds[name].append(taken)

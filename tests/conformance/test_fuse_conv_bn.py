@@ -55,7 +55,7 @@ def test_programs_and_weights_are_those_of_torch(build: Any, size: tuple[int, ..
     model = settle(build())
     x = torch.randn(2, *size)
     program = fx.symbolic_trace(model)
-    ShapeProp(program).propagate(x)  # a convolution in one dimension need not get a batch
+    ShapeProp(program).propagate(x)  # which spares the check that a convolution in one dimension gets a batch
     ours, theirs = FuseConvBN()(program), optimization.fuse(model)
     assert [(n.op, n.name, n.target) for n in ours.graph.nodes] == [
         (n.op, n.name, n.target) for n in theirs.graph.nodes
@@ -80,8 +80,10 @@ def test_a_convolution_that_is_used_twice_is_right_here_and_wrong_there() -> Non
     assert not torch.allclose(optimization.fuse(model)(x), model(x))
 
 
-def test_a_linear_layer_on_three_dimensions_is_left_alone_here_and_silently_wrong_there() -> None:
+def test_a_linear_layer_on_three_dimensions_is_refused_here_and_silently_wrong_there() -> None:
     model = settle(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
     x = torch.randn(2, 4, 4)
-    torch.testing.assert_close(FuseConvBN()(fx.symbolic_trace(model))(x), model(x))
+    with pytest.raises(AssertionError, match="holds only where _0 has 2 dimensions"):
+        FuseConvBN()(fx.symbolic_trace(model))(x)
+    torch.testing.assert_close(FuseConvBN(checked=False)(fx.symbolic_trace(model))(x), model(x))
     assert not torch.allclose(optimization.fuse(model)(x), model(x))

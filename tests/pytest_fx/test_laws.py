@@ -11,7 +11,7 @@ from torch import nn
 
 import fx
 from fx.errors import PassError, TraceError
-from fx.passes import approximate, close, exact
+from fx.passes import PassPipeline, approximate, close, exact
 from pytest_fx import LawViolation, check_program
 from pytest_fx.errors import LoadError
 from pytest_fx.laws import TABLE, choose_laws
@@ -333,6 +333,14 @@ def test_a_program_that_writes_to_buffers_without_its_inputs_is_captured_again()
     assert broken_by(write_down_the_rank, of=Counting) is None
 
 
+def test_metadata_that_tools_of_torch_fx_lose_is_not_held_against_passes_written_with_them():
+    def rebuild(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+        return torch.fx.Transformer(graph_module).transform()
+
+    assert broken_by(rebuild) is None
+    assert broken_by(rebuild, laws=("metadata kept",)) == "metadata kept"
+
+
 def test_two_results_that_become_one_tensor_share_memory():
     def merge(graph_module):
         one, other = graph_module.graph.find_nodes(op="call_function", target=torch.relu)
@@ -360,6 +368,7 @@ def test_a_check_that_names_the_pass_refuses_inputs_and_another_one_does_not():
         add_check(graph_module, "never")
 
     assert broken_by(refuse_inputs) is None
+    assert broken_by(PassPipeline(["remove-dead-code", refuse_inputs])) is None
     assert broken_by(fail) == "contract"
 
 

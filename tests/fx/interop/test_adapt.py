@@ -210,10 +210,10 @@ def test_name_and_contract_are_the_passes_own() -> None:
 
     assert adapt(rename_me).name == pass_name(adapt(rename_me)) == "rename-me"
     assert contract_of(adapt(rename_me)) == fx.passes.close
-    assert adapt(rename_me).may_change == ()
+    assert adapt(rename_me).may_change == ("metadata",)
     rename_me.name, rename_me.contract, rename_me.may_change = "mine", exact, ("signature",)  # type: ignore[attr-defined]
     assert (adapt(rename_me).name, contract_of(adapt(rename_me))) == ("mine", exact)
-    assert adapt(rename_me).may_change == ("signature",)
+    assert adapt(rename_me).may_change == ("signature", "metadata")
     assert repr(adapt(rename_me)) == f"adapt({rename_me!r})"
 
 

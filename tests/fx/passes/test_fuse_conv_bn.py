@@ -173,7 +173,7 @@ def test_the_functional_transposed_convolution_is_folded_by_group(untouched: Any
             return self.bn(F.conv_transpose1d(x, self.weight, None, 1, 0, 0, 2))
 
     model = untouched(settle(Model().double()))
-    program = FuseConvBN(checked=True)(traced(model))
+    program = FuseConvBN()(traced(model))
     assert names(program) == "x fused_weight fused_bias conv_transpose1d dim eq _assert output"
     assert_close(program, model, torch.randn(2, 4, 5, dtype=torch.float64))
 
@@ -298,14 +298,14 @@ def linear_model(*before: nn.Module) -> nn.Module:
 
 
 @SPELLINGS
-def test_linear_layers_of_unknown_rank_are_left_alone_or_folded_with_a_check(capture: Any, untouched: Any) -> None:
+def test_linear_layers_of_unknown_rank_are_folded_with_a_check_or_left_alone(capture: Any, untouched: Any) -> None:
     model = untouched(linear_model())
     program = capture(model)
     name = "_0" if capture is traced else "linear"
-    assert_left_alone(program, f"it is not known that `%{name}` has 2 dimensions: record shapes, or use checked=true")
-    checked = FuseConvBN(checked=True)
-    assert reasons(program, checked) == [f"folded into `%{name}`, with a check that it has 2 dimensions"]
-    program = checked(program)
+    unknown = f"it is not known that `%{name}` has 2 dimensions: record shapes to fold it"
+    assert_left_alone(program, unknown, FuseConvBN(checked=False))
+    assert reasons(program) == [f"folded into `%{name}`, with a check that it has 2 dimensions"]
+    program = FuseConvBN()(program)
     program.graph.lint()
     assert not reasons(program)
     assert_close(program, model, torch.randn(3, 4, dtype=torch.float64))
@@ -319,7 +319,7 @@ def test_linear_layers_of_unknown_rank_are_left_alone_or_folded_with_a_check(cap
 def test_one_check_is_enough_for_the_layers_behind_it() -> None:
     pair = [nn.Linear(4, 4), nn.BatchNorm1d(4)]
     model = settle(nn.Sequential(*pair, nn.ReLU(), nn.Linear(4, 4), nn.BatchNorm1d(4)).double())
-    program = FuseConvBN(checked=True)(traced(model))
+    program = FuseConvBN()(traced(model))
     assert names(program) == "input_1 _0 dim eq _assert _2 _3 output"
     assert_close(program, model, torch.randn(3, 4, dtype=torch.float64))
 
@@ -401,12 +401,10 @@ def test_the_pass_returns_the_program_it_was_given_and_promises_close_results() 
 @SPELLINGS
 def test_a_convolution_in_one_dimension_is_folded_for_batches_only(capture: Any, untouched: Any) -> None:
     model = untouched(settle(nn.Sequential(nn.Conv1d(4, 6, 1), nn.BatchNorm1d(6)).double()))
-    program, checked = capture(model), FuseConvBN(checked=True)
-    assert "it is not known that" in reasons(program)[0]
-    assert [reason.partition(", ")[2] for reason in reasons(program, checked)] == [
-        "with a check that it has 3 dimensions"
-    ]
-    checked(program)
+    program = capture(model)
+    assert "it is not known that" in reasons(program, FuseConvBN(checked=False))[0]
+    assert [reason.partition(", ")[2] for reason in reasons(program)] == ["with a check that it has 3 dimensions"]
+    FuseConvBN()(program)
     assert_close(program, model, torch.randn(2, 4, 6, dtype=torch.float64))
     # as many columns as channels: eager normalizes along the columns
     with pytest.raises(AssertionError, match=r"holds only where .* has 3 dimensions"):
@@ -414,14 +412,13 @@ def test_a_convolution_in_one_dimension_is_folded_for_batches_only(capture: Any,
 
 
 def test_recorded_shapes_spare_convolutions_the_check() -> None:
-    checked = FuseConvBN(checked=True)
     model = settle(
         nn.Sequential(nn.Conv1d(4, 6, 1), nn.BatchNorm1d(6), nn.ReLU(), nn.Conv1d(6, 6, 1), nn.BatchNorm1d(6))
     )
     program = traced(model)
-    assert [", with a check" in reason for reason in reasons(program, checked)] == [True, False]
+    assert [", with a check" in reason for reason in reasons(program)] == [True, False]
     ShapeProp(program).propagate(torch.randn(2, 4, 8))
-    assert [", with a check" in reason for reason in reasons(program, checked)] == [False, False]
+    assert [", with a check" in reason for reason in reasons(program)] == [False, False]
     alone = traced(model[:2])
     ShapeProp(alone).propagate(torch.randn(4, 6))
     assert reasons(alone) == ["`%_0` has 2 dimensions, where batch norm is not along the layer's features"]

@@ -33,7 +33,7 @@ def test_every_number_of_the_paper_and_every_claim_belongs_to_a_row():
     assert set(table.paper) <= set(names)
     assert all(set(claim.found) <= set(names) for claim in table.claims)
     here = names + list(rows())
-    assert len(set(here)) == len(here) == 2 * 10 + 4 - 6 + 2 * 4 + 4
+    assert len(set(here)) == len(here) == 2 * 10 + 4 - 6 + 2 * 4 + 6
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_float_ours_and_torch_ao_run_in_the_same_rounds(name, peer):
 
 
 def test_phases_are_timed_beside_those_of_torch_ao():
-    for phase in ("prepare", "calibrate", "convert"):
+    for phase in ("prepare", "calibrate", "convert", "convert and first call"):
         values = rows()[f"deep_recommender_small, {phase}"].measure()
         assert all(len(seconds) == 3 and min(seconds) > 0 for seconds in values.values())
         assert told(phase, values).keys() == {"phase, s: fx, torch.ao"}
@@ -67,11 +67,23 @@ def test_on_a_gpu_nothing_is_measured_and_the_reason_is_told(monkeypatch):
             row.measure()
 
 
-def test_programs_take_turns_in_an_order_that_rotates():
-    calls = []
-    timings = time_rounds(
-        {name: lambda name=name: calls.append(name) for name in "abc"}, baseline="a", rounds=3, threads=1
-    )
-    assert "".join(calls[-9:]) == "abcbcacab" and len(calls) == 15
-    assert list(timings) == ["b", "c"] and timings["b"].eager == timings["c"].eager
-    assert len(timings["c"].transformed) == 3
+def test_programs_take_turns_in_orders_that_differ():
+    def called():
+        calls = []
+        programs = {name: lambda name=name: calls.append(name) for name in "abc"}
+        timings = time_rounds(programs, baseline="a", rounds=10, threads=1)
+        assert list(timings) == ["b", "c"] and timings["b"].eager == timings["c"].eager
+        assert len(timings["c"].transformed) == 10
+        return ["".join(calls[start : start + 3]) for start in range(0, len(calls), 3)]
+
+    orders = called()
+    assert len(orders) == 12 and all(sorted(order) == list("abc") for order in orders)
+    assert len(set(orders)) > 3 and called() == orders
+
+
+def test_results_in_kept_memory_are_measured_where_they_are_large(monkeypatch):
+    monkeypatch.setattr(quantization, "_FEW", 1)
+    values = rows()["deep_recommender_small, 1 thread, batch 4"].measure()
+    cells = told("batch 4", values)
+    assert len(values["static_kept"]) == 2 and "static_kept_sqnr" not in values
+    assert {"static, memory kept", "dynamic, memory kept"} <= cells.keys() and "weight-only" not in cells

@@ -1,7 +1,7 @@
 """``empty``: memory for large results, in pages that a processor gets a few hundred of rather than a hundred thousand.
 
 The system clears fresh memory page by page when it is first written. For results of hundreds of megabytes that takes as
-long as computing them; in large pages it takes a fifth, and in memory that was used before, with ``KeptMemory``, nothing.
+long as computing them; in large pages it takes a fifth, and in memory that ``KeptMemory`` kept from before, nothing.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ def quantize(input: Tensor, scale: float, zero_point: int, highest: int = 255) -
     tensor([ 0,  3,  6, 93], dtype=torch.uint8)
     """
     if has_quantized_tensors() and input.device.type == "cpu" and not is_traced_by_jit():
-        return _quantized(input.detach().float(), scale, zero_point, highest)
+        plain = input.detach() if input.requires_grad else input
+        return _quantized(plain.float(), scale, zero_point, highest)
     return (input / scale).round().add(zero_point).clamp(0, highest).to(torch.uint8)
 
 

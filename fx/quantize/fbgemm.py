@@ -77,7 +77,8 @@ def linear(input: Tensor, scale: float, zero_point: int, packed: Sequence[Any], 
 def linear_of_real(input: Tensor, scale: float, zero_point: int, packed: Sequence[Any]) -> Tensor:
     """Apply a layer to real values, which become whole numbers of this scale inside, and give real ones."""
     kernel = _torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
-    return _joined([kernel(_rows(input), scale, zero_point, one) for one in packed], input)
+    rows = _rows(input.float())
+    return _joined([kernel(rows, scale, zero_point, one) for one in packed], input)
 
 
 def _rows(input: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from fx.effects import declare_pure
 from fx.errors import QuantizationError
 from fx.quantize.affine import Affine
 from fx.quantize.arithmetic import dequantize, dequantize_channels, is_traced_by_jit, quantize
-from fx.quantize.ranges import narrowed
+from fx.quantize.ranges import MANY, narrowed
 from fx.serialization.allow_list import allow
 
 Kind = TypeVar("Kind", bound=type[nn.Module])
@@ -115,6 +115,8 @@ class QuantizedLayer(nn.Module):
         result = self._kernel(input, scale, zero_point, output)
         if output is None:
             return result if low is high is None else result.clamp_(low, high)
+        if low is high is None and highest == 255:
+            return result
         # rounding keeps the order of values, so bounds can be kept after it
         least = 0 if low is None else output.quantized(low)
         most = highest if high is None else output.quantized(high)
@@ -124,16 +126,18 @@ class QuantizedLayer(nn.Module):
         """The layer on real values, whose range is found first."""
         if input.numel() == 0:
             return self._reference(input)
-        low, high = torch.aminmax(input.detach())
+        low, high = torch.aminmax(input.detach() if input.requires_grad else input)
         if is_traced_by_jit() or not has_kernels() or input.device.type != "cpu":
             low, high = low.clamp(max=0), high.clamp(min=0)
             scale = ((high - low) / 255).clamp_min(torch.finfo(torch.float32).tiny)
             zero_point = (-low / scale).round().int()
             return self._reference(torch.fake_quantize_per_tensor_affine(input, scale, zero_point, 0, 255))
-        bounds = low.item(), high.item()
-        if not all(map(math.isfinite, bounds)):
+        least, most = low.item(), high.item()
+        if not (math.isfinite(least) and math.isfinite(most)):
             return self._reference(input)  # which passes them on, as the layer would in floating point
-        return self._kernel_on_real(input, Affine.of_range(*narrowed(input, *bounds)))
+        if input.numel() >= MANY:
+            least, most = narrowed(input, least, most)
+        return self._kernel_on_real(input, Affine.of_range(least, most))
 
     def _kernel_on_real(self, input: Tensor, affine: Affine) -> Tensor:
         """The layer on real values that become whole numbers as ``affine`` says."""

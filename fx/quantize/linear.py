@@ -107,7 +107,7 @@ class QuantizedLinear(QuantizedLayer):
 
     def _kernel_on_real(self, input: Tensor, affine: Affine) -> Tensor:
         if input.shape[-1] == self.in_features and self._takes_few(input.numel() // self.in_features, True):
-            return fbgemm.linear_of_real(input.float(), affine.scale, affine.zero_point, self._params_for_few())
+            return fbgemm.linear_of_real(input, affine.scale, affine.zero_point, self._params_for_few())
         return super()._kernel_on_real(input, affine)
 
     def _kernel(self, input: Tensor, scale: float, zero_point: int, output: Affine | None) -> Tensor:
@@ -125,13 +125,16 @@ class QuantizedLinear(QuantizedLayer):
         weights, zero_points = self._packed_weight()
         target = (1.0, 0, torch.float32) if output is None else (output.scale, output.zero_point, torch.uint8)
 
+        size = target[-1].itemsize
+        if len(weights) == 1 and rows * self.out_features * size < pages.LARGE:
+            return KERNELS.qlinear_pointwise(
+                input, scale, zero_point, weights[0], self.weight_scale, zero_points, self.bias, *target, "none", [], ""
+            )
+
         def kernel(part: Tensor, weight: Tensor, *channels: Tensor | None) -> Tensor:
             return KERNELS.qlinear_pointwise(part, scale, zero_point, weight, *channels, *target, "none", [], "")
 
-        shape, size = (*input.shape[:-1], self.out_features), target[-1].itemsize
-        if len(weights) == 1 and rows * self.out_features * size < pages.LARGE:
-            return kernel(input, weights[0], self.weight_scale, zero_points, self.bias)
-        result = pages.empty(shape, target[-1])
+        result = pages.empty((*input.shape[:-1], self.out_features), target[-1])
         flat, into = input.reshape(rows, self.in_features), result.view(rows, self.out_features)
         step = max(1, _PART // (min(self.out_features, _CHANNELS) * size))
         for number, weight in enumerate(weights):

@@ -22,12 +22,10 @@ def narrowed(values: Tensor, low: float, high: float) -> tuple[float, float]:
     """Return the part of a range outside of which values may saturate, so that the squared error of all is least.
 
     Args:
-        values: on the CPU, all finite.
+        values: on the CPU, ``MANY`` and more, all finite.
         low: the smallest one.
         high: the largest one.
     """
-    if values.numel() < MANY:
-        return low, high
     flat = values.detach().reshape(-1)
     sample = flat[:: flat.numel() // _SAMPLE | 1].float().clone()  # an odd step meets all columns of most matrices
     if sample.amin() > _REACH * min(low, 0.0) or sample.amax() < _REACH * max(high, 0.0):

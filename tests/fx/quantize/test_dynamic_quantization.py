@@ -162,13 +162,13 @@ def test_precisions_mix_with_calibrated_layers_and_are_saved(precision, tmp_path
 
 
 def test_a_thin_tail_of_many_values_saturates(monkeypatch):
-    monkeypatch.setattr(ranges, "MANY", 1 << 20)
+    monkeypatch.setattr(layers, "MANY", 1 << 20)
     layer = QuantizedLinear(64, 8)
     layer.fill(*quantize_channels(torch.randn(8, 64)), None)
     values = torch.randn(1 << 15, 64)  # reaches far more than 4 standard deviations
     expected = torch.nn.functional.linear(values, layer.real_weight())
     narrow = decibels(layer(values), expected)
-    monkeypatch.setattr(ranges, "MANY", 1 << 40)
+    monkeypatch.setattr(layers, "MANY", 1 << 40)
     assert narrow > decibels(layer(values), expected) + 0.8
 
 
@@ -177,12 +177,6 @@ def test_a_thin_tail_of_many_values_saturates(monkeypatch):
     [torch.rand(1 << 20), torch.cat((torch.zeros(1), torch.tensor([1000.0]), torch.randn(1 << 20)))],
     ids=["values that are everywhere", "one that a sample misses"],
 )
-def test_ranges_stay_where_narrowing_them_would_lose_something(values, monkeypatch):
-    monkeypatch.setattr(ranges, "MANY", 1 << 18)
+def test_ranges_stay_where_narrowing_them_would_lose_something(values):
     low, high = values.min().item(), values.max().item()
     assert ranges.narrowed(values, low, high) == (low, high)
-
-
-def test_few_values_keep_their_range():
-    values = torch.randn(1000)
-    assert ranges.narrowed(values, -4.0, 4.0) == (-4.0, 4.0)

@@ -40,34 +40,22 @@ class Rewriting:
     """Whether the graph, a module that it calls, a parameter or a buffer is another than before."""
 
 
-def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, leaves: bool = True) -> Rewriting:
-    """Capture ``subject``, with or without leaf modules, and apply ``pass_``, in ``dtype`` if it is given.
+def rewrite(subject: Subject, pass_: Pass, *, leaves: bool = True) -> Rewriting:
+    """Capture ``subject``, with or without leaf modules, and apply ``pass_``.
 
     Raises :class:`ContractViolation` if the pass wrote to the original's tensors or returned something that is no
     program, or one that takes other arguments; the graph's own error if it left a graph that is not well formed.
     """
     __tracebackhide__ = True
-    with default_dtype(dtype or subject.dtype):
-        original = subject.fresh(dtype)
+    with default_dtype(subject.dtype):
+        original = subject.fresh()
         program = subject.capture(original, leaves=leaves)
         # One copy of each tensor serves both comparisons below: the program shares the original's.
         both = {**_tensors_of(original), **_tensors_of(program)}
         state = {name: tensor.detach().clone() for name, tensor in both.items()}
         of_original, of_program = ({name: state[name] for name in _tensors_of(it)} for it in (original, program))
         text, nodes, signature = _text_of(program), len(program.graph.nodes), _signature_of(program)
-        record_origins(program.graph)
-        result = cast(
-            "object", with_data(pass_, lambda: data_of(subject, dtype or subject.dtype))(program)
-        )  # a user's pass may return anything
-    if result is not None:
-        if not isinstance(result, GraphModule):
-            raise ContractViolation(
-                f"{pass_name(pass_)} returned no program",
-                value=f"an object of type {type(result).__name__}",
-                why="a pass returns a GraphModule, or None if it edited the one that it was given",
-                kind="no program",
-            )
-        program = result
+    program = _applied(pass_, program, subject, subject.dtype)
     written = _changed_tensors(of_original, _tensors_of(original))
     if written:
         raise ContractViolation(
@@ -77,9 +65,6 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
             remedy="give the program new parameters instead of changing the old ones in place",
             kind="writes to the original",
         )
-    program.graph.lint()
-    complete_origins(program.graph)
-    program.recompile()
     if "signature" not in may_change(pass_) and _signature_of(program) != signature:
         raise ContractViolation(
             f"{pass_name(pass_)} changes the signature of {subject.name}",
@@ -90,6 +75,34 @@ def rewrite(subject: Subject, pass_: Pass, dtype: torch.dtype | None = None, *, 
         )
     changed = _text_of(program) != text or bool(_changed_tensors(of_program, _tensors_of(program)))
     return Rewriting(original, program, nodes, len(program.graph.nodes), changed)
+
+
+def rewrite_in(subject: Subject, pass_: Pass, dtype: torch.dtype, *, leaves: bool = True) -> GraphModule:
+    """What :func:`rewrite` makes in another dtype, once it was checked in the model's own what the pass does."""
+    with default_dtype(dtype):
+        program = subject.capture(subject.fresh(dtype), leaves=leaves)
+    return _applied(pass_, program, subject, dtype)
+
+
+def _applied(pass_: Pass, program: GraphModule, subject: Subject, dtype: torch.dtype) -> GraphModule:
+    """What the pass makes of a program, well formed and with its code up to date."""
+    __tracebackhide__ = True
+    record_origins(program.graph)
+    with default_dtype(dtype):
+        result = cast("object", with_data(pass_, lambda: data_of(subject, dtype))(program))  # anything, if a user's
+    if result is not None:
+        if not isinstance(result, GraphModule):
+            raise ContractViolation(
+                f"{pass_name(pass_)} returned no program",
+                value=f"an object of type {type(result).__name__}",
+                why="a pass returns a GraphModule, or None if it edited the one that it was given",
+                kind="no program",
+            )
+        program = result
+    program.graph.lint()
+    complete_origins(program.graph)
+    program.recompile()
+    return program
 
 
 def rewritten(subject: Subject, pass_: Pass, *, leaves: bool = True) -> Rewriting:

@@ -15,7 +15,7 @@ from pytest_fx.errors import ContractViolation
 
 from .contracts import Comparison, near
 from .observation import Observation, input_places, memory_notes
-from .rewriting import Rewriting, rewrite, rewritten
+from .rewriting import Rewriting, rewrite_in, rewritten
 from .subject import Subject
 
 
@@ -43,7 +43,7 @@ def verify(
     program64: nn.Module | None = None
     # What is approximate by design, a quantizer say, need not exist in float64.
     if not isinstance(contract, Approximate):
-        program64 = rewrite(subject, pass_, torch.float64, leaves=leaves).program
+        program64 = rewrite_in(subject, pass_, torch.float64, leaves=leaves)
     return Verification(rewriting, compare(subject, rewriting.program, program64, label, draws))
 
 

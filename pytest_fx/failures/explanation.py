@@ -17,7 +17,7 @@ from pytest_fx.comparison.capture import GraphModule
 from pytest_fx.comparison.contracts import rounding_limit
 from pytest_fx.comparison.equality import Leaf, Mismatch, pair_leaves
 from pytest_fx.comparison.evaluation import default_dtype
-from pytest_fx.comparison.rewriting import rewrite
+from pytest_fx.comparison.rewriting import rewrite, rewrite_in
 from pytest_fx.storage.journal import ignore_in_git
 
 from .details import describe_failure, fitted
@@ -148,7 +148,7 @@ class _Explanation:
             return
         wide = subject.capture(subject.fresh(torch.float64), leaves=leaves)
         if isinstance(contract, Close):
-            transformed = rewrite(subject, pass_, torch.float64, leaves=leaves).program
+            transformed = rewrite_in(subject, pass_, torch.float64, leaves=leaves)
             limit: Limit = lambda leaf, eager: leaf.limits(contract.rtol, contract.atol)  # noqa: E731
             yield "both in float64", wide, transformed, narrow, limit
         limit = rounding_limit if not isinstance(contract, Approximate) else _any_error

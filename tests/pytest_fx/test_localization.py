@@ -10,7 +10,7 @@ import fx
 from fx.passes import FuseConvBN
 from model_zoo import get_model
 from pytest_fx.comparison.evaluation import Arguments
-from pytest_fx.comparison.rewriting import rewrite
+from pytest_fx.comparison.rewriting import rewrite_in
 from pytest_fx.comparison.subject import Subject
 from pytest_fx.failures.localization import localize
 
@@ -30,7 +30,7 @@ def tolerance(leaf, eager):
 
 def located(subject, pass_):
     original = subject.capture(subject.fresh(torch.float64))
-    transformed = rewrite(subject, pass_, torch.float64).program
+    transformed = rewrite_in(subject, pass_, torch.float64)
     return localize(original, transformed, subject.arguments(), tolerance, subject.capture())
 
 
@@ -131,7 +131,7 @@ def test_values_written_in_place_are_compared_as_they_were():
 def test_the_programs_are_left_as_they_were():
     subject = zoo_subject("two_heads")
     original, eager = subject.capture(subject.fresh(torch.float64)), subject.capture()
-    transformed = rewrite(subject, FuseConvBN(), torch.float64).program
+    transformed = rewrite_in(subject, FuseConvBN(), torch.float64)
     before = [
         (program.code, {name: tensor.clone() for name, tensor in program.state_dict().items()})
         for program in (original, transformed, eager)

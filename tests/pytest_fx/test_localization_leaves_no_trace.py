@@ -9,7 +9,7 @@ from torch import nn
 import fx
 from fx.passes import close, exact
 from pytest_fx.comparison.evaluation import Arguments
-from pytest_fx.comparison.rewriting import rewrite
+from pytest_fx.comparison.rewriting import rewrite_in
 from pytest_fx.comparison.subject import Subject
 from pytest_fx.comparison.verification import require, verify
 from pytest_fx.failures.localization import localize
@@ -25,7 +25,7 @@ def tolerance(leaf, eager):
 
 def located(subject, pass_):
     original = subject.capture(subject.fresh(torch.float64))
-    transformed = rewrite(subject, pass_, torch.float64).program
+    transformed = rewrite_in(subject, pass_, torch.float64)
     return localize(original, transformed, subject.arguments(), tolerance, subject.capture())
 
 
@@ -107,7 +107,7 @@ def test_no_program_differs_from_itself(kind):
 def test_random_states_buffers_hooks_and_code_are_as_they_were():
     subject = subject_of(nn.Sequential(Counting(), Noisy(), nn.Linear(4, 4)), torch.ones(2, 4))
     original, eager = subject.capture(subject.fresh(torch.float64)), subject.capture()
-    transformed = rewrite(subject, unchanged, torch.float64).program
+    transformed = rewrite_in(subject, unchanged, torch.float64)
     programs = (original, transformed, eager)
     seen = []
     for program in programs:
@@ -150,7 +150,7 @@ def test_values_are_let_go_as_the_walk_goes():
         return value
 
     original = subject.capture(subject.fresh(torch.float64))
-    transformed = rewrite(subject, unchanged, torch.float64).program
+    transformed = rewrite_in(subject, unchanged, torch.float64)
     original_call = fx.Interpreter.call_function
 
     class Watch:

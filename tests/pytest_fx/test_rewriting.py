@@ -8,7 +8,7 @@ from torch import nn
 
 from fx.errors import FxError
 from pytest_fx.comparison.evaluation import Arguments
-from pytest_fx.comparison.rewriting import rewrite
+from pytest_fx.comparison.rewriting import rewrite, rewrite_in
 from pytest_fx.comparison.subject import Subject
 from pytest_fx.errors import ContractViolation
 
@@ -41,7 +41,7 @@ def test_a_pass_sees_a_capture_in_the_dtype_asked_for():
         dtypes.append((next(program.parameters()).dtype, torch.get_default_dtype()))
 
     rewrite(subject(), look)
-    rewrite(subject(), look, torch.float64)
+    rewrite_in(subject(), look, torch.float64)
     assert dtypes == [(torch.float32, torch.float32), (torch.float64, torch.float64)]
 
 

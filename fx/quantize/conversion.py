@@ -40,6 +40,7 @@ def convert(prepared: GraphModule, *, choose_kernels: bool = False) -> GraphModu
 
     ``prepared`` stays as it is: it can see more data and be converted again. What cannot be quantized works on real
     values, between conversions from and to whole numbers; :func:`~fx.quantize.report.report` lists it, with reasons.
+    The first call puts weights into the order in which its kernels read them, if ``prepare`` had no ``example_inputs``.
 
     Args:
         prepared: what :func:`~fx.quantize.preparation.prepare` returned, after it ran on data.

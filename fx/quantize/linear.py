@@ -19,7 +19,7 @@ from fx.quantize.arithmetic import dequantize
 from fx.quantize.layers import KERNELS, QuantizedLayer, has_kernels, listed
 
 FEW_ROWS = 8
-"""Up to how many rows of input FBGEMM's kernel is taken for large weights, unless a trial found another number."""
+"""Up to how many rows of input FBGEMM's kernel is taken, unless a trial found another number."""
 _LARGE_WEIGHT = 1 << 23
 """Bytes from which on a weight does not stay in the cache, and reading it is what takes the time."""
 _FEW_ROWS_OF_REAL = 128
@@ -37,20 +37,19 @@ _CHANNELS = 1 << 14
 class QuantizedLinear(QuantizedLayer):
     """``F.linear`` with 8-bit weights."""
 
-    def __init__(self, in_features: int, out_features: int, has_bias: bool = True, few_rows: int | None = None) -> None:
+    def __init__(self, in_features: int, out_features: int, has_bias: bool = True, few_rows: int = FEW_ROWS) -> None:
         """A layer whose tensors are still to be filled in.
 
         Args:
             in_features: length of the last dimension of the input.
             out_features: length of the last dimension of the output.
             has_bias: whether there is a bias.
-            few_rows: up to how many rows of input FBGEMM's kernel is taken, where torch has it; by default some, for
-                large weights.
+            few_rows: up to how many rows of input FBGEMM's kernel is taken, where torch has it.
         """
         super().__init__((out_features, in_features), has_bias)
         self.in_features = in_features
         self.out_features = out_features
-        self.few_rows = few_rows if few_rows is not None else FEW_ROWS if self._is_large else 0
+        self.few_rows = few_rows
 
     def _reference(self, input: Tensor) -> Tensor:
         return F.linear(input, self.real_weight(), self.bias)
@@ -91,12 +90,9 @@ class QuantizedLinear(QuantizedLayer):
                 break
         return best[len(input)] < best[0]
 
-    @property
-    def _is_large(self) -> bool:
-        return self.in_features * self.out_features >= _LARGE_WEIGHT
-
     def _takes_few(self, rows: int, of_real: bool = False) -> bool:
-        few = _FEW_ROWS_OF_REAL if of_real and not self._is_large else self.few_rows
+        is_large = self.in_features * self.out_features >= _LARGE_WEIGHT
+        few = _FEW_ROWS_OF_REAL if of_real and not is_large else self.few_rows
         return 0 < rows <= few and fbgemm.is_available()
 
     def _params_for_few(self) -> tuple[Any, ...]:

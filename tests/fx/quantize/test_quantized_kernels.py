@@ -32,7 +32,7 @@ needs_large_pages = pytest.mark.skipif(pages._advise() is None, reason="no large
 
 
 def filled(inputs, outputs, has_bias=True):
-    layer = QuantizedLinear(inputs, outputs, has_bias, few_rows=8)
+    layer = QuantizedLinear(inputs, outputs, has_bias)
     layer.fill(*quantize_channels(torch.randn(outputs, inputs)), torch.randn(outputs) if has_bias else None)
     return layer
 
@@ -83,10 +83,12 @@ def test_few_rows_of_whole_numbers_give_real_values_too():
 
 
 @needs_fbgemm
-def test_only_large_weights_have_a_kernel_for_few_rows_of_whole_numbers(monkeypatch):
-    assert QuantizedLinear(33, 20).few_rows == 0
-    monkeypatch.setattr(linear, "_LARGE_WEIGHT", 33 * 20)
-    assert QuantizedLinear(33, 20).few_rows == linear.FEW_ROWS
+def test_more_rows_of_real_values_take_the_kernel_for_few_if_the_weight_is_small(monkeypatch):
+    for large, few in ((1 << 23, True), (33 * 20, False)):
+        monkeypatch.setattr(linear, "_LARGE_WEIGHT", large)
+        layer = filled(33, 20)
+        layer(torch.randn(100, 33))
+        assert (layer._packed_params is not None, layer._packed is not None) == (few, not few)
 
 
 @needs_fbgemm
@@ -101,8 +103,7 @@ def test_the_first_call_packs_where_the_number_of_rows_is_not_known_before():
 
 
 @needs_fbgemm
-def test_the_weight_is_packed_for_as_many_rows_as_the_program_was_prepared_for(monkeypatch):
-    monkeypatch.setattr(linear, "_LARGE_WEIGHT", 0)
+def test_the_weight_is_packed_for_as_many_rows_as_the_program_was_prepared_for():
     model = torch.nn.Linear(40, 30)
     for rows, few in ((2, True), (100, False)):
         prepared = prepare(fx.symbolic_trace(torch.nn.Sequential(model)), example_inputs=(torch.randn(rows, 40),))

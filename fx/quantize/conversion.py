@@ -93,6 +93,7 @@ class _Conversion(Writer):
             )
         super().__init__(settled(prepared) if is_trained(prepared) else prepared, scheme)
         self._on_whole_numbers = on_whole_numbers
+        self._is_trained = is_trained(prepared)  # so that all that use a value have learnt to live with its rounding
         self._moved: set[Node] = set()  # real values in the reference form that are those of whole numbers
 
     def program(self) -> GraphModule:
@@ -123,7 +124,9 @@ class _Conversion(Writer):
                 self._layer_on_real(node)
                 return
             operation = None
-        if operation is not None and all(one in self._whole or one in self._moved for one in operation.operands):
+        rounded = operation is not None and all(one in self._whole or one in self._moved for one in operation.operands)
+        if operation is not None and rounded:
+            self._computed_whole.update((node, fused_bound(node, self._operations) or node))
             if self._on_whole_numbers and getattr(self, f"_{operation.kind}")(node, operation):
                 return
             if operation.kind in ("layer", "embedding") and not self._on_whole_numbers:
@@ -134,7 +137,7 @@ class _Conversion(Writer):
         if asks_for_size(node) and (source := node.all_input_nodes[0]) in self._whole:
             self._real[node] = self._graph.node_copy(node, lambda _: self._whole[source][0])
             return
-        self._copy(node)
+        self._copy(node, unrounded=not rounded and not self._is_trained)
 
     # Operations on whole numbers; each says whether it found a way.
 

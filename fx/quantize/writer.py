@@ -37,12 +37,17 @@ class Writer:
         self._attributes: dict[str, Any] = {}
         self._real: dict[Node, Argument] = {}
         self._whole: dict[Node, tuple[Node, Affine]] = {}
+        self._computed_whole: set[Node] = set()  # operations on whole numbers, in the reference form too
+        self._unrounded: dict[Node, Node] = {}  # by observer, the real value where there is one in both forms
         self._weights = Weights(prepared, scheme)
         self._operations = quantized_operations(prepared, scheme)
 
-    def _copy(self, node: Node) -> None:
-        """The operation as it is, on real values."""
-        made = self._graph.node_copy(node, self._as_real)
+    def _copy(self, node: Node, *, unrounded: bool = False) -> None:
+        """The operation as it is, on real values; on those before rounding if asked for and there are any."""
+        read = self._as_real
+        if unrounded:
+            read = lambda used: self._unrounded.get(used) or self._as_real(used)  # noqa: E731
+        made = self._graph.node_copy(node, read)
         operation = operation_of(node)
         if isinstance(operation, Operation) and operation.kind == "layer":
             made.meta["float_operations"] = float_operations(node, self._weights.tensors(node)[1])
@@ -63,6 +68,8 @@ class Writer:
         if source in self._whole and self._whole[source][1] == affine:
             self._whole[node] = self._whole[source]
             return
+        if source not in self._whole and source not in self._computed_whole:
+            self._unrounded[node] = self._as_real(source)
         self._whole[node] = (
             self._call(node, arithmetic.quantize, input=self._as_real(source), **affine.settings), affine
         )  # fmt: skip

@@ -30,10 +30,11 @@ from .operands import (
     argument,
     dimension,
     dimensions,
+    leading,
     one_of,
     order,
 )
-from .operations import Argument, Operation
+from .operations import Operation
 
 if TYPE_CHECKING:
     from .sketch import Sketch
@@ -106,7 +107,11 @@ VIEWS = [
         4,
     ),
     Operation(
-        ("torch.flatten", ".flatten", "nn.Flatten"), (DIMENSIONED,), (argument("start_dim", one_of(1, 0, -2)),), VIEW, 3
+        ("torch.flatten", ".flatten", "nn.Flatten"),
+        (DIMENSIONED,),
+        (leading("start_dim", one_of(1, 1, 0, -2)), leading("end_dim", one_of(-2, 1), 8)),
+        VIEW,
+        3,
     ),
     Operation((".unsqueeze", "torch.unsqueeze"), (ANY,), (DIM,), VIEW, 2),
     Operation((".squeeze", "torch.squeeze"), (DIMENSIONED,), (DIM,), VIEW, 2),
@@ -136,9 +141,13 @@ VIEWS = [
         (DIMENSIONED,),
         (DIM,),
     ),
-    Operation(("{0}.repeat_interleave(2, {dim})", "torch.tile({0}, (2,))"), (DIMENSIONED,), (DIM,)),
-    Operation(("F.pad({0}, {pads})",), (VECTORS,), (argument("pads", _pads), argument("value", one_of(1.0, -2.0), 3))),
-    Operation(("torch.tril", "torch.triu", ".tril"), (MATRICES,), (argument("diagonal", one_of(1, -1), 3),)),
+    Operation(("{0}.repeat_interleave(2, {dim})",), (DIMENSIONED,), (DIM,)),
+    Operation(("torch.tile({0}, (2,))",), (DIMENSIONED,)),
+    Operation(
+        ("F.pad({0}, {pads}{*})",), (VECTORS,), (argument("pads", _pads), argument("value", one_of(1.0, -2.0), 3))
+    ),
+    Operation(("F.pad({0}, (1, 1){*})",), (SEQUENCES,), (leading("mode", one_of("reflect", "replicate", "circular")),)),
+    Operation(("torch.tril", "torch.triu", ".tril"), (MATRICES,), (leading("diagonal", one_of(1, -1), 3),)),
     Operation(
         ("{0}[:, {index}]",),
         (MATRICES,),
@@ -155,18 +164,23 @@ JOINS = [
     Operation(
         ("torch.cat([{0}, {1}]{*})", "torch.cat(({0}, {1}){*})", "torch.concat([{1}, {0}]{*})"),
         (DIMENSIONED, SAME),
-        (Argument("dim", dimension, 1),),
+        (DIM,),
         weight=4,
     ),
     Operation(
         ("torch.stack([{0}, {1}]{*})", "torch.stack(({1}, {0}){*})"),
         (DIMENSIONED, SAME),
-        (argument("dim", dimension, 2),),
+        (leading("dim", dimension, 2),),
         weight=2,
     ),
-    Operation(("torch.cat([{0}, {0}]{*})", "torch.cat([{0}]{*})"), (DIMENSIONED,), (argument("dim", dimension, 2),)),
+    Operation(("torch.cat([{0}, {0}]{*})", "torch.cat([{0}]{*})"), (DIMENSIONED,), (leading("dim", dimension, 2),)),
     Operation(
-        ("torch.split({0}, {sizes}, dim=-1)", "{0}.split({sizes}, dim=-1)"),
+        (
+            "torch.split({0}, {sizes}, dim=-1)",
+            "{0}.split({sizes}, dim=-1)",
+            "torch.split({0}, {sizes}, -1)",
+            "{0}.split({sizes}, -1)",
+        ),
         (VECTORS,),
         (argument("sizes", _splits),),
         VIEW,
@@ -192,6 +206,19 @@ REDUCTIONS = [
     Operation(
         ("torch.max", ".min", ".max", "torch.topk({0}, 1{*})", ".sort", "torch.median"), (VECTORS,), (DIM,), weight=2
     ),
+    Operation(
+        (
+            "torch.max({0}, {dim})[0]",
+            "{0}.max({dim})[0]",
+            "torch.min({0}, {dim})[1]",
+            "torch.max({0}, dim={dim}).values",
+            "{0}.sort({dim})[0]",
+            "torch.topk({0}, 1, {dim})[0]",
+        ),
+        (VECTORS,),
+        (DIM,),
+        weight=2,
+    ),
     Operation((".argmax", "torch.argmin", ".argsort"), (VECTORS,), (DIM,)),
     Operation((".max", "torch.min", ".norm", "torch.linalg.vector_norm", ".numel"), (FLOAT,)),
     Operation(
@@ -202,11 +229,13 @@ REDUCTIONS = [
     ),
     Operation(("F.softmax",), (VECTORS,), (DIM, argument("dtype", one_of(torch.float64)))),
     Operation(
-        ("F.normalize",), (VECTORS,), (DIM, argument("eps", one_of(0.1, 1e-6), 2), argument("p", one_of(1.0), 3))
+        ("F.normalize",),
+        (VECTORS,),
+        (argument("dim", dimension), argument("eps", one_of(0.1, 1e-6), 2), argument("p", one_of(1.0), 3)),
     ),
     Operation(("F.glu",), (VECTORS,), (DIM,)),
     Operation((".any", ".all", "torch.count_nonzero"), (DIMENSIONED,), (DIM,)),
-    Operation(("F.cosine_similarity",), (VECTORS, SAME_FLOAT), (argument("dim", dimension, 2),)),
+    Operation(("F.cosine_similarity",), (VECTORS, SAME_FLOAT), (leading("dim", dimension, 2),)),
 ]
 
 PRODUCTS = [
@@ -224,6 +253,12 @@ PRODUCTS = [
             "torch.einsum('...i,...j->...ij', {0}, {1})",
         ),
         (VECTORS, SAME_FLOAT),
+    ),
+    Operation(('torch.einsum("ij,jk->ik", {0}, {1})', 'torch.einsum("ij,jk", {0}, {1})'), (ROWS, FACTOR)),
+    Operation(('torch.einsum("ij,kj->ik", {0}, {1})',), (ROWS, WEIGHT)),
+    Operation(('torch.einsum("bij,bjk->bik", {0}, {1})',), (SEQUENCES, BATCHED_FACTOR)),
+    Operation(
+        ('torch.einsum("bij,bkj->bik", {0}, {1})', 'torch.einsum("bid,bjd->bij", {0}, {1})'), (SEQUENCES, SAME_FLOAT)
     ),
     Operation(
         ("F.scaled_dot_product_attention({0}, {1}, {1}{*})",),

@@ -9,22 +9,31 @@ import inspect
 import math
 import operator
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from .grammar import ROWS
-from .operands import FLOAT, OTHER_FLOAT
-from .operations import MODULE, NAMESPACE, Operation, written
+from .operands import BIAS, FACTOR, FLOAT, MATRICES, OTHER_FLOAT, SAME_FLOAT, VECTORS, WEIGHT
+from .operations import MODULE, NAMESPACE, Operand, Operation, written
 
 Target = Any
 """A function, the name of a method, or a class of modules."""
 
 LONGEST = 4
+MOST_OPERANDS = 5
+_BROADCAST = (FLOAT, *(OTHER_FLOAT,) * (MOST_OPERANDS - 1))
+_OF_PRODUCTS: tuple[tuple[Operand, ...], ...] = (
+    (MATRICES, *(SAME_FLOAT,) * (MOST_OPERANDS - 1)),
+    (VECTORS, WEIGHT, BIAS),
+    (VECTORS, FACTOR),
+)
+"""Kinds of inputs that a pattern with a product of matrices may have."""
+_PRODUCT = re.compile(r" @ |matmul|mm\(|linear\(|attention\(|einsum\(")
 MOST_CHAINS = 60
 
 _BINARY: dict[type[ast.operator], tuple[Any, Any]] = {
@@ -41,7 +50,8 @@ _BINARY: dict[type[ast.operator], tuple[Any, Any]] = {
 }
 _SIGNS: dict[Any, str] = {
     operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.pow: "**",
-    operator.matmul: "@",
+    operator.matmul: "@", operator.floordiv: "//", operator.mod: "%", operator.and_: "&", operator.or_: "|",
+    operator.gt: ">", operator.ge: ">=", operator.lt: "<", operator.le: "<=", operator.eq: "==", operator.ne: "!=",
 }  # fmt: skip
 _UNARY: dict[type[ast.unaryop], Any] = {ast.USub: operator.neg, ast.Invert: operator.invert}
 _COMPARISONS: dict[type[ast.cmpop], Any] = {
@@ -118,16 +128,33 @@ def _called(function: ast.expr) -> Iterator[Target]:
 
 
 @functools.cache
+def _choices() -> list[tuple[frozenset[Target], Choice]]:
+    """All choices of the grammar, with what they call."""
+    # a layer whose parameters a function takes is not called itself
+    return [
+        (targets_of(row.call if "{module}." in row.call else spelling, len(row.operands)), Choice(row, spelling))
+        for row in ROWS
+        for spelling in row.spellings
+    ]
+
+
+@functools.cache
 def _index() -> dict[Target, list[tuple[bool, Choice]]]:
     """For each target the choices that call it, and whether they do little else."""
     index: dict[Target, list[tuple[bool, Choice]]] = {}
-    for row in ROWS:
-        for spelling in row.spellings:
-            # a layer whose parameters a function takes is not called itself
-            found = targets_of(row.call if "{module}." in row.call else spelling, len(row.operands))
-            for target in found:
-                index.setdefault(target, []).append((len(found) == 1, Choice(row, spelling)))
+    for found, choice in _choices():
+        for target in found:
+            index.setdefault(target, []).append((len(found) == 1, choice))
     return index
+
+
+def compounds(targets: Set[Target]) -> tuple[Chain, ...]:
+    """The rows that call two or more of the targets, and nothing else: ``torch.max({0}, 1)[0]``, say."""
+    found: dict[frozenset[Target], list[Choice]] = {}
+    for called, choice in _choices():
+        if len(called) > 1 and called <= targets:
+            found.setdefault(called, []).append(choice)
+    return tuple(((*alternatives,),) for alternatives in found.values())
 
 
 def choices_for(target: Target) -> tuple[Choice, ...]:
@@ -141,7 +168,7 @@ def _tried(target: Target) -> Iterator[Choice]:
     if isinstance(target, str):
         form, module = f".{target}", ""
     else:
-        name, module = getattr(target, "__qualname__", ""), getattr(target, "__module__", None) or ""
+        name, module = _importable(target)
         if not module or not name or "<" in name or module == "__main__" or _found(module, name) is not target:
             return  # nothing that a source could spell
         is_module = inspect.isclass(target) and issubclass(target, nn.Module)
@@ -149,6 +176,15 @@ def _tried(target: Target) -> Iterator[Choice]:
     for operands in ((FLOAT,), (FLOAT, OTHER_FLOAT)):
         call = "{module}({0})" if len(operands) == 1 else "{module}({0}, {1})"
         yield Choice(Operation((form,), operands, imports=module, call=call), form)
+
+
+def _importable(target: Any) -> tuple[str, str]:
+    """The name of a function or class, and the module that it is in: of torch's the public one."""
+    short = getattr(target, "__name__", "")
+    for module in (torch, F, torch.special, torch.linalg):
+        if short and vars(module).get(short) is target:
+            return short, module.__name__
+    return getattr(target, "__qualname__", ""), getattr(target, "__module__", None) or ""
 
 
 def _found(module: str, name: str) -> Any:
@@ -168,51 +204,85 @@ def chains(ops: Iterable[Any], like: Any = None) -> tuple[Chain, ...]:
     wanted = [tuple(entry) if isinstance(entry, tuple | list) else (entry,) for entry in ops]
     wanted += [] if like is None else _paths(like)
     found = [tuple(map(choices_for, path)) for path in dict.fromkeys(wanted)]
-    whole = None if like is None else _whole(like)
+    whole = () if like is None else (tuple(_whole(like)),)
     kept = tuple(chain for chain in found if chain and all(chain))
-    return kept if whole is None else (((whole,),), *kept)
+    return (*(whole,) * (1 + len(kept) // 2), *kept) if any(whole) else kept
 
 
-def _whole(program: Any) -> Choice | None:
-    """A program that is one expression, constants included, as a row; None for others."""
+def _whole(program: Any) -> list[Choice]:
+    """A program with one result, constants included, as a row for each kind of inputs; none for others."""
     texts: dict[Any, str] = {}
+    shared: list[str] = []
     inputs = program.graph.find_nodes(op="placeholder")
     for node in program.graph.nodes:
         if node.op == "output":
-            result = texts.get(node.args[0])
-            if result is None or not 0 < len(inputs) <= 2 or node.args[0] in inputs:
-                return None
-            return Choice(Operation((result,), (FLOAT, OTHER_FLOAT)[: len(inputs)]), result)
+            break
         text = f"{{{inputs.index(node)}}}" if node.op == "placeholder" else _call(node, texts)
-        if text is None or (node.op != "placeholder" and len(node.users) != 1):
-            return None
+        if text is None:
+            return []
+        if node.op != "placeholder" and len(node.users) > 1:
+            shared.append(text)
+            text = f"<{len(shared) - 1}>"
         texts[node] = text
-    return None
+    result = program.graph.output_node().args[0]
+    if not hasattr(result, "users") or result in inputs or not 0 < len(inputs) <= MOST_OPERANDS:
+        return []
+    text = _named_once(texts[result], shared, set())
+    kinds = _OF_PRODUCTS if _PRODUCT.search(text) else (_BROADCAST,)
+    rows = dict.fromkeys(operands[: len(inputs)] for operands in kinds if len(operands) >= len(inputs))
+    imports = "operator" if "operator." in text else ""
+    return [Choice(Operation((text,), operands, imports=imports), text) for operands in rows]
+
+
+def _named_once(text: str, shared: list[str], named: set[int]) -> str:
+    """The text with each shared part written where it is first needed, and named there; ``named``: those that are."""
+
+    def part(match: re.Match[str]) -> str:
+        number = int(match.group(1))
+        if number in named:
+            return f"part{number}"
+        named.add(number)
+        return f"(part{number} := {_named_once(shared[number], shared, named)})"
+
+    return re.sub(r"<(\d+)>", part, text)
 
 
 def _call(node: Any, texts: dict[Any, str]) -> str | None:
     """A call of torch's or an operator with its arguments, as text; None for one that is not so simple."""
-    given = [texts.get(value) if hasattr(value, "users") else _constant(value)
-             for value in (*node.args, *node.kwargs.values())]  # fmt: skip
+    given = [_argument(value, texts) for value in (*node.args, *node.kwargs.values())]
     parts = [part for part in given if part is not None]
     if len(parts) < len(given):
         return None
     positional = len(node.args)
     if node.target in _SIGNS and len(parts) == 2:
         return f"({parts[0]} {_SIGNS[node.target]} {parts[1]})"
+    if node.target is getattr:
+        return f"{parts[0]}.{node.args[1]}"
+    if node.target is operator.getitem:
+        return f"{parts[0]}[{parts[1]}]"
     named = [f"{name}={part}" for name, part in zip(node.kwargs, parts[positional:], strict=True)]
     if node.op == "call_method":
         return f"{parts[0]}.{node.target}({', '.join([*parts[1:positional], *named])})"
     name = getattr(node.target, "__name__", "")
-    for prefix, module in (("torch", torch), ("F", F)):
+    for prefix, module in (("torch", torch), ("F", F), ("operator", operator)):
         if node.op == "call_function" and vars(module).get(name) is node.target:
             return f"{prefix}.{name}({', '.join([*parts[:positional], *named])})"
     return None
 
 
-def _constant(value: Any) -> str | None:
+def _argument(value: Any, texts: dict[Any, str]) -> str | None:
+    """An argument as text: a value of the program, a constant, or several; None for anything else."""
+    if hasattr(value, "users"):
+        return texts.get(value)
+    if isinstance(value, tuple | list):
+        parts = [_argument(part, texts) for part in cast("Sequence[Any]", value)]
+        text = ", ".join(part for part in parts if part is not None)
+        if None in parts:
+            return None
+        return f"[{text}]" if isinstance(value, list) else f"({text}{',' * (len(parts) == 1)})"
     is_finite = isinstance(value, float) and math.isfinite(value)
-    return repr(value) if value is None or isinstance(value, int | str) or is_finite else None
+    is_constant = value is None or value is ... or is_finite or isinstance(value, int | str | torch.dtype)
+    return repr(value) if is_constant else None
 
 
 def _paths(program: Any) -> list[tuple[Target, ...]]:

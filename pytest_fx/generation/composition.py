@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from .bias import Chain
+from .bias import Chain, Choice
 from .grammar import FAMILIES
 from .operands import FLOAT, VECTORS
 from .operations import NAMESPACE, Operation, compiled
@@ -47,10 +47,13 @@ def _write_again(sketch: Sketch, line: Line) -> bool:
 
 def call_again(sketch: Sketch) -> bool:
     """Call an earlier module, on another value where one fits."""
-    if not sketch.modules:
-        return False
-    held = sketch.choices.recent(sketch.modules)
-    value = sketch.operand(held.operation.operands[0], [])
+    return bool(sketch.modules) and _call_again(sketch, sketch.choices.recent(sketch.modules), None)
+
+
+def _call_again(sketch: Sketch, held: Held, value: Value | None) -> bool:
+    operand = held.operation.operands[0]
+    if value is None or not operand.fits(value.object, []):
+        value = sketch.operand(operand, [])
     if value is None:
         return False
     sketch.features.add("shared-module")
@@ -127,6 +130,7 @@ def nest(sketch: Sketch, step: Callable[[Sketch], object]) -> bool:
     outer = given.object
     name = f"Block{len(sketch.nested)}"
     inner = Sketch(sketch.choices, name, sketch.hostile, inner=True, features=sketch.features, imports=sketch.imports)
+    inner.constants = sketch.constants
     inner.values.append(Value("x", outer.clone()))
     for _ in range(4):
         step(inner)
@@ -151,7 +155,15 @@ def follow(sketch: Sketch, chain: Chain) -> bool:
         if first is not None and not sketch.choices.mostly(8):
             break
         choice = sketch.choices.pick(alternatives)
-        if not sketch.attempt(functools.partial(sketch.perform, choice.row, choice.spelling, first)):
+        if not sketch.attempt(functools.partial(_write_choice, sketch, choice, first)):
             break
         first = sketch.values[-1]
     return first is not None
+
+
+def _write_choice(sketch: Sketch, choice: Choice, first: Value | None) -> bool:
+    """Do what a choice says, now and then by calling a module once more that an earlier one has made."""
+    made = [held for held in sketch.modules if held.operation is choice.row]
+    if made and sketch.choices.sometimes(4):
+        return _call_again(sketch, sketch.choices.recent(made), first)
+    return sketch.perform(choice.row, choice.spelling, first)

@@ -16,6 +16,7 @@ from .operands import (
     VOLUMES,
     argument,
     drawn_size,
+    leading,
     one_of,
     place,
     size,
@@ -84,7 +85,7 @@ DENSE = [
     Operation(
         ("nn.Linear",),
         (VECTORS,),
-        (place("in_features", size(-1)), place("out_features", drawn_size), NO_BIAS, DTYPE),
+        (place("in_features", size(-1)), place("out_features", drawn_size), leading("bias", one_of(False), 3), DTYPE),
         frozenset({"layer"}),
         10,
     ),
@@ -196,30 +197,37 @@ POOLS = [
     Operation(
         ("nn.MaxPool2d", "nn.AvgPool2d", "F.max_pool2d", "F.avg_pool2d"),
         (IMAGES,),
-        (argument("kernel_size", one_of(2, 1, 3)), argument("stride", one_of(1, 2), 2)),
+        (leading("kernel_size", one_of(2, 1, 3)), leading("stride", one_of(1, 2), 2)),
         weight=4,
     ),
     Operation(
         ("nn.MaxPool1d", "nn.AvgPool1d", "F.max_pool1d", "F.avg_pool1d"),
         (SEQUENCES,),
-        (argument("kernel_size", one_of(2, 1)), argument("padding", one_of(1), 4)),
+        (leading("kernel_size", one_of(2, 1)), argument("padding", one_of(1), 4)),
         weight=2,
     ),
     Operation(
         ("nn.AdaptiveAvgPool2d", "F.adaptive_avg_pool2d", "nn.AdaptiveMaxPool2d"),
         (IMAGES,),
-        (argument("output_size", one_of(1, 2, (1, 2))),),
+        (leading("output_size", one_of(1, 1, 2, (1, 2))),),
         weight=3,
     ),
-    Operation(
-        ("nn.AdaptiveAvgPool1d", "F.adaptive_avg_pool1d"), (SEQUENCES,), (argument("output_size", one_of(1, 2)),)
-    ),
+    Operation(("nn.AdaptiveAvgPool1d", "F.adaptive_avg_pool1d"), (SEQUENCES,), (leading("output_size", one_of(1, 2)),)),
     Operation(("nn.MaxPool3d", "nn.AvgPool3d"), (VOLUMES,), (argument("kernel_size", one_of(1, 2)),)),
     Operation(
         ("nn.Upsample", "F.interpolate"),
         (IMAGES,),
         (argument("scale_factor", one_of(2)), argument("mode", one_of("nearest", "bilinear"), 2)),
         weight=2,
+    ),
+    Operation(
+        (
+            'nn.Upsample(mode="bilinear", align_corners=True{*})',
+            'F.interpolate({0}, mode="bilinear", align_corners=True{*})',
+            'F.interpolate({0}, mode="bicubic", align_corners=False{*})',
+        ),
+        (IMAGES,),
+        (argument("size", one_of(3, (4, 5))),),
     ),
     Operation(
         ("nn.PixelShuffle({factor})", "F.pixel_shuffle({0}, {factor})"), (IMAGES,), (argument("factor", one_of(1, 2)),)
@@ -238,7 +246,7 @@ POOLS = [
 ]
 
 MODULES = [
-    Operation(("nn.Dropout", "nn.AlphaDropout"), (FLOAT,), (argument("p", one_of(0.1, 0.0, 0.9), 2),), DROPOUT, 5),
+    Operation(("nn.Dropout", "nn.AlphaDropout"), (FLOAT,), (leading("p", one_of(0.1, 0.0, 0.9), 2),), DROPOUT, 5),
     Operation(("nn.Dropout1d", "nn.Dropout"), (SEQUENCES,), (argument("p", one_of(0.1), 2),), DROPOUT, 1),
     Operation(("nn.Dropout2d",), (IMAGES,), (argument("p", one_of(0.1), 2),), DROPOUT, 1),
     Operation(("nn.Dropout",), (FLOAT,), (argument("inplace", one_of(True)),), DROPOUT | {"in-place"}, 1),

@@ -207,8 +207,13 @@ Drawn = Callable[["Sketch", list[Any]], Any]
 
 
 def one_of(*alternatives: Any) -> Drawn:
-    """A constant out of a few."""
-    return lambda sketch, objects: sketch.choices.pick(alternatives)
+    """A constant out of a few, in half of the cases one that is asked for."""
+
+    def draw(sketch: Sketch, objects: list[Any]) -> Any:
+        asked = [each for each in alternatives if type(each) in (int, float, str) and each in sketch.constants]
+        return sketch.choices.pick(asked if asked and sketch.choices.sometimes(2) else alternatives)
+
+    return draw
 
 
 def dimension(sketch: Sketch, objects: list[Any]) -> int:
@@ -242,9 +247,20 @@ def drawn_size(sketch: Sketch, objects: list[Any]) -> int:
     return _size(sketch)
 
 
-def number(sketch: Sketch, objects: list[Any]) -> float | int:
-    """A number, also 0, 1 and negative ones."""
-    return sketch.choices.pick((2, 0.5, 1, 3.0, -1, 0, 1.0, -0.7, 1e-3, 1 / 3, 0.0, 100))
+def number_of(*alternatives: float) -> Drawn:
+    """One of a few numbers, or one of those that are asked for."""
+
+    def draw(sketch: Sketch, objects: list[Any]) -> float:
+        asked = [each for each in sketch.constants if not isinstance(each, str)]
+        if asked and sketch.choices.sometimes(3):
+            return sketch.choices.pick(asked)
+        return sketch.choices.pick(alternatives)
+
+    return draw
+
+
+number = number_of(2, 0.5, 1, 3.0, -1, 0, 1.0, -0.7, 1e-3, 1 / 3, 0.0, 100)
+"""A number, also 0, 1 and negative ones."""
 
 
 def dtype_of_first(sketch: Sketch, objects: list[Any]) -> Any:
@@ -257,6 +273,11 @@ def argument(name: str, draw: Drawn, one_in: int = 1) -> Argument:
     return Argument(name, draw, one_in)
 
 
+def leading(name: str, draw: Drawn, one_in: int = 1) -> Argument:
+    """An argument by keyword, or in its place after the operands."""
+    return Argument(name, draw, one_in, leading=True)
+
+
 def place(name: str, draw: Drawn) -> Argument:
     """A positional argument."""
     return Argument(name, draw, 1, True)
@@ -264,7 +285,7 @@ def place(name: str, draw: Drawn) -> Argument:
 
 DTYPE = Argument("dtype", dtype_of_first)
 """The dtype of a module's parameters."""
-DIM = Argument("dim", dimension)
+DIM = leading("dim", dimension)
 """A dimension, always given."""
-KEEPDIM = Argument("keepdim", one_of(True, False), 3)
+KEEPDIM = leading("keepdim", one_of(True, False), 3)
 """Whether a reduced dimension stays."""

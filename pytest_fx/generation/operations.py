@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,6 +60,8 @@ class Argument:
     """It is away from its default in one of so many examples; 1: always given."""
     positional: bool = False
     """Whether it is written without its keyword."""
+    leading: bool = False
+    """Whether it may be, where what precedes it is written so too."""
 
 
 class _Omitted:
@@ -127,15 +130,38 @@ def is_statement(template: str) -> bool:
     return _WRITE.match(template) is not None and " == " not in template
 
 
-def fill(template: str, operands: list[str], options: dict[str, Any], keywords: tuple[Argument, ...]) -> str:
-    """Return the text of a template: operands by their names, arguments in their holes, the others by keyword."""
+def leading(template: str, options: dict[str, Any], keywords: tuple[Argument, ...]) -> frozenset[str]:
+    """Return the names of the arguments that a template takes by keyword, but could take in their places.
+
+    >>> both = Argument("dim", None, leading=True), Argument("keepdim", None, leading=True)
+    >>> sorted(leading("torch.sum({0}{*})", {"dim": 1, "keepdim": True}, both))
+    ['dim', 'keepdim']
+    >>> sorted(leading("torch.sum({0}{*})", {"keepdim": True}, both))
+    []
+    """
+    if not any(part.leading for part in keywords) or "{*}" not in template:
+        return frozenset()
     holes = set(_HOLE.findall(template))
-    positional = [spell(options[part.name]) for part in keywords if part.positional and part.name in options]
-    rest = {
-        part.name: options[part.name]
-        for part in keywords
-        if not part.positional and part.name in options and part.name not in holes
-    }
+    others = [part for part in keywords if not part.positional and part.name not in holes]
+    first = itertools.takewhile(lambda part: part.leading and part.name in options, others)
+    return frozenset(part.name for part in first)
+
+
+def fill(
+    template: str,
+    operands: list[str],
+    options: dict[str, Any],
+    keywords: tuple[Argument, ...],
+    unnamed: frozenset[str] = frozenset(),
+) -> str:
+    """Return the text of a template: operands by their names, arguments in their holes, the others by keyword.
+
+    Those that are ``unnamed`` are written without it, in their places.
+    """
+    holes = set(_HOLE.findall(template))
+    given = [part for part in keywords if part.name in options and part.name not in holes]
+    positional = [spell(options[part.name]) for part in given if part.positional or part.name in unnamed]
+    rest = {part.name: options[part.name] for part in given if not part.positional and part.name not in unnamed}
 
     def hole(match: re.Match[str]) -> str:
         name = match.group(1)

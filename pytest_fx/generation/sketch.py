@@ -11,7 +11,19 @@ import torch
 from torch import nn
 
 from .choices import Choices
-from .operations import MODULE, OMITTED, Fresh, Operand, Operation, Verbatim, compiled, fill, is_statement, written
+from .operations import (
+    MODULE,
+    OMITTED,
+    Fresh,
+    Operand,
+    Operation,
+    Verbatim,
+    compiled,
+    fill,
+    is_statement,
+    leading,
+    written,
+)
 from .record import Input
 from .tensors import TensorRecipe, draw_tensor
 
@@ -109,6 +121,8 @@ class Sketch:
     """What the class of a nested module returns."""
     inner: bool = False
     """Whether it is the class of a nested module, which takes one input."""
+    constants: tuple[float | str, ...] = ()
+    """Arguments that are to be frequent."""
     imports: set[str] = field(default_factory=set[str])
     """Modules that the source imports, beside torch and math."""
     kept: set[int] = field(default_factory=set[int])
@@ -223,7 +237,8 @@ class Sketch:
         if spelling.startswith(("nn.", MODULE)):
             return self._write_module(operation, spelling, operands, options)
         template = written(spelling, len(operands))
-        text = fill(template, [value.name for value in operands], options, operation.arguments)
+        names = [value.name for value in operands]
+        text = fill(template, names, options, operation.arguments, self._unnamed(template, operation, options))
         plain = {name: _plain(value) for name, value in options.items()}
         function = compiled(template, operation.imports)
 
@@ -232,12 +247,17 @@ class Sketch:
 
         return self.append(text, operands, run, operation.tags, is_statement(template))
 
+    def _unnamed(self, template: str, operation: Operation, options: dict[str, Any]) -> frozenset[str]:
+        """The arguments to write without their keywords, as most code does with the first one."""
+        names = leading(template, options, operation.arguments)
+        return names if names and self.choices.sometimes(3) else frozenset()
+
     def _write_module(
         self, operation: Operation, spelling: str, operands: list[Value], options: dict[str, Any]
     ) -> bool:
         spelling = spelling.removeprefix(MODULE)
         template = spelling if "(" in spelling else f"{spelling}({{*}})"
-        text = fill(template, [], options, operation.arguments)
+        text = fill(template, [], options, operation.arguments, self._unnamed(template, operation, options))
         module = compiled(template, operation.imports)(
             [], {name: _plain(value) for name, value in options.items()}
         ).eval()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from . import composition
-from .bias import Chain, chains
+from .bias import Chain, chains, compounds
 from .choices import Choices
 from .grammar import FAMILIES
 from .record import Input, Program, load, seeded
@@ -85,7 +85,9 @@ IDIOMS = chains(FAMILIAR)
 """The same as rows of the grammar."""
 
 
-def programs(*, like: Any = None, ops: Iterable[Any] = (), steps: int = 14) -> st.SearchStrategy[Program]:
+def programs(
+    *, like: Any = None, ops: Iterable[Any] = (), constants: Iterable[float | str] = (), steps: int = 14
+) -> st.SearchStrategy[Program]:
     """Random programs: modules with what they are called with.
 
     Every program runs in eager mode and can be captured, with its ``concrete_args`` if it has some. Half of the lines
@@ -95,9 +97,11 @@ def programs(*, like: Any = None, ops: Iterable[Any] = (), steps: int = 14) -> s
         like: a captured program (a ``GraphModule``) whose operations, and chains of them, are to be frequent.
         ops: what is to be frequent: functions (``torch.relu``, ``operator.add``), names of methods (``"view"``),
             classes of modules (``nn.Linear``), and tuples of these that follow each other.
+        constants: numbers that are to be frequent among those of the arithmetic, and numbers and texts that are so
+            among the other arguments, where they have a place.
         steps: about as many lines ``forward`` has at most, not counting those of nested modules.
     """
-    return _programs(_bias(list(ops), like), steps)
+    return _programs(replace(_bias(list(ops), like), constants=tuple(constants)), steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,8 @@ class Bias:
     """Operations, and chains of them, that are to be frequent."""
     kinds: tuple[str, ...] = field(repr=False)
     """What a line can be, as often as it should be chosen."""
+    constants: tuple[float | str, ...] = ()
+    """Arguments that are to be frequent."""
 
 
 def _bias(ops: list[Any], like: Any) -> Bias:
@@ -118,7 +124,8 @@ def _bias(ops: list[Any], like: Any) -> Bias:
     single = dict.fromkeys(target for target in ops if not isinstance(target, tuple | list))
     rows = [row for row in FAMILIAR if single.keys() >= {*row}]
     rows += itertools.product(single, repeat=2) if len(single) <= FEW else []
-    followed = chains(rows)
+    repeated = chains((target, target) for target in single)  # what most passes on one operation merge
+    followed = (*chains(rows), *repeated, *compounds(single.keys()) * 2)
     wanted = (*asked, *followed * max(1, len(asked) // max(1, len(followed))))
     choices = [choice for chain in asked for step in chain for choice in step]
     if any("layer" in choice.row.tags for choice in choices):
@@ -133,7 +140,7 @@ def _programs(draw: st.DrawFn, bias: Bias, steps: int) -> Program:
 
 
 def _draw_program(choices: Choices, bias: Bias, steps: int) -> Program:
-    sketch = Sketch(choices, "Program", hostile=choices.sometimes(7))
+    sketch = Sketch(choices, "Program", hostile=choices.sometimes(7), constants=bias.constants)
     if sketch.hostile:
         sketch.features.add("non-finite")
     batch = choices.pick((2, 3, 2, 1))
@@ -167,7 +174,7 @@ def _add_unusual_input(sketch: Sketch) -> None:
         sketch.values.insert(0, Value("scale", 0.5 if is_passed else 2.0))
     elif kind == 3:
         sketch.inputs.append(Input("spare", draw_tensor(sketch.choices, sketch.values[0].object.shape)))
-    elif kind == 2:
+    elif kind in (2, 4):
         recipes = [draw_tensor(sketch.choices, sketch.values[0].object.shape) for _ in range(2)]
         keys, form = sketch.choices.pick((((0, 1), "({}, {})"), (('"a"', '"b"'), '{{"a": {}, "b": {}}}')))
         sketch.features.add("container-input")

@@ -53,13 +53,8 @@ WRITES = [
     Operation(
         (".relu_", ".neg_", ".sigmoid_", ".tanh_", "torch.relu_", ".abs_", ".zero_", ".exp_"), (FLOAT,), (), IN_PLACE, 3
     ),
-    Operation(
-        ("{0}.clamp_(min=0)", "{0}.fill_({number})", "{0}.masked_fill_({0} > 0, {number})", "{0}.div_(2)"),
-        (FLOAT,),
-        (NUMBERS,),
-        IN_PLACE,
-        2,
-    ),
+    Operation(("{0}.fill_({number})", "{0}.masked_fill_({0} > 0, {number})"), (FLOAT,), (NUMBERS,), IN_PLACE),
+    Operation(("{0}.clamp_(min=0)", "{0}.div_(2)"), (FLOAT,), (), IN_PLACE),
     Operation(
         ("{0}[{index}] = {number}", "{0}[{index}] += {number}", "{0}[{index}] *= {number}"),
         (DIMENSIONED,),
@@ -106,14 +101,14 @@ STATES = [
 
 CHECKS = [
     Operation(
-        (
-            "assert {0}.dim() == {rank}, 'another rank'",
-            "torch._assert({0}.dim() == {rank}, 'another rank')",
-            "assert {0}.shape[-1] == {width}",
-        ),
+        ("assert {0}.dim() == {rank}, 'another rank'", "torch._assert({0}.dim() == {rank}, 'another rank')"),
         (DIMENSIONED,),
-        (argument("rank", _rank), argument("width", size(-1))),
+        (argument("rank", _rank),),
         frozenset({"check"}),
+        2,
+    ),
+    Operation(
+        ("assert {0}.shape[-1] == {width}",), (DIMENSIONED,), (argument("width", size(-1)),), frozenset({"check"})
     ),
 ]
 

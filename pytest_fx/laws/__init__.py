@@ -32,6 +32,7 @@ from .example import Checked, Example
 from .form import (
     code_and_graph_agree,
     metadata_kept,
+    mode,
     original_untouched,
     refusal,
     returns_a_program,
@@ -61,6 +62,7 @@ __all__ = [
     "idempotent",
     "inputs_untouched",
     "metadata_kept",
+    "mode",
     "non_contiguous_inputs",
     "non_finite_inputs",
     "original_untouched",
@@ -84,6 +86,7 @@ TABLE: tuple[Law, ...] = (
     Law("well formed", well_formed, when_unchanged=True),
     Law("code and graph agree", code_and_graph_agree, when_unchanged=True),
     Law("signature", signature, when_unchanged=True, may_change="signature"),
+    Law("mode", mode, when_unchanged=True),
     Law("structure", structure, may_change="result"),
     Law("dtype", dtype, may_change="result"),
     Law("contract", contract),

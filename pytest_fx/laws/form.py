@@ -61,6 +61,18 @@ def original_untouched(example: Example) -> None:
         )
 
 
+def mode(example: Example) -> None:
+    """The program is in the mode, training or evaluation, of the one that the pass was given."""
+    if example.after is not None and example.after.training != (example.mode == "train"):
+        now = "training" if example.after.training else "evaluation"
+        broken(
+            "mode",
+            f"{example.name} leaves the program in {now} mode, in which it was not",
+            why="later passes, and whoever asks `program.training`, take it for what it is not",
+            remedy="make programs from the one that was given, GraphModule(graph_module, graph), or set `training`",
+        )
+
+
 def well_formed(example: Example) -> None:
     """The graph keeps every rule of ``fx.verify.RULES``, and those of programs inside it do."""
     if example.after is not None:

@@ -8,9 +8,7 @@ from typing import Any
 import torch
 
 from fx import Interpreter, Node
-from fx.interpreter import positional
 from fx.passes import Approximate, Contract, Exact, PassPipeline, pass_name
-from pytest_fx.comparison.capture import GraphModule
 from pytest_fx.comparison.contracts import Comparison
 from pytest_fx.comparison.equality import Leaf, pair_leaves
 from pytest_fx.comparison.structure import leaves, map_tensors, skeleton
@@ -18,8 +16,9 @@ from pytest_fx.comparison.verification import require
 from pytest_fx.errors import ContractViolation
 
 from .example import Example
+from .infinity import interpreted, without_infinities
 from .law import LawViolation, broken
-from .runs import Run, Runner, same_tensor
+from .runs import Run, same_tensor
 
 SHAKES = 8
 """How often eager is run with other rounding errors before a difference is held against the pass."""
@@ -52,8 +51,9 @@ def require_kept(law: str, example: Example, variant: str, part: Part, what: str
 
     Answers that are the same in every bit keep every contract. Otherwise they are compared as
     :mod:`pytest_fx.comparison.contracts` does, with eager in float64 as the reference; NaN and infinities stay where
-    they are, but where the contract is not ``exact`` one may become the other. A difference is forgiven where eager,
-    with rounding errors of its own added to each value, differs from itself as much: ``round(x)`` at 0.5, say.
+    they are, but where the contract is not ``exact`` one may become the other, and what follows from an infinity is
+    not compared (:mod:`pytest_fx.laws.infinity`). A difference is forgiven where eager, with rounding errors of its own
+    added to each value, differs from itself as much: ``round(x)`` at 0.5, say.
     """
     expected, actual = example.eager(variant), example.actual(variant)
     if expected.error is not None:
@@ -65,13 +65,12 @@ def require_kept(law: str, example: Example, variant: str, part: Part, what: str
     if identical(part(expected), part(actual)):
         return
     exact = isinstance(example.contract, Exact)
-    comparison = _comparison(example, variant, part, what)
-    try:
-        require(comparison, example.contract)
-    except ContractViolation as violation:
-        if exact or not _is_ill_conditioned(example, variant, part):
-            where = "" if variant == "inputs" else f"\n  with   {variant}"
-            raise LawViolation.of(law, violation).with_details(where.strip("\n")) from None
+    violation = _violation(_comparison(example, variant, part, what), example.contract)
+    if violation is not None and not exact:
+        violation = _violation(_comparison(example, variant, part, what, finite=True), example.contract)
+    if violation is not None and (exact or not _is_ill_conditioned(example, variant, part)):
+        where = "" if variant == "inputs" else f"\n  with   {variant}"
+        raise LawViolation.of(law, violation).with_details(where.strip("\n"))
 
 
 def _refuses_inputs(example: Example, error: Exception) -> bool:
@@ -95,8 +94,19 @@ def _raises(law: str, variant: str, error: Exception) -> None:
     )
 
 
-def _comparison(example: Example, variant: str, part: Part, what: str) -> Comparison:
+def _violation(comparison: Comparison, contract: Contract) -> ContractViolation | None:
+    try:
+        require(comparison, contract)
+    except ContractViolation as violation:
+        return violation
+    return None
+
+
+def _comparison(example: Example, variant: str, part: Part, what: str, *, finite: bool = False) -> Comparison:
+    """The answers beside each other; with ``finite``, zeros stand for what follows from an infinity."""
     normal = _NORMAL.get(type(example.contract), _without_infinities)
+    if finite:
+        normal = _of_what_is_finite(example, variant, part, normal)
     eager, actual = normal(part(example.eager(variant))), normal(part(example.actual(variant)))
     eager64, actual64 = _widened(eager), None
     if example.has_float64:
@@ -108,6 +118,31 @@ def _comparison(example: Example, variant: str, part: Part, what: str) -> Compar
     if isinstance(example.contract, Approximate):
         actual64 = None
     return Comparison(what, example.name, [eager], [actual], [eager64], actual64)
+
+
+def _of_what_is_finite(
+    example: Example, variant: str, part: Part, normal: Callable[[Any], Any]
+) -> Callable[[Any], Any]:
+    """``normal``, and then 0 for the elements that are others in eager once each infinity is NaN."""
+    poisoned = without_infinities(example, variant)
+    expected = part(example.eager(variant))
+    if poisoned is None or poisoned.error is not None or skeleton(part(poisoned)) != skeleton(expected):
+        return normal
+    masks: list[torch.Tensor | None] = []
+    for (_, one), (_, other) in zip(leaves(expected), leaves(part(poisoned)), strict=True):
+        if isinstance(one, torch.Tensor):
+            masks.append(None if one.shape != other.shape else (one != other) & ~(one.isnan() & other.isnan()))
+
+    def masked(value: Any) -> Any:
+        own = iter(masks)
+
+        def part_of(tensor: torch.Tensor) -> torch.Tensor:
+            mask = next(own, None)
+            return tensor if mask is None or mask.shape != tensor.shape else tensor.masked_fill(mask, 0)
+
+        return map_tensors(part_of, normal(value))
+
+    return masked
 
 
 def _widened(value: Any) -> Any:
@@ -183,14 +218,7 @@ def shaken_answers(example: Example, variant: str, wide: bool) -> Iterator[Run]:
     assert arguments is not None
     for shake in range(SHAKES):
         program = example.capture(wide)
-        interpreter = Shaken(program, shake)
-
-        def call(*args: Any, interpreter: Shaken = interpreter, program: GraphModule = program, **kwargs: Any) -> Any:
-            return interpreter.run(*positional(program, args, kwargs))
-
-        runner = Runner(program)
-        runner.program = call  # type: ignore[assignment]
-        yield runner(arguments, torch.float64 if wide else example.dtype)
+        yield interpreted(program, Shaken(program, shake))(arguments, torch.float64 if wide else example.dtype)
 
 
 def _pairs(expected: Any, actual: Any) -> list[Leaf] | None:
@@ -211,7 +239,7 @@ def _overlaps(tensor: torch.Tensor) -> bool:
 class Shaken(Interpreter):
     """Runs a program and adds a few rounding errors to each floating-point value that it computes."""
 
-    def __init__(self, program: GraphModule, shake: int) -> None:
+    def __init__(self, program: Any, shake: int) -> None:
         super().__init__(program, garbage_collect_values=False)
         self._generator = torch.Generator().manual_seed(shake)
         self._sign = {0: 1.0, 1: -1.0}.get(shake)

@@ -7,6 +7,7 @@ of the same package that these lead to:
 * functions of ``torch``, ``torch.nn.functional`` and ``operator``: ``torch.relu``, ``F.gelu``, ``operator.add``;
 * classes of ``torch.nn`` modules, and modules themselves;
 * names of tensor methods, as texts: ``"permute"``;
+* other constants, such as the ``8.0`` of ``node.args[1] == 8.0``, and ``"reflect"``;
 * patterns: functions with ``pattern`` in their name, and modules, which are captured.
 """
 
@@ -28,6 +29,12 @@ from pytest_fx.comparison.capture import GraphModule, capture
 
 MOST_OBJECTS = 5000
 """How many objects are looked at."""
+MOST_CONSTANTS = 50
+"""How many constants are noted, those nearest to the pass first."""
+LONGEST_TEXT = 12
+"""The longest text among them: ``"reflect"``, ``"tanh"``."""
+LARGEST_NUMBER = 1000
+"""The largest of them: a program with larger ones is soon far from anything finite."""
 MOST_ELEMENTS = 300
 """How many elements of a container are looked at."""
 _OPERATIONS = frozenset("torch torch.nn.functional torch._C._nn torch.special operator _operator math".split())
@@ -52,6 +59,10 @@ class Mentions:
     """Functions, names of methods and classes of modules, in the order in which they are found."""
     patterns: tuple[GraphModule, ...] = ()
     """Programs that it looks for."""
+    constants: tuple[float | str, ...] = ()
+    """Numbers and texts that may be what it looks for among the arguments."""
+    replaces: bool = False
+    """Whether it uses the ``replace_pattern`` of torch.fx."""
 
 
 def mentioned(pass_: Any) -> Mentions:
@@ -66,7 +77,12 @@ def mentioned(pass_: Any) -> Mentions:
     """
     search = _Search()
     search.run(pass_)
-    return Mentions(tuple(search.operations), tuple(search.patterns))
+    return Mentions(
+        tuple(search.operations),
+        tuple(search.patterns),
+        tuple(search.constants.values())[:MOST_CONSTANTS],
+        search.replaces,
+    )
 
 
 class _Search:
@@ -75,6 +91,8 @@ class _Search:
     def __init__(self) -> None:
         self.operations: dict[Any, None] = {}
         self.patterns: list[GraphModule] = []
+        self.constants: dict[str, float | str] = {}  # by their text, as 1 and 1.0 are equal
+        self.replaces = False
         self._seen: set[int] = set()
         self._alive: list[Any] = []  # as an id may be used again
 
@@ -92,6 +110,11 @@ class _Search:
         if isinstance(found, str):
             if found[:1] != "_" and found not in _NO_METHODS and callable(getattr(torch.Tensor, found, None)):
                 self.operations[found] = None
+            elif len(found) <= LONGEST_TEXT:
+                self.constants[repr(found)] = found
+        elif type(found) in (int, float):
+            if abs(found) <= LARGEST_NUMBER:
+                self.constants[repr(found)] = found
         elif _is_operation(found):
             self.operations[found] = None
         elif isinstance(found, type):
@@ -101,6 +124,7 @@ class _Search:
                 yield from (part for name, part in vars(found).items() if name[:2] != "__" or name == "__call__")
                 yield from found.__bases__
         elif isinstance(found, types.FunctionType):
+            self.replaces |= found.__module__ == "torch.fx.subgraph_rewriter"
             if _is_open(found):
                 yield from self._parts_of_function(found)
         elif isinstance(found, nn.Module):

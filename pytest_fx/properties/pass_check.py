@@ -26,6 +26,7 @@ from pytest_fx.loading import load_contract, load_pass
 
 from .counterexample import FOLDER, describe
 from .mentions import Mentions, mentioned
+from .placement import PutBack
 
 MODES = ("eval", "train")
 ENOUGH_CHANGES = 0.05
@@ -53,7 +54,8 @@ class CheckReport:
     refused: int
     """Those that it refused with a ``PassError``."""
     unjudged: int
-    """Those on which the capture itself, before the pass, breaks the law that is broken after it."""
+    """Those on which the capture itself, before the pass, or the order in which torch.fx puts replacements, breaks the
+    law that is broken after it."""
     laws: tuple[str, ...]
     """The laws that it kept."""
 
@@ -107,9 +109,10 @@ def check_pass(
     made = load_pass(pass_)
     promise = contract_of(made) if contract is None else load_contract(contract)
     laws = choose_laws(without, demand, may_change(made))
-    search = _Search(made, promise, laws, {law for law in demand if isinstance(law, str)}, seconds)
+    about = mentioned(made)
+    search = _Search(made, promise, laws, {law for law in demand if isinstance(law, str)}, seconds, about.replaces)
     drawn = st.tuples(
-        _programs(made, like) if programs is None else programs,
+        _programs(about if like is None else Mentions(patterns=(like,))) if programs is None else programs,
         st.sampled_from(_checked_modes(modes)),
         st.integers(0, ONE_IN - 1),
     )
@@ -182,8 +185,11 @@ def check_program(
 class _Search:
     """The examples so far: what they add up to, and the first law that was broken."""
 
-    def __init__(self, pass_: Any, contract: Contract, laws: list[Law], always: set[str], seconds: float) -> None:
+    def __init__(
+        self, pass_: Any, contract: Contract, laws: list[Law], always: set[str], seconds: float, replaces: bool
+    ) -> None:
         self._pass = pass_
+        self._replaces = replaces
         self._contract = contract
         self._laws = laws
         self._always = always
@@ -226,7 +232,9 @@ class _Search:
             try:
                 law.check(example)
             except LawViolation as violation:
-                if not _is_kept_without(law, example):
+                if not _is_kept_by(_leave_alone, law, example, exact) or (
+                    self._replaces and _is_kept_by(PutBack(self._pass), law, example, example.contract)
+                ):
                     self._unjudged += 1
                     return
                 self._broken = law
@@ -262,24 +270,27 @@ class _Search:
         return CheckReport(pass_name(self._pass), self._tried, self._changed, self._refused, self._unjudged, names)
 
 
-def _is_kept_without(law: Law, example: Example) -> bool:
-    """Whether a program keeps a law that its transformed version breaks, so that it is the pass that breaks it."""
+def _leave_alone(program: Any) -> Any:
+    return program
 
-    def leave_alone(program: Any) -> Any:
-        return program
 
+def _is_kept_by(pass_: Any, law: Law, example: Example, contract: Contract) -> bool:
+    """Whether another pass keeps a law on a program: none at all, say, or else it is not the pass that breaks it."""
     try:
-        law.check(Example(leave_alone, example.program, mode=example.mode, contract=exact))
+        law.check(Example(pass_, example.program, mode=example.mode, contract=contract))
     except LawViolation:
         return False
     return True
 
 
-def _programs(pass_: Any, like: Any) -> st.SearchStrategy[Any]:
+def _programs(about: Mentions) -> st.SearchStrategy[Any]:
     """Programs full of what the pass rewrites."""
-    about = mentioned(pass_) if like is None else Mentions(patterns=(like,))
-    strategies = [generation.programs(like=pattern, ops=about.operations) for pattern in about.patterns]
-    return st.one_of(strategies) if strategies else generation.programs(ops=about.operations)
+    return st.one_of(
+        [
+            generation.programs(like=pattern, ops=about.operations, constants=about.constants)
+            for pattern in about.patterns or (None,)
+        ]
+    )
 
 
 def _settings(given: hypothesis.settings | None, max_examples: int | None) -> hypothesis.settings:

@@ -229,6 +229,10 @@ def forget_the_meta(graph_module):
         node.meta.clear()
 
 
+def from_a_dict(graph_module):
+    return fx.GraphModule(dict(graph_module.named_children()), graph_module.graph)
+
+
 class Local(nn.Module):
     def __reduce__(self):
         raise TypeError("not this one")
@@ -270,6 +274,7 @@ WRONG = (
     ("non-finite inputs", swallow_nan, {}),
     ("deterministic", count, {}),
     ("metadata kept", forget_the_meta, {}),
+    ("mode", from_a_dict, {}),
     ("round trips", with_a_module_that_cannot_be_pickled, {}),
 )
 

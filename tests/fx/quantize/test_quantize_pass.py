@@ -52,6 +52,24 @@ def test_the_pass_runs_programs_whose_arguments_can_be_given_by_name_only():
     assert any(isinstance(one, QuantizedLayer) for one in quantized.modules())
 
 
+def test_what_stays_real_reads_values_before_they_are_rounded():
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x):
+            return self.linear(x), x.t(), torch.sin(x)
+
+    given = fx.symbolic_trace(Both().eval())
+    quantized = Quantize().with_data(data())(given)
+    x = torch.randn(4, 8)
+    exact, transposed, sine = quantized(x)
+    assert not torch.equal(exact, given(x)[0])
+    assert transposed.data_ptr() == x.data_ptr()
+    assert torch.equal(sine, torch.sin(x))
+
+
 def test_without_data_the_pass_says_what_to_do():
     with pytest.raises(PassError, match=r"needs data to find the ranges(.|\n)*with_data"):
         Quantize()(program())

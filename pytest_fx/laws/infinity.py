@@ -1,0 +1,61 @@
+"""Where an answer follows from an infinity: the same arithmetic in another order may have NaN there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fx import Interpreter, Node
+from fx.interpreter import positional
+from pytest_fx.comparison.capture import GraphModule
+from pytest_fx.comparison.structure import leaves
+
+from .example import Example
+from .runs import Run, Runner
+
+LARGE = 1e9
+"""Numbers above it count as infinite where it is asked whether a program is given any: they soon overflow."""
+
+
+def without_infinities(example: Example, variant: str) -> Run | None:
+    """Return what eager does with NaN in place of each infinite value; None where it is given no extreme numbers.
+
+    What differs from eager's own answer follows from an infinity. ``F.gelu(inf)`` is NaN and ``inf * 0.5 * (1 +
+    erf(inf))`` is not, nor is the sigmoid of it. A program that masks with infinities, but is given ordinary numbers,
+    has its answers from these.
+    """
+    arguments = example.arguments(variant)
+    assert arguments is not None
+    held = example.reference.state_dict().values()
+    if not any(_is_extreme(tensor) for tensor in (*arguments.tensors, *held)):
+        return None
+    program = example.capture()
+    return interpreted(program, Poisoned(program))(arguments, example.dtype)
+
+
+def interpreted(program: GraphModule, interpreter: Interpreter) -> Runner:
+    """Return what calls ``program`` by an interpreter."""
+    runner = Runner(program)
+    runner.program = lambda *args, **kwargs: interpreter.run(*positional(program, args, kwargs))  # type: ignore[assignment]
+    return runner
+
+
+def _is_extreme(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() and not bool((tensor.abs() < LARGE).all())
+
+
+class Poisoned(Interpreter):
+    """Runs a program, and puts NaN in place of each infinite element that it computes or is given."""
+
+    def __init__(self, program: Any) -> None:
+        super().__init__(program, garbage_collect_values=False)
+
+    def run_node(self, n: Node) -> Any:
+        """Run the node, and replace what is infinite in its value."""
+        value = super().run_node(n)
+        if n.op not in ("get_attr", "output"):
+            for _, leaf in leaves(value):
+                if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and bool(leaf.isinf().any()):
+                    leaf.data[leaf.isinf()] = torch.nan
+        return value

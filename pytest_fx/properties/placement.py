@@ -1,0 +1,86 @@
+"""What torch.fx's ``replace_pattern`` does to the order of a program, which is not held against passes that use it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fx import Graph, GraphModule, Node, map_arg
+from fx.passes import Contract, Pass, contract_of, pass_name
+from pytest_fx.comparison.rewriting import may_change
+
+
+class PutBack:
+    """A pass, after which what it added stands where the nodes were that it removed.
+
+    ``torch.fx.replace_pattern`` puts a replacement before the first user of the result. Where something is written in
+    place between the two, the replacement reads what the pattern did not, whoever calls it.
+    """
+
+    name: str
+    """That of the pass."""
+    contract: Contract
+    """What the pass promises."""
+    may_change: tuple[str, ...]
+    """What the pass may change."""
+
+    def __init__(self, pass_: Pass) -> None:
+        self._pass = pass_
+        self.name, self.contract, self.may_change = pass_name(pass_), contract_of(pass_), may_change(pass_)
+
+    def __call__(self, graph_module: GraphModule) -> Any:
+        """Apply the pass, and put back what it moved."""
+        before = {node.name: _reads(node) for node in graph_module.graph.nodes}
+        result: Any = self._pass(graph_module)
+        after = graph_module if result is None else result
+        if isinstance(after, GraphModule):
+            put_back(after.graph, before)
+            after.recompile()
+        return after
+
+
+def put_back(graph: Graph, before: Mapping[str, Sequence[str]]) -> None:
+    """Move each node that is new to the place of the one that its users read before; what it needs goes with it.
+
+    Args:
+        graph: the program now.
+        before: the nodes that it had, in order, and the names of what each of them read.
+    """
+    last: dict[str, str] = {}
+    kept = {node.name: node for node in graph.nodes if node.name in before}
+    anchor = ""
+    for name in before:  # for each node the last one up to it that is still there
+        anchor = name if name in kept else anchor
+        last[name] = anchor
+    tails = dict(kept)  # where what comes next to a node goes
+    added: list[Node] = []
+    for node in list(graph.nodes):
+        if node.name in before:
+            continue
+        added.append(node)
+        replaced = next(_replaced_by(node, before), None)
+        if replaced is None or not last[replaced]:
+            continue
+        for part in added:
+            tails[last[replaced]].append(part)
+            tails[last[replaced]] = part
+        added.clear()
+
+
+def _replaced_by(node: Node, before: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """The names of what users of a node read in its place before."""
+    for user in node.users:
+        reads, now = before.get(user.name, ()), _reads(user)
+        if len(reads) == len(now):
+            yield from (name for name, read in zip(reads, now, strict=True) if read == node.name)
+
+
+def _reads(node: Node) -> list[str]:
+    names: list[str] = []
+
+    def note(read: Node) -> Node:
+        names.append(read.name)
+        return read
+
+    map_arg((node.args, node.kwargs), note)
+    return names

@@ -67,7 +67,7 @@ def _shape(sketch: Sketch, objects: list[Any]) -> tuple[int, ...]:
         at = choices.below(len(sizes))
         sizes[at : at + 1] = [sizes[at] // 2, 2] if sizes[at] % 2 == 0 else [1, sizes[at]]
     if sizes and choices.mostly(2):
-        sizes[choices.below(len(sizes))] = -1
+        sizes[0 if choices.mostly(3) else choices.below(len(sizes))] = -1  # most often what stays is the batch
     return tuple(sizes)
 
 

@@ -27,13 +27,13 @@ Target = Any
 LONGEST = 4
 MOST_OPERANDS = 5
 _BROADCAST = (FLOAT, *(OTHER_FLOAT,) * (MOST_OPERANDS - 1))
-_OF_PRODUCTS: tuple[tuple[Operand, ...], ...] = (
-    (MATRICES, *(SAME_FLOAT,) * (MOST_OPERANDS - 1)),
-    (VECTORS, WEIGHT, BIAS),
-    (VECTORS, FACTOR),
+_MATRICES = (MATRICES, *(SAME_FLOAT,) * (MOST_OPERANDS - 1))
+_INPUTS: tuple[tuple[str, tuple[tuple[Operand, ...], ...]], ...] = (
+    (r"linear\(|addmm\(", ((VECTORS, WEIGHT, BIAS),)),
+    (r" @ |matmul\(|mm\(|attention\(|einsum\(", (_MATRICES, (VECTORS, FACTOR))),
+    ("", (_BROADCAST,)),
 )
-"""Kinds of inputs that a pattern with a product of matrices may have."""
-_PRODUCT = re.compile(r" @ |matmul|mm\(|linear\(|attention\(|einsum\(")
+"""Kinds of inputs that a pattern may have, by the first of these that is found in its text."""
 MOST_CHAINS = 60
 
 _BINARY: dict[type[ast.operator], tuple[Any, Any]] = {
@@ -228,7 +228,7 @@ def _whole(program: Any) -> list[Choice]:
     if not hasattr(result, "users") or result in inputs or not 0 < len(inputs) <= MOST_OPERANDS:
         return []
     text = _named_once(texts[result], shared, set())
-    kinds = _OF_PRODUCTS if _PRODUCT.search(text) else (_BROADCAST,)
+    kinds = next(kinds for form, kinds in _INPUTS if re.search(form, text))
     rows = dict.fromkeys(operands[: len(inputs)] for operands in kinds if len(operands) >= len(inputs))
     imports = "operator" if "operator." in text else ""
     return [Choice(Operation((text,), operands, imports=imports), text) for operands in rows]

@@ -89,7 +89,7 @@ def read_optional(sketch: Sketch) -> bool:
     base = sketch.operand(FLOAT, [])
     if base is None:
         return False
-    is_passed = sketch.choices.below(3) < 2
+    is_passed = sketch.choices.below(3) < 2 or not all(part.passed for part in sketch.inputs)
     recipe = draw_tensor(sketch.choices, tuple(base.object.shape), base.object.dtype, hostile=sketch.hostile)
     given = sketch.input(recipe, default="None", passed=is_passed)
     sketch.features.add("optional-input")

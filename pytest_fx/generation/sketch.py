@@ -250,7 +250,7 @@ class Sketch:
     def _unnamed(self, template: str, operation: Operation, options: dict[str, Any]) -> frozenset[str]:
         """The arguments to write without their keywords, as most code does with the first one."""
         names = leading(template, options, operation.arguments)
-        return names if names and self.choices.sometimes(3) else frozenset()
+        return names if names and self.choices.sometimes(2) else frozenset()
 
     def _write_module(
         self, operation: Operation, spelling: str, operands: list[Value], options: dict[str, Any]

@@ -155,6 +155,8 @@ def _draw_program(choices: Choices, bias: Bias, steps: int) -> Program:
     result = _result(sketch)
     if choices.sometimes(4):
         _reverse_inputs(sketch)
+    # An input that keeps its default is checked where it is read, and passes need not look for inputs behind a check.
+    sketch.inputs.sort(key=lambda part: not part.passed)
     last = [place for place, part in enumerate(sketch.inputs) if not part.keyword][-1]
     if last > 0 and choices.sometimes(8):
         sketch.inputs[last] = replace(sketch.inputs[last], default="None")

@@ -123,26 +123,32 @@ def _comparison(example: Example, variant: str, part: Part, what: str, *, finite
 def _of_what_is_finite(
     example: Example, variant: str, part: Part, normal: Callable[[Any], Any]
 ) -> Callable[[Any], Any]:
-    """``normal``, and then 0 for the elements that are others in eager once each infinity is NaN."""
-    poisoned = without_infinities(example, variant)
+    """``normal``, and then 0 for the elements that are others in eager once each infinity is NaN, or 0."""
     expected = part(example.eager(variant))
-    if poisoned is None or poisoned.error is not None or skeleton(part(poisoned)) != skeleton(expected):
-        return normal
-    masks: list[torch.Tensor | None] = []
-    for (_, one), (_, other) in zip(leaves(expected), leaves(part(poisoned)), strict=True):
-        if isinstance(one, torch.Tensor):
-            masks.append(None if one.shape != other.shape else (one != other) & ~(one.isnan() & other.isnan()))
+    runs = [run for run in without_infinities(example, variant) if run.error is None]
+    masks = [_differing(expected, part(run)) for run in runs if skeleton(part(run)) == skeleton(expected)]
 
     def masked(value: Any) -> Any:
-        own = iter(masks)
-
-        def part_of(tensor: torch.Tensor) -> torch.Tensor:
-            mask = next(own, None)
-            return tensor if mask is None or mask.shape != tensor.shape else tensor.masked_fill(mask, 0)
-
-        return map_tensors(part_of, normal(value))
+        value = normal(value)
+        for mask in masks:
+            own = iter(mask)
+            value = map_tensors(lambda tensor, own=own: _zero_where(next(own, None), tensor), value)
+        return value
 
     return masked
+
+
+def _differing(one: Any, other: Any) -> list[torch.Tensor | None]:
+    """Where the elements of two answers differ: a mask for each tensor, None for those of another size."""
+    return [
+        (left != right) & ~((left != left) & (right != right)) if left.shape == right.shape else None
+        for (_, left), (_, right) in zip(leaves(one), leaves(other), strict=True)
+        if isinstance(left, torch.Tensor)
+    ]
+
+
+def _zero_where(mask: torch.Tensor | None, tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if mask is None or mask.shape != tensor.shape else tensor.masked_fill(mask, 0)
 
 
 def _widened(value: Any) -> Any:

@@ -63,6 +63,8 @@ class Mentions:
     """Numbers and texts that may be what it looks for among the arguments."""
     replaces: bool = False
     """Whether it uses the ``replace_pattern`` of torch.fx."""
+    removes: bool = False
+    """Whether it calls ``eliminate_dead_code``, which in torch.fx drops some writes."""
 
 
 def mentioned(pass_: Any) -> Mentions:
@@ -82,6 +84,7 @@ def mentioned(pass_: Any) -> Mentions:
         tuple(search.patterns),
         tuple(search.constants.values())[:MOST_CONSTANTS],
         search.replaces,
+        search.removes,
     )
 
 
@@ -92,7 +95,7 @@ class _Search:
         self.operations: dict[Any, None] = {}
         self.patterns: list[GraphModule] = []
         self.constants: dict[str, float | str] = {}  # by their text, as 1 and 1.0 are equal
-        self.replaces = False
+        self.replaces = self.removes = False
         self._seen: set[int] = set()
         self._alive: list[Any] = []  # as an id may be used again
 
@@ -134,6 +137,7 @@ class _Search:
             yield from _parts_of_value(found)
 
     def _parts_of_function(self, function: types.FunctionType) -> Iterator[Any]:
+        self.removes |= "eliminate_dead_code" in function.__code__.co_names
         if "pattern" in function.__name__.lower():
             self._add_pattern(function)
         yield from function.__defaults__ or ()

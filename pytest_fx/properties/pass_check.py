@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fx.errors import FxError, TraceError
+from fx.interop import AdaptedPass, adapt
 from fx.passes import Contract, contract_of, exact, pass_name
 from pytest_fx import generation
 from pytest_fx.comparison.evaluation import Arguments
@@ -54,8 +55,8 @@ class CheckReport:
     refused: int
     """Those that it refused with a ``PassError``."""
     unjudged: int
-    """Those on which the capture itself, before the pass, or the order in which torch.fx puts replacements, breaks the
-    law that is broken after it."""
+    """Those on which the capture itself, before the pass, breaks the law that is broken after it, or what torch.fx
+    offers to passes does."""
     laws: tuple[str, ...]
     """The laws that it kept."""
 
@@ -110,7 +111,7 @@ def check_pass(
     promise = contract_of(made) if contract is None else load_contract(contract)
     laws = choose_laws(without, demand, may_change(made))
     about = mentioned(made)
-    search = _Search(made, promise, laws, {law for law in demand if isinstance(law, str)}, seconds, about.replaces)
+    search = _Search(made, promise, laws, {law for law in demand if isinstance(law, str)}, seconds, about)
     drawn = st.tuples(
         _programs(about if like is None else Mentions(patterns=(like,))) if programs is None else programs,
         st.sampled_from(_checked_modes(modes)),
@@ -186,10 +187,12 @@ class _Search:
     """The examples so far: what they add up to, and the first law that was broken."""
 
     def __init__(
-        self, pass_: Any, contract: Contract, laws: list[Law], always: set[str], seconds: float, replaces: bool
+        self, pass_: Any, contract: Contract, laws: list[Law], always: set[str], seconds: float, about: Mentions
     ) -> None:
+        is_for_torch = isinstance(pass_, AdaptedPass)
         self._pass = pass_
-        self._replaces = replaces
+        self._tools = [adapt(_remove_dead_code)] if is_for_torch and about.removes else []
+        self._replaces = is_for_torch and about.replaces
         self._contract = contract
         self._laws = laws
         self._always = always
@@ -232,14 +235,18 @@ class _Search:
             try:
                 law.check(example)
             except LawViolation as violation:
-                if not _is_kept_by(_leave_alone, law, example, exact) or (
-                    self._replaces and _is_kept_by(PutBack(self._pass), law, example, example.contract)
-                ):
+                if not self._is_to_blame(law, example):
                     self._unjudged += 1
                     return
                 self._broken = law
                 self._last = self._violations[key] = (violation, example)
                 raise
+
+    def _is_to_blame(self, law: Law, example: Example) -> bool:
+        """Whether it is the pass that breaks a law, and neither the capture nor what torch.fx offers to passes."""
+        if not all(_is_kept_by(tool, law, example, exact) for tool in (_leave_alone, *self._tools)):
+            return False
+        return not self._replaces or not _is_kept_by(PutBack(self._pass), law, example, example.contract)
 
     def _applies(self, law: Law, example: Example, sample: int) -> bool:
         sampled = law.kind == "sampled" and law.name not in self._always
@@ -268,6 +275,12 @@ class _Search:
         """What the search found."""
         names = tuple(law.name for law in self._laws)
         return CheckReport(pass_name(self._pass), self._tried, self._changed, self._refused, self._unjudged, names)
+
+
+def _remove_dead_code(program: Any) -> Any:
+    program.graph.eliminate_dead_code()
+    program.recompile()
+    return program
 
 
 def _leave_alone(program: Any) -> Any:

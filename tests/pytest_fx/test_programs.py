@@ -20,6 +20,7 @@ import fx
 from pytest_fx.generation import Pair, Program, programs, shapes, tensors
 from pytest_fx.generation.bias import choices_for, targets_of
 from pytest_fx.generation.grammar import ROWS
+from pytest_fx.generation.operations import Operation, written
 
 few = settings(max_examples=40, deadline=None)
 
@@ -311,3 +312,69 @@ def test_an_expression_is_imitated_as_a_whole_constants_included() -> None:
     whole = "({0} * 0.5) * (1.0 + torch.erf(({0} / 1.25))).add({1}, alpha=2)"
     found = [re.sub(r"\b[a-z]\b(?!\()", "_", program.source) for program in drawn(programs(like=like), 40)]
     assert sum(whole.format("_", "_") in source for source in found) >= 8
+
+
+def test_patterns_are_imitated_whole_whatever_they_are_made_of() -> None:
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        return torch.matmul(torch.softmax(torch.matmul(q, k.transpose(-2, -1)) / 8.0, dim=-1), v)
+
+    def layer_norm(x: Any) -> Any:
+        centred = x - x.mean(-1, keepdim=True)
+        return centred / torch.sqrt((centred * centred).mean(-1, keepdim=True) + 1e-5)
+
+    def positive(x: Any) -> Any:
+        return torch.where(x > 0, x, 0.0)
+
+    for like, text in ((attention, r" / 8\.0\)"), (layer_norm, r"part0 := .*part0 \* part0"), (positive, r"\w > 0\)")):
+        found = drawn(programs(like=fx.symbolic_trace(like)), 20)
+        assert sum(re.search(text, program.source) is not None for program in found) >= 5, like
+
+
+def test_constants_that_are_asked_for_are_frequent() -> None:
+    found = drawn(programs(ops=[operator.truediv, F.pad], constants=(8.25, "reflect")), 40)
+    assert sum("/ 8.25" in program.source for program in found) >= 4
+    assert sum("'reflect'" in program.source for program in found) >= 4
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.spellings[0])
+def test_every_argument_of_a_row_has_its_place_in_every_spelling(row: Operation) -> None:
+    for spelling in row.spellings:
+        template = written(spelling.removeprefix("module "), len(row.operands))
+        for argument in row.arguments:
+            assert "{*}" in template or f"{{{argument.name}}}" in template, (spelling, argument.name)
+
+
+def test_first_arguments_are_written_with_and_without_their_keywords() -> None:
+    source = "".join(program.source for program in drawn(programs(ops=[torch.flatten, F.softmax, nn.MaxPool2d]), 40))
+    for named, unnamed in (
+        (r"torch\.flatten\(\w+, start_dim=", r"torch\.flatten\(\w+, -?\d"),
+        (r"F\.softmax\(\w+, dim=", r"F\.softmax\(\w+, -?\d"),
+        (r"nn\.MaxPool2d\(kernel_size=", r"nn\.MaxPool2d\(\d"),
+    ):
+        assert re.search(named, source)
+        assert re.search(unnamed, source)
+
+
+def test_functions_of_torch_that_the_grammar_lacks_are_tried() -> None:
+    found = drawn(programs(ops=[torch.deg2rad, torch.logaddexp]), 20)
+    assert sum("torch.deg2rad(" in program.source for program in found) >= 5
+    assert sum("torch.logaddexp(" in program.source for program in found) >= 5
+
+
+def test_rows_of_several_operations_that_are_asked_for_are_frequent() -> None:
+    def is_selected(program: Program) -> bool:
+        return re.search(r"(max|min|sort|topk)\(.*\)\[[01]\]", program.source) is not None
+
+    assert sum(map(is_selected, drawn(programs(ops=[torch.max, operator.getitem]), 30))) >= 5
+
+
+def test_layers_in_chains_are_called_again() -> None:
+    found = drawn(programs(ops=[nn.Linear, operator.mul]), 30)
+    assert sum("shared-module" in program.features for program in found) >= 10
+
+
+def test_inputs_that_stay_none_come_last(sample: list[Program]) -> None:
+    for program in sample:
+        captured = fx.symbolic_trace(program.build(), program.concrete_args)
+        names = [node.op == "placeholder" for node in captured.graph.nodes]
+        assert names == sorted(names, reverse=True)

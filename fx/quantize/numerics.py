@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
@@ -20,7 +19,7 @@ from fx.quantize.conversion import convert, reference
 from fx.quantize.operations import Operation, operation_of
 from fx.quantize.preparation import prepare
 from fx.quantize.scheme import Choice, QuantizationScheme
-from fx.quantize.state import state_kept
+from fx.quantize.state import run_apart
 
 __all__ = ["Advice", "Noise", "advise", "noise", "sensitivity"]
 
@@ -69,7 +68,8 @@ class _Power:
     def decibels(self) -> float:
         if self._noise == 0:
             return math.inf
-        return 10 * math.log10(self._signal / self._noise) if self._signal else -math.inf
+        ratio = self._signal / self._noise  # not a number if neither is finite
+        return 10 * math.log10(ratio) if ratio > 0 else -math.inf
 
 
 def noise(program: GraphModule, data: Data, scheme: QuantizationScheme | None = None) -> tuple[Noise, ...]:
@@ -88,22 +88,19 @@ def noise(program: GraphModule, data: Data, scheme: QuantizationScheme | None = 
     prepared = _calibrated(program, data, scheme or QuantizationScheme())
     meaning = reference(prepared)
     powers: dict[str, _Power] = {}
-    with torch.no_grad():
-        for args in data:
-            real: dict[str, Any] = {}
+    for args in data:
+        real: dict[str, Any] = {}
 
-            def keep(node: Node, value: Any, real: dict[str, Any] = real) -> None:
-                if node.op == "call_function":
-                    real[node.name] = value
+        def keep(node: Node, value: Any, real: dict[str, Any] = real) -> None:
+            if node.op == "call_function":
+                real[node.name] = value
 
-            def compare(node: Node, value: Any, real: dict[str, Any] = real) -> None:
-                if node.op == "call_function" and node.name in real:
-                    powers.setdefault(node.name, _Power()).add(real.pop(node.name), value)
+        def compare(node: Node, value: Any, real: dict[str, Any] = real) -> None:
+            if node.op == "call_function" and node.name in real:
+                powers.setdefault(node.name, _Power()).add(real.pop(node.name), value)
 
-            with state_kept(program):
-                Interpreter(prepared, listeners=[keep]).run(*args)
-            with state_kept(program):
-                Interpreter(meaning, listeners=[compare]).run(*args)
+        run_apart(program, Interpreter(prepared, listeners=[keep]).run, args)
+        run_apart(program, Interpreter(meaning, listeners=[compare]).run, args)
     nodes = {node.name: node for node in prepared.graph.nodes}
     return tuple(Noise(name, power.decibels, nodes[name].source) for name, power in powers.items())
 
@@ -211,9 +208,8 @@ def _calibrated(
             "noise is measured on data, and there is none", remedy="pass the arguments of some calls: [(x,), …]"
         )
     prepared = prepare(program, scheme, example_inputs)
-    with torch.no_grad(), state_kept(program):
-        for args in data:
-            Interpreter(prepared).run(*args)
+    for args in data:
+        run_apart(program, Interpreter(prepared).run, args)
     return prepared
 
 
@@ -223,13 +219,21 @@ def try_scheme(
     """The signal-to-quantization-noise ratio of a quantized program's outputs in decibels, and that program.
 
     ``example_inputs`` are as in ``prepare``.
+
+    Raises:
+        QuantizationError: as :func:`noise`, or the quantized program does not run on the data.
     """
     prepared = _calibrated(program, data, scheme, example_inputs)
     quantized, power = convert(prepared), _Power()
-    with torch.no_grad():
-        for args in data:
-            with state_kept(program):
-                real = Interpreter(prepared).run(*args)
-            with state_kept(program):
-                power.add(real, Interpreter(quantized).run(*args))
+    for args in data:
+        real = run_apart(program, Interpreter(prepared).run, args)
+        try:
+            answer = run_apart(program, Interpreter(quantized).run, args)
+        except Exception as error:  # whatever an operation raises that does not take the values that it gets now
+            raise QuantizationError(
+                "the quantized program raises where the program answers",
+                why=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",
+                remedy="skip the layers before what needs exact values: scheme.skip(…)",
+            ) from None
+        power.add(real, answer)
     return power.decibels, quantized

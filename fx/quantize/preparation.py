@@ -24,7 +24,7 @@ from fx.quantize.arithmetic import dequantize
 from fx.quantize.observers import Observer, make_observer
 from fx.quantize.operations import Operation, asks_for_size, is_part, operation_of, plain_spelling
 from fx.quantize.scheme import QuantizationScheme
-from fx.quantize.state import state_kept
+from fx.quantize.state import run_apart
 
 __all__ = [
     "Selection",
@@ -101,8 +101,7 @@ def prepare(
 
 
 def _record_shapes(program: GraphModule, example_inputs: Sequence[Any]) -> None:
-    with torch.no_grad(), state_kept(program):
-        ShapeProp(program).propagate(*example_inputs)
+    run_apart(program, ShapeProp(program).propagate, example_inputs)
 
 
 def quantized_layers(prepared: GraphModule, scheme: QuantizationScheme) -> set[Node]:

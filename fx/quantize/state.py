@@ -1,32 +1,33 @@
-"""Running a program on data without leaving traces in it."""
+"""Running a program on data without leaving traces in it, or in the data."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
-__all__ = ["state_kept"]
+__all__ = ["run_apart"]
 
 
-@contextmanager
-def state_kept(module: nn.Module) -> Generator[None]:
-    """Give buffers that are written to inside the block the values back that they had before it.
+def run_apart(module: nn.Module, run: Callable[..., Any], args: Sequence[Any]) -> Any:
+    """Return what ``run`` returns for copies of ``args``, without gradients; ``module``'s buffers stay what they are.
 
-    >>> counter = nn.Module()
+    >>> counter, total = nn.Module(), torch.zeros(())
     >>> counter.register_buffer("calls", torch.zeros(()))
-    >>> with state_kept(counter):
-    ...     _ = counter.calls.add_(1)
-    >>> counter.calls
-    tensor(0.)
+    >>> run_apart(counter, lambda total: total.add_(counter.calls.add_(1)), [total])
+    tensor(1.)
+    >>> counter.calls, total
+    (tensor(0.), tensor(0.))
     """
     before = [(buffer, buffer._version, buffer.detach().clone()) for buffer in module.buffers()]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
+    copies = tree_map(lambda value: value.detach().clone() if isinstance(value, Tensor) else value, tuple(args))
+    with torch.no_grad():
+        try:
+            return run(*copies)
+        finally:
             for buffer, version, values in before:
                 if buffer._version != version:
                     buffer.copy_(values)

@@ -7,7 +7,6 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -30,7 +29,7 @@ from fx.quantize.fake_quantization import (
 from fx.quantize.operations import plain_spelling
 from fx.quantize.preparation import SCHEME, is_observer, observe, prepare, quantized_layers, scheme_of
 from fx.quantize.scheme import Choice, QuantizationScheme
-from fx.quantize.state import state_kept
+from fx.quantize.state import run_apart
 
 __all__ = ["freeze_batch_norm", "freeze_observers", "is_trained", "prepare_qat", "settled"]
 
@@ -87,8 +86,7 @@ def prepare_qat(
     program.graph.eliminate_dead_code()  # else what nothing needs would be a user of what is rounded or fused
     with _evaluated(program):
         if example_inputs is not None:
-            with torch.no_grad(), state_kept(program):
-                ShapeProp(program).propagate(*example_inputs)
+            run_apart(program, ShapeProp(program).propagate, example_inputs)
         plan = prepare(program, scheme)
         fused = {one.node for one in FuseConvBN().explain(program) if one.fused}
     _Rounding(program, plan, scheme, fused).insert()

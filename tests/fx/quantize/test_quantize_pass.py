@@ -123,3 +123,36 @@ def test_calibration_leaves_no_trace_in_buffers_that_the_program_writes_to():
     assert model.calls == 0
     made(torch.zeros(1, 8))
     assert model.calls == 1
+
+
+def test_data_that_the_program_writes_to_stays_as_it_is():
+    class Writes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x):
+            return self.linear(x.exp_())
+
+    given, samples = fx.symbolic_trace(Writes().eval()), data(2)
+    Quantize().with_data(samples)(given)
+    assert all(
+        torch.equal(*pair) for pair in zip(*([one for (one,), _ in each] for each in (samples, data(2))), strict=True)
+    )
+
+
+def test_a_program_that_raises_on_what_quantization_makes_of_its_values_is_refused():
+    class Particular(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x):
+            y = self.one(x)
+            torch._assert(y.unique().numel() > 256, "more values than 8 bits have")
+            return self.two(y)
+
+    calls = [((torch.randn(64, 8, generator=torch.Generator().manual_seed(0)),), {})]
+    program = fx.symbolic_trace(Particular().eval())
+    with pytest.raises(PassError, match=r"the quantized program raises where the program answers(.|\n)*scheme\.skip"):
+        Quantize().with_data(calls)(program)

@@ -34,7 +34,7 @@ ENOUGH_CHANGES = 0.05
 """The part of the programs that a pass must change, unless it is said otherwise."""
 ONE_IN = 10
 """Slow laws are checked on one program in so many, and on the simplest."""
-MOST_SHRINKS = 800
+MOST_SHRINKS = 600
 """How many programs are tried after the first that breaks a law: the shrinking of a failure ends there."""
 MOST_HANGS = 12
 """How many of these may take longer than the pass is allowed to."""
@@ -134,6 +134,8 @@ def check_pass(
         warnings.simplefilter("ignore")  # what random programs warn of is nobody's fault
         try:
             keep_the_laws()
+        except ShrunkEnough:
+            violation = search.explained(search.smallest(), folder or Path.cwd() / FOLDER)
         except LawViolation as error:
             # not raised from here, to leave Hypothesis's frames and its print of the whole example behind
             violation = search.explained(error, folder or Path.cwd() / FOLDER)
@@ -183,6 +185,10 @@ def check_program(
                 law.check(example)
 
 
+class ShrunkEnough(BaseException):
+    """Ends Hypothesis's shrinking, which else goes on drawing programs for minutes; no error that it would handle."""
+
+
 class _Search:
     """The examples so far: what they add up to, and the first law that was broken."""
 
@@ -209,14 +215,14 @@ class _Search:
         Once a law was broken only that one is checked: Hypothesis is then making the program smaller. What broke it
         breaks it again without another look, so that a pass which does so only at times cannot confuse Hypothesis.
         """
+        if self._broken is not None:
+            self._shrinks += 1
+            if self._shrinks > MOST_SHRINKS or self._hangs > MOST_HANGS:
+                raise ShrunkEnough
         key = (mode, program.source)
         if key in self._violations:
             self._last = self._violations[key]
             raise self._last[0]
-        if self._broken is not None:
-            self._shrinks += 1
-            if self._shrinks > MOST_SHRINKS or self._hangs > MOST_HANGS:
-                return
         seconds = min(self._seconds, SHRINKING_TIME) if self._hangs else self._seconds
         try:
             example = Example(
@@ -251,6 +257,11 @@ class _Search:
     def _applies(self, law: Law, example: Example, sample: int) -> bool:
         sampled = law.kind == "sampled" and law.name not in self._always
         return (not sampled or sample == 0) and (law.when_unchanged or example.changed)
+
+    def smallest(self) -> LawViolation:
+        """The violation on the shortest program, where Hypothesis is not left to find out which one that is."""
+        self._last = min(self._violations.values(), key=lambda found: len(found[1].program.source))
+        return self._last[0]
 
     def explained(self, violation: LawViolation, folder: Path) -> LawViolation:
         """The violation, with the program on which it was found."""

@@ -425,3 +425,17 @@ def test_what_a_pass_added_goes_back_to_where_the_nodes_were_that_it_replaced():
     given = torch.arange(3.0), torch.arange(3.0)
     for found, expected in zip(program(*(part.clone() for part in given)), forward(*given), strict=True):
         assert torch.allclose(found, expected)
+
+
+def test_shrinking_ends_after_a_number_of_programs(check, monkeypatch):
+    tried = []
+
+    def tried_as_sub(graph_module):
+        tried.append(graph_module)
+        add_as_sub(graph_module)
+
+    monkeypatch.setattr("pytest_fx.properties.pass_check.MOST_SHRINKS", 20)
+    violation = violation_of(check, tried_as_sub, settings=SHRINKING)
+    assert violation.law == "contract"
+    assert "the smallest program found" in str(violation)
+    assert len(tried) < 200  # some of them for float64 and other variants

@@ -533,3 +533,25 @@ def test_what_becomes_a_constant_when_it_is_captured_again_may_lose_its_containe
         graph_module.recompile()
 
     assert broken_by(without_dropout, of=lambda: OfABuffer().eval(), contract=exact) is None
+
+
+def rsqrt_by_function(graph_module):
+    fx.replace_pattern(graph_module, lambda x: 1.0 / torch.sqrt(x), lambda x: torch.rsqrt(x))
+
+
+def test_a_program_that_writes_in_place_may_write_to_what_an_operation_keeps():
+    of = program_of(lambda self, x: (1.0 / torch.sqrt(x)).relu_())
+    given = ((torch.ones(2, 2),), {})
+    assert broken_by(rsqrt_by_function, of=of, given=lambda: given, contract=close) is None
+
+
+def test_a_pass_may_not_take_away_the_copy_that_a_program_writes_to():
+    def without_clones(graph_module):
+        for node in graph_module.graph.find_nodes(op="call_method", target="clone"):
+            node.replace_all_uses_with(node.args[0])
+            graph_module.graph.erase_node(node)
+        graph_module.recompile()
+
+    of = program_of(lambda self, x: torch.exp(x).clone().add_(1))
+    given = ((torch.ones(2, 2),), {})
+    assert broken_by(without_clones, of=of, given=lambda: given, contract=exact) == "gradients"

@@ -9,11 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from fx.errors import FxError, QuantizationError
+
 __all__ = ["run_apart"]
 
 
-def run_apart(module: nn.Module, run: Callable[..., Any], args: Sequence[Any]) -> Any:
+def run_apart(module: nn.Module, run: Callable[..., Any], args: Sequence[Any], what: str = "the program") -> Any:
     """Return what ``run`` returns for copies of ``args``, without gradients; ``module``'s buffers stay what they are.
+
+    Raises:
+        QuantizationError: ``what``, as which it is known to the user, does not run.
 
     >>> counter, total = nn.Module(), torch.zeros(())
     >>> counter.register_buffer("calls", torch.zeros(()))
@@ -27,6 +32,15 @@ def run_apart(module: nn.Module, run: Callable[..., Any], args: Sequence[Any]) -
     with torch.no_grad():
         try:
             return run(*copies)
+        except FxError:
+            raise
+        except Exception as error:  # whatever an operation raises that does not take the values that it gets
+            notes = [line for note in getattr(error, "__notes__", []) for line in note.splitlines()]
+            raise QuantizationError(
+                f"{what} does not run on the data",
+                why="\n".join([f"{type(error).__name__}: {str(error).partition(chr(10))[0]}", *notes]),
+                remedy="give inputs that it takes; keep in floating point what needs exact values: scheme.skip(…)",
+            ) from None
         finally:
             for buffer, version, values in before:
                 if buffer._version != version:

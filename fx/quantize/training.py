@@ -83,8 +83,9 @@ def prepare_qat(
     if scheme is None:
         scheme = QuantizationScheme(Choice(observer="moving-average"))
     program = canonical_form(copy.deepcopy(graph_module), leaves=_WITH_MODES).graph_module
-    program.graph.eliminate_dead_code()  # else what nothing needs would be a user of what is rounded or fused
     with _evaluated(program):
+        # What nothing needs would be a user of what is rounded or fused; so would norms that only keep statistics.
+        program.graph.eliminate_dead_code()
         if example_inputs is not None:
             run_apart(program, ShapeProp(program).propagate, example_inputs)
         plan = prepare(program, scheme)

@@ -127,6 +127,7 @@ def test_random_programs_on_whole_numbers_are_their_reference_form(steps, scheme
 @given(steps, schemes, st.integers(0, 1000))
 @example([("conv", 0, 0), ("conv", 1, 0), ("relu", 1, 0), ("relu6", 3, 0), ("norm", 0, 0)], MIN_MAX, 0)
 @example([("conv", 0, 0), ("conv", 1, 0), ("norm", 1, 0), ("conv", 0, 0), ("conv", 0, 0)], MIN_MAX, 0)
+@example([("conv", 0, 0), ("norm", 1, 0), ("norm", 0, 0), ("conv", 0, 0), ("relu", 1, 0)], MIN_MAX, 0)
 def test_random_programs_in_training_are_what_becomes_of_them(steps, scheme, seed):
     torch.manual_seed(seed)
     model = Random(steps)

@@ -207,6 +207,11 @@ REDUCTIONS = [
         ("torch.max", ".min", ".max", "torch.topk({0}, 1{*})", ".sort", "torch.median"), (VECTORS,), (DIM,), weight=2
     ),
     Operation(
+        ("torch.max({0}{*})[0]", "torch.min({0}{*})[1]", "{0}.max({*})[0]"),
+        (VECTORS,),
+        (DIM, leading("keepdim", one_of(True))),
+    ),
+    Operation(
         (
             "torch.max({0}, {dim})[0]",
             "{0}.max({dim})[0]",

@@ -164,6 +164,6 @@ def follow(sketch: Sketch, chain: Chain) -> bool:
 def _write_choice(sketch: Sketch, choice: Choice, first: Value | None) -> bool:
     """Do what a choice says, now and then by calling a module once more that an earlier one has made."""
     made = [held for held in sketch.modules if held.operation is choice.row]
-    if made and sketch.choices.sometimes(4):
+    if made and sketch.choices.sometimes(3):
         return _call_again(sketch, sketch.choices.recent(made), first)
     return sketch.perform(choice.row, choice.spelling, first)

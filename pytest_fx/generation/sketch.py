@@ -130,7 +130,7 @@ class Sketch:
     read: set[int] = field(default_factory=set[int])
     """The memory that is read while the program is captured."""
     written: set[int] = field(default_factory=set[int])
-    """The memory of buffers that are written to."""
+    """The memory that is written to."""
     names: Iterator[str] = field(default_factory=_names)
     """Names for further values."""
     numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -305,7 +305,7 @@ class Sketch:
         memory = _storages(objects)
         if not traced and (memory & self.written or tags & UNCAPTURED):
             return False
-        written = _storages(objects[1:] if "state" in tags else objects[:1]) & self.kept
+        written = _storages(objects[1:] if "state" in tags else objects[:1])
         if "in-place" not in tags:
             written.clear()
         if written & self.read:

@@ -148,6 +148,9 @@ def _draw_program(choices: Choices, bias: Bias, steps: int) -> Program:
     dtype = choices.pick((torch.float32,) * 12 + (torch.float64, torch.float64, torch.bfloat16, torch.float16))
     sketch.input(draw_tensor(choices, shape, dtype, hostile=sketch.hostile))
     _add_unusual_input(sketch)
+    if bias.wanted:  # in two of three programs at once, while what it takes is there or can be made
+        choices.draw(_line(sketch, replace(bias, kinds=("nothing", "wanted", "wanted"))))
+        sketch.choices = choices
     line = _line(sketch, bias)
     for _ in range(steps):
         choices.draw(line)

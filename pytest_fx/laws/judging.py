@@ -243,7 +243,10 @@ def _overlaps(tensor: torch.Tensor) -> bool:
 
 
 class Shaken(Interpreter):
-    """Runs a program and adds a few rounding errors to each floating-point value that it computes."""
+    """Runs a program and adds a few rounding errors to each floating-point value that it computes.
+
+    Where gradients are computed, those of each use of a value get some, too.
+    """
 
     def __init__(self, program: Any, shake: int) -> None:
         super().__init__(program, garbage_collect_values=False)
@@ -263,6 +266,19 @@ class Shaken(Interpreter):
                     leaf.data.add_(self._noise(leaf.detach()))
         return value
 
+    def fetch_args_kwargs_from_env(self, n: Node) -> Any:
+        """Return the arguments of ``n``, whose gradients are shaken on their way back."""
+        args, kwargs = super().fetch_args_kwargs_from_env(n)
+        return map_tensors(self._shaken_backward, args), map_tensors(self._shaken_backward, kwargs)
+
+    def _shaken_backward(self, value: torch.Tensor) -> torch.Tensor:
+        if not value.requires_grad or not value.is_floating_point():
+            return value
+        used = value.view_as(value)
+        factor = 1 + self._direction(value) * SHAKE_ULPS * torch.finfo(value.dtype).eps
+        used.register_hook(lambda gradient: (gradient * factor).to(gradient.dtype))
+        return used
+
     def _is_new(self, node: Node, value: torch.Tensor) -> bool:
         """Whether nothing else shares the memory of ``value``, so that a sum may stand for it.
 
@@ -277,8 +293,9 @@ class Shaken(Interpreter):
         self.coarsest = max(self.coarsest, info.eps)
         finite = value[value.isfinite()]
         scale = float(finite.abs().max()) if finite.numel() else 0.0
+        return (self._direction(value) * SHAKE_ULPS * (info.eps * scale + info.tiny)).to(value.dtype)
+
+    def _direction(self, value: torch.Tensor) -> torch.Tensor:
         if self._sign is None:
-            direction = torch.rand(value.shape, generator=self._generator, dtype=torch.float64) * 2 - 1
-        else:
-            direction = torch.full(value.shape, self._sign, dtype=torch.float64)
-        return (direction * SHAKE_ULPS * (info.eps * scale + info.tiny)).to(value.dtype)
+            return torch.rand(value.shape, generator=self._generator, dtype=torch.float64) * 2 - 1
+        return torch.full(value.shape, self._sign, dtype=torch.float64)

@@ -8,7 +8,8 @@ of the same package that these lead to:
 * classes of ``torch.nn`` modules, and modules themselves;
 * names of tensor methods, as texts: ``"permute"``;
 * other constants, such as the ``8.0`` of ``node.args[1] == 8.0``, and ``"reflect"``;
-* patterns: functions with ``pattern`` in their name, and modules, which are captured.
+* patterns: functions with ``pattern`` in their name, or those that a caller of ``replace_pattern`` names if there is
+  none such, and modules, which are captured.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ LARGEST_NUMBER = 1000
 """The largest of them: a program with larger ones is soon far from anything finite."""
 MOST_ELEMENTS = 300
 """How many elements of a container are looked at."""
-_OPERATIONS = frozenset("torch torch.nn.functional torch._C._nn torch.special operator _operator math".split())
+_OPERATIONS = frozenset(
+    "torch torch.functional torch.nn.functional torch._C._nn torch.special operator _operator math".split()
+)
 _CLOSED = frozenset("torch builtins typing abc collections dataclasses functools fx re copy".split())
 """Packages into whose functions and classes the search does not go; ``fx.passes`` is the exception."""
 _NO_OPERATIONS = frozenset(
@@ -146,7 +149,13 @@ class _Search:
                 yield cell.cell_contents
             except ValueError:  # not filled yet
                 continue
-        yield from _named_in(function.__code__, function.__globals__)
+        named = list(_named_in(function.__code__, function.__globals__))
+        if any("replace_pattern" in name for name in function.__code__.co_names):
+            own = [part for part in named if isinstance(part, types.FunctionType) and _is_open(part)]
+            if not any("pattern" in part.__name__.lower() for part in own):
+                for part in own:  # by whatever name, if it has one: a lambda has none
+                    self._add_pattern(part)
+        yield from named
         if (wrapped := getattr(function, "__wrapped__", None)) is not None:
             yield wrapped
 

@@ -26,7 +26,7 @@ class PutBack:
 
     def __init__(self, pass_: Pass) -> None:
         self._pass = pass_
-        self.name, self.contract, self.may_change = pass_name(pass_), contract_of(pass_), may_change(pass_)
+        self.name, self.contract, self.may_change = pass_name(pass_), contract_of(pass_), tuple(may_change(pass_))
 
     def __call__(self, graph_module: GraphModule) -> Any:
         """Apply the pass, and put back what it moved."""

@@ -1,11 +1,12 @@
 """Passes by which the harness is tested: wrong ones as engineers write them, each with a program that shows it,
 and right ones. Kinds of mistakes are files: ``operands``, ``shapes``, ``uses``, ``effects``, ``values``, ``interface``,
 ``state``, ``plumbing``, ``fusions``, ``algebra`` and ``planning``; ``correct`` and
-``correct_by_api`` hold the passes without one.
+``correct_by_api`` hold the passes without one, ``arguments`` some of either.
 """
 
 from . import (
     algebra,
+    arguments,
     correct,
     correct_by_api,
     effects,
@@ -27,6 +28,7 @@ __all__ = [
     "Right",
     "Wrong",
     "algebra",
+    "arguments",
     "correct",
     "correct_by_api",
     "effects",

@@ -233,6 +233,12 @@ def returns_a_program(row: Wrong) -> bool:
     return not isinstance(apply(row.pass_, row.witness()), fx.GraphModule)
 
 
+def mode(row: Wrong) -> bool:
+    """The program is in another mode than what was captured."""
+    program = row.witness()
+    return bool(apply(row.pass_, program).training) != program.module.training
+
+
 EVIDENCE: dict[str, Callable[[Wrong], bool]] = {
     "contract": contract,
     "batch sizes": contract,
@@ -247,6 +253,7 @@ EVIDENCE: dict[str, Callable[[Wrong], bool]] = {
     "gradients": gradients,
     "code and graph agree": code_and_graph,
     "well formed": well_formed,
+    "mode": mode,
     "refusal": refusal,
     "terminates": terminates,
     "deterministic": deterministic,

@@ -10,20 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from . import operations
 from .choices import Choices
-from .operations import (
-    MODULE,
-    OMITTED,
-    Fresh,
-    Operand,
-    Operation,
-    Verbatim,
-    compiled,
-    fill,
-    is_statement,
-    leading,
-    written,
-)
+from .operations import MODULE, OMITTED, Fresh, Operand, Operation, Verbatim, compiled, fill, is_statement, written
 from .record import Input
 from .tensors import TensorRecipe, draw_tensor
 
@@ -249,7 +238,7 @@ class Sketch:
 
     def _unnamed(self, template: str, operation: Operation, options: dict[str, Any]) -> frozenset[str]:
         """The arguments to write without their keywords, as most code does with the first one."""
-        names = leading(template, options, operation.arguments)
+        names = operations.leading(template, options, operation.arguments)
         return names if names and self.choices.sometimes(2) else frozenset()
 
     def _write_module(

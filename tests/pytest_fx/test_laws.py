@@ -555,3 +555,16 @@ def test_a_pass_may_not_take_away_the_copy_that_a_program_writes_to():
     of = program_of(lambda self, x: torch.exp(x).clone().add_(1))
     given = ((torch.ones(2, 2),), {})
     assert broken_by(without_clones, of=of, given=lambda: given, contract=exact) == "gradients"
+
+
+def test_gradients_that_rounding_errors_of_their_own_make_are_not_held_against_a_pass():
+    class Cancelling(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.full((2, 2, 2, 3), 1e-40))
+
+        def forward(self, x):
+            return self.weight / self.weight, torch.relu(self.weight / self.weight)
+
+    inputs = lambda: ((torch.ones(2, 2),), {})  # noqa: E731
+    check_program("eliminate-common-subexpressions", Cancelling, inputs, laws=("gradients",))

@@ -156,5 +156,7 @@ def test_a_program_that_raises_on_what_quantization_makes_of_its_values_is_refus
     program = fx.symbolic_trace(Particular().eval())
     with pytest.raises(PassError, match=r"the quantized program does not run on the data(.|\n)*more values than 8"):
         Quantize().with_data(calls)(program)
-    with pytest.raises(PassError, match=r"the program does not run on the data(.|\n)*mat1 and mat2(.|\n)*self\.one\(x\)"):
+    with pytest.raises(
+        PassError, match=r"the program does not run on the data(.|\n)*mat1 and mat2(.|\n)*self\.one\(x\)"
+    ):
         Quantize().with_data([((torch.ones(1, 3),), {})])(program)

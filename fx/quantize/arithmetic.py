@@ -37,10 +37,16 @@ def quantize(input: Tensor, scale: float, zero_point: int, highest: int = 255) -
     >>> quantize(torch.tensor([-1.0, 0.0, 0.26, 9.0]), scale=0.1, zero_point=3)
     tensor([ 0,  3,  6, 93], dtype=torch.uint8)
     """
-    if has_quantized_tensors() and input.device.type == "cpu" and not is_traced_by_jit():
+    if runs_kernels(input):
         plain = input.detach() if input.requires_grad else input
         return _quantized(plain.float(), scale, zero_point, highest)
     return (input / scale).round().add(zero_point).clamp(0, highest).to(torch.uint8)
+
+
+def runs_kernels(input: Tensor) -> bool:
+    """Whether torch's kernels of quantized tensors can run on ``input``: it is no tensor that only says its shape."""
+    is_plain = type(input) in (Tensor, _torch.nn.Parameter) and input.device.type == "cpu"
+    return is_plain and not is_traced_by_jit() and has_quantized_tensors()
 
 
 def _quantized(input: Tensor, scale: float, zero_point: int, highest: int) -> Tensor:
@@ -72,7 +78,7 @@ def dequantize(input: Tensor, scale: float, zero_point: int, highest: int = 255)
     >>> dequantize(torch.tensor([0, 3, 6], dtype=torch.uint8), scale=0.5, zero_point=3)
     tensor([-1.5000,  0.0000,  1.5000])
     """
-    if has_quantized_tensors() and input.device.type == "cpu" and not is_traced_by_jit():
+    if runs_kernels(input):
         return _dequantized(input, scale, zero_point)
     return lookup(input, (torch.arange(256, device=input.device) - zero_point).float() * scale)
 
@@ -168,7 +174,7 @@ def max_pool(
     if input.is_contiguous():
         return pool(input, kernel_size, stride, padding, dilation, ceil_mode)
     # in other orders of dimensions, torch's kernel for uint8 has no room for indices (2.13)
-    if input.device.type == "cpu" and not is_traced_by_jit() and has_quantized_tensors():
+    if runs_kernels(input):
         stored = as_quantized(input, 1.0, 0)
         return as_plain(pool(stored, kernel_size, stride, padding, dilation, ceil_mode), 255)
     return pool(input.contiguous(), kernel_size, stride, padding, dilation, ceil_mode)
@@ -195,7 +201,7 @@ def _runs_kernel(input: Tensor, other: Tensor) -> bool:
     The kernels of the same purpose in ``torch.ops.onednn`` take uint8 for int8, in torch 2.13.
     """
     alike = input.shape == other.shape and input.stride() == other.stride()
-    return alike and input.device.type == "cpu" and not is_traced_by_jit() and has_quantized_tensors()
+    return alike and runs_kernels(input)
 
 
 def as_quantized(input: Tensor, scale: float, zero_point: int) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -72,6 +73,9 @@ class Subject:
         """The program; not to be edited while this is in use."""
         self.dependences = Dependences(graph_module.graph)
         """What in it depends on what."""
+        results = [node for output in graph_module.graph.find_nodes(op="output") for node in output.all_input_nodes]
+        self.returned = Counter(map(self.dependences.memory, results))
+        """How many of the values that it returns are in each group of memory."""
         self._dtypes: dict[Node, torch.dtype] = {}
         self._constants: dict[Node, torch.Tensor] = {}
         for node in graph_module.graph.nodes:

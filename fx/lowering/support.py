@@ -117,7 +117,7 @@ def has_own_memory(operation: Operation) -> str | None:
     """Takes what nobody can tell from a copy: for backends that return values in memory of their own.
 
     Refused are values that something writes to, and what may be a view of an input or of the program's own tensors
-    where the program may return it.
+    where the program may return it, or of what it returns beside it.
     """
     dependences, node = operation.subject.dependences, operation.node
     group = dependences.memory(node)
@@ -127,6 +127,9 @@ def has_own_memory(operation: Operation) -> str | None:
         return f"`%{writers[0]}` writes to its memory"
     if dependences.may_be_returned(node) and (owner := dependences._owner(group)) is not None:
         return f"the program may return it as a view of memory that {owner}"
+    is_view = any(dependences.memory(used) == group for used in node.all_input_nodes)
+    if is_view and operation.subject.returned[group] > 1:
+        return "the program returns several views of this memory"
     return None
 
 

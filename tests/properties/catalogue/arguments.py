@@ -172,20 +172,6 @@ def silu_by_torch_pattern(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     return gm
 
 
-@right(lambda: case(
-    lambda m, q, k, v: _attention(0.25)(q, k, v), numbers(2, 3, 4), numbers(2, 3, 4), numbers(2, 3, 4)
-))  # fmt: skip
-@adapt
-def attention_by_torch_pattern(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """Attention is one function, with the scale of the program."""
-
-    def pattern(q: Any, k: Any, v: Any) -> Any:
-        return torch.matmul(torch.softmax(torch.matmul(q, k.transpose(-2, -1)) * 0.25, dim=-1), v)
-
-    torch.fx.replace_pattern(gm, pattern, lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=0.25))
-    return gm
-
-
 @right(lambda: case(lambda m, x: 1.0 / torch.sqrt(x), numbers(4).abs()))
 def root_by_rsqrt(gm: fx.GraphModule) -> fx.GraphModule:
     """One over a square root is one function, which keeps its result for the gradients."""

@@ -63,7 +63,7 @@ class Leaf:
         """For each element, whether any of its bits differ. Two NaNs are taken for the same one."""
         size = self.expected.element_size()
         expected, actual = (
-            tensor.detach().contiguous().reshape(-1, 1).view(torch.uint8).reshape(-1, size)
+            tensor.detach().clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8).reshape(-1, size)
             for tensor in (self.expected, self.actual)
         )
         different = (expected != actual).any(1).reshape(self.expected.shape)

@@ -43,6 +43,12 @@ def test_tolerance_grows_with_finite_numbers_and_is_none_for_the_rest(expected, 
     assert leaf(expected, expected).limits(rtol=0.01, atol=0.01).item() == pytest.approx(limit)
 
 
+@pytest.mark.parametrize("values", [torch.arange(4.0).reshape(1, 4).mT, torch.ones(4)[::4]])
+def test_bits_are_compared_whatever_the_stride_of_a_dimension_of_size_one(values):
+    assert not Leaf("", values, values.clone()).bits_differ.any()
+    assert Leaf("", values, values + 1).bits_differ.all()
+
+
 def test_bits_differ_by_the_sign_of_zero_but_not_by_the_payload_of_a_nan():
     other_nan = torch.tensor([0x7FC00001], dtype=torch.int32).view(torch.float32)
     assert leaf([0.0, 1.0], [-0.0, 1.0]).bits_differ.tolist() == [True, False]

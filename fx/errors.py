@@ -110,3 +110,8 @@ def add_note(error: BaseException, note: str) -> None:
     notes: list[str] = getattr(error, "__notes__", [])
     if note not in notes:
         error.__notes__ = [*notes, note]  # type: ignore[attr-defined]
+
+
+def note_lines(error: BaseException) -> list[str]:
+    """The lines of all notes that are attached to an exception."""
+    return [line for note in getattr(error, "__notes__", []) for line in note.splitlines()]

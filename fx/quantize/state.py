@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from fx.errors import FxError, QuantizationError
+from fx.errors import FxError, QuantizationError, note_lines
 
 __all__ = ["run_apart"]
 
@@ -35,7 +35,7 @@ def run_apart(module: nn.Module, run: Callable[..., Any], args: Sequence[Any], w
         except FxError:
             raise
         except Exception as error:  # whatever an operation raises that does not take the values that it gets
-            notes = [line for note in getattr(error, "__notes__", []) for line in note.splitlines()]
+            notes = note_lines(error)
             raise QuantizationError(
                 f"{what} does not run on the data",
                 why="\n".join([f"{type(error).__name__}: {str(error).partition(chr(10))[0]}", *notes]),

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from fx.errors import note_lines
 from fx.passes import Approximate, Close, Contract, Exact, Pass
 from pytest_fx.errors import ContractViolation
 
@@ -136,7 +137,7 @@ def _observed(subject: Subject, program: nn.Module, dtype: torch.dtype, label: s
     except torch.jit.Error:  # what TorchScript does not run is nobody's broken promise
         raise
     except Exception as error:
-        notes = [line for note in getattr(error, "__notes__", []) for line in note.splitlines()]
+        notes = note_lines(error)
         raise ContractViolation(
             f"{label} makes {subject.name} raise where it answers",
             value=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",

@@ -11,7 +11,6 @@ from torch import nn
 
 from fx import Node
 from fx.effects import effect_of
-from fx.interpreter import positional
 from fx.passes import Approximate
 from fx.printing import describe
 from pytest_fx.comparison.capture import GraphModule
@@ -22,7 +21,7 @@ from pytest_fx.comparison.structure import leaves
 from .example import Example
 from .judging import SHAKES, Shaken
 from .law import broken
-from .runs import SEED, Runner, places, same_tensor
+from .runs import SEED, Runner, by, places, same_tensor
 
 Gradients = dict[str, torch.Tensor]
 
@@ -247,11 +246,7 @@ def _shaken(
     for shake in range(SHAKES):
         program = example.capture(wide)
         interpreter = Shaken(program, shake)
-
-        def call(*args: Any, interpreter: Shaken = interpreter, program: Any = program, **kwargs: Any) -> Any:
-            return interpreter.run(*positional(program, args, kwargs))
-
-        found = _gradients(call, arguments, dtype, program)
+        found = _gradients(by(interpreter), arguments, dtype, program)
         for name, wanted in expected.items():
             if found is None or name not in found:
                 limits[name] = torch.inf

@@ -8,12 +8,10 @@ from typing import Any
 import torch
 
 from fx import Interpreter, Node
-from fx.interpreter import positional
-from pytest_fx.comparison.capture import GraphModule
 from pytest_fx.comparison.structure import leaves
 
 from .example import Example
-from .runs import Run, Runner
+from .runs import Run, Runner, by
 
 LARGE = 1e9
 """Numbers above it count as infinite where it is asked whether a program is given any: they soon overflow."""
@@ -33,15 +31,8 @@ def without_infinities(example: Example, variant: str) -> list[Run]:
         return []
     programs = {value: example.capture() for value in (math.nan, 0.0)}
     return [
-        interpreted(program, Poisoned(program, value))(arguments, example.dtype) for value, program in programs.items()
+        Runner(program, by(Poisoned(program, value)))(arguments, example.dtype) for value, program in programs.items()
     ]
-
-
-def interpreted(program: GraphModule, interpreter: Interpreter) -> Runner:
-    """Return what calls ``program`` by an interpreter."""
-    runner = Runner(program)
-    runner.program = lambda *args, **kwargs: interpreter.run(*positional(program, args, kwargs))  # type: ignore[assignment]
-    return runner
 
 
 def _is_extreme(tensor: torch.Tensor) -> bool:

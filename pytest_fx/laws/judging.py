@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from fx import Interpreter, Node
+from fx.errors import note_lines
 from fx.passes import Approximate, Contract, Exact, PassPipeline, pass_name
 from pytest_fx.comparison.contracts import Comparison
 from pytest_fx.comparison.equality import Leaf, pair_leaves
@@ -16,9 +17,9 @@ from pytest_fx.comparison.verification import require
 from pytest_fx.errors import ContractViolation
 
 from .example import Example
-from .infinity import interpreted, without_infinities
+from .infinity import without_infinities
 from .law import LawViolation, broken
-from .runs import Run, same_tensor
+from .runs import Run, Runner, by, same_tensor
 
 SHAKES = 8
 """How often eager is run with other rounding errors before a difference is held against the pass."""
@@ -84,7 +85,7 @@ def _refuses_inputs(example: Example, error: Exception) -> bool:
 
 
 def _raises(law: str, variant: str, error: Exception) -> None:
-    notes = [line for note in getattr(error, "__notes__", []) for line in note.splitlines()]
+    notes = note_lines(error)
     broken(
         law,
         "the transformed program raises where eager answers",
@@ -224,7 +225,7 @@ def shaken_answers(example: Example, variant: str, wide: bool) -> Iterator[Run]:
     assert arguments is not None
     for shake in range(SHAKES):
         program = example.capture(wide)
-        yield interpreted(program, Shaken(program, shake))(arguments, torch.float64 if wide else example.dtype)
+        yield Runner(program, by(Shaken(program, shake)))(arguments, torch.float64 if wide else example.dtype)
 
 
 def _pairs(expected: Any, actual: Any) -> list[Leaf] | None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
+from fx import Interpreter
+from fx.interpreter import positional
 from pytest_fx.comparison.evaluation import Arguments, default_dtype
 from pytest_fx.comparison.structure import leaves, map_tensors
 
@@ -35,8 +38,10 @@ class Run:
 class Runner:
     """Calls a program again and again from the same state: what a call writes to parameters and buffers is undone."""
 
-    def __init__(self, program: nn.Module) -> None:
+    def __init__(self, program: nn.Module, call: Callable[..., Any] | None = None) -> None:
+        """Take ``program``, and what to call in its place, which uses its state."""
         self.program = program
+        self._call = program if call is None else call
         self._state = {name: (tensor, tensor.detach().clone()) for name, tensor in tensors_of(program).items()}
 
     def __call__(self, arguments: Arguments, dtype: torch.dtype) -> Run:
@@ -46,7 +51,7 @@ class Runner:
             with torch.no_grad(), default_dtype(dtype), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what the program warns of, eager warns of, too
                 torch.default_generator.manual_seed(SEED)
-                answer = self.program(*copies.args, **copies.kwargs)
+                answer = self._call(*copies.args, **copies.kwargs)
         except Exception as error:
             self.restore()
             return Run(error=error)
@@ -65,6 +70,11 @@ class Runner:
             for held, saved in self._state.values():
                 if not same_tensor(held, saved):
                     held.copy_(saved)
+
+
+def by(interpreter: Interpreter) -> Callable[..., Any]:
+    """Return a function that calls the program of ``interpreter`` by it."""
+    return lambda *args, **kwargs: interpreter.run(*positional(interpreter.module, args, kwargs))
 
 
 def tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:

@@ -54,6 +54,14 @@ def program_of(forward):
     return lambda: type("Program", (nn.Module,), {"forward": forward})()
 
 
+def bypass(graph_module, **which):
+    """Let the users of some nodes use what these are computed from."""
+    for node in graph_module.graph.find_nodes(**which):
+        node.replace_all_uses_with(node.args[0])
+        graph_module.graph.erase_node(node)
+    graph_module.recompile()
+
+
 def node_of(graph_module, target):
     return next(node for node in graph_module.graph.nodes if node.target == target)
 
@@ -506,10 +514,7 @@ def test_what_follows_from_a_number_is_compared_beside_an_infinity():
 
 def test_a_mask_of_infinities_in_an_ordinary_program_is_compared():
     def drop_the_mask(graph_module):
-        for node in graph_module.graph.find_nodes(op="call_method", target="masked_fill"):
-            node.replace_all_uses_with(node.args[0])
-            graph_module.graph.erase_node(node)
-        graph_module.recompile()
+        bypass(graph_module, op="call_method", target="masked_fill")
 
     of = program_of(lambda self, x: x.masked_fill(x > 1.5, -torch.inf).softmax(-1))
     assert broken_by(drop_the_mask, of=of, contract=close) == "contract"
@@ -527,10 +532,7 @@ class OfABuffer(nn.Module):
 
 def test_what_becomes_a_constant_when_it_is_captured_again_may_lose_its_container():
     def without_dropout(graph_module):
-        for node in graph_module.graph.find_nodes(op="call_module", target="dropout"):
-            node.replace_all_uses_with(node.args[0])
-            graph_module.graph.erase_node(node)
-        graph_module.recompile()
+        bypass(graph_module, op="call_module", target="dropout")
 
     assert broken_by(without_dropout, of=lambda: OfABuffer().eval(), contract=exact) is None
 
@@ -547,10 +549,7 @@ def test_a_program_that_writes_in_place_may_write_to_what_an_operation_keeps():
 
 def test_a_pass_may_not_take_away_the_copy_that_a_program_writes_to():
     def without_clones(graph_module):
-        for node in graph_module.graph.find_nodes(op="call_method", target="clone"):
-            node.replace_all_uses_with(node.args[0])
-            graph_module.graph.erase_node(node)
-        graph_module.recompile()
+        bypass(graph_module, op="call_method", target="clone")
 
     of = program_of(lambda self, x: torch.exp(x).clone().add_(1))
     given = ((torch.ones(2, 2),), {})

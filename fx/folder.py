@@ -16,6 +16,7 @@ import os
 import shutil
 import sys
 import uuid
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -107,7 +108,14 @@ def _write_tensors(folder: Path, tensors: dict[str, torch.Tensor], in_safetensor
         from safetensors.torch import save_file  # noqa: PLC0415  an optional dependency
 
         # safetensors refuses views of one storage; copies hold the same values
-        save_file({name: tensor.clone() for name, tensor in tensors.items()}, folder / "weights.safetensors")
+        views = Counter(tensor.untyped_storage().data_ptr() for tensor in tensors.values())
+        save_file(
+            {
+                name: tensor if views[tensor.untyped_storage().data_ptr()] == 1 else tensor.clone()
+                for name, tensor in tensors.items()
+            },
+            folder / "weights.safetensors",
+        )
     else:
         torch.save(tensors, folder / "state_dict.pt")
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import importlib
-import pickle
 import sys
 import uuid
 import warnings
@@ -25,8 +24,9 @@ from fx.errors import FxError, TraceError
 from fx.passes import Pass, exact, pass_name
 
 from .checks import WITHOUT_LEAVES, EqualityCheck
-from .comparison.capture import GraphModule, capture
+from .comparison.capture import capture
 from .comparison.evaluation import evaluate
+from .comparison.pickled import unpickled
 from .comparison.rewriting import changes
 from .comparison.subject import Subject
 from .errors import ContractViolation
@@ -48,15 +48,15 @@ def fails_once(request: pytest.FixtureRequest, fx_model: Subject) -> None:
         pytest.skip(f"{fx_model.name} cannot be captured")
 
 
-def test_capture_is_well_formed(request: pytest.FixtureRequest, fx_model: Subject, fx_traced: GraphModule) -> None:
+def test_capture_is_well_formed(request: pytest.FixtureRequest, fx_model: Subject) -> None:
     """The captured graph obeys the rules of the IR."""
-    record_row(request.node, Row(fx_model.name, "capture", nodes_after=len(fx_traced.graph.nodes)))
-    fx_traced.graph.lint()
+    record_row(request.node, Row(fx_model.name, "capture", nodes_after=len(fx_model.captured.graph.nodes)))
+    fx_model.captured.graph.lint()
 
 
-def test_capture_equals_eager(fx_traced: GraphModule, fx_equal: EqualityCheck) -> None:
+def test_capture_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
     """The captured program computes the same bits as the module."""
-    fx_equal(fx_traced, contract=exact, label="capture")
+    fx_equal(fx_model.captured, contract=exact, label="capture")
 
 
 def test_capture_without_leaf_modules_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
@@ -65,10 +65,10 @@ def test_capture_without_leaf_modules_equals_eager(fx_model: Subject, fx_equal: 
     fx_equal(fx_model.capture(leaves=False), contract=exact, label=f"capture{WITHOUT_LEAVES}", draws=1)
 
 
-def test_generated_code_can_be_captured_again(fx_traced: GraphModule, fx_equal: EqualityCheck) -> None:
+def test_generated_code_can_be_captured_again(fx_model: Subject, fx_equal: EqualityCheck) -> None:
     """The code that the graph is written as is a program that captures to the same graph."""
-    again = capture(fx_traced)
-    kinds = [[(node.op, node.target) for node in program.graph.nodes] for program in (fx_traced, again)]
+    again = capture(fx_model.captured)
+    kinds = [[(node.op, node.target) for node in program.graph.nodes] for program in (fx_model.captured, again)]
     assert kinds[0] == kinds[1]
     fx_equal(again, contract=exact, label="capture", draws=1)
 
@@ -96,11 +96,10 @@ def test_copy_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
 def test_pickle_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
     """An unpickled copy of the program computes the same bits, and has the same code."""
     try:
-        pickled = pickle.dumps(fx_model.captured)
+        program = unpickled(fx_model.captured)
     except Exception:
-        skip_if_refused(lambda: pickle.dumps(fx_model.fresh()), f"{fx_model.name} itself cannot be pickled")
+        skip_if_refused(lambda: unpickled(fx_model.fresh()), f"{fx_model.name} itself cannot be pickled")
         raise
-    program = pickle.loads(pickled)
     assert program.code == fx_model.captured.code
     fx_equal(program, contract=exact, label="capture", draws=1)
 
@@ -125,9 +124,9 @@ def test_folder_equals_eager(fx_model: Subject, fx_equal: EqualityCheck, tmp_pat
     fx_equal(program.eval(), label="capture", draws=1)
 
 
-def test_torchscript_equals_eager(fx_model: Subject, fx_traced: GraphModule, fx_equal: EqualityCheck) -> None:
+def test_torchscript_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
     """Compiled by TorchScript, where it takes the program, the program computes the same."""
-    scripted = skip_if_refused(lambda: script(fx_traced), "TorchScript does not take it")
+    scripted = skip_if_refused(lambda: script(fx_model.captured), "TorchScript does not take it")
     try:
         fx_equal(scripted, label="capture", draws=1)
     except torch.jit.Error:  # while it ran: the program's fault only if the model itself fares better
@@ -138,10 +137,10 @@ def test_torchscript_equals_eager(fx_model: Subject, fx_traced: GraphModule, fx_
         raise
 
 
-def test_torch_compile_equals_eager(fx_model: Subject, fx_traced: GraphModule, fx_equal: EqualityCheck) -> None:
+def test_torch_compile_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
     """Captured once more by torch.compile, which runs what it captures as it is, the program computes the same."""
     try:
-        fx_equal(compiled(fx_traced), label="capture", draws=1)
+        fx_equal(compiled(fx_model.captured), label="capture", draws=1)
     except ContractViolation:
         skip_if_refused(
             lambda: evaluate(compiled(fx_model.fresh()), fx_model.arguments(), fx_model.dtype),

@@ -95,7 +95,7 @@ class QuantizedLinear(QuantizedLayer):
         few = _FEW_ROWS_OF_REAL if of_real and not is_large else self.few_rows
         return 0 < rows <= few and fbgemm.is_available()
 
-    def _params_for_few(self) -> tuple[Any, ...]:
+    def _params_for_few(self) -> Any:
         if self._packed_params is None:
             self._check()
             self._packed_params = fbgemm.pack(self.weight, self.weight_scale, self.bias)

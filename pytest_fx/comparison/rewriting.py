@@ -16,6 +16,7 @@ from pytest_fx.errors import ContractViolation
 
 from .capture import GraphModule
 from .evaluation import Arguments, default_dtype
+from .state import same_tensor, tensors_of
 from .subject import Subject
 
 FIRST_OF_DATA = 1000
@@ -50,13 +51,12 @@ def rewrite(subject: Subject, pass_: Pass, *, leaves: bool = True) -> Rewriting:
     with default_dtype(subject.dtype):
         original = subject.fresh()
         program = subject.capture(original, leaves=leaves)
-        # One copy of each tensor serves both comparisons below: the program shares the original's.
-        both = {**_tensors_of(original), **_tensors_of(program)}
-        state = {name: tensor.detach().clone() for name, tensor in both.items()}
-        of_original, of_program = ({name: state[name] for name in _tensors_of(it)} for it in (original, program))
+        before, shared = tensors_of(program), tensors_of(original)
+        # What is shared with the original is known to be as before when the original is.
+        before |= {name: it.detach().clone() for name, it in before.items() if it is not shared.get(name)}
         text, nodes, signature = _text_of(program), len(program.graph.nodes), _signature_of(program)
     program = _applied(pass_, program, subject, subject.dtype)
-    written = _changed_tensors(of_original, _tensors_of(original))
+    written = _changed_tensors(subject.tensors, tensors_of(original))
     if written:
         raise ContractViolation(
             f"{pass_name(pass_)} wrote to tensors of the original {subject.name}",
@@ -73,7 +73,7 @@ def rewrite(subject: Subject, pass_: Pass, *, leaves: bool = True) -> Rewriting:
             remedy="keep every placeholder, its default and their order; a pass that must not has may_change",
             kind="signature",
         )
-    changed = _text_of(program) != text or bool(_changed_tensors(of_program, _tensors_of(program)))
+    changed = _text_of(program) != text or bool(_changed_tensors(before, tensors_of(program)))
     return Rewriting(original, program, nodes, len(program.graph.nodes), changed)
 
 
@@ -127,7 +127,7 @@ class _Kept:
 
 def _version_of(rewriting: Rewriting) -> int:
     """A number that grows with each write to a tensor of the program."""
-    return sum(tensor._version for tensor in _tensors_of(rewriting.program).values())
+    return sum(tensor._version for tensor in tensors_of(rewriting.program).values())
 
 
 def changes(subject: Subject, pass_: Pass, *, leaves: bool = True) -> bool:
@@ -171,18 +171,12 @@ def _text_of(program: GraphModule) -> str:
     return f"{program.graph}\n{program}"
 
 
-def _tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the parameters and buffers by name, those that are not saved with the state as well."""
-    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
-
-
 def _changed_tensors(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> list[str]:
-    """Return the names of tensors that are absent on one side or differ, NaNs being equal."""
-    names = dict.fromkeys((*before, *after))
-    return [name for name in names if name not in before or name not in after or _differ(before[name], after[name])]
-
-
-def _differ(before: torch.Tensor, after: torch.Tensor) -> bool:
-    if before.shape != after.shape or before.dtype != after.dtype or before.device != after.device:
-        return True
-    return not (torch.equal(before, after) or bool(torch.allclose(before, after, rtol=0, atol=0, equal_nan=True)))
+    """Return the names of tensors that are absent on one side or differ."""
+    return [
+        name
+        for name in dict.fromkeys((*before, *after))
+        if name not in before
+        or name not in after
+        or not (before[name] is after[name] or same_tensor(before[name], after[name]))
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import nn
 from .capture import GraphModule, capture, capture_without_leaves
 from .evaluation import Arguments, converted, default_dtype
 from .observation import Observation, observe
+from .state import tensors_of
 from .structure import leaves
 
 ENOUGH_ELEMENTS = 256
@@ -68,6 +70,7 @@ class Subject:
         self._default_dtype = torch.get_default_dtype()
         self._observations: dict[torch.dtype, list[Observation]] = {}
         self._draws = draws
+        self._kept: list[_Kept] = []
         self.findings: dict[Any, Any] = {}
         """What others found out about the model and keep with it, by keys of theirs."""
         self._other_inputs = other_inputs
@@ -83,18 +86,30 @@ class Subject:
         return list(self._module.state_dict())
 
     @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Its parameters and buffers by name: to be compared with, never to be changed."""
+        return tensors_of(self._module)
+
+    @property
     def dtype(self) -> torch.dtype:
         """The working dtype: that of the first floating-point parameter, buffer or input."""
         inputs = self.arguments().tensors if self.has_inputs else []
-        for tensor in (*self._module.parameters(), *self._module.buffers(), *inputs):
+        for tensor in (*self.tensors.values(), *inputs):
             if tensor.is_floating_point():
                 return tensor.dtype
         return torch.get_default_dtype()
 
     def fresh(self, dtype: torch.dtype | None = None) -> nn.Module:
         """Return a new copy of the model in evaluation mode, its floating-point tensors in ``dtype`` if given."""
-        module = copy.deepcopy(self._module)
-        return module if dtype is None or dtype == self.dtype else in_dtype(module, dtype)
+        if dtype is None or dtype == self.dtype:
+            return copy.deepcopy(self._module)
+        # Parameters are most of a model, and are not copied once more than it takes to convert them.
+        made: dict[int, Any] = {
+            id(one): nn.Parameter(converted(one.detach(), dtype), one.requires_grad)
+            for one in self._module.parameters()
+            if type(one) is nn.Parameter and converted(one.new_empty(0), dtype).dtype != one.dtype
+        }
+        return in_dtype(copy.deepcopy(self._module, made), dtype)
 
     def arguments(self, draw: int = 0) -> Arguments:
         """Return the arguments of a call, other values for each draw, or raise ``LookupError`` if there are none."""
@@ -123,8 +138,15 @@ class Subject:
 
     @cached_property
     def captured(self) -> GraphModule:
-        """One capture of the model that is kept: to be read and called, never changed. See :meth:`capture`."""
-        return self.capture()
+        """One capture of the model that is kept: to be read and called, never changed. See :meth:`capture`.
+
+        What calls that are observed write to its parameters and buffers is undone.
+        """
+        program = self.capture()
+        parameters = dict(self._module.named_parameters())
+        for name, tensor in tensors_of(program).items():
+            self._kept.append(_Kept(tensor, parameters[name] if name in parameters else tensor.detach().clone()))
+        return program
 
     @cached_property
     def capture_error(self) -> Exception | None:
@@ -145,7 +167,7 @@ class Subject:
             vars(other).pop(found, None)
         other.name = f"{self.name} with {self._other_inputs(0).samples} sample(s)"
         other._inputs, other._other_inputs, other._draws = self._other_inputs, None, 1
-        other._observations, other.findings = {}, {}
+        other._observations, other.findings, other._kept = {}, {}, []
         try:
             other.eager_answers(self.dtype)
         except Exception:  # whatever the model raises when it is given another number of samples
@@ -169,7 +191,11 @@ class Subject:
         self, program: Callable[..., Any], dtype: torch.dtype, draws: Iterable[int]
     ) -> list[Observation]:
         """Return what is seen of ``program`` in ``dtype`` when it is called with the inputs of ``draws``."""
-        return [observe(program, self.arguments(draw), dtype, self.threads) for draw in draws]
+        try:
+            return [observe(program, self.arguments(draw), dtype, self.threads) for draw in draws]
+        finally:
+            for kept in self._kept:  # which programs share that were made of the capture
+                kept.put_back()
 
     def eager_answers(self, dtype: torch.dtype, draws: int | None = None) -> list[Any]:
         """Return what the model answers in ``dtype`` in the first ``draws`` calls; None for all."""
@@ -178,6 +204,27 @@ class Subject:
     def answers_of(self, program: Callable[..., Any], dtype: torch.dtype) -> list[Any]:
         """Return what ``program`` answers in ``dtype``, one answer for each draw."""
         return [seen.answer for seen in self.observations_of(program, dtype, range(self.draws))]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A tensor of a program whose calls are to leave no trace."""
+
+    tensor: torch.Tensor
+    """The tensor."""
+    values: torch.Tensor
+    """What it held at first."""
+    version: int = field(init=False)
+    """How often it had been written to by then."""
+
+    def __post_init__(self) -> None:
+        self.version = self.tensor._version
+
+    def put_back(self) -> None:
+        """Let the tensor hold what it held, if somebody wrote to it."""
+        if self.tensor._version != self.version:
+            self.tensor.data = self.values.detach().clone()
+            self.version = self.tensor._version
 
 
 def in_dtype(module: nn.Module, dtype: torch.dtype) -> nn.Module:

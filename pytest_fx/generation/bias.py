@@ -24,6 +24,8 @@ from .operations import MODULE, NAMESPACE, Operand, Operation, written
 Target = Any
 """A function, the name of a method, or a class of modules."""
 
+ATTRIBUTE = "get_attr"
+"""Stands for buffers that programs write to, as a name of an operation."""
 LONGEST = 4
 MOST_OPERANDS = 5
 _BROADCAST = (FLOAT, *(OTHER_FLOAT,) * (MOST_OPERANDS - 1))
@@ -159,6 +161,8 @@ def compounds(targets: Set[Target]) -> tuple[Chain, ...]:
 
 def choices_for(target: Target) -> tuple[Choice, ...]:
     """The ways to call ``target``: rows of the grammar, or for an unknown one a row that tries it on tensors."""
+    if target == ATTRIBUTE:
+        return tuple(choice for _, choice in _choices() if "state" in choice.row.tags)
     known = _index().get(target, [])
     direct = tuple(choice for is_direct, choice in known if is_direct)
     return direct or tuple(choice for _, choice in known) or tuple(_tried(target))

@@ -96,7 +96,8 @@ def programs(
     Args:
         like: a captured program (a ``GraphModule``) whose operations, and chains of them, are to be frequent.
         ops: what is to be frequent: functions (``torch.relu``, ``operator.add``), names of methods (``"view"``),
-            classes of modules (``nn.Linear``), and tuples of these that follow each other.
+            classes of modules (``nn.Linear``), ``"get_attr"`` for buffers that are read and written, and tuples of
+            these that follow each other.
         constants: numbers that are to be frequent among those of the arithmetic, and numbers and texts that are so
             among the other arguments, where they have a place.
         steps: about as many lines ``forward`` has at most, not counting those of nested modules.
@@ -145,7 +146,7 @@ def _draw_program(choices: Choices, bias: Bias, steps: int) -> Program:
         sketch.features.add("non-finite")
     batch = choices.pick((2, 3, 2, 1))
     shape = _first_shape(choices, batch)
-    dtype = choices.pick((torch.float32,) * 12 + (torch.float64, torch.float64, torch.bfloat16, torch.float16))
+    dtype = choices.pick((torch.float32,) * 10 + (torch.float64, torch.bfloat16, torch.float16) * 2)
     sketch.input(draw_tensor(choices, shape, dtype, hostile=sketch.hostile))
     _add_unusual_input(sketch)
     if bias.wanted:  # in two of three programs at once, while what it takes is there or can be made

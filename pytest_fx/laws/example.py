@@ -22,9 +22,10 @@ from fx.provenance import SourceLocation, record_origins
 from pytest_fx.comparison.capture import GraphModule, capture
 from pytest_fx.comparison.evaluation import Arguments, default_dtype
 from pytest_fx.comparison.rewriting import with_data
+from pytest_fx.comparison.state import same_tensor, tensors_of
 
 from .deadline import TookTooLong, Watchdog
-from .runs import SEED, Run, Runner, same_tensor, tensors_of
+from .runs import SEED, Run, Runner
 from .variants import VARIANTS
 
 MARK = "kept by passes"

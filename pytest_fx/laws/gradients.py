@@ -16,12 +16,13 @@ from fx.printing import describe
 from pytest_fx.comparison.capture import GraphModule
 from pytest_fx.comparison.equality import Leaf, worst_difference
 from pytest_fx.comparison.evaluation import Arguments, default_dtype
+from pytest_fx.comparison.state import same_tensor
 from pytest_fx.comparison.structure import leaves
 
 from .example import Example
 from .judging import SHAKES, Shaken
 from .law import broken
-from .runs import SEED, Runner, by, places, same_tensor
+from .runs import SEED, Runner, by, places
 
 Gradients = dict[str, torch.Tensor]
 

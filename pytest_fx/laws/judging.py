@@ -12,6 +12,7 @@ from fx.errors import note_lines
 from fx.passes import Approximate, Contract, Exact, PassPipeline, pass_name
 from pytest_fx.comparison.contracts import Comparison
 from pytest_fx.comparison.equality import Leaf, pair_leaves
+from pytest_fx.comparison.state import same_tensor
 from pytest_fx.comparison.structure import leaves, map_tensors, skeleton
 from pytest_fx.comparison.verification import require
 from pytest_fx.errors import ContractViolation
@@ -19,7 +20,7 @@ from pytest_fx.errors import ContractViolation
 from .example import Example
 from .infinity import without_infinities
 from .law import LawViolation, broken
-from .runs import Run, Runner, by, same_tensor
+from .runs import Run, Runner, by
 
 SHAKES = 8
 """How often eager is run with other rounding errors before a difference is held against the pass."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +14,14 @@ from torch import nn
 import fx
 from fx.errors import FxError, SaveError, TraceError
 from pytest_fx.comparison.capture import GraphModule
+from pytest_fx.comparison.pickled import unpickled
+from pytest_fx.comparison.state import same_tensor, tensors_of
 from pytest_fx.comparison.structure import describe, leaves
 
 from .example import Example
 from .judging import identical
 from .law import broken
-from .runs import Runner, same_tensor, tensors_of
+from .runs import Runner
 
 
 def deterministic(example: Example) -> None:
@@ -124,7 +125,7 @@ def _through_a_file(program: GraphModule) -> GraphModule:
 
 _TRIPS: dict[str, Callable[[GraphModule], GraphModule]] = {
     "copied": copy.deepcopy,
-    "pickled": lambda program: pickle.loads(pickle.dumps(program)),
+    "pickled": unpickled,
     "saved to a file": _through_a_file,
 }
 

@@ -13,6 +13,7 @@ from torch import nn
 from fx import Interpreter
 from fx.interpreter import positional
 from pytest_fx.comparison.evaluation import Arguments, default_dtype
+from pytest_fx.comparison.state import same_tensor, tensors_of
 from pytest_fx.comparison.structure import leaves, map_tensors
 
 SEED = 0
@@ -77,11 +78,6 @@ def by(interpreter: Interpreter) -> Callable[..., Any]:
     return lambda *args, **kwargs: interpreter.run(*positional(interpreter.module, args, kwargs))
 
 
-def tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the parameters and buffers of ``module`` by name, tied ones once."""
-    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
-
-
 def places(arguments: Arguments) -> dict[str, torch.Tensor]:
     """Return the tensors among ``arguments`` by their places: ``[0]``, or ``['mask']`` where passed by name."""
     return {
@@ -90,17 +86,6 @@ def places(arguments: Arguments) -> dict[str, torch.Tensor]:
         for place, value in leaves(part)
         if isinstance(value, torch.Tensor)
     }
-
-
-def same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors have the same dtype and elements; NaN equals NaN."""
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    if torch.equal(one, other):
-        return True
-    return (one.is_floating_point() or one.is_complex()) and bool(
-        ((one == other) | (one.isnan() & other.isnan())).all()
-    )
 
 
 def _shared(answer: Any, inputs: dict[str, torch.Tensor]) -> tuple[tuple[str, str], ...]:

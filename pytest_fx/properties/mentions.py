@@ -7,6 +7,7 @@ of the same package that these lead to:
 * functions of ``torch``, ``torch.nn.functional`` and ``operator``: ``torch.relu``, ``F.gelu``, ``operator.add``;
 * classes of ``torch.nn`` modules, and modules themselves;
 * names of tensor methods, as texts: ``"permute"``;
+* ``"get_attr"``, or a look at all buffers or parameters, where neither operations nor kinds of calls are named;
 * other constants, such as the ``8.0`` of ``node.args[1] == 8.0``, and ``"reflect"``;
 * patterns: functions with ``pattern`` in their name, or those that a caller of ``replace_pattern`` names if there is
   none such, and modules, which are captured.
@@ -27,13 +28,14 @@ from torch import nn
 
 from fx.interop import AdaptedPass
 from pytest_fx.comparison.capture import GraphModule, capture
+from pytest_fx.generation.bias import ATTRIBUTE
 
 MOST_OBJECTS = 5000
 """How many objects are looked at."""
 MOST_CONSTANTS = 50
 """How many constants are noted, those nearest to the pass first."""
-LONGEST_TEXT = 12
-"""The longest text among them: ``"reflect"``, ``"tanh"``."""
+LONGEST_TEXT = 13
+"""The longest text among them: ``"reflect"``, ``"call_function"``."""
 LARGEST_NUMBER = 1000
 """The largest of them: a program with larger ones is soon far from anything finite."""
 MOST_ELEMENTS = 300
@@ -51,6 +53,8 @@ _NO_METHODS = frozenset(
     "name names data type device dtype shape grad dim stride backward apply_ register_hook numpy tolist item "
     "data_ptr storage storage_offset untyped_storage is_contiguous cpu cuda requires_grad_ retain_grad".split()
 )
+_CALLS = frozenset({"call_function", "call_method", "call_module"})
+_STATE = frozenset({"named_buffers", "named_parameters", "buffers", "parameters", "get_buffer", "get_parameter"})
 _LOADS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 
@@ -82,8 +86,10 @@ def mentioned(pass_: Any) -> Mentions:
     """
     search = _Search()
     search.run(pass_)
+    texts = set(search.constants.values())
+    attributes = (ATTRIBUTE,) if ATTRIBUTE in texts and texts.isdisjoint(_CALLS) else ()
     return Mentions(
-        tuple(search.operations),
+        tuple(search.operations) or attributes,
         tuple(search.patterns),
         tuple(search.constants.values())[:MOST_CONSTANTS],
         search.replaces,
@@ -140,7 +146,10 @@ class _Search:
             yield from _parts_of_value(found)
 
     def _parts_of_function(self, function: types.FunctionType) -> Iterator[Any]:
-        self.removes |= "eliminate_dead_code" in function.__code__.co_names
+        names = set(_names_in(function.__code__))
+        self.removes |= "eliminate_dead_code" in names
+        if not _STATE.isdisjoint(names):
+            self.constants.setdefault(repr(ATTRIBUTE), ATTRIBUTE)
         if "pattern" in function.__name__.lower():
             self._add_pattern(function)
         yield from function.__defaults__ or ()
@@ -150,7 +159,7 @@ class _Search:
             except ValueError:  # not filled yet
                 continue
         named = list(_named_in(function.__code__, function.__globals__))
-        if any("replace_pattern" in name for name in function.__code__.co_names):
+        if any("replace_pattern" in name for name in names):
             own = [part for part in named if isinstance(part, types.FunctionType) and _is_open(part)]
             if not any("pattern" in part.__name__.lower() for part in own):
                 for part in own:  # by whatever name, if it has one: a lambda has none
@@ -182,6 +191,14 @@ def _is_operation(found: Any) -> bool:
 def _is_open(found: Any) -> bool:
     module = str(getattr(found, "__module__", None))
     return module.startswith("fx.passes.") or module.partition(".")[0] not in _CLOSED
+
+
+def _names_in(code: types.CodeType) -> Iterator[str]:
+    """Yield the names of globals and attributes in the code, and in what is defined inside."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names_in(constant)
 
 
 def _named_in(code: types.CodeType, names: dict[str, Any]) -> Iterator[Any]:

@@ -20,6 +20,7 @@ from fx.passes import RewritingPass, close, exact
 from pytest_fx import LawViolation, check_pass
 from pytest_fx.comparison.evaluation import Arguments
 from pytest_fx.generation import programs
+from pytest_fx.generation.bias import chains
 from pytest_fx.laws import Law
 from pytest_fx.laws.deadline import TookTooLong, Watchdog
 from pytest_fx.laws.example import GivenProgram
@@ -445,6 +446,22 @@ def test_shrinking_ends_after_a_number_of_programs(check, monkeypatch):
 def test_patterns_without_a_name_are_found_where_they_are_replaced():
     (pattern, _) = mentioned(silu_in_torch).patterns
     assert [node.target for node in pattern.graph.nodes][1:3] == [torch.sigmoid, operator.mul]
+
+
+def test_a_pass_on_buffers_alone_gets_programs_that_write_to_them():
+    def share_buffers(graph_module):
+        return {node.target: dict(graph_module.named_buffers()) for node in graph_module.graph.nodes}
+
+    def fetches(graph_module):
+        return graph_module.graph.find_nodes(op="get_attr")
+
+    def any_operation(graph_module):
+        return [node for node in graph_module.graph.nodes if node.op in ("get_attr", "call_function")]
+
+    assert mentioned(share_buffers).operations == mentioned(fetches).operations == ("get_attr",)
+    assert mentioned(any_operation).operations == ()
+    rows = {tuple(sorted(choice.row.tags)) for chain in chains(["get_attr"]) for step in chain for choice in step}
+    assert rows == {("in-place", "state")}
 
 
 def test_functions_of_torch_that_are_written_in_python_are_mentioned():

@@ -83,3 +83,43 @@ def test_inputs_are_the_same_whatever_the_default_dtype_is():
     (expected,) = subject.arguments().args
     with default_dtype(torch.float64):
         assert torch.equal(subject.arguments().args[0], expected)
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(2))
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls.add_(x.sum() * 0 + 1)
+        self.factor.mul_(x.sum() * 0 + 2)
+        return x * self.factor + self.calls
+
+
+def test_what_observed_calls_write_to_the_capture_that_is_kept_is_undone():
+    subject = Subject("counting", Counting(), lambda draw: Arguments((torch.ones(2),)))
+    first = subject.answers_of(subject.captured, torch.float32)
+    assert [answer[0].item() for answer in first[:3]] == [2 + 1, 4 + 2, 8 + 3]
+    again = subject.answers_of(subject.captured, torch.float32)
+    assert all(map(torch.equal, first, again))
+    assert subject.captured.calls == 0 and subject.captured.factor.tolist() == [1, 1]
+
+
+def test_a_copy_in_another_dtype_keeps_what_is_tied_and_what_is_frozen():
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    module[1].weight = module[0].weight
+    module[0].bias.requires_grad_(False)
+    copied = Subject("tied", module, None).fresh(torch.float64)
+    assert copied[0].weight is copied[1].weight and copied[0].weight.dtype is torch.float64
+    assert not copied[0].bias.requires_grad and copied[0].weight.requires_grad
+    assert module[0].weight.dtype is torch.float32
+
+
+def test_a_copy_in_another_dtype_shares_no_memory_with_parameters_that_are_in_it_already():
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double())
+    subject = Subject("mixed", module, None)
+    with torch.no_grad():
+        for parameter in subject.fresh(torch.float64).parameters():
+            parameter.zero_()
+    assert all(parameter.any() for parameter in subject.fresh(torch.float64).parameters())

@@ -259,7 +259,7 @@ def number_of(*alternatives: float) -> Drawn:
     return draw
 
 
-number = number_of(2, 0.5, 1, 3.0, -1, 0, 1.0, -0.7, 1e-3, 1 / 3, 0.0, 100)
+number = number_of(2, 0.5, 1, 3.0, -1, 0, 1.0, -0.7, 1e-3, 1 / 3, 0.0, 100, -2.0, -3)
 """A number, also 0, 1 and negative ones."""
 
 

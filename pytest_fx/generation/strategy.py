@@ -51,6 +51,8 @@ MODULES = (*BIASED, *("again",) * (len(PLAIN) // 5))
 """The same where modules are."""
 LAYERED = (*MODULES, *("sibling",) * (len(PLAIN) // 3))
 """The same where layers are."""
+MIXED = (torch.float32,) * 6 + (torch.float64, torch.bfloat16, torch.float16) * 2
+"""Dtypes of inputs where arithmetic with numbers is wanted, which take no part in promotion."""
 FEW = 12
 """Up to so many operations that are asked for are also made to follow each other, each of them each."""
 
@@ -113,6 +115,8 @@ class Bias:
     """Operations, and chains of them, that are to be frequent."""
     kinds: tuple[str, ...] = field(repr=False)
     """What a line can be, as often as it should be chosen."""
+    dtypes: tuple[torch.dtype, ...] = (torch.float32,) * 10 + (torch.float64, torch.bfloat16, torch.float16) * 2
+    """What the first input can be, as often as it should be chosen."""
     constants: tuple[float | str, ...] = ()
     """Arguments that are to be frequent."""
 
@@ -131,7 +135,10 @@ def _bias(ops: list[Any], like: Any) -> Bias:
     choices = [choice for chain in asked for step in chain for choice in step]
     if any("layer" in choice.row.tags for choice in choices):
         return Bias(wanted, LAYERED)
-    return Bias(wanted, MODULES if any(choice.spelling.startswith("nn.") for choice in choices) else BIASED)
+    if any(choice.spelling.startswith("nn.") for choice in choices):
+        return Bias(wanted, MODULES)
+    with_numbers = any("{number}" in choice.spelling for choice in choices)
+    return Bias(wanted, BIASED, MIXED) if with_numbers else Bias(wanted, BIASED)
 
 
 @st.composite
@@ -146,7 +153,7 @@ def _draw_program(choices: Choices, bias: Bias, steps: int) -> Program:
         sketch.features.add("non-finite")
     batch = choices.pick((2, 3, 2, 1))
     shape = _first_shape(choices, batch)
-    dtype = choices.pick((torch.float32,) * 10 + (torch.float64, torch.bfloat16, torch.float16) * 2)
+    dtype = choices.pick(bias.dtypes)
     sketch.input(draw_tensor(choices, shape, dtype, hostile=sketch.hostile))
     _add_unusual_input(sketch)
     if bias.wanted:  # in two of three programs at once, while what it takes is there or can be made

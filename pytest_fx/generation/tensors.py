@@ -98,7 +98,7 @@ def draw_tensor(
         hostile: not-a-numbers, infinities, denormals and extreme magnitudes are among the values.
         limit: whole numbers are below it and not negative.
     """
-    kind = choices.pick(("ones", "waves", "waves", "waves", "waves", "counts", "given", "given", "swings"))
+    kind = choices.pick(("ones", "waves", "waves", "waves", "waves", "counts", "given", "given", "swings", "swings"))
     kind = "given" if hostile and kind == "waves" else kind
     elements: Any = kind if kind != "given" else _draw_elements(choices, dtype, hostile, limit)
     layouts = ("contiguous",) * 8 + ("transposed",) * (len(shape) > 1) + ("stepped",) * (len(shape) > 0)

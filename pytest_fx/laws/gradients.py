@@ -36,7 +36,8 @@ def gradients(example: Example) -> None:
 
     Parameters may be merged with others and in evaluation mode folded away, for all or some of their uses; in training
     mode as many numbers can be trained as before. Where the program itself writes to a value in place, the pass may
-    compute it by an operation that keeps its result for the gradients, as ``rsqrt`` does and a division does not.
+    compute it by an operation that keeps its result for the gradients, as ``rsqrt`` does and a division does not, or
+    read it by one that keeps what it is given.
     """
     if example.after is None or isinstance(example.contract, Approximate) or not example.changed:
         return
@@ -108,13 +109,14 @@ def _require_gradients(example: Example, wide: bool) -> None:
 
 
 def _writes_to_what_was_kept(example: Example) -> bool:
-    """Whether the program writes, no more often than before, to a value that the pass computes by another operation."""
+    """Whether the program writes, no more often than before, to a value that the pass computes or reads by another."""
     assert example.after is not None
     written = _written(example.after)
     if len(written) > len(_written(example.capture())):
         return False
     known = example.before.nodes
-    return any(node.name not in known or known[node.name][0] != describe(node) for node in written)
+    held = (each for node in written for each in (node, *node.users))
+    return any(node.name not in known or known[node.name][0] != describe(node) for node in held)
 
 
 def _written(program: GraphModule) -> list[Node]:

@@ -60,7 +60,8 @@ class Runner:
         shared = _shared(answer, inputs)
         written = {name: held for name, (held, saved) in self._state.items() if not same_tensor(held, saved)}
         if written:
-            answer = map_tensors(torch.Tensor.clone, answer)
+            with torch.no_grad():  # as were the views among them
+                answer = map_tensors(torch.Tensor.clone, answer)
             written = {name: tensor.detach().clone() for name, tensor in written.items()}
             self.restore()
         return Run(answer, inputs, written, shared)
@@ -69,7 +70,9 @@ class Runner:
         """Put the state back to what it was when this was made."""
         with torch.no_grad():
             for held, saved in self._state.values():
-                if not same_tensor(held, saved):
+                if held.shape != saved.shape:  # after unsqueeze_() and the like
+                    held.data = saved.clone()
+                elif not same_tensor(held, saved):
                     held.copy_(saved)
 
 

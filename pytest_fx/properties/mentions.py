@@ -47,7 +47,7 @@ _CLOSED = frozenset("torch builtins typing abc collections dataclasses functools
 """Packages into whose functions and classes the search does not go; ``fx.passes`` is the exception."""
 _NO_OPERATIONS = frozenset(
     "no_grad enable_grad manual_seed is_tensor finfo iinfo equal allclose is_floating_point compile typename "
-    "set_grad_enabled inference_mode".split()
+    "set_grad_enabled inference_mode tensor as_tensor asarray scalar_tensor from_numpy".split()
 )
 _NO_METHODS = frozenset(
     "name names data type device dtype shape grad dim stride backward apply_ register_hook numpy tolist item "

@@ -10,7 +10,7 @@ from typing import Any
 
 import hypothesis
 import torch
-from hypothesis import Phase, given
+from hypothesis import Phase, core, given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -38,6 +38,8 @@ MOST_SHRINKS = 600
 """How many programs are tried after the first that breaks a law: the shrinking of a failure ends there."""
 MOST_HANGS = 12
 """How many of these may take longer than the pass is allowed to."""
+INDEPENDENT = 11
+"""Examples of which Hypothesis makes no variants: the simplest one, and ten by which it judges whether all is well."""
 SHRINKING_TIME = 1.0
 """Seconds that a pass may take on a program once it has taken too long on another."""
 
@@ -118,22 +120,13 @@ def check_pass(
         st.integers(0, ONE_IN - 1),
     )
 
-    @_settings(settings, max_examples)
-    @given(drawn)
-    def keep_the_laws(example: tuple[Checked, str, int]) -> None:
-        search.check(*example)
-
-    if seed is not None:
-        keep_the_laws = hypothesis.seed(seed)(keep_the_laws)
-    # As Hypothesis's own plugin does it for parametrized tests: each pass has failures of its own in the database.
-    inner: Any = keep_the_laws.hypothesis.inner_test  # type: ignore[attr-defined]
-    inner._hypothesis_internal_add_digest = f"{pass_name(made)} {promise} {modes}".encode()
+    name = f"{pass_name(made)} {promise} {modes}"
     random_state: Any = torch.random.fork_rng(devices=[])  # pyright: ignore[reportUnknownMemberType]
     violation = None
     with random_state, search.watchdog, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what random programs warn of is nobody's fault
         try:
-            keep_the_laws()
+            _search_for(search.check, drawn, _settings(settings, max_examples), seed, name)
         except ShrunkEnough:
             violation = search.explained(search.smallest(), folder or Path.cwd() / FOLDER)
         except LawViolation as error:
@@ -197,7 +190,8 @@ class _Search:
     ) -> None:
         is_for_torch = isinstance(pass_, AdaptedPass)
         self._pass = pass_
-        self._tools = [adapt(_remove_dead_code)] if is_for_torch and about.removes else []
+        self._tools = [adapt(_pass_through)] if is_for_torch else []
+        self._tools += [adapt(_remove_dead_code)] if is_for_torch and about.removes else []
         self._replaces = is_for_torch and about.replaces
         self._contract = contract
         self._laws = laws
@@ -205,12 +199,15 @@ class _Search:
         self._seconds = seconds
         self.watchdog = Watchdog()
         self._tried = self._changed = self._refused = self._unjudged = self._shrinks = self._hangs = 0
+        self._kept: set[tuple[str, str]] = set()  # what need not be tried again
         self._broken: Law | None = None
         self._violations: dict[tuple[str, str], tuple[LawViolation, Example]] = {}
         self._last: tuple[LawViolation, Example] | None = None
 
-    def check(self, program: Checked, mode: str, sample: int) -> None:
+    def check(self, program: Checked, mode: str, sample: int) -> bool:
         """Apply the pass to one program and raise the violation of the first law that it breaks.
+
+        Returns whether the program is a new one; one that was tried before is not tried again.
 
         Once a law was broken only that one is checked: Hypothesis is then making the program smaller. What broke it
         breaks it again without another look, so that a pass which does so only at times cannot confuse Hypothesis.
@@ -219,10 +216,12 @@ class _Search:
             self._shrinks += 1
             if self._shrinks > MOST_SHRINKS or self._hangs > MOST_HANGS:
                 raise ShrunkEnough
-        key = (mode, program.source)
+        key = (mode, program.source or f"program {id(program)}")
         if key in self._violations:
             self._last = self._violations[key]
             raise self._last[0]
+        if key in self._kept:
+            return False
         seconds = min(self._seconds, SHRINKING_TIME) if self._hangs else self._seconds
         try:
             example = Example(
@@ -243,10 +242,13 @@ class _Search:
             except LawViolation as violation:
                 if not self._is_to_blame(law, example):
                     self._unjudged += 1
-                    return
+                    break
                 self._broken = law
                 self._last = self._violations[key] = (violation, example)
                 raise
+        if program.source:
+            self._kept.add(key)
+        return True
 
     def _is_to_blame(self, law: Law, example: Example) -> bool:
         """Whether it is the pass that breaks a law, and neither the capture nor what torch.fx offers to passes."""
@@ -294,6 +296,15 @@ def _remove_dead_code(program: Any) -> Any:
     return program
 
 
+def _pass_through(program: Any) -> Any:
+    """What torch.fx does to the arguments of each node that it touches: a ``torch.Size`` becomes a tuple."""
+    for node in program.graph.nodes:
+        node.args = torch.fx.map_arg(node.args, lambda read: read)
+        node.kwargs = torch.fx.map_arg(node.kwargs, lambda read: read)
+    program.recompile()
+    return program
+
+
 def _leave_alone(program: Any) -> Any:
     return program
 
@@ -305,6 +316,60 @@ def _is_kept_by(pass_: Any, law: Law, example: Example, contract: Contract) -> b
     except LawViolation:
         return False
     return True
+
+
+def _search_for(
+    check: Callable[..., bool],
+    drawn: st.SearchStrategy[Any],
+    settings: hypothesis.settings,
+    seed: Any,
+    name: str,
+) -> None:
+    """Let Hypothesis call ``check``, which says whether an example is a new one, with as many as ``settings`` say.
+
+    It is started again and again for a few examples, since after those it goes on to variants of each, which are five
+    times as many and find less. ``name`` tells its database whose failures to remember.
+    """
+    left, first = settings.max_examples, True
+    while left > 0:
+        count = min(INDEPENDENT, left + (not first))
+        new = _start(check, drawn, hypothesis.settings(settings, max_examples=count), seed, name, left, first)
+        if len(new) < count or not any(new):  # there are no others
+            return
+        left, first = left - sum(new), False
+        phases = [phase for phase in settings.phases if phase not in (Phase.explicit, Phase.reuse)]
+        settings = hypothesis.settings(settings, phases=phases)
+
+
+def _start(
+    check: Callable[..., bool],
+    drawn: st.SearchStrategy[Any],
+    settings: hypothesis.settings,
+    seed: Any,
+    name: str,
+    left: int,
+    first: bool,
+) -> list[bool]:
+    """Let Hypothesis draw examples, and return for each whether it is a new one."""
+    new: list[bool] = []
+
+    @settings
+    @given(drawn)
+    def keep_the_laws(example: tuple[Checked, str, int]) -> None:
+        new.append(False)
+        new[-1] = check(*example)
+
+    if seed is not None:
+        keep_the_laws = hypothesis.seed(f"{seed} {left}")(keep_the_laws)
+    elif not first:  # what else makes them the same ones in each run: derandomize, and --hypothesis-seed
+        forced = name if settings.derandomize else getattr(core, "global_force_seed", None)
+        if forced is not None:
+            keep_the_laws._hypothesis_internal_use_seed = f"{forced} {left}"  # type: ignore[attr-defined]
+    # As Hypothesis's own plugin does it for parametrized tests: each pass has failures of its own in the database.
+    inner: Any = keep_the_laws.hypothesis.inner_test  # type: ignore[attr-defined]
+    inner._hypothesis_internal_add_digest = name.encode()
+    keep_the_laws()
+    return new
 
 
 def _programs(about: Mentions) -> st.SearchStrategy[Any]:

@@ -61,10 +61,13 @@ def put_back(graph: Graph, before: Mapping[str, Sequence[str]]) -> None:
         replaced = next(_replaced_by(node, before), None)
         if replaced is None or not last[replaced]:
             continue
-        for part in added:
+        needed = {node}
+        for part in reversed(added):
+            needed |= {*part.all_input_nodes} if part in needed else set()
+        for part in [part for part in added if part in needed]:
             tails[last[replaced]].append(part)
             tails[last[replaced]] = part
-        added.clear()
+            added.remove(part)
 
 
 def _replaced_by(node: Node, before: Mapping[str, Sequence[str]]) -> Iterator[str]:

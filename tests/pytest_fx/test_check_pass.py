@@ -403,9 +403,38 @@ def program_given(build):
     return st.just(GivenProgram(build, Arguments((torch.ones(2, 2),), {}), build.__name__))
 
 
-@pytest.mark.parametrize("pass_", [silu_in_torch, without_dead_code_in_torch])
-def test_what_tools_of_torch_fx_do_wrong_is_not_held_against_passes(check, pass_):
-    report = check(pass_, programs=program_given(WrittenAfterwards), max_examples=1)
+class ReplacedTwice(nn.Module):
+    def forward(self, x):
+        y = x + 1
+        z = y * torch.sigmoid(y)
+        y.neg_()
+        two = y * torch.sigmoid(y)
+        return z, two * torch.sigmoid(two)
+
+
+class ReturnsASize(nn.Module):
+    def forward(self, x):
+        return torch.ones(2, 3).size(), torch.relu(x)
+
+
+def relu_in_torch(graph_module: torch.fx.GraphModule):
+    for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+        with graph_module.graph.inserting_before(node):
+            node.replace_all_uses_with(graph_module.graph.call_function(F.relu, node.args))
+    graph_module.recompile()
+
+
+@pytest.mark.parametrize(
+    "pass_, program",
+    [
+        (silu_in_torch, WrittenAfterwards),
+        (silu_in_torch, ReplacedTwice),
+        (without_dead_code_in_torch, WrittenAfterwards),
+        (relu_in_torch, ReturnsASize),
+    ],
+)
+def test_what_tools_of_torch_fx_do_wrong_is_not_held_against_passes(check, pass_, program):
+    report = check(pass_, programs=program_given(program), max_examples=1)
     assert report.unjudged == 1
 
 
@@ -427,6 +456,26 @@ def test_what_a_pass_added_goes_back_to_where_the_nodes_were_that_it_replaced():
     given = torch.arange(3.0), torch.arange(3.0)
     for found, expected in zip(program(*(part.clone() for part in given)), forward(*given), strict=True):
         assert torch.allclose(found, expected)
+
+
+def test_as_many_programs_are_tried_as_there_are_and_none_twice(check):
+    sources = []
+
+    def note(graph_module):
+        sources.append(graph_module.code)
+
+    report = check(note, programs=programs(steps=4), max_examples=40)
+    assert report.programs == 40 and len(set(sources)) > 30
+    assert check(note, programs=program_given(WrittenAfterwards), modes=("eval",), max_examples=40).programs <= 2
+
+
+def test_programs_are_the_same_ones_in_each_run_where_hypothesis_is_told_so(check):
+    runs = []
+    for _ in range(2):
+        runs.append([])
+        settings = hypothesis.settings(QUICK, derandomize=True)
+        check(lambda program: runs[-1].append(program.code), settings=settings, seed=None, without=("deterministic",))
+    assert runs[0] == runs[1] and len(set(runs[0])) > 20
 
 
 def test_shrinking_ends_after_a_number_of_programs(check, monkeypatch):

@@ -547,6 +547,45 @@ def test_a_program_that_writes_in_place_may_write_to_what_an_operation_keeps():
     assert broken_by(rsqrt_by_function, of=of, given=lambda: given, contract=close) is None
 
 
+def gelu_of_its_parts(graph_module):
+    def pattern(x):
+        return x * 0.5 * (1.0 + torch.erf(x / 2**0.5))
+
+    def replacement(x):
+        return F.gelu(x)
+
+    fx.replace_pattern(graph_module, pattern, replacement)
+
+
+def test_a_program_that_writes_in_place_may_write_to_what_an_operation_is_given():
+    def forward(self, x):
+        y = x * 0.5 * (1.0 + torch.erf(x / 2**0.5))
+        return y, x.add_(1)
+
+    of, given = program_of(forward), ((torch.ones(2, 2),), {})
+    assert broken_by(gelu_of_its_parts, of=of, given=lambda: given, contract=close) is None
+
+
+class Reshaped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("rows", torch.ones(3))
+
+    def forward(self, x):
+        return torch.relu(x + self.rows), self.rows.mul_(x.mean()).unsqueeze_(0)
+
+
+def test_a_call_that_gives_a_buffer_another_shape_is_undone():
+    def by_function(graph_module):
+        for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+            node.target = F.relu
+        graph_module.recompile()
+
+    given = ((torch.arange(6.0).reshape(2, 3),), {})
+    for mode in ("eval", "train"):
+        assert broken_by(by_function, of=Reshaped, given=lambda: given, mode=mode, contract=exact) is None
+
+
 def test_a_pass_may_not_take_away_the_copy_that_a_program_writes_to():
     def without_clones(graph_module):
         bypass(graph_module, op="call_method", target="clone")

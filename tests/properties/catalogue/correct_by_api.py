@@ -35,13 +35,13 @@ def silu_by_pattern(gm: fx.GraphModule) -> fx.GraphModule:
 
 @right(lambda: case(lambda m, x: torch.relu(torch.neg(x)) + torch.relu(x), numbers(4)), contract=exact)
 def negation_by_pattern(gm: fx.GraphModule) -> fx.GraphModule:
-    """Negation is written by its other name."""
+    """Negation is written by its other name, which numbers do not have."""
 
     def pattern(x: Any) -> Any:
-        return torch.neg(x)
+        return torch.relu(torch.neg(x))
 
     def replacement(x: Any) -> Any:
-        return torch.negative(x)
+        return torch.relu(torch.negative(x))
 
     fx.replace_pattern(gm, pattern, replacement)
     return gm

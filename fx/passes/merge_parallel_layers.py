@@ -226,6 +226,8 @@ def _kind_of(layer: Layer) -> Any:
         return f"a setting of `%{layer.node}` is computed by the program"
     if settings.get("groups", 1) != 1:
         return f"it has {settings['groups']} groups, each with inputs of its own"
+    if weight.numel() == 0:
+        return "its weight is empty, which torch's kernels do not agree on what to make of"
     bias = layer.tensors.get("bias")
     if bias is not None and (bias.dtype, bias.device) != (weight.dtype, weight.device):
         return "its weight and its bias differ in dtype or device"

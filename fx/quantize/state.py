@@ -43,5 +43,7 @@ def run_apart(module: nn.Module, run: Callable[..., Any], args: Sequence[Any], w
             ) from None
         finally:
             for buffer, version, values in before:
-                if buffer._version != version:
+                if buffer.shape != values.shape:  # after unsqueeze_() and the like
+                    buffer.data = values
+                elif buffer._version != version:
                     buffer.copy_(values)

@@ -129,6 +129,8 @@ class Sketch:
         """Do ``action``, which appends lines; if it says that it did not, or raises, undo what it prepared."""
         growing = (self.inputs, self.state, self.values, self.modules, self.nested, self.lines)
         lengths = [len(part) for part in growing]
+        objects = [value.object for value in self.values]
+        layouts = [_layout(value) for value in objects]
         try:
             done = action()
         except Exception:  # whatever eager raises: the operation does not take these values
@@ -136,6 +138,7 @@ class Sketch:
         if not done:
             for part, length in zip(growing, lengths, strict=True):
                 del part[length:]
+            _lay_out(objects, layouts)  # as no line is written that gave one another shape
         return done
 
     def perform(self, operation: Operation, spelling: str | None = None, first: Value | None = None) -> bool:
@@ -366,6 +369,18 @@ def _storages(value: Any) -> set[int]:
     if isinstance(value, tuple | list):
         return {memory for part in value for memory in _storages(part)}
     return {_storage(value)}
+
+
+def _layout(value: Any) -> tuple[Any, ...] | None:
+    return (value.shape, value.stride(), value.storage_offset()) if isinstance(value, torch.Tensor) else None
+
+
+def _lay_out(values: list[Any], layouts: list[tuple[Any, ...] | None]) -> None:
+    """Give tensors back the shapes that they had."""
+    for value, layout in zip(values, layouts, strict=True):
+        if layout is not None and _layout(value) != layout:
+            with torch.no_grad():
+                value.as_strided_(*layout)
 
 
 def _plain(value: Any) -> Any:

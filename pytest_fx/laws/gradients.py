@@ -115,8 +115,9 @@ def _writes_to_what_was_kept(example: Example) -> bool:
     if len(written) > len(_written(example.capture())):
         return False
     known = example.before.nodes
-    held = (each for node in written for each in (node, *node.users))
-    return any(node.name not in known or known[node.name][0] != describe(node) for node in held)
+    if any(node.name not in known or known[node.name][0] != describe(node) for node in written):
+        return True
+    return any(user.name not in known for node in written for user in node.users)
 
 
 def _written(program: GraphModule) -> list[Node]:

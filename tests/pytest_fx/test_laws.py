@@ -566,6 +566,21 @@ def test_a_program_that_writes_in_place_may_write_to_what_an_operation_is_given(
     assert broken_by(gelu_of_its_parts, of=of, given=lambda: given, contract=close) is None
 
 
+class DrawsForABuffer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("row", torch.ones(64))
+        self.nothing = nn.Identity()
+
+    def forward(self, x):
+        return F.dropout(self.nothing(self.row), training=True) + x
+
+
+def test_random_numbers_for_constants_alone_are_drawn_by_each_call_of_a_second_capture():
+    given = ((torch.ones(64),), {})
+    assert broken_by("remove-identities", of=DrawsForABuffer, given=lambda: given, laws=("retraceable",)) is None
+
+
 class Reshaped(nn.Module):
     def __init__(self):
         super().__init__()

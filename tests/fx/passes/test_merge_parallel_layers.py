@@ -271,6 +271,14 @@ def test_groups_are_left_alone() -> None:
     assert_left_alone(program, one=grouped, two=grouped)
 
 
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_layers_without_weights_are_left_alone() -> None:
+    one, two = nn.Conv2d(0, 2, 1), nn.Conv2d(0, 2, 1)
+    program = traced(Calling(lambda m, x: m.one(x).sum() + m.two(x).sum(), one=one, two=two))
+    empty = "its weight is empty, which torch's kernels do not agree on what to make of"
+    assert_left_alone(program, one=empty, two=empty)
+
+
 def test_settings_that_the_program_computes_are_left_alone() -> None:
     def call(m: Any, x: Any) -> Any:
         return F.conv1d(x, m.one.weight, stride=x.size(0)).sum() + F.conv1d(x, m.two.weight).sum()

@@ -125,6 +125,21 @@ def test_calibration_leaves_no_trace_in_buffers_that_the_program_writes_to():
     assert model.calls == 1
 
 
+def test_calibration_leaves_buffers_the_shape_that_they_had():
+    class Growing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(8, 8)
+            self.register_buffer("row", torch.ones(8))
+
+        def forward(self, x):
+            return self.fc(x) + self.row.mul_(x.mean()).unsqueeze_(0)
+
+    model = Growing().eval()
+    Quantize().with_data(data())(fx.symbolic_trace(model))
+    assert torch.equal(model.row, torch.ones(8))
+
+
 def test_data_that_the_program_writes_to_stays_as_it_is():
     class Writes(nn.Module):
         def __init__(self):

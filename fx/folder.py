@@ -108,14 +108,10 @@ def _write_tensors(folder: Path, tensors: dict[str, torch.Tensor], in_safetensor
         from safetensors.torch import save_file  # noqa: PLC0415  an optional dependency
 
         # safetensors refuses views of one storage; copies hold the same values
-        views = Counter(tensor.untyped_storage().data_ptr() for tensor in tensors.values())
-        save_file(
-            {
-                name: tensor if views[tensor.untyped_storage().data_ptr()] == 1 else tensor.clone()
-                for name, tensor in tensors.items()
-            },
-            folder / "weights.safetensors",
-        )
+        storages = {name: tensor.untyped_storage().data_ptr() for name, tensor in tensors.items()}
+        views = Counter(storages.values())
+        apart = {name: tensor.clone() for name, tensor in tensors.items() if views[storages[name]] > 1}
+        save_file(tensors | apart, folder / "weights.safetensors")
     else:
         torch.save(tensors, folder / "state_dict.pt")
 

@@ -62,7 +62,8 @@ def test_capture_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> Non
 def test_capture_without_leaf_modules_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
     """Captured through torch.nn, down to functions, the program still computes the same bits."""
     skip_unless_captured_without_leaves(fx_model)
-    fx_equal(fx_model.capture(leaves=False), contract=exact, label=f"capture{WITHOUT_LEAVES}", draws=1)
+    program = fx_model.capture(fx_model.borrowed(), leaves=False)
+    fx_equal(program, contract=exact, label=f"capture{WITHOUT_LEAVES}", draws=1)
 
 
 def test_generated_code_can_be_captured_again(fx_model: Subject, fx_equal: EqualityCheck) -> None:
@@ -75,7 +76,7 @@ def test_generated_code_can_be_captured_again(fx_model: Subject, fx_equal: Equal
 
 def test_code_is_deterministic(fx_model: Subject) -> None:
     """Two captures of the model are written as the same code."""
-    assert fx_model.capture().code == fx_model.captured.code
+    assert fx_model.capture(fx_model.borrowed()).code == fx_model.captured.code
 
 
 def test_state_keeps_its_names(fx_model: Subject) -> None:
@@ -229,6 +230,6 @@ def import_path(folder: Path) -> Generator[None]:
 def skip_unless_captured_without_leaves(model: Subject) -> None:
     """Skip the test if the model cannot be captured in functions only, which is no fault of the model."""
     try:
-        model.capture(leaves=False)
+        model.capture(model.borrowed(), leaves=False)
     except TraceError as error:
         pytest.skip(f"a module of torch.nn in it branches on values: {str(error).splitlines()[0]}")

@@ -72,6 +72,8 @@ class CanonicalForm:
     """For each of its nodes the one of the given program that it came from."""
     kept_whole: Mapping[Node, str]
     """Its calls of modules, and why each of them is no function."""
+    numbers: frozenset[Node]
+    """Those of its nodes that are known to be numbers, sizes and the like."""
 
 
 def canonical_form(graph_module: GraphModule, leaves: tuple[str, ...] = ()) -> CanonicalForm:
@@ -100,7 +102,7 @@ def canonical_form(graph_module: GraphModule, leaves: tuple[str, ...] = ()) -> C
         stands_for[node] = stands_for[canonicalizer.made_for.get(node, node)]
     stands_for = {node: stands_for[node] for node in graph.nodes}
     module = GraphModule.of_capture(graph_module, graph, type(graph_module).__name__)
-    return CanonicalForm(module, stands_for, canonicalizer.kept_whole)
+    return CanonicalForm(module, stands_for, canonicalizer.kept_whole, canonicalizer.numbers)
 
 
 class Canonicalizer:
@@ -125,6 +127,11 @@ class Canonicalizer:
         """For each node that was added, the one in whose place it stands."""
         self.kept_whole: dict[Node, str] = {}
         """The calls of modules that stayed, and why."""
+
+    @property
+    def numbers(self) -> frozenset[Node]:
+        """The nodes so far that are known to be numbers, sizes and the like."""
+        return frozenset(self._speller.numbers)
 
     def rewrites(self, graph: Graph) -> Iterator[tuple[Node, str]]:
         """Rewrite ``graph`` in place, and before each edit yield the node that it is about and what it will be."""

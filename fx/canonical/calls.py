@@ -67,9 +67,10 @@ class CallSpeller:
 
     def __init__(self, root: nn.Module) -> None:
         self._root = root
+        self.numbers: set[Node] = set()
+        """Its values so far that are known to be numbers, sizes and the like."""
         self._functions: dict[int, tuple[Any, _Spelling | None]] = {}
         self._tensors: dict[Node, bool] = {}
-        self._numbers: set[Node] = set()
 
     def spell(self, node: Node) -> Call | None:
         """The canonical spelling of a call, or None where it has it already, or has no other."""
@@ -89,7 +90,7 @@ class CallSpeller:
         call = spelling(args, kwargs, self.is_tensor)
         if call is None or (call.target is target and _is_same(call, args, kwargs)):
             return None
-        if call.target is not target and call.target in _ARITHMETIC and self._numbers.issuperset(node.all_input_nodes):
+        if call.target is not target and call.target in _ARITHMETIC and self.numbers.issuperset(node.all_input_nodes):
             return None  # of numbers alone functions of torch make tensors, operators of Python do not
         return call
 
@@ -102,7 +103,7 @@ class CallSpeller:
         """Find out whether ``node`` is a tensor; call in the order of the graph."""
         known = self._tensors[node] = self._is_tensor(node)
         if not known and self._is_number(node):
-            self._numbers.add(node)
+            self.numbers.add(node)
         return known
 
     def _is_tensor_method(self, node: Node) -> bool:
@@ -134,14 +135,15 @@ class CallSpeller:
     def _is_number(self, node: Node) -> bool:
         """Whether ``node`` is known to be a number, a size, or the like."""
         if node._op == "placeholder":
-            return node._type in (int, float, bool)
+            default = node._args[0] if node._args else None
+            return node._type in (int, float, bool) or (node._type in (None, Any) and isinstance(default, int | float))
         if node._op not in ("call_function", "call_method"):
             return False
         target, inputs = node._target, node.all_input_nodes
         if target is getattr:
             return len(node._args) > 1 and attribute_kind(node._args[1]) == "number"
         if target is operator.getitem or (target in _ARITHMETIC and inputs):
-            return self._numbers.issuperset(inputs)
+            return self.numbers.issuperset(inputs)
         return find_sharing(target).kind == "number"
 
 

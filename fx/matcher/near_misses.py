@@ -128,6 +128,10 @@ class _Wording:
         label = self.mismatch.label
         return f"`{label}`" if isinstance(label, str) else f"argument {label + 1 if label is not None else 1}"
 
+    def _number(self) -> str:
+        given = self.in_pattern.get(self.mismatch.pattern, self.mismatch.pattern)
+        return f"it is arithmetic on numbers, the pattern's {_called(given)} takes tensors{self._line()}"
+
     def _constant(self) -> str:
         ours, theirs = self._compared()
         label, where = self._label(), self._place()

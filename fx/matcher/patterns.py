@@ -64,6 +64,10 @@ class Pattern:
         """Its inputs, nodes of ``graph``."""
         self.inputs: list[Node] = [node for node in nodes if node.op == "placeholder"]
         self.calls: list[Node] = [node for node in nodes if is_call(node)]
+        self.of_tensors: frozenset[Node] = frozenset(
+            node for node in self.calls if _is_operator(node) and not _is_operator(stands_for[node])
+        )
+        """Arithmetic that is not written with operators of Python, which take numbers as well."""
         self.fetches: list[Node] = [node for node in nodes if node.op == "get_attr"]
         self.results: list[Node] = _results(self.graph, nodes[-1].args[0])
         """What it returns, canonical nodes, leaf by leaf."""
@@ -186,6 +190,10 @@ def _canonical(graph: Graph) -> tuple[CanonicalForm, dict[Node, Node]]:
     form = canonical_form(GraphModule(torch.nn.Module() if owner is None else owner, copied))
     back = dict(zip(copied.nodes, graph.nodes, strict=True))
     return form, {node: back[original] for node, original in form.stands_for.items()}
+
+
+def _is_operator(node: Node) -> bool:
+    return node.op == "call_function" and getattr(node.target, "__module__", None) == "_operator"
 
 
 def _results(graph: Graph, returned: Argument) -> list[Node]:

@@ -56,6 +56,8 @@ class Subject:
         form = canonical_form(graph_module) if form is None else form
         self.stands_for: Mapping[Node, Node] = form.stands_for
         self.graph: Graph = form.graph_module.graph
+        self.numbers: frozenset[Node] = form.numbers
+        """The canonical nodes that are known to be numbers."""
         drop_inner_checks(self.graph, self.stands_for)
         self.position: dict[Node, int] = {}
         self.parts: dict[Node, list[Node]] = {}

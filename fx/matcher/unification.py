@@ -227,6 +227,8 @@ class Unifier:
         named = site is None and self._is_named(program)
         if not is_call(program) or not (named or kind_of(program) == self._kinds[pattern]):
             return self._fail("kind", pattern, program, site, label)
+        if program in self.subject.numbers and pattern in self.pattern.of_tensors:
+            return self._fail("number", pattern, program, site, label)
         if program in self.taken:
             return self._fail("twice", pattern, program, site, label)
         if program in self.claimed:

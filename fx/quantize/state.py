@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from fx.errors import FxError, QuantizationError, note_lines
+from fx.kept_tensors import KeptTensor
 
 __all__ = ["run_apart"]
 
@@ -27,11 +28,12 @@ def run_apart(module: nn.Module, run: Callable[..., Any], args: Sequence[Any], w
     >>> counter.calls, total
     (tensor(0.), tensor(0.))
     """
-    before = [(buffer, buffer._version, buffer.detach().clone()) for buffer in module.buffers()]
-    copies = tree_map(lambda value: value.detach().clone() if isinstance(value, Tensor) else value, tuple(args))
+    before = [KeptTensor(buffer) for buffer in module.buffers()]
+    copies = tree_map(_apart, tuple(args))
     with torch.no_grad():
         try:
-            return run(*copies)
+            answer = run(*copies)
+            return tree_map(_apart, answer) if any(kept.written for kept in before) else answer
         except FxError:
             raise
         except Exception as error:  # whatever an operation raises that does not take the values that it gets
@@ -42,8 +44,10 @@ def run_apart(module: nn.Module, run: Callable[..., Any], args: Sequence[Any], w
                 remedy="give inputs that it takes; keep in floating point what needs exact values: scheme.skip(…)",
             ) from None
         finally:
-            for buffer, version, values in before:
-                if buffer.shape != values.shape:  # after unsqueeze_() and the like
-                    buffer.data = values
-                elif buffer._version != version:
-                    buffer.copy_(values)
+            for kept in before:
+                if kept.written:
+                    kept.put_back()
+
+
+def _apart(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, Tensor) else value

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import nn
 
+from fx.kept_tensors import KeptTensor
+
 from .capture import GraphModule, capture, capture_without_leaves
 from .evaluation import Arguments, converted, default_dtype
 from .observation import Observation, observe
 from .state import tensors_of
-from .structure import leaves
+from .structure import leaves, map_tensors
 
 ENOUGH_ELEMENTS = 256
 """Elements of an output over which an error is taken: the largest of few is a matter of luck."""
@@ -70,7 +73,7 @@ class Subject:
         self._default_dtype = torch.get_default_dtype()
         self._observations: dict[torch.dtype, list[Observation]] = {}
         self._draws = draws
-        self._kept: list[_Kept] = []
+        self._lent: list[KeptTensor] = []
         self.findings: dict[Any, Any] = {}
         """What others found out about the model and keep with it, by keys of theirs."""
         self._other_inputs = other_inputs
@@ -111,6 +114,20 @@ class Subject:
         }
         return in_dtype(copy.deepcopy(self._module, made), dtype)
 
+    def borrowed(self) -> nn.Module:
+        """Return a new copy that shares its tensors with others: to be captured and called, never changed.
+
+        What calls that are observed write to them is undone.
+        """
+        return copy.deepcopy(self._module, dict(self._tensors_to_lend))
+
+    @cached_property
+    def _tensors_to_lend(self) -> dict[int, torch.Tensor]:
+        """A copy of each of its tensors, by the identity of that."""
+        lent, own = tensors_of(self.fresh()), self.tensors
+        self._lent += [KeptTensor(tensor, own[name]) for name, tensor in lent.items()]
+        return {id(own[name]): tensor for name, tensor in lent.items()}
+
     def arguments(self, draw: int = 0) -> Arguments:
         """Return the arguments of a call, other values for each draw, or raise ``LookupError`` if there are none."""
         if self._inputs is None:
@@ -142,10 +159,9 @@ class Subject:
 
         What calls that are observed write to its parameters and buffers is undone.
         """
-        program = self.capture()
-        parameters = dict(self._module.named_parameters())
-        for name, tensor in tensors_of(program).items():
-            self._kept.append(_Kept(tensor, parameters[name] if name in parameters else tensor.detach().clone()))
+        program = self.capture(self.borrowed())
+        known = {id(tensor) for tensor in self._tensors_to_lend.values()}
+        self._lent += [KeptTensor(tensor) for tensor in tensors_of(program).values() if id(tensor) not in known]
         return program
 
     @cached_property
@@ -167,7 +183,7 @@ class Subject:
             vars(other).pop(found, None)
         other.name = f"{self.name} with {self._other_inputs(0).samples} sample(s)"
         other._inputs, other._other_inputs, other._draws = self._other_inputs, None, 1
-        other._observations, other.findings, other._kept = {}, {}, []
+        other._observations, other.findings, other._lent = {}, {}, list(self._lent)
         try:
             other.eager_answers(self.dtype)
         except Exception:  # whatever the model raises when it is given another number of samples
@@ -180,10 +196,11 @@ class Subject:
         count = None if dtype == self.dtype else self.draws if draws is None else min(draws, self.draws)
         if len(known) < (count or 1):
             with default_dtype(dtype):
-                module = self.fresh(dtype)  # one for all calls, between which it may keep something
-            known = self.observations_of(module, dtype, range(1))
-            count = count or self._draws or max(FEWEST_DRAWS, _draws_for(known[0].answer))
-            known += self.observations_of(module, dtype, range(1, count))
+                module = self.borrowed() if dtype == self.dtype else self.fresh(dtype)
+            with self._put_back():  # after all calls, between which the module may keep something
+                known = [self._observe(module, dtype, 0)]
+                count = count or self._draws or max(FEWEST_DRAWS, _draws_for(known[0].answer))
+                known += [self._observe(module, dtype, draw) for draw in range(1, count)]
             self._observations[dtype] = known
         return known[:draws]
 
@@ -191,11 +208,23 @@ class Subject:
         self, program: Callable[..., Any], dtype: torch.dtype, draws: Iterable[int]
     ) -> list[Observation]:
         """Return what is seen of ``program`` in ``dtype`` when it is called with the inputs of ``draws``."""
+        with self._put_back():
+            return [self._observe(program, dtype, draw) for draw in draws]
+
+    def _observe(self, program: Callable[..., Any], dtype: torch.dtype, draw: int) -> Observation:
+        seen = observe(program, self.arguments(draw), dtype, self.threads)
+        if any(kept.written for kept in self._lent):  # the answer may lie in what the next call writes to
+            seen = replace(seen, answer=map_tensors(lambda tensor: tensor.detach().clone(), seen.answer))
+        return seen
+
+    @contextmanager
+    def _put_back(self) -> Generator[None]:
         try:
-            return [observe(program, self.arguments(draw), dtype, self.threads) for draw in draws]
+            yield
         finally:
-            for kept in self._kept:  # which programs share that were made of the capture
-                kept.put_back()
+            for kept in self._lent:
+                if kept.written:
+                    kept.put_back()
 
     def eager_answers(self, dtype: torch.dtype, draws: int | None = None) -> list[Any]:
         """Return what the model answers in ``dtype`` in the first ``draws`` calls; None for all."""
@@ -204,27 +233,6 @@ class Subject:
     def answers_of(self, program: Callable[..., Any], dtype: torch.dtype) -> list[Any]:
         """Return what ``program`` answers in ``dtype``, one answer for each draw."""
         return [seen.answer for seen in self.observations_of(program, dtype, range(self.draws))]
-
-
-@dataclass(slots=True)
-class _Kept:
-    """A tensor of a program whose calls are to leave no trace."""
-
-    tensor: torch.Tensor
-    """The tensor."""
-    values: torch.Tensor
-    """What it held at first."""
-    version: int = field(init=False)
-    """How often it had been written to by then."""
-
-    def __post_init__(self) -> None:
-        self.version = self.tensor._version
-
-    def put_back(self) -> None:
-        """Let the tensor hold what it held, if somebody wrote to it."""
-        if self.tensor._version != self.version:
-            self.tensor.data = self.values.detach().clone()
-            self.version = self.tensor._version
 
 
 def in_dtype(module: nn.Module, dtype: torch.dtype) -> nn.Module:

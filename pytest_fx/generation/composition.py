@@ -149,9 +149,11 @@ def nest(sketch: Sketch, step: Callable[[Sketch], object]) -> bool:
 
 
 def follow(sketch: Sketch, chain: Chain) -> bool:
-    """Write operations one after the other, each on the result of the one before it."""
+    """Write operations one after the other, each on the result of the one before it; now and then not all of them."""
     first: Value | None = None
-    for alternatives in chain:
+    for left, alternatives in zip(range(len(chain) - 1, -1, -1), chain, strict=True):
+        if first is None and left and not sketch.choices.mostly(16):
+            continue
         if first is not None and not sketch.choices.mostly(8):
             break
         choice = sketch.choices.pick(alternatives)

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from fx import Node
+from fx import Interpreter, Node
+from fx.alias_rules import find_sharing, module_sharing
 from fx.effects import effect_of
 from fx.passes import Approximate
-from fx.printing import describe
 from pytest_fx.comparison.capture import GraphModule
 from pytest_fx.comparison.equality import Leaf, worst_difference
 from pytest_fx.comparison.evaluation import Arguments, default_dtype
 from pytest_fx.comparison.state import same_tensor
-from pytest_fx.comparison.structure import leaves
+from pytest_fx.comparison.structure import leaves, map_tensors
 
 from .example import Example
 from .judging import SHAKES, Shaken
@@ -37,7 +37,7 @@ def gradients(example: Example) -> None:
     Parameters may be merged with others and in evaluation mode folded away, for all or some of their uses; in training
     mode as many numbers can be trained as before. Where the program itself writes to a value in place, the pass may
     compute it by an operation that keeps its result for the gradients, as ``rsqrt`` does and a division does not, or
-    read it by one that keeps what it is given.
+    read it by one that keeps what it is given: the gradients are then those of a program where it gets a copy.
     """
     if example.after is None or isinstance(example.contract, Approximate) or not example.changed:
         return
@@ -85,9 +85,11 @@ def _require_gradients(example: Example, wide: bool) -> None:
         return
     kept = _kept_parameters(example.names, eager.program, actual.program)
     found = _gradients_of(actual, arguments, dtype)
+    if found is None and example.actual(wide=wide).error is not None:
+        return
     if found is None:
-        if example.actual(wide=wide).error is not None or _writes_to_what_was_kept(example):
-            return
+        found = _gradients_beside_writes(example, actual, arguments, dtype)
+    if found is None:
         broken("gradients", "the transformed program cannot be differentiated, where eager can")
     found = {example.names.get(name, name): tensor for name, tensor in found.items()}
     shaken: dict[str, float] | None = None
@@ -108,23 +110,59 @@ def _require_gradients(example: Example, wide: bool) -> None:
             _report(example, leaf)
 
 
-def _writes_to_what_was_kept(example: Example) -> bool:
-    """Whether the program writes, no more often than before, to a value that the pass computes or reads by another."""
-    assert example.after is not None
-    written = _written(example.after)
-    if len(written) > len(_written(example.capture())):
+def _gradients_beside_writes(
+    example: Example, runner: Runner, arguments: Arguments, dtype: torch.dtype
+) -> Gradients | None:
+    """The gradients of a program that the writes of the original do not disturb; None if more is wrong with it.
+
+    Operations that the pass put in may keep for the gradients what others did not, and what is written to later.
+    """
+    program, before = runner.program, example.capture()
+    if not isinstance(program, GraphModule) or len(_writers(program)) > len(_writers(before)):
+        return None
+    targets = {node.name: node.target for node in before.graph.nodes}
+    added = (node for node in program.graph.nodes if targets.get(node.name) != node.target)
+    new = {node for node in added if _computes(program, node)}
+    try:
+        return _gradients(by(_KeepingCopies(program, new - _writers(program))), arguments, dtype, program)
+    finally:
+        runner.restore()
+
+
+class _KeepingCopies(Interpreter):
+    """Runs a program in which some operations get, and give away, copies of what they keep for the gradients."""
+
+    def __init__(self, program: GraphModule, keeping: set[Node]) -> None:
+        super().__init__(program)
+        self._keeping = keeping
+
+    def fetch_args_kwargs_from_env(self, n: Node) -> Any:
+        """Return the arguments of ``n``, or copies of them."""
+        given = super().fetch_args_kwargs_from_env(n)
+        return map_tensors(torch.Tensor.clone, given) if n in self._keeping else given
+
+    def run_node(self, n: Node) -> Any:
+        """Run ``n``, and return what it gives or a copy of it."""
+        value = super().run_node(n)
+        return map_tensors(torch.Tensor.clone, value) if n in self._keeping else value
+
+
+def _computes(program: GraphModule, node: Node) -> bool:
+    """Whether a node computes new tensors, that is, gives no view of those that it reads."""
+    if node.op == "call_module":
+        sharing = module_sharing(program.get_submodule(str(node.target)))
+    else:
+        sharing = find_sharing(node.target) if node.op in ("call_function", "call_method") else None
+    if sharing is None or "out" in node.kwargs:
         return False
-    known = example.before.nodes
-    if any(node.name not in known or known[node.name][0] != describe(node) for node in written):
-        return True
-    return any(user.name not in known for node in written for user in node.users)
+    places = [(0, "anything")] if sharing.places is None else sharing.places
+    return sharing.kind == "arithmetic" or all(name == "out" for _, name in places)
 
 
-def _written(program: GraphModule) -> list[Node]:
-    """The nodes whose values are written to, once for each write."""
+def _writers(program: GraphModule) -> set[Node]:
+    """The nodes that write to what they are given first."""
     effects = [(node, effect_of(node)) for node in program.graph.nodes]
-    found = [node.args[0] for node, effect in effects if effect is not None and effect.written == 0 and node.args]
-    return [node for node in found if isinstance(node, Node)]
+    return {node for node, effect in effects if effect is not None and effect.written == 0}
 
 
 def _is_folded(example: Example, name: str) -> bool:

@@ -12,6 +12,7 @@ from torch import nn
 
 from fx import Interpreter
 from fx.interpreter import positional
+from fx.kept_tensors import KeptTensor
 from pytest_fx.comparison.evaluation import Arguments, default_dtype
 from pytest_fx.comparison.state import same_tensor, tensors_of
 from pytest_fx.comparison.structure import leaves, map_tensors
@@ -43,7 +44,7 @@ class Runner:
         """Take ``program``, and what to call in its place, which uses its state."""
         self.program = program
         self._call = program if call is None else call
-        self._state = {name: (tensor, tensor.detach().clone()) for name, tensor in tensors_of(program).items()}
+        self._state = {name: KeptTensor(tensor) for name, tensor in tensors_of(program).items()}
 
     def __call__(self, arguments: Arguments, dtype: torch.dtype) -> Run:
         """Call the program on copies of ``arguments``, without gradients, from a fixed random seed."""
@@ -58,7 +59,7 @@ class Runner:
             return Run(error=error)
         inputs = places(copies)
         shared = _shared(answer, inputs)
-        written = {name: held for name, (held, saved) in self._state.items() if not same_tensor(held, saved)}
+        written = self._written()
         if written:
             with torch.no_grad():  # as were the views among them
                 answer = map_tensors(torch.Tensor.clone, answer)
@@ -68,12 +69,12 @@ class Runner:
 
     def restore(self) -> None:
         """Put the state back to what it was when this was made."""
-        with torch.no_grad():
-            for held, saved in self._state.values():
-                if held.shape != saved.shape:  # after unsqueeze_() and the like
-                    held.data = saved.clone()
-                elif not same_tensor(held, saved):
-                    held.copy_(saved)
+        for name in self._written():
+            self._state[name].put_back()
+
+    def _written(self) -> dict[str, torch.Tensor]:
+        """What no longer holds the values that it held, however it got others."""
+        return {name: kept.tensor for name, kept in self._state.items() if not same_tensor(kept.tensor, kept.values)}
 
 
 def by(interpreter: Interpreter) -> Callable[..., Any]:

@@ -120,13 +120,13 @@ def check_pass(
         st.integers(0, ONE_IN - 1),
     )
 
-    name = f"{pass_name(made)} {promise} {modes}"
+    examples = _Examples(drawn, _settings(settings, max_examples), seed, f"{pass_name(made)} {promise} {modes}")
     random_state: Any = torch.random.fork_rng(devices=[])  # pyright: ignore[reportUnknownMemberType]
     violation = None
     with random_state, search.watchdog, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what random programs warn of is nobody's fault
         try:
-            _search_for(search.check, drawn, _settings(settings, max_examples), seed, name)
+            examples.try_on(search.check)
         except ShrunkEnough:
             violation = search.explained(search.smallest(), folder or Path.cwd() / FOLDER)
         except LawViolation as error:
@@ -318,58 +318,57 @@ def _is_kept_by(pass_: Any, law: Law, example: Example, contract: Contract) -> b
     return True
 
 
-def _search_for(
-    check: Callable[..., bool],
-    drawn: st.SearchStrategy[Any],
-    settings: hypothesis.settings,
-    seed: Any,
-    name: str,
-) -> None:
-    """Let Hypothesis call ``check``, which says whether an example is a new one, with as many as ``settings`` say.
+@dataclass(frozen=True, slots=True)
+class _Examples:
+    """The examples of one search, drawn by Hypothesis.
 
-    It is started again and again for a few examples, since after those it goes on to variants of each, which are five
-    times as many and find less. ``name`` tells its database whose failures to remember.
+    It is started again and again for a few of them, since after those it goes on to variants of each, which are five
+    times as many and find less.
     """
-    left, first = settings.max_examples, True
-    while left > 0:
-        count = min(INDEPENDENT, left + (not first))
-        new = _start(check, drawn, hypothesis.settings(settings, max_examples=count), seed, name, left, first)
-        if len(new) < count or not any(new):  # there are no others
-            return
-        left, first = left - sum(new), False
-        phases = [phase for phase in settings.phases if phase not in (Phase.explicit, Phase.reuse)]
-        settings = hypothesis.settings(settings, phases=phases)
 
+    drawn: st.SearchStrategy[Any]
+    """What one example is drawn from."""
+    settings: hypothesis.settings
+    """How many they are, among others."""
+    seed: int | None
+    """Makes them the same ones in each run."""
+    name: str
+    """Tells Hypothesis's database whose failures to remember."""
 
-def _start(
-    check: Callable[..., bool],
-    drawn: st.SearchStrategy[Any],
-    settings: hypothesis.settings,
-    seed: Any,
-    name: str,
-    left: int,
-    first: bool,
-) -> list[bool]:
-    """Let Hypothesis draw examples, and return for each whether it is a new one."""
-    new: list[bool] = []
+    def try_on(self, check: Callable[..., bool]) -> None:
+        """Call ``check``, which says whether an example is a new one, with as many new ones as there are to be."""
+        left, settings = self.settings.max_examples, self.settings
+        while left > 0:
+            first = left == self.settings.max_examples
+            count = min(INDEPENDENT, left + (not first))
+            new = self._start(check, hypothesis.settings(settings, max_examples=count), left)
+            if len(new) < count or not any(new):  # there are no others
+                return
+            left -= sum(new)
+            phases = [phase for phase in settings.phases if phase not in (Phase.explicit, Phase.reuse)]
+            settings = hypothesis.settings(settings, phases=phases)
 
-    @settings
-    @given(drawn)
-    def keep_the_laws(example: tuple[Checked, str, int]) -> None:
-        new.append(False)
-        new[-1] = check(*example)
+    def _start(self, check: Callable[..., bool], settings: hypothesis.settings, left: int) -> list[bool]:
+        """Let Hypothesis draw some of ``left`` examples, and return for each whether it is a new one."""
+        new: list[bool] = []
 
-    if seed is not None:
-        keep_the_laws = hypothesis.seed(f"{seed} {left}")(keep_the_laws)
-    elif not first:  # what else makes them the same ones in each run: derandomize, and --hypothesis-seed
-        forced = name if settings.derandomize else getattr(core, "global_force_seed", None)
-        if forced is not None:
-            keep_the_laws._hypothesis_internal_use_seed = f"{forced} {left}"  # type: ignore[attr-defined]
-    # As Hypothesis's own plugin does it for parametrized tests: each pass has failures of its own in the database.
-    inner: Any = keep_the_laws.hypothesis.inner_test  # type: ignore[attr-defined]
-    inner._hypothesis_internal_add_digest = name.encode()
-    keep_the_laws()
-    return new
+        @settings
+        @given(self.drawn)
+        def keep_the_laws(example: tuple[Checked, str, int]) -> None:
+            new.append(False)
+            new[-1] = check(*example)
+
+        test: Any = keep_the_laws
+        if self.seed is not None:
+            test = hypothesis.seed(f"{self.seed} {left}")(test)
+        elif left < self.settings.max_examples:  # not the first ones once more
+            again = self.name if settings.derandomize else getattr(core, "global_force_seed", None)
+            if again is not None:  # as hypothesis.seed(), which would part from the database
+                test._hypothesis_internal_use_seed = f"{again} {left}"
+        # As Hypothesis's own plugin does it for parametrized tests: each pass has failures of its own in the database.
+        test.hypothesis.inner_test._hypothesis_internal_add_digest = self.name.encode()
+        test()
+        return new
 
 
 def _programs(about: Mentions) -> st.SearchStrategy[Any]:

@@ -353,13 +353,14 @@ def test_methods_that_other_values_have_too_stay_unless_the_receiver_is_known() 
 
 
 def test_functions_of_torch_on_numbers_alone_stay_and_make_tensors() -> None:
-    def function(x, n: int):
-        return torch.add(x.shape[0], 1), torch.div(x.size(0) // 2, 4), torch.mul(n, 2), torch.add(x, x.dim())
+    def function(x, n: int, scale=2.0):
+        numbers = torch.add(x.shape[0], 1), torch.div(x.size(0) // 2, 4), torch.mul(n, 2), torch.mul(scale, 2)
+        return *numbers, torch.add(x, x.dim())
 
     program = symbolic_trace(function)
     given, canonical = program(X, 3), canonical_form(program).graph_module
-    assert [node.target for node in canonical.graph.nodes if node.name in ("add", "div", "mul", "add_1")] == [
-        *(torch.add, torch.div, torch.mul, operator.add)
+    assert [node.target for node in canonical.graph.nodes if node.name in ("add", "div", "mul", "mul_1", "add_1")] == [
+        *(torch.add, torch.div, torch.mul, torch.mul, operator.add)
     ]
     for found, expected in zip(canonical(X, 3), given, strict=True):
         assert type(found) is torch.Tensor and found.dtype == expected.dtype and torch.equal(found, expected)

@@ -433,6 +433,16 @@ class TestNearMisses:
             "`%x` is not used by cos"
         ]
 
+    def test_arithmetic_on_numbers_is_no_function_of_tensors(self) -> None:
+        def program(x: Any, n: int, scale: Any = 2.0) -> Any:
+            return -x, -n, -scale, -x.shape[0]
+
+        assert found(program, lambda x: torch.neg(x)) == ["neg"]
+        assert found(program, lambda x: x.neg()) == ["neg"]
+        assert found(program, lambda x: -x) == ["neg", "neg_1", "neg_2", "neg_3"]
+        reason = "it is arithmetic on numbers, the pattern's neg takes tensors"
+        assert reasons(program, lambda x: torch.neg(x)) == [reason] * 3
+
     def test_an_overlapping_match_is_named(self) -> None:
         def program(x: Any) -> Any:
             return torch.relu(torch.relu(torch.relu(x)))

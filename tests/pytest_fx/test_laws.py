@@ -3,6 +3,7 @@
 import copy
 import itertools
 import operator
+import random
 
 import pytest
 import torch
@@ -232,6 +233,14 @@ def count(graph_module):
     graph_module.recompile()
 
 
+def shake_the_weight(graph_module):
+    linear = graph_module.linear = copy.deepcopy(graph_module.linear)
+    linear.weight = nn.Parameter(linear.weight.detach() * (1 + 1e-6 * noise.random()))
+
+
+noise = random.Random(0)
+
+
 def forget_the_meta(graph_module):
     for node in graph_module.graph.nodes:
         node.meta.clear()
@@ -281,6 +290,7 @@ WRONG = (
     ("batch sizes", bake_the_batch, {}),
     ("non-finite inputs", swallow_nan, {}),
     ("deterministic", count, {}),
+    ("deterministic", shake_the_weight, {}),
     ("metadata kept", forget_the_meta, {}),
     ("mode", from_a_dict, {}),
     ("round trips", with_a_module_that_cannot_be_pickled, {}),
@@ -537,6 +547,24 @@ def test_what_becomes_a_constant_when_it_is_captured_again_may_lose_its_containe
     assert broken_by(without_dropout, of=lambda: OfABuffer().eval(), contract=exact) is None
 
 
+def test_what_is_computed_of_a_weight_with_gaps_in_memory_may_have_other_last_bits():
+    class WithGaps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.linspace(-1, 1, 64 * 128).reshape(64, 128)[:, ::2])
+
+        def forward(self, x):
+            return torch.relu(x @ self.weight)
+
+    def fold(graph_module):
+        total = nn.Parameter(graph_module.weight @ graph_module.weight.t())
+        graph_module.folded = total
+        relu_by_function(graph_module)
+
+    given = ((torch.ones(2, 64),), {})
+    assert broken_by(fold, of=WithGaps, given=lambda: given, laws=("deterministic",)) is None
+
+
 def rsqrt_by_function(graph_module):
     fx.replace_pattern(graph_module, lambda x: 1.0 / torch.sqrt(x), lambda x: torch.rsqrt(x))
 
@@ -564,6 +592,35 @@ def test_a_program_that_writes_in_place_may_write_to_what_an_operation_is_given(
 
     of, given = program_of(forward), ((torch.ones(2, 2),), {})
     assert broken_by(gelu_of_its_parts, of=of, given=lambda: given, contract=close) is None
+
+
+def test_a_pass_that_takes_away_a_copy_is_not_excused_by_an_operation_that_it_puts_in():
+    def wrong(graph_module):
+        gelu_of_its_parts(graph_module)
+        bypass(graph_module, op="call_method", target="clone")
+
+    def forward(self, x):
+        y = x * 0.5 * (1.0 + torch.erf(x / 2**0.5))
+        return y, torch.exp(x).clone().add_(1), x.add_(1)
+
+    of, given = program_of(forward), ((torch.ones(2, 2),), {})
+    assert broken_by(wrong, of=of, given=lambda: given, contract=close) == "gradients"
+
+
+def test_a_wrong_gradient_is_found_beside_a_value_that_the_program_writes_to():
+    def wrong(graph_module):
+        fx.replace_pattern(
+            graph_module,
+            lambda x: x * 0.5 * (1.0 + torch.erf(x / 2**0.5)),
+            lambda x: F.gelu(x).detach() + (x - x.detach()) * F.gelu(x).detach(),
+        )
+
+    def forward(self, x):
+        y = x * 0.5 * (1.0 + torch.erf(x / 2**0.5))
+        return y, x.add_(1)
+
+    of, given = program_of(forward), ((torch.ones(2, 2),), {})
+    assert broken_by(wrong, of=of, given=lambda: given, contract=close) == "gradients"
 
 
 class DrawsForABuffer(nn.Module):

@@ -40,10 +40,9 @@ def drawn(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
 
 
 def smallest(condition: Callable[[Program], bool], **options: Any) -> Program:
-    """The smaller program that two with ``condition`` shrink to: not each of them gets as far."""
+    """The program that the first one with ``condition`` shrinks to."""
     quick = settings(database=None, max_examples=2000, deadline=None)
-    found = [find(programs(**options), condition, settings=quick, random=random.Random(number)) for number in range(2)]
-    return min(found, key=lambda program: len(program.source))
+    return find(programs(**options), condition, settings=quick, random=random.Random(0))
 
 
 def scaled(x: Any) -> Any:
@@ -231,8 +230,8 @@ def test_operations_that_are_asked_for_follow_each_other() -> None:
 
 
 def test_layers_that_are_asked_for_stand_beside_each_other() -> None:
-    found = drawn(programs(ops=[nn.Linear]), 30)
-    assert sum("parallel-layers" in program.features for program in found) >= 8
+    found = drawn(programs(ops=[nn.Linear]), 120)
+    assert sum("parallel-layers" in program.features for program in found) >= 48
 
 
 def test_an_input_that_is_not_given_has_to_be_told_to_the_capture(sample: list[Program]) -> None:

@@ -106,6 +106,22 @@ def test_what_observed_calls_write_to_the_capture_that_is_kept_is_undone():
     assert subject.captured.calls == 0 and subject.captured.factor.tolist() == [1, 1]
 
 
+class ReturnsItsCount(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x):
+        return self.calls.add_(x), x
+
+
+def test_each_answer_that_lies_in_a_buffer_is_what_it_was_when_it_was_given():
+    subject = Subject("counting", ReturnsItsCount(), lambda draw: Arguments((torch.ones(1),)), draws=3)
+    for answers in (subject.eager_answers(torch.float32), subject.answers_of(subject.captured, torch.float32)):
+        assert [answer[0].item() for answer in answers] == [1, 2, 3]
+    assert subject.borrowed().calls.item() == subject.captured.calls.item() == 0
+
+
 def test_a_copy_in_another_dtype_keeps_what_is_tied_and_what_is_frozen():
     module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     module[1].weight = module[0].weight

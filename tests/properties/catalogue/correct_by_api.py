@@ -33,15 +33,15 @@ def silu_by_pattern(gm: fx.GraphModule) -> fx.GraphModule:
     return gm
 
 
-@right(lambda: case(lambda m, x: torch.relu(torch.neg(x)) + torch.relu(x), numbers(4)), contract=exact)
+@right(lambda: case(lambda m, x: torch.neg(x) + torch.relu(x), numbers(4)), contract=exact)
 def negation_by_pattern(gm: fx.GraphModule) -> fx.GraphModule:
-    """Negation is written by its other name, which numbers do not have."""
+    """Negation is written by its other name."""
 
     def pattern(x: Any) -> Any:
-        return torch.relu(torch.neg(x))
+        return torch.neg(x)
 
     def replacement(x: Any) -> Any:
-        return torch.relu(torch.negative(x))
+        return torch.negative(x)
 
     fx.replace_pattern(gm, pattern, replacement)
     return gm

@@ -1,0 +1,44 @@
+"""Tensors that somebody is about to write to, and what they held before."""
+
+from __future__ import annotations
+
+import torch
+
+__all__ = ["KeptTensor"]
+
+
+class KeptTensor:
+    """A tensor with what it holds now, so that what is written to it later can be undone.
+
+    >>> total = torch.zeros(2)
+    >>> kept = KeptTensor(total)
+    >>> total.add_(1)
+    tensor([1., 1.])
+    >>> kept.written
+    True
+    >>> kept.put_back()
+    >>> total, kept.written
+    (tensor([0., 0.]), False)
+    """
+
+    def __init__(self, tensor: torch.Tensor, values: torch.Tensor | None = None) -> None:
+        """Take ``tensor``, and ``values``, an equal tensor that nobody writes to, if there is one; else a copy."""
+        self.tensor = tensor
+        """The tensor."""
+        self.values = tensor.detach().clone() if values is None else values.detach()
+        """What it held."""
+        self._version = tensor._version
+
+    @property
+    def written(self) -> bool:
+        """Whether somebody wrote to it, by other means than ``Tensor.data``, or gave it another shape."""
+        return self.tensor._version != self._version or self.tensor.shape != self.values.shape
+
+    def put_back(self) -> None:
+        """Let the tensor hold what it held."""
+        with torch.no_grad():
+            if self.tensor.shape != self.values.shape:  # after unsqueeze_() and the like
+                self.tensor.data = self.values.clone()
+            else:
+                self.tensor.copy_(self.values)
+        self._version = self.tensor._version

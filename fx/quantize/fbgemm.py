@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,8 @@ __all__ = ["by_channels", "is_available", "kernels_of", "linear", "linear_of_rea
 
 _torch: Any = torch
 _ENGINE = "fbgemm"
+_ROWS = 1 << 14
+"""Output channels that are packed at a time: many more are packed slowly, and fewer computed slowly."""
 
 
 @functools.lru_cache(maxsize=1)
@@ -26,16 +28,18 @@ def is_available() -> bool:
     return has_operators and _ENGINE in _torch.backends.quantized.supported_engines and has_quantized_tensors()
 
 
-def pack(weight: Tensor, scale: Tensor, bias: Tensor | None) -> Any:
-    """Return the weight and bias of a layer in the order in which the kernel reads them.
+def pack(weight: Tensor, scale: Tensor, bias: Tensor | None) -> tuple[Any, ...]:
+    """Return the weight and bias of a layer in the order in which the kernel reads them, in parts.
 
     Args:
         weight: int8, of shape (out_features, in_features).
         scale: the step of each output channel.
         bias: real values, if there is one.
     """
+    biases: Sequence[Tensor | None] = [None] * len(weight) if bias is None else bias.split(_ROWS)
+    parts = zip(weight.split(_ROWS), scale.double().split(_ROWS), biases, strict=False)
     with kernels_of(_ENGINE):
-        return _torch.ops.quantized.linear_prepack(by_channels(weight, scale.double()), bias)
+        return tuple(_torch.ops.quantized.linear_prepack(by_channels(*part), own) for *part, own in parts)
 
 
 @contextmanager
@@ -55,7 +59,7 @@ def by_channels(weight: Tensor, scale: Tensor) -> Tensor:
     return _torch._make_per_channel_quantized_tensor(weight, scale, zero_points, 0)
 
 
-def linear(input: Tensor, scale: float, zero_point: int, packed: Any, output: Affine) -> Tensor:
+def linear(input: Tensor, scale: float, zero_point: int, packed: Sequence[Any], output: Affine) -> Tensor:
     """Apply a layer to whole numbers, which become whole numbers.
 
     Args:
@@ -66,15 +70,21 @@ def linear(input: Tensor, scale: float, zero_point: int, packed: Any, output: Af
         output: what the results stand for.
     """
     stored = as_quantized(_rows(input), scale, zero_point)
-    rows = as_plain(_torch.ops.quantized.linear(stored, packed, output.scale, output.zero_point), 255)
-    return rows.view(*input.shape[:-1], -1)
+    parts = [_torch.ops.quantized.linear(stored, one, output.scale, output.zero_point) for one in packed]
+    return _joined([as_plain(one, 255) for one in parts], input)
 
 
-def linear_of_real(input: Tensor, scale: float, zero_point: int, packed: Any) -> Tensor:
+def linear_of_real(input: Tensor, scale: float, zero_point: int, packed: Sequence[Any]) -> Tensor:
     """Apply a layer to real values, which become whole numbers of this scale inside, and give real ones."""
     kernel = _torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
-    return kernel(_rows(input.float()), scale, zero_point, packed).view(*input.shape[:-1], -1)
+    rows = _rows(input.float())
+    return _joined([kernel(rows, scale, zero_point, one) for one in packed], input)
 
 
 def _rows(input: Tensor) -> Tensor:
     return input.reshape(-1, input.shape[-1]).contiguous()
+
+
+def _joined(parts: Sequence[Tensor], input: Tensor) -> Tensor:
+    result = parts[0] if len(parts) == 1 else torch.cat(list(parts), -1)
+    return result.view(*input.shape[:-1], result.shape[-1])

@@ -18,7 +18,7 @@ from fx.quantize.affine import Affine
 from fx.quantize.arithmetic import dequantize
 from fx.quantize.layers import KERNELS, QuantizedLayer, has_kernels, listed
 
-FEW_ROWS = 8
+FEW_ROWS = 16
 """Up to how many rows of input FBGEMM's kernel is taken, unless a trial found another number."""
 _LARGE_WEIGHT = 1 << 23
 """Bytes from which on a weight does not stay in the cache, and reading it is what takes the time."""

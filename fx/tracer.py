@@ -7,6 +7,7 @@ import functools
 import math
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -25,6 +26,7 @@ from fx.patching import Patcher
 from fx.printing import describe
 from fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
 from fx.wrapping import wrapped_globals
+from fx.written_tensors import ReadsOfWritten, share_memory
 
 __all__ = ["PH", "PHBase", "PHWithMeta", "Proxy", "ProxyableClassMeta", "Tracer", "is_fx_symbolic_tracing",
            "is_fx_tracing", "symbolic_trace"]  # fmt: skip
@@ -79,7 +81,10 @@ class Tracer(TracerBase):
         self.param_shapes_constant = param_shapes_constant
         self.submodule_paths: dict[torch.nn.Module, str] | None = None
         self.num_calls: dict[str, int] = {}
-        self._written: dict[int, Any] = {}
+        self._written: dict[int, torch.Tensor] = {}
+        self._modes = ExitStack()
+        self._outer_modes = 0
+        self._notes_reads = False
         self._attribute_paths: dict[int, tuple[Any, str]] | None = None
         self._parameter_paths: dict[int, str] | None = None
 
@@ -147,7 +152,9 @@ class Tracer(TracerBase):
         if isinstance(attr_val, torch.nn.Parameter):
             path = self._parameters().get(id(attr_val))
             return attr_val if path is None else self._cached_proxy(path, attr_val, parameter_proxy_cache)
-        if isinstance(attr_val, torch.Tensor) and (self.proxy_buffer_attributes or id(attr_val) in self._written):
+        if isinstance(attr_val, torch.Tensor) and (
+            self.proxy_buffer_attributes or share_memory(attr_val, self._written)
+        ):
             known = self._attributes().get(id(attr_val))
             return attr_val if known is None else self._cached_proxy(known[1], None, parameter_proxy_cache)
         return attr_val
@@ -185,7 +192,7 @@ class Tracer(TracerBase):
         return NotImplemented
 
     def attribute_used(self, node: Node, path: str) -> None:
-        """Note that ``node`` uses an attribute first of all: one that it writes to is read by a node from then on."""
+        """Note that ``node`` uses an attribute first of all: one that it writes to is read by nodes from then on."""
         target = node.target
         if isinstance(target, str):
             writes = target == "__setitem__" or (target.endswith("_") and not target.endswith("__"))
@@ -194,7 +201,17 @@ class Tracer(TracerBase):
         if writes:
             constant = self.graph.constants.get(path)
             tensor = functools.reduce(getattr, path.split("."), self.root) if constant is None else constant
+            if not isinstance(tensor, torch.Tensor):
+                return
             self._written[id(tensor)] = tensor
+            # Modes are left in the order in which they are entered: not inside a mode of the traced code's.
+            if not self._notes_reads and torch._C._len_torch_function_stack() == self._outer_modes:
+                self._modes.enter_context(ReadsOfWritten(self._read))
+                self._notes_reads = True
+
+    def _read(self, tensor: torch.Tensor) -> Any:
+        """A proxy for a tensor that the traced code wrote to; any other tensor as it is."""
+        return self.proxy(self._tensor_arg(tensor)) if share_memory(tensor, self._written) else tensor
 
     def get_fresh_qualname(self, prefix: str) -> str:
         """A name that starts with ``prefix``, ends in a number and is no attribute of the root yet."""
@@ -291,7 +308,7 @@ class Tracer(TracerBase):
         lost: Proxy | None = None
         self._tracing = True
         try:
-            with patching.tracing(session) as patcher:
+            with patching.tracing(session) as patcher, self._modes:
                 self._wrap_functions(session, patcher, function)
                 function, args = self.create_args_for_root(function, isinstance(root, torch.nn.Module), concrete_args)
                 result = function(*args)
@@ -326,6 +343,9 @@ class Tracer(TracerBase):
         self._refused = None
         self.num_calls = {}
         self._written = {}
+        self._modes = ExitStack()
+        self._outer_modes = torch._C._len_torch_function_stack()
+        self._notes_reads = False
         self.module_stack = {}
         self.scope = Scope("", None)
         if isinstance(root, torch.nn.Module):

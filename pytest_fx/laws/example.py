@@ -122,7 +122,7 @@ class Example:
         self.contract = contract_of(pass_) if contract is None else contract
         self.seconds = seconds
         self._watchdog = watchdog
-        self.module = program.build().train(mode == "train")
+        self.module = self._built()
         self.reference = copy.deepcopy(self.module)
         self.dtype = torch.get_default_dtype()
         """The default dtype under which the program runs."""
@@ -212,19 +212,41 @@ class Example:
     def wide_after(self) -> GraphModule | None:
         """What the pass makes of the program in float64, or None if it makes nothing of it."""
         reference = self.wide_reference
-        return None if reference is None else self._once("wide after", lambda: self.transform(reference, torch.float64))
+        return None if reference is None else self._once("wide after", lambda: self._transformed_wide(reference))
 
-    def transform(self, module: nn.Module, dtype: torch.dtype | None = None) -> GraphModule | None:
-        """Return what the pass makes of a copy of ``module``; None if it refuses, raises or returns no program."""
+    def _transformed_wide(self, reference: nn.Module) -> GraphModule | None:
         try:
-            with default_dtype(dtype or self.dtype), self._limit():
-                captured = self._capture(copy.deepcopy(module))
-                record_origins(captured.graph)
-                result: Any = self._pass_for(dtype)(captured)
+            return self.transform(copy.deepcopy(reference), torch.float64)
         except (Exception, TookTooLong):
             return None
+
+    def transform(self, module: nn.Module, dtype: torch.dtype | None = None) -> GraphModule | None:
+        """Return what the pass makes of ``module``, None if that is no program, or raise what the pass raises."""
+        with default_dtype(dtype or self.dtype), self._limit():
+            captured = self._capture(module)
+            record_origins(captured.graph)
+            result: Any = self._pass_for(dtype)(captured)
         result = captured if result is None else result
         return result if isinstance(result, GraphModule) else None
+
+    def equal_module(self) -> nn.Module | None:
+        """A module that is equal to the one that was captured, in how its tensors lie in memory, too.
+
+        None where there is none: copies of tensors with gaps in memory have none, and not everybody's ``build()``
+        makes the same module again. What is computed of tensors that lie otherwise can have other last bits.
+        """
+        for make in (self._built, lambda: copy.deepcopy(self.reference)):
+            module = make()
+            held = tensors_of(module)
+            if held.keys() == self.before.tensors.keys() and all(
+                same_tensor(held[name], copied) and held[name].stride() == tensor.stride()
+                for name, (tensor, copied, _) in self.before.tensors.items()
+            ):
+                return module
+        return None
+
+    def _built(self) -> nn.Module:
+        return self.program.build().train(self.mode == "train")
 
     def runner(self, which: str, wide: bool = False) -> Runner:
         """Return what calls the module (``"eager"``) or the transformed program (``"actual"``)."""

@@ -427,6 +427,77 @@ def test_a_write_that_only_the_trace_would_make_is_refused_and_proxied_buffers_r
         assert torch.equal(traced(torch.zeros(2)), eager(torch.zeros(2)))
 
 
+class Remembering(nn.Module):
+    def __init__(self, compute: Callable[[torch.Tensor, torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.register_buffer("kept", torch.ones(3))
+        self.compute = compute
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.compute(self.kept, x)
+
+
+def written(change: Callable[[torch.Tensor, torch.Tensor], Any], compute: Callable[[torch.Tensor], Any]) -> Any:
+    def both(kept: torch.Tensor, x: torch.Tensor) -> Any:
+        change(kept, x)
+        return compute(kept)
+
+    return both
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda kept, x: kept.copy_(x),
+        lambda kept, x: kept.__setitem__(Ellipsis, x),
+        lambda kept, x: kept[:2].copy_(x[:2]),
+        lambda kept, x: torch.relu_(kept.add_(x)),
+    ],
+    ids=["method", "item", "view", "function"],
+)
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda kept: kept.abs() + 1,
+        lambda kept: 2 - kept,
+        lambda kept: torch.cat([kept, torch.ones(1)]),
+        lambda kept: kept[1:].real,
+        lambda kept: nn.functional.gelu(kept) if kept.dim() == 1 and kept.shape[0] == 3 else None,
+        lambda kept: kept.where(kept > 0, torch.zeros(3)),
+    ],
+    ids=["method", "operator", "function", "attribute", "layout", "two"],
+)
+def test_what_is_computed_of_a_buffer_after_a_write_is_recorded_though_no_proxy_takes_part(
+    change: Any, compute: Any
+) -> None:
+    module, x = Remembering(written(change, compute)), torch.tensor([1.0, -5.0, 3.0])
+    captured = fx.symbolic_trace(copy.deepcopy(module))
+    for _ in range(2):
+        assert torch.equal(captured(x), module(x))
+    assert torch.equal(captured.kept, module.kept)
+
+
+def test_a_branch_on_a_buffer_that_was_written_to_is_refused() -> None:
+    module = Remembering(lambda kept, x: x if kept.copy_(x).sum() > 0 or kept.sum() > 0 else -x)
+    with pytest.raises(fx.TraceError, match="control flow"):
+        fx.symbolic_trace(module)
+    module = Remembering(written(lambda kept, x: kept.copy_(x), lambda kept: kept if float(kept.sum()) > 0 else -kept))
+    with pytest.raises(fx.TraceError):
+        fx.symbolic_trace(module)
+
+
+def test_modes_of_the_traced_code_are_left_in_its_order() -> None:
+    def compute(kept: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        with torch.device("meta"):
+            kept.copy_(x)
+        kept.add_(x)
+        return kept * torch.ones(3)
+
+    module, x = Remembering(compute), torch.tensor([1.0, -5.0, 3.0])
+    assert torch.equal(fx.symbolic_trace(copy.deepcopy(module))(x), module(x))
+    assert torch.ones(1).device.type == "cpu"
+
+
 def test_a_buffer_that_the_program_writes_is_read_after_the_write() -> None:
     class Writes(nn.Module):
         def __init__(self) -> None:

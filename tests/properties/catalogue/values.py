@@ -23,6 +23,7 @@ NAN, INF = torch.tensor([-1.0, 2.0, torch.nan]), torch.tensor([1.0, -1.0, -torch
     "only some values",
     "contract",
     "non-finite inputs",
+    "inputs untouched",
     on=lambda: case(lambda m, x: torch.relu(x), NAN),
     contract=exact,
 )

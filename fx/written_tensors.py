@@ -1,0 +1,58 @@
+"""Tensors of the user's that the traced code writes traced values to: what they hold is known at run time only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode, is_tensor_method_or_property
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from fx.alias_rules import attribute_kind
+from fx.proxy import Proxy
+
+__all__ = ["ReadsOfWritten", "share_memory"]
+
+_torch: Any = torch
+_OF_THE_LAYOUT = frozenset(
+    "__hash__ __len__ __repr__ data_ptr dim element_size get_device is_complex is_contiguous is_floating_point "
+    "is_signed ndimension nelement numel size storage_offset stride untyped_storage".split()
+)
+"""Methods that tell what a write leaves as it is."""
+
+
+class ReadsOfWritten(TorchFunctionMode):
+    """Records what the traced code computes of tensors that it wrote to, though no proxy takes part in it."""
+
+    def __init__(self, replaced: Callable[[torch.Tensor], Any]) -> None:
+        """Take what makes a proxy of a tensor that was written to, and leaves others as they are."""
+        super().__init__()
+        self._replaced = replaced
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call ``func``, or record the call."""
+        given: Any = (args, kwargs or {})
+        name = getattr(func, "__name__", "")
+        attribute = func.__self__.__name__ if name == "__get__" else None
+        if name in _OF_THE_LAYOUT or attribute_kind(attribute) == "number":
+            return func(*given[0], **given[1])
+        given = tree_map_only(torch.Tensor, self._replaced, given)
+        proxy = next((leaf for leaf in tree_leaves(given) if isinstance(leaf, Proxy)), None)
+        positional, keywords = given
+        if proxy is None:
+            return func(*positional, **keywords)
+        if attribute is not None:
+            return getattr(proxy, attribute)
+        if is_tensor_method_or_property(func) and positional and isinstance(positional[0], Proxy):
+            return getattr(positional[0], name)(*positional[1:], **keywords)
+        return proxy.__torch_function__(func, types, positional, keywords)
+
+
+def share_memory(one: torch.Tensor, others: dict[int, torch.Tensor]) -> bool:
+    """Whether a tensor is one of ``others``, which are known by their identities, or lies in the memory of one."""
+    if not others or id(one) in others:
+        return bool(others)
+    return any(_torch._C._is_alias_of(one, other) for other in others.values())

@@ -8,9 +8,10 @@ import enum
 import functools
 import operator
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import FrameType
+from types import FrameType, GetSetDescriptorType
 from typing import Any, NoReturn
 
 import torch
@@ -73,6 +74,19 @@ class ScopeContextManager:
         self._scope.module_path, self._scope.module_type = self._previous.module_path, self._previous.module_type
 
 
+_PROPERTIES = frozenset(
+    name
+    for kind in torch.Tensor.__mro__
+    for name, value in vars(kind).items()
+    if isinstance(value, (property, GetSetDescriptorType))
+)
+"""Attributes of tensors that are no methods."""
+_NEW_LAYOUT = frozenset(
+    "as_strided_ resize_ resize_as_ set_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_".split()
+)
+"""Methods after which these attributes are others."""
+
+
 class TracerBase:
     """What makes nodes and proxies; ``Tracer`` adds what makes them for a whole module."""
 
@@ -98,6 +112,7 @@ class TracerBase:
         self.scope = Scope("", None)
         self.module_stack = {}
         self._locations: dict[tuple[int, int], SourceLocation] = {}
+        self._attributes_read: list[weakref.ref[Attribute]] = []
 
     # Nodes.
 
@@ -149,6 +164,13 @@ class TracerBase:
         """
         if self._finished:
             raise _outlived(describe_call(kind, target))
+        if (
+            self._attributes_read
+            and (target if kind == "call_method" else getattr(target, "__name__", "")) in _NEW_LAYOUT
+        ):
+            read, self._attributes_read = self._attributes_read, []
+            for attribute in [one for reference in read if (one := reference()) is not None]:
+                attribute.node  # noqa: B018 - made while it is what it was when it was read
         node_args = self.create_arg(args)
         node_kwargs = self.create_arg(kwargs) if kwargs else {}
         node = self.create_node(kind, target, node_args, node_kwargs, name, type_expr)
@@ -365,7 +387,10 @@ class Proxy:
         # reading an attribute records nothing yet: most are methods about to be called
         if k.startswith(("__array", "__cuda_array", "__deepcopy__", "__getstate__", "__setstate__")):
             raise AttributeError(k)
-        return Attribute(self, k)
+        attribute = Attribute(self, k)
+        if k in _PROPERTIES:
+            self.tracer._attributes_read.append(weakref.ref(attribute))
+        return attribute
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Proxy:
         return self

@@ -346,6 +346,7 @@ class Tracer(TracerBase):
         self._modes = ExitStack()
         self._outer_modes = torch._C._len_torch_function_stack()
         self._notes_reads = False
+        self._attributes_read = []
         self.module_stack = {}
         self.scope = Scope("", None)
         if isinstance(root, torch.nn.Module):

@@ -13,6 +13,7 @@ from torch import Tensor
 from fx.errors import QuantizationError
 from fx.quantize import planar
 from fx.quantize.affine import Affine
+from fx.quantize.arithmetic import dequantize, quantize
 from fx.quantize.layers import KERNELS, QuantizedLayer, listed
 
 _CONVOLUTIONS: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -68,6 +69,9 @@ class QuantizedConv(QuantizedLayer):
                 f"a convolution of {self.in_channels} channels was given a tensor of shape {tuple(input.shape)}",
                 value=str(self),
             )
+        if self._has_windows_of_padding:
+            result = self._reference(dequantize(input, scale, zero_point))
+            return result if output is None else quantize(result, **output.settings)
         batch = input if input.dim() == dims + 2 else input[None]
         if output is not None and dims == 2 and planar.is_available():
             result = planar.convolution(batch, scale, zero_point, self._params(), output)
@@ -79,6 +83,12 @@ class QuantizedConv(QuantizedLayer):
                 "none", [], "",
             )  # fmt: skip
         return result if input.dim() == dims + 2 else result[0]
+
+    @property
+    def _has_windows_of_padding(self) -> bool:
+        """Whether a window can lie in the padding as a whole, for which oneDNN's kernel reads memory of others."""
+        sizes = zip(self.padding, self.dilation, self.kernel_size, strict=True)
+        return any(padding > dilation * (size - 1) for padding, dilation, size in sizes)
 
     def _params(self) -> Any:
         """The weight for torch's convolution of images, packed on the first call."""

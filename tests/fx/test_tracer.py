@@ -512,6 +512,19 @@ def test_a_buffer_that_the_program_writes_is_read_after_the_write() -> None:
     assert torch.equal(traced(torch.ones(2)), torch.ones(2))
 
 
+def test_an_attribute_is_what_it_was_when_it_was_read() -> None:
+    def program(x: torch.Tensor) -> Any:
+        turned, unused, shape = x.mT, x.ndim, x.shape
+        del unused
+        x.unsqueeze_(0)
+        return turned, shape, x, x.shape, x.mT
+
+    captured = fx.symbolic_trace(program)
+    for ours, eagers in zip(captured(torch.ones(2, 3)), program(torch.ones(2, 3)), strict=True):
+        assert ours == eagers if isinstance(ours, torch.Size) else torch.equal(ours, eagers)
+    assert "ndim" not in captured.code
+
+
 def test_a_module_that_ran_before_is_traced_like_one_that_did_not() -> None:
     class Keeps(nn.Module):
         def __init__(self) -> None:

@@ -44,13 +44,13 @@ def test_a_wrong_pass_fails_with_its_smallest_program_and_a_file_that_fails_alon
     result = passes.runpytest(*given)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["*law 'contract': add-as-sub changes *", "*the smallest program found, in * mode:", "*code after the pass:"]
+        ["*law '*': add-as-sub changes *", "*the smallest program found, in * mode:", "*code after the pass:"]
     )
     (path,) = (passes.path / ".pytest_fx").glob("test_*.py")
-    assert path.name == "test_add_as_sub_keeps_contract.py"
+    assert path.name.startswith("test_add_as_sub_keeps_")
     alone = passes.runpytest(path)
     alone.assert_outcomes(failed=1)
-    alone.stdout.fnmatch_lines("*law 'contract': add-as-sub changes *")
+    alone.stdout.fnmatch_lines("*law '*': add-as-sub changes *")
 
 
 def test_a_pass_that_changes_nothing_fails(passes):

@@ -155,8 +155,9 @@ def _computes(program: GraphModule, node: Node) -> bool:
         sharing = find_sharing(node.target) if node.op in ("call_function", "call_method") else None
     if sharing is None or "out" in node.kwargs:
         return False
-    places = [(0, "anything")] if sharing.places is None else sharing.places
-    return sharing.kind == "arithmetic" or all(name == "out" for _, name in places)
+    if sharing.places is None:
+        return sharing.kind == "arithmetic"
+    return all(name == "out" for _, name in sharing.places)
 
 
 def _writers(program: GraphModule) -> set[Node]:

@@ -3,9 +3,11 @@
 import pytest
 import torch
 
+# Inner runs forget the modules that they imported first, and some of these cannot be imported again: Hypothesis refuses
+# the strategies made with its first import, and torch.compile imports modules that register themselves once.
+import pytest_fx.properties.pass_check
 import pytest_fx.suite  # noqa: F401
 
-# Inner runs forget the modules that they imported first, and some that torch.compile imports cannot be imported again.
 torch.compile(lambda x: x, backend="eager")(torch.ones(1))
 
 USER_MODULE = '''

@@ -51,7 +51,7 @@ class Comparison:
     notes: tuple[str, ...] = ()
     """What differs that no contract speaks of: layout and sharing of memory, in sentences."""
     whose: str = "output"
-    """What the tensors that are compared are: an ``output``, or an ``input`` that was written to."""
+    """What the tensors that are compared are: an ``output``, or an ``input`` or a ``buffer`` that was written to."""
 
     def require_exact(self) -> None:
         """Raise :class:`ContractViolation` unless the answers in the working dtype are bitwise equal."""
@@ -169,11 +169,13 @@ class Comparison:
 
     @property
     def _what(self) -> str:
-        return f"what {self.model} {'computes' if self.whose == 'output' else 'writes to its inputs'}"
+        return f"what {self.model} {'computes' if self.whose == 'output' else f'writes to its {self.whose}s'}"
 
     def _place(self, path: str) -> str:
-        """The tensor at ``path`` in words; inputs are kept in a dict by their places, whose brackets are left out."""
-        return f"output{path}" if self.whose == "output" else f"input{path[2:-2]}"
+        """The tensor at ``path`` in words; what is written to is kept in a dict by its place or name."""
+        if self.whose == "output":
+            return f"output{path}"
+        return f"input{path[2:-2]}" if self.whose == "input" else f"buffer {path[2:-2]}"
 
     def _against_float64(self, answers: Sequence[Any]) -> list[Leaf]:
         """Return the leaves of answers in the working dtype beside the float64 reference, where there is one."""
@@ -192,10 +194,11 @@ class Comparison:
         __tracebackhide__ = True
         pairs: list[Leaf] = []
         for wanted, answer in zip(expected, actual, strict=True):
-            found = pair_leaves(wanted, answer, same_dtype)
+            found = pair_leaves(wanted, answer, same_dtype, self._place)
             if isinstance(found, Mismatch):
+                changed = f"what {self.model} returns" if self.whose == "output" else self._what
                 raise ContractViolation(
-                    f"{self.program} changes what {self.model} returns", why=found.text, kind=f"result's {found.kind}"
+                    f"{self.program} changes {changed}", why=found.text, kind=f"result's {found.kind}"
                 )
             pairs.extend(found)
         return pairs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,8 +129,10 @@ class Mismatch:
     """The same in a sentence, with both."""
 
 
-def pair_leaves(expected: Any, actual: Any, same_dtype: bool = True) -> list[Leaf] | Mismatch:
-    """Return the tensors of two answers side by side, or say why that is impossible.
+def pair_leaves(
+    expected: Any, actual: Any, same_dtype: bool = True, place: Callable[[str], str] = "output{}".format
+) -> list[Leaf] | Mismatch:
+    """Return the tensors of two answers side by side, or say why that is impossible, with ``place(path)`` for each.
 
     Numbers count as tensors without dimensions; what is no number must be equal. Structures, shapes, devices and kinds
     of storage must agree, and dtypes if ``same_dtype``. Sparse and quantized tensors are compared by the values that
@@ -144,11 +146,11 @@ def pair_leaves(expected: Any, actual: Any, same_dtype: bool = True) -> list[Lea
     for (path, wanted), (_, found) in zip(leaves(expected), leaves(actual), strict=True):
         if not isinstance(wanted, torch.Tensor | bool | int | float | complex):
             if wanted is not found and wanted != found:
-                return Mismatch("value", f"output{path} is {wanted!r} in eager and {found!r} in the program")
+                return Mismatch("value", f"{place(path)} is {wanted!r} in eager and {found!r} in the program")
             continue
         for kind, verb, one, other in _traits(wanted, found, same_dtype):
             if one != other:
-                return Mismatch(kind, f"output{path} {verb} {one} in eager and {other} in the program")
+                return Mismatch(kind, f"{place(path)} {verb} {one} in eager and {other} in the program")
         pairs.append(Leaf(path, _as_tensor(wanted, path), _as_tensor(found, path)))
     return pairs
 

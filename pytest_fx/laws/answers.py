@@ -52,13 +52,13 @@ def dtype(example: Example) -> None:
 def contract(example: Example) -> None:
     """The answers are as near to eager's as the pass promises: see :mod:`fx.passes.contract`."""
     if example.after is not None:
-        require_kept("contract", example, "inputs", _answer, "the program")
+        require_kept("contract", example, "inputs", _answer)
 
 
 def inputs_untouched(example: Example) -> None:
     """The program writes to its inputs what eager writes to them, which most often is nothing."""
     if example.after is not None:
-        require_kept("inputs untouched", example, "inputs", _inputs, "what a call leaves in its inputs")
+        require_kept("inputs untouched", example, "inputs", _inputs, "input")
 
 
 def state(example: Example) -> None:
@@ -77,7 +77,7 @@ def state(example: Example) -> None:
     if eager:
         wanted = list(eager)
         part = partial(_state, example, wanted)
-        require_kept("state", example, "inputs", part, "the state after a call")
+        require_kept("state", example, "inputs", part, "buffer")
 
 
 def aliasing(example: Example) -> None:
@@ -112,7 +112,7 @@ def non_finite_inputs(example: Example) -> None:
 
 def _require_on(example: Example, law: str, variant: str) -> None:
     if example.after is not None and example.arguments(variant) is not None:
-        require_kept(law, example, variant, _answer, f"the program on {variant}")
+        require_kept(law, example, variant, _answer)
 
 
 def _both(example: Example) -> tuple[Run, Run] | None:

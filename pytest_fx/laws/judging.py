@@ -48,8 +48,10 @@ def _zeros_differ(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.is_floating_point() and not torch.equal(one.signbit() & ~one.isnan(), other.signbit() & ~other.isnan())
 
 
-def require_kept(law: str, example: Example, variant: str, part: Part, what: str) -> None:
+def require_kept(law: str, example: Example, variant: str, part: Part, whose: str = "output") -> None:
     """Raise :class:`LawViolation` unless ``part`` of a call keeps the contract on a variant of the inputs.
+
+    The tensors of that part are outputs, or inputs or buffers that are written to: ``whose`` says which.
 
     Answers that are the same in every bit keep every contract. Otherwise they are compared as
     :mod:`pytest_fx.comparison.contracts` does, with eager in float64 as the reference; NaN and infinities stay where
@@ -67,9 +69,9 @@ def require_kept(law: str, example: Example, variant: str, part: Part, what: str
     if identical(part(expected), part(actual)):
         return
     exact = isinstance(example.contract, Exact)
-    violation = _violation(_comparison(example, variant, part, what), example.contract)
+    violation = _violation(_comparison(example, variant, part, whose), example.contract)
     if violation is not None and not exact:
-        violation = _violation(_comparison(example, variant, part, what, finite=True), example.contract)
+        violation = _violation(_comparison(example, variant, part, whose, finite=True), example.contract)
     if violation is not None and (exact or not _is_ill_conditioned(example, variant, part)):
         where = "" if variant == "inputs" else f"\n  with   {variant}"
         raise LawViolation.of(law, violation).with_details(where.strip("\n"))
@@ -104,7 +106,7 @@ def _violation(comparison: Comparison, contract: Contract) -> ContractViolation 
     return None
 
 
-def _comparison(example: Example, variant: str, part: Part, what: str, *, finite: bool = False) -> Comparison:
+def _comparison(example: Example, variant: str, part: Part, whose: str, *, finite: bool = False) -> Comparison:
     """The answers beside each other; with ``finite``, zeros stand for what follows from an infinity."""
     normal = _NORMAL.get(type(example.contract), _without_infinities)
     if finite:
@@ -119,7 +121,8 @@ def _comparison(example: Example, variant: str, part: Part, what: str, *, finite
             actual64 = [normal(part(found))] if found.error is None else None
     if isinstance(example.contract, Approximate):
         actual64 = None
-    return Comparison(what, example.name, [eager], [actual], [eager64], actual64)
+    what = "the program" if variant == "inputs" else f"the program on {variant}"
+    return Comparison(what, example.name, [eager], [actual], [eager64], actual64, whose=whose)
 
 
 def _of_what_is_finite(

@@ -307,6 +307,51 @@ def test_a_law_can_be_checked_alone(law, pass_, options):
     assert broken_by(pass_, contract=close, laws=(law,), **options) == law
 
 
+def reshapes_its_input(self, x):
+    answer = x.sum()
+    x.unsqueeze_(0)
+    return answer
+
+
+def adds_to_its_input(self, x):
+    answer = x.sum()
+    x.add_(1)
+    return answer
+
+
+class AddsToABuffer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(()))
+
+    def forward(self, x):
+        answer = x.sum()
+        self.total.add_(answer)
+        return answer
+
+
+@pytest.mark.parametrize(
+    "of,target,written,place",
+    [
+        (program_of(reshapes_its_input), "unsqueeze_", "inputs", "input[0] has the shape [1, 2] in eager"),
+        (program_of(adds_to_its_input), "add_", "inputs", "where  input[0][0], the worst of 2"),
+        (AddsToABuffer, "add_", "buffers", "where  buffer total, the worst of 1"),
+    ],
+    ids=["shape of an input", "values of an input", "values of a buffer"],
+)
+def test_the_message_says_to_what_the_program_writes_otherwise(of, target, written, place):
+    def write_twice(graph_module):
+        node = node_of(graph_module, target)
+        with graph_module.graph.inserting_after(node):
+            graph_module.graph.call_method(target, node.args)
+        graph_module.recompile()
+
+    with pytest.raises(LawViolation) as caught:
+        check_program(write_twice, of, lambda: ((torch.ones(2),), {}))
+    assert f"changes what the program writes to its {written}" in str(caught.value)
+    assert place in str(caught.value)
+
+
 def test_every_law_of_the_table_is_broken_here():
     elsewhere = {"non-contiguous inputs", "retraceable", "idempotent", "shrinks the graph"}
     assert {law for law, _, _ in WRONG} | elsewhere == {law.name for law in TABLE}

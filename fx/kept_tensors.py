@@ -28,6 +28,7 @@ class KeptTensor:
         self.values = tensor.detach().clone() if values is None else values.detach()
         """What it held."""
         self._version = tensor._version
+        self._was_leaf = tensor.is_leaf
 
     @property
     def written(self) -> bool:
@@ -35,7 +36,9 @@ class KeptTensor:
         return self.tensor._version != self._version or self.tensor.shape != self.values.shape
 
     def put_back(self) -> None:
-        """Let the tensor hold what it held."""
+        """Let the tensor hold what it held, and follow from nothing if it did not."""
+        if self._was_leaf and not self.tensor.is_leaf and not self.tensor._is_view():
+            self.tensor.detach_()
         with torch.no_grad():
             if self.tensor.shape != self.values.shape:  # after unsqueeze_() and the like
                 self.tensor.data = self.values.clone()

@@ -16,6 +16,7 @@ from .operands import (
     FLOAT,
     IMAGES,
     KEEPDIM,
+    MASK,
     MATRICES,
     NUMBER,
     OTHER,
@@ -201,10 +202,15 @@ REDUCTIONS = [
         (argument("dims", dimensions), KEEPDIM),
         weight=2,
     ),
-    Operation((".amax", "torch.amin", ".logsumexp", "torch.var", ".std", ".prod", ".cumsum"), (VECTORS,), (DIM,)),
+    Operation(
+        (".amax", "torch.amax", "torch.amin", ".logsumexp", "torch.var", ".std", ".prod", ".cumsum"), (VECTORS,), (DIM,)
+    ),
     Operation(("torch.var", ".var"), (VECTORS,), (DIM, argument("correction", one_of(0)), KEEPDIM)),
     Operation(
-        ("torch.max", ".min", ".max", "torch.topk({0}, 1{*})", ".sort", "torch.median"), (VECTORS,), (DIM,), weight=2
+        ("torch.max", ".min", ".max", "torch.topk({0}, 1{*})", ".sort", "torch.sort", "torch.median"),
+        (VECTORS,),
+        (DIM,),
+        weight=2,
     ),
     Operation(
         ("torch.max({0}{*})[0]", "torch.min({0}{*})[1]", "{0}.max({*})[0]"),
@@ -213,18 +219,19 @@ REDUCTIONS = [
     ),
     Operation(
         (
-            "torch.max({0}, {dim})[0]",
-            "{0}.max({dim})[0]",
-            "torch.min({0}, {dim})[1]",
-            "torch.max({0}, dim={dim}).values",
-            "{0}.sort({dim})[0]",
-            "torch.topk({0}, 1, {dim})[0]",
+            "torch.max({0}, {dim}{*})[0]",
+            "{0}.max({dim}{*})[0]",
+            "torch.min({0}, {dim}{*})[1]",
+            "torch.max({0}, dim={dim}{*}).values",
+            "{0}.sort({dim}{*})[0]",
+            "torch.topk({0}, 1, {dim}{*})[0]",
+            "torch.topk({0}, 2, {dim}{*})[1]",
         ),
         (VECTORS,),
         (DIM,),
         weight=2,
     ),
-    Operation((".argmax", "torch.argmin", ".argsort"), (VECTORS,), (DIM,)),
+    Operation((".argmax", "torch.argmax", "torch.argmin", ".argsort", "torch.argsort"), (VECTORS,), (DIM,)),
     Operation((".max", "torch.min", ".norm", "torch.linalg.vector_norm", ".numel"), (FLOAT,)),
     Operation(
         ("F.softmax", ".softmax", "torch.softmax", "F.log_softmax", "nn.Softmax", "nn.LogSoftmax", "F.softmin"),
@@ -233,6 +240,14 @@ REDUCTIONS = [
         weight=4,
     ),
     Operation(("F.softmax",), (VECTORS,), (DIM, argument("dtype", one_of(torch.float64)))),
+    Operation(
+        (
+            'F.softmax({0}.masked_fill({1}, float("-inf")), dim=-1)',
+            "torch.where({1}, {0}, -math.inf).softmax(-1)",
+            "({0} + torch.where({1}, -1e9, 0.0)).softmax(-1)",
+        ),
+        (VECTORS, MASK),
+    ),
     Operation(
         ("F.normalize",),
         (VECTORS,),
@@ -249,7 +264,8 @@ PRODUCTS = [
     Operation(("torch.bmm", ".bmm"), (SEQUENCES, BATCHED_FACTOR), weight=2),
     Operation(("F.linear",), (VECTORS, WEIGHT), weight=2),
     Operation(("F.linear",), (VECTORS, WEIGHT, BIAS), weight=2),
-    Operation(("torch.addmm({2}, {0}, {1}.t())",), (ROWS, WEIGHT, BIAS)),
+    Operation(("torch.addmm({2}, {0}, {1}.t(){*})",), (ROWS, WEIGHT, BIAS)),
+    Operation(("torch.addmm",), (ROWS, ROWS, ROWS)),
     Operation(("{0} @ {0}.mT", "{0}.mT @ {0}", "torch.matmul({0}, {0}.transpose(-1, -2))"), (MATRICES,), weight=2),
     Operation(
         (
@@ -288,6 +304,9 @@ SIZES = [
             "{0} / {0}.size(-1)",
             "{0} * {0}.shape[0]",
             "{0} / math.sqrt({0}.size(-1))",
+            "{0}.sum(0) / {0}.size(0)",
+            "{0}.sum(0) / {0}.size(-1)",
+            "{0}.sum(-1) / {0}.size(0)",
             "{0}[: {0}.shape[0] // 2]",
             "{0} + {0}.new_ones({0}.size(-1))",
         ),
@@ -298,5 +317,11 @@ SIZES = [
     ),
     Operation(
         ("{0}.new_zeros({0}.shape)", "torch.zeros_like", "torch.ones_like", "torch.full_like({0}, 0.5)"), (FLOAT,)
+    ),
+    Operation(
+        ("torch.ones({0}.size(0))", "torch.zeros({0}.shape)", "torch.arange({0}.size(-1))", "torch.full_like({0}, 2)"),
+        (DIMENSIONED,),
+        (),
+        frozenset({"size"}),
     ),
 ]

@@ -6,7 +6,6 @@ import ast
 import builtins
 import functools
 import inspect
-import math
 import operator
 import re
 from collections.abc import Iterable, Iterator, Sequence, Set
@@ -20,12 +19,15 @@ from torch import nn
 from .grammar import ROWS
 from .operands import BIAS, FACTOR, FLOAT, MATRICES, OTHER_FLOAT, SAME_FLOAT, VECTORS, WEIGHT
 from .operations import MODULE, NAMESPACE, Operand, Operation, written
+from .spelling import spell
 
 Target = Any
 """A function, the name of a method, or a class of modules."""
 
 ATTRIBUTE = "get_attr"
 """Stands for buffers that programs write to, as a name of an operation."""
+ATTRIBUTES = frozenset({"T", "mT"})
+"""Attributes that are operations too, by their names."""
 LONGEST = 4
 MOST_OPERANDS = 5
 _BROADCAST = (FLOAT, *(OTHER_FLOAT,) * (MOST_OPERANDS - 1))
@@ -110,8 +112,9 @@ def _targets(tree: ast.AST) -> Iterator[Target]:
                 yield operator.setitem
             case ast.Subscript():
                 yield operator.getitem
-            case ast.Attribute(attr="shape" | "T" | "mT" | "dtype"):
+            case ast.Attribute(attr="shape" | "T" | "mT" | "dtype" as name):
                 yield getattr
+                yield from ATTRIBUTES & {name}
             case ast.Assert():
                 yield vars(torch)["_assert"]
             case _:
@@ -121,7 +124,7 @@ def _targets(tree: ast.AST) -> Iterator[Target]:
 def _called(function: ast.expr) -> Iterator[Target]:
     name = ast.unparse(function)
     root = name.partition(".")[0]
-    if root in NAMESPACE:
+    if root in NAMESPACE and re.fullmatch(r"[\w.]+", name):
         yield functools.reduce(getattr, name.split(".")[1:], NAMESPACE[root])
     elif isinstance(function, ast.Attribute):
         yield function.attr
@@ -185,9 +188,10 @@ def _tried(target: Target) -> Iterator[Choice]:
 def _importable(target: Any) -> tuple[str, str]:
     """The name of a function or class, and the module that it is in: of torch's the public one."""
     short = getattr(target, "__name__", "")
-    for module in (torch, F, torch.special, torch.linalg):
-        if short and vars(module).get(short) is target:
-            return short, module.__name__
+    for module in (torch, F, torch.special, torch.linalg, torch.fft):
+        own = short.removeprefix(f"{module.__name__.rpartition('.')[2]}_")  # torch.linalg.inv is called linalg_inv
+        if own and vars(module).get(own) is target:
+            return own, module.__name__
     return getattr(target, "__qualname__", ""), getattr(target, "__module__", None) or ""
 
 
@@ -284,9 +288,8 @@ def _argument(value: Any, texts: dict[Any, str]) -> str | None:
         if None in parts:
             return None
         return f"[{text}]" if isinstance(value, list) else f"({text}{',' * (len(parts) == 1)})"
-    is_finite = isinstance(value, float) and math.isfinite(value)
-    is_constant = value is None or value is ... or is_finite or isinstance(value, int | str | torch.dtype)
-    return repr(value) if is_constant else None
+    is_constant = value is None or value is ... or isinstance(value, int | float | str | torch.dtype)
+    return spell(value) if is_constant else None
 
 
 def _paths(program: Any) -> list[tuple[Target, ...]]:

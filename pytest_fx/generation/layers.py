@@ -238,8 +238,15 @@ POOLS = [
         (argument("factor", one_of(1, 2)),),
     ),
     Operation(
-        ("nn.ZeroPad2d(1)", "nn.ConstantPad2d(1, 0.5)", "nn.ReflectionPad2d((1, 0, 1, 0))", "nn.ReplicationPad2d(1)"),
+        (
+            "nn.ZeroPad2d({pads})",
+            "nn.ConstantPad2d({pads}, 0.5)",
+            "nn.ReflectionPad2d({pads})",
+            "nn.ReplicationPad2d({pads})",
+            "nn.CircularPad2d({pads})",
+        ),
         (IMAGES,),
+        (argument("pads", one_of(1, (1, 0, 1, 0), (1, 1, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0))),),
     ),
     Operation(("F.unfold({0}, 2)", "nn.Unfold(2)"), (IMAGES,)),
     Operation(("nn.LPPool2d(2, 2)",), (IMAGES,)),

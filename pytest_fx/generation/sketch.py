@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import keyword
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,17 +12,38 @@ from typing import Any
 import torch
 from torch import nn
 
+from fx import Graph, GraphModule
+from fx.node import OPCODES
+from pytest_fx.comparison.state import overlaps
+
 from . import operations
 from .choices import Choices
-from .operations import MODULE, OMITTED, Fresh, Operand, Operation, Verbatim, compiled, fill, is_statement, written
+from .operations import (
+    MODULE,
+    OMITTED,
+    Argument,
+    Fresh,
+    Operand,
+    Operation,
+    Verbatim,
+    compiled,
+    fill,
+    is_statement,
+    written,
+)
 from .record import Input
+from .signatures import further_arguments
 from .tensors import TensorRecipe, draw_tensor
 
 MOST_ELEMENTS = 1500
 MOST_INPUTS = 4
 LARGEST = 1e4
+FURTHER = 6
+"""In one of so many lines an operation gets arguments that its row leaves at their defaults."""
 UNCAPTURED = {"in-place", "random", "dropout", "nested-module"}
 """What must not happen while a program is captured."""
+_EMPTY = GraphModule({}, Graph())
+"""Has the attributes that no module may be called by."""
 CONSTANTS = (torch.Tensor, nn.Parameter, int, bool, float, tuple, list, torch.Size)
 """Types of what is computed while a program is captured; its result keeps no others."""
 
@@ -221,40 +244,56 @@ class Sketch:
     def _write(self, operation: Operation, spelling: str, operands: list[Value]) -> bool:
         objects = [value.object for value in operands]
         options: dict[str, Any] = {}
-        for argument in operation.arguments:
+        is_module = spelling.startswith(("nn.", MODULE))
+        template = _constructor(spelling) if is_module else written(spelling, len(operands))
+        arguments = (*operation.arguments, *self._further(template, operation))
+        for argument in arguments:
             if argument.one_in == 1 or self.choices.sometimes(argument.one_in):
                 drawn = argument.draw(self, objects)
                 if drawn is not OMITTED:
                     options[argument.name] = drawn
-        if spelling.startswith(("nn.", MODULE)):
-            return self._write_module(operation, spelling, operands, options)
-        template = written(spelling, len(operands))
-        names = [value.name for value in operands]
-        text = fill(template, names, options, operation.arguments, self._unnamed(template, operation, options))
+        unnamed = self._unnamed(template, operation, options)
         plain = {name: _plain(value) for name, value in options.items()}
+        if is_module:
+            template = template.removeprefix(MODULE)
+            module = compiled(template, operation.imports)([], plain).eval()
+            name = self._attribute_name(template.partition("(")[0].rpartition(".")[2].lower())
+            return self.hold(Held(name, module, operation, fill(template, [], options, arguments, unnamed)), operands)
+        text = fill(template, [value.name for value in operands], options, arguments, unnamed)
         function = compiled(template, operation.imports)
 
         def run(objects: list[Any]) -> Any:
             return function(objects, plain)
 
-        return self.append(text, operands, run, operation.tags, is_statement(template))
+        infinite = any(isinstance(value, float) and math.isinf(value) for value in plain.values())
+        return self.append(text, operands, run, operation.tags, is_statement(template), infinite)
 
     def _unnamed(self, template: str, operation: Operation, options: dict[str, Any]) -> frozenset[str]:
         """The arguments to write without their keywords, as most code does with the first one."""
         names = operations.leading(template, options, operation.arguments)
         return names if names and self.choices.sometimes(2) else frozenset()
 
-    def _write_module(
-        self, operation: Operation, spelling: str, operands: list[Value], options: dict[str, Any]
-    ) -> bool:
-        spelling = spelling.removeprefix(MODULE)
-        template = spelling if "(" in spelling else f"{spelling}({{*}})"
-        text = fill(template, [], options, operation.arguments, self._unnamed(template, operation, options))
-        module = compiled(template, operation.imports)(
-            [], {name: _plain(value) for name, value in options.items()}
-        ).eval()
-        name = f"{spelling.partition('(')[0].rpartition('.')[2].lower()}{next(self.numbers)}"
-        return self.hold(Held(name, module, operation, text), operands)
+    def _further(self, template: str, operation: Operation) -> tuple[Argument, ...]:
+        """In some lines, one or two arguments that the row leaves at their defaults."""
+        others = further_arguments(template, frozenset(part.name for part in operation.arguments))
+        if not others or not self.choices.sometimes(FURTHER):
+            return ()
+        count = 1 + self.choices.sometimes(2)
+        return tuple(dict.fromkeys(self.choices.pick(others) for _ in range(count)))
+
+    def _attribute_name(self, kind: str) -> str:
+        """A name for a module: as a rule its kind with a number, now and then one that is asked for."""
+        taken = {line.partition(" = ")[0] for line in self.state}
+        asked = [
+            text
+            for text in self.constants
+            if isinstance(text, str)
+            and text.isidentifier()
+            and not (keyword.iskeyword(text) or hasattr(_EMPTY, text) or f"self.{text}" in taken or text in OPCODES)
+        ]
+        if asked and self.choices.sometimes(4):
+            return self.choices.pick(asked)
+        return f"{kind}{next(self.numbers)}"
 
     def hold(self, held: Held, operands: list[Value]) -> bool:
         """Make a module an attribute, and append a call of it."""
@@ -286,8 +325,9 @@ class Sketch:
         run: Callable[[list[Any]], Any],
         tags: frozenset[str] = frozenset(),
         statement: bool = False,
+        infinite: bool = False,
     ) -> bool:
-        """Append a line if it can be captured, and computes something of a reasonable size; True if so.
+        """Append a line if it can be captured, and computes something reasonable, or ``infinite``; True if so.
 
         What reads no traced value runs once, while the program is captured. It must not write or draw random numbers
         then, and what it read must not be written to later.
@@ -297,15 +337,16 @@ class Sketch:
         memory = _storages(objects)
         if not traced and (memory & self.written or tags & UNCAPTURED):
             return False
-        written = _storages(objects[1:] if "state" in tags else objects[:1])
-        if "in-place" not in tags:
-            written.clear()
-        if written & self.read:
+        if "random" in tags and not all(value.traced for value in operands):
+            return False  # they may be drawn of one that is not
+        changed = (objects[1:] if "state" in tags else objects[:1]) if "in-place" in tags else []
+        written = _storages(changed)
+        if written & self.read or any(isinstance(each, torch.Tensor) and overlaps(each) for each in changed):
             return False
         if "augmented" in tags and not self._can_augment(operands):
             return False
         result = run(objects)
-        if not (statement or self._is_reasonable(result)) or not (traced or type(result) in CONSTANTS):
+        if not (statement or self._is_reasonable(result, infinite)) or not (traced or type(result) in CONSTANTS):
             return False
         self.read |= set[int]() if traced else memory
         self.written |= written
@@ -336,13 +377,14 @@ class Sketch:
         self.values.append(value)
         return value
 
-    def _is_reasonable(self, result: Any) -> bool:
+    def _is_reasonable(self, result: Any, infinite: bool = False) -> bool:
         if isinstance(result, torch.Tensor):
             if result.numel() > MOST_ELEMENTS or result.is_complex() or result.layout != torch.strided:
                 return False
             if self.hostile or not result.is_floating_point() or result.numel() == 0:
                 return True
-            return float(result.detach().abs().amax()) < LARGEST
+            sizes = result.detach().abs()
+            return float((sizes.where(~sizes.isinf(), 0) if infinite else sizes).amax()) < LARGEST
         if isinstance(result, tuple | list):
             return all(map(self._is_reasonable, result))
         return result is None or isinstance(result, int | float | str | torch.dtype | torch.device | dict)
@@ -354,6 +396,10 @@ class Sketch:
         for line in self.lines:
             _bind(line.targets, line.run([objects[value] for value in line.operands]), objects)
         return objects[result]
+
+
+def _constructor(spelling: str) -> str:
+    return spelling if "(" in spelling else f"{spelling}({{*}})"
 
 
 def evaluated(text: str) -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import time
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,7 +25,9 @@ from pytest_fx.comparison.rewriting import with_data
 from pytest_fx.comparison.state import same_tensor, tensors_of
 
 from .deadline import TookTooLong, Watchdog
+from .layouts import LayoutIndependent
 from .runs import SEED, Run, Runner
+from .settings import settings_of
 from .variants import VARIANTS
 
 MARK = "kept by passes"
@@ -70,16 +72,14 @@ class Before:
 
     code: str
     """Its generated code."""
-    layers: tuple[str, tuple[bool, ...]]
-    """The modules that it calls, printed, and whether each is in training mode."""
+    layers: dict[str, tuple[Any, ...]]
+    """The settings of the modules that it calls."""
     nodes: dict[str, tuple[str, SourceLocation | None]]
     """Each node printed, and the user's line of it, by name."""
     inputs: tuple[tuple[str, str], ...]
     """The placeholders' targets with their defaults, written as Python."""
-    modules: str
-    """The module that was captured, printed."""
-    training: tuple[bool, ...]
-    """Whether each of its modules is in training mode."""
+    modules: dict[str, tuple[Any, ...]]
+    """The settings of the modules of the one that was captured."""
     tensors: dict[str, tuple[torch.Tensor, torch.Tensor, bool]]
     """Each of its parameters and buffers, with a copy, and whether it requires a gradient."""
     constants: frozenset[str]
@@ -141,6 +141,7 @@ class Example:
         self.damage = _damage(self.before, self.module)
         """What it did to the module that was captured, in words."""
         self._cache: dict[Any, Any] = {}
+        self._layout_independent = False
 
     @property
     def after(self) -> GraphModule | None:
@@ -264,7 +265,18 @@ class Example:
         arguments = self.arguments(variant, wide)
         assert arguments is not None, "asked for a variant that there is not"
         dtype = torch.float64 if wide else self.dtype
-        return self._once((which, variant, wide), lambda: self.runner(which, wide)(arguments, dtype))
+        key = (which, variant, wide, self._layout_independent)
+        return self._once(key, lambda: self.runner(which, wide)(arguments, dtype))
+
+    @contextmanager
+    def layout_independent(self) -> Generator[None]:
+        """Inside the block, let runs and gradients depend less on how values lie in memory than they do otherwise."""
+        self._layout_independent = True
+        try:
+            with LayoutIndependent():
+                yield
+        finally:
+            self._layout_independent = False
 
     def _once(self, key: Any, compute: Callable[[], Any]) -> Any:
         if key not in self._cache:
@@ -326,15 +338,15 @@ def _before(captured: GraphModule, module: nn.Module) -> Before:
         _layers(captured),
         {node.name: (describe(node), node.source) for node in captured.graph.nodes},
         inputs_of(captured),
-        repr(module),
-        tuple(part.training for part in module.modules()),
+        settings_of(module),
         {name: (held, held.detach().clone(), held.requires_grad) for name, held in tensors_of(module).items()},
         frozenset(tensors_of(captured).keys() - tensors_of(module).keys()),
     )
 
 
-def _layers(program: GraphModule) -> tuple[str, tuple[bool, ...]]:
-    return nn.Module.__repr__(program), tuple(module.training for module in program.modules())
+def _layers(program: GraphModule) -> dict[str, tuple[Any, ...]]:
+    """The settings of the modules of a program, but its own: of these there is only the mode."""
+    return {**settings_of(program), "": (program.training,)}
 
 
 def inputs_of(program: GraphModule) -> tuple[tuple[str, str], ...]:
@@ -355,6 +367,8 @@ def _damage(before: Before, module: nn.Module) -> str | None:
             return f"{name} {'requires' if tensor.requires_grad else 'no longer requires'} a gradient"
     if len(now) > len(before.tensors):
         return f"it has a new tensor {next(name for name in now if name not in before.tensors)}"
-    if tuple(part.training for part in module.modules()) != before.training:
-        return "a module in it is in another mode, training or evaluation"
-    return None if repr(module) == before.modules else "a module in it has other settings or is another one"
+    modules = settings_of(module)
+    for name in {**before.modules, **modules}:
+        if modules.get(name) != before.modules.get(name):
+            return f"{name or 'the module itself'} has other settings, hooks or another mode, or is another module"
+    return None

@@ -20,7 +20,7 @@ from pytest_fx.comparison.state import same_tensor
 from pytest_fx.comparison.structure import leaves, map_tensors
 
 from .example import Example
-from .judging import SHAKES, Shaken
+from .judging import SHAKES, Shaken, wherever_values_lie
 from .law import broken
 from .runs import SEED, Runner, by, places
 
@@ -37,11 +37,20 @@ def gradients(example: Example) -> None:
     Parameters may be merged with others and in evaluation mode folded away, for all or some of their uses; in training
     mode as many numbers can be trained as before. Where the program itself writes to a value in place, the pass may
     compute it by an operation that keeps its result for the gradients, as ``rsqrt`` does and a division does not, or
-    read it by one that keeps what it is given: the gradients are then those of a program where it gets a copy.
+    read it by one that keeps what it is given: the gradients are then those of a program where it gets a copy. Those of
+    inputs, parameters and outputs that are not finite are not judged: what torch answers there depends on how they lie
+    in memory.
     """
     if example.after is None or isinstance(example.contract, Approximate) or not example.changed:
         return
-    _require_gradients(example, wide=example.has_float64)
+    held = (*example.program.inputs.tensors, *(copied for _, copied, _ in example.before.tensors.values()))
+    if not all(map(_is_finite, (*held, *(leaf for _, leaf in leaves(example.eager().answer))))):
+        return
+    wherever_values_lie(example, lambda: _require_gradients(example, wide=example.has_float64))
+
+
+def _is_finite(value: Any) -> bool:
+    return not isinstance(value, torch.Tensor) or not value.is_floating_point() or bool(value.isfinite().all())
 
 
 def look_kept(eager: nn.Module, actual: nn.Module, arguments: Arguments, dtype: torch.dtype) -> bool:

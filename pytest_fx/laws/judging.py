@@ -12,7 +12,7 @@ from fx.errors import note_lines
 from fx.passes import Approximate, Contract, Exact, PassPipeline, pass_name
 from pytest_fx.comparison.contracts import Comparison
 from pytest_fx.comparison.equality import Leaf, pair_leaves
-from pytest_fx.comparison.state import same_tensor
+from pytest_fx.comparison.state import overlaps, same_tensor
 from pytest_fx.comparison.structure import leaves, map_tensors, skeleton
 from pytest_fx.comparison.verification import require
 from pytest_fx.errors import ContractViolation
@@ -59,6 +59,22 @@ def require_kept(law: str, example: Example, variant: str, part: Part, whose: st
     not compared (:mod:`pytest_fx.laws.infinity`). A difference is forgiven where eager, with rounding errors of its own
     added to each value, differs from itself as much: ``round(x)`` at 0.5, say.
     """
+    wherever_values_lie(example, lambda: _require_kept(law, example, variant, part, whose))
+
+
+def wherever_values_lie(example: Example, judge: Callable[[], None]) -> None:
+    """Call ``judge``, which raises if it does so too where results do not depend on how values lie in memory."""
+    try:
+        judge()
+    except LawViolation as violation:
+        try:
+            with example.layout_independent():
+                judge()
+        except LawViolation:
+            raise violation from violation.__cause__
+
+
+def _require_kept(law: str, example: Example, variant: str, part: Part, whose: str) -> None:
     expected, actual = example.eager(variant), example.actual(variant)
     if expected.error is not None:
         return
@@ -242,11 +258,6 @@ def _largest(leaf: Leaf) -> float:
     return float(errors.max()) if errors.numel() else 0.0
 
 
-def _overlaps(tensor: torch.Tensor) -> bool:
-    """Whether elements have memory in common, as those of ``expand`` do, so that they cannot be written to."""
-    return any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-
-
 class Shaken(Interpreter):
     """Runs a program and adds a few rounding errors to each floating-point value that it computes.
 
@@ -267,7 +278,7 @@ class Shaken(Interpreter):
             return value + self._noise(value.detach()) if self._is_new(n, value) else value
         if n.op not in ("get_attr", "output"):
             for _, leaf in leaves(value):
-                if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not _overlaps(leaf):
+                if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not overlaps(leaf):
                     leaf.data.add_(self._noise(leaf.detach()))
         return value
 

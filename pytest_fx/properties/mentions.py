@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import dis
 import functools
+import math
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from torch import nn
 
 from fx.interop import AdaptedPass
 from pytest_fx.comparison.capture import GraphModule, capture
-from pytest_fx.generation.bias import ATTRIBUTE
+from pytest_fx.generation.bias import ATTRIBUTE, ATTRIBUTES
 
 MOST_OBJECTS = 5000
 """How many objects are looked at."""
@@ -41,7 +42,8 @@ LARGEST_NUMBER = 1000
 MOST_ELEMENTS = 300
 """How many elements of a container are looked at."""
 _OPERATIONS = frozenset(
-    "torch torch.functional torch.nn.functional torch._C._nn torch.special operator _operator math".split()
+    "torch torch.functional torch.nn.functional torch._C._nn torch._C._linalg torch._C._special torch._C._fft "
+    "torch.special torch.linalg operator _operator math".split()
 )
 _CLOSED = frozenset("torch builtins typing abc collections dataclasses functools fx re copy".split())
 """Packages into whose functions and classes the search does not go; ``fx.passes`` is the exception."""
@@ -120,13 +122,16 @@ class _Search:
     def _parts(self, found: Any) -> Iterator[Any]:
         """Note what ``found`` is, and yield what it leads to."""
         if isinstance(found, str):
-            if found[:1] != "_" and found not in _NO_METHODS and callable(getattr(torch.Tensor, found, None)):
+            is_method = found not in _NO_METHODS and callable(getattr(torch.Tensor, found, None))
+            if (found[:1] != "_" and is_method) or found in ATTRIBUTES:
                 self.operations[found] = None
-            elif len(found) <= LONGEST_TEXT:
+            if len(found) <= LONGEST_TEXT:
                 self.constants[repr(found)] = found
         elif type(found) in (int, float):
             if abs(found) <= LARGEST_NUMBER:
                 self.constants[repr(found)] = found
+            if math.isinf(found):  # -math.inf is two instructions
+                self.constants |= {repr(one): one for one in (math.inf, -math.inf)}
         elif _is_operation(found):
             self.operations[found] = None
         elif isinstance(found, type):

@@ -1,5 +1,6 @@
 """check_pass: the search for a program on which a pass breaks a law, and what it says of it."""
 
+import math
 import operator
 import subprocess
 import sys
@@ -332,6 +333,16 @@ def test_what_a_pass_mentions_is_found_in_fields_and_in_what_it_adapts():
     assert mentioned(Fuse()).operations == (torch.cos,)
     assert torch.sin in mentioned(fx.interop.adapt(torch_pass)).operations
     assert nn.Linear in mentioned(fx.passes.FuseConvBN()).operations
+
+
+def test_what_a_pass_mentions_has_functions_of_linear_algebra_attributes_and_infinities():
+    def masks(program):
+        for node in program.graph.find_nodes(op="call_function", target=torch.linalg.vector_norm):
+            node.args = (-math.inf, "mT", "act", "norm")
+
+    found = mentioned(masks)
+    assert {torch.linalg.vector_norm, "mT", "norm"} <= set(found.operations)
+    assert {math.inf, -math.inf, "act", "norm"} <= set(found.constants)
 
 
 def test_what_a_set_names_is_found_in_the_same_order_in_every_process():

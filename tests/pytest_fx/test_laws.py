@@ -2,8 +2,10 @@
 
 import copy
 import itertools
+import math
 import operator
 import random
+from functools import partial
 
 import pytest
 import torch
@@ -14,8 +16,10 @@ import fx
 from fx.errors import PassError, TraceError
 from fx.passes import PassPipeline, approximate, close, exact
 from pytest_fx import LawViolation, check_program
+from pytest_fx.comparison.evaluation import Arguments
 from pytest_fx.errors import LoadError
 from pytest_fx.laws import TABLE, choose_laws
+from pytest_fx.laws.example import Example, GivenProgram
 
 
 class Net(nn.Module):
@@ -541,6 +545,137 @@ def test_parameters_that_are_not_numbers_are_not_taken_for_written():
         graph_module.recompile()
 
     check_program(with_a_constant, Unknown, lambda: ((torch.ones(2),), {}), laws=("state",))
+
+
+def attention_of_one_head(graph_module):
+    made = copy.copy(graph_module.attention)
+    made.num_heads, made.head_dim = 1, made.embed_dim
+    graph_module.add_submodule("attention", made)
+
+
+def hooked(graph_module):
+    made = nn.Linear(2, 2)
+    made.weight, made.bias = graph_module.linear.weight, graph_module.linear.bias
+    made.register_forward_hook(lambda module, given, answer: answer.round())
+    graph_module.add_submodule("linear", made.eval())
+
+
+def copied_alone(graph_module):
+    graph_module.add_submodule("linear", copy.deepcopy(graph_module.linear))
+
+
+class Calling(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+        self.attention = nn.MultiheadAttention(2, 2, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x)[0] + self.linear(x)
+
+
+@pytest.mark.parametrize("pass_,changed", [(attention_of_one_head, True), (hooked, True), (copied_alone, False)])
+def test_a_module_with_other_settings_or_hooks_is_a_change_and_an_equal_one_is_none(pass_, changed):
+    program = GivenProgram(lambda: Calling().eval(), Arguments((torch.ones(1, 2, 2),), {}))
+    assert Example(pass_, program).changed is changed
+
+
+def test_a_setting_of_the_module_that_was_captured_is_not_to_be_changed():
+    def write_to_the_module(graph_module):
+        graph_module.attention.num_heads = 1
+
+    given = ((torch.ones(1, 2, 2),), {})
+    assert broken_by(write_to_the_module, of=Calling, given=lambda: given) == "original untouched"
+
+
+def fill_in_the_number(graph_module):
+    node = node_of(graph_module, torch.where)
+    with graph_module.graph.inserting_before(node):
+        others = graph_module.graph.call_function(torch.logical_not, (node.args[0],))
+        made = graph_module.graph.call_function(torch.masked_fill, (node.args[1], others, node.args[2]))
+    node.replace_all_uses_with(made)
+    graph_module.graph.erase_node(node)
+    graph_module.recompile()
+
+
+def test_random_numbers_that_other_strides_let_fall_elsewhere_are_no_fault_of_a_pass():
+    of = program_of(lambda self, x: F.dropout(torch.where(x > 0, torch.sigmoid(x), 0.5), training=True))
+    given = ((torch.arange(-3.0, 3.0).reshape(3, 2).t(),), {})
+    x = given[0][0]
+    one, other = torch.where(x > 0, torch.sigmoid(x), 0.5), torch.sigmoid(x).masked_fill(~(x > 0), 0.5)
+    assert one.stride() != other.stride(), "torch has changed, and this test needs another function"
+    assert broken_by(fill_in_the_number, of=of, given=lambda: given, contract=close) is None
+
+
+def test_random_numbers_that_are_not_drawn_any_more_are_a_fault():
+    of = program_of(lambda self, x: F.dropout(torch.where(x > 0, torch.sigmoid(x), 0.5), training=True))
+    given = ((torch.arange(-3.0, 3.0).reshape(2, 3),), {})
+    without = partial(bypass, op="call_function", target=F.dropout)
+    assert broken_by(named(without, "without"), of=of, given=lambda: given, contract=close) == "contract"
+
+
+def named(pass_, name):
+    pass_.__name__ = name
+    return pass_
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm2d(2, affine=False)
+        self.norm.running_mean.fill_(0.5)
+
+    def forward(self, x):
+        return self.norm(x).transpose(1, 2)
+
+
+def test_gradients_that_torch_computes_wrongly_in_some_layouts_are_not_held_against_a_pass():
+    def by_arithmetic(graph_module):
+        node = node_of(graph_module, "norm")
+        with graph_module.graph.inserting_before(node):
+            made = graph_module.graph.call_function(torch.sub, (node.args[0], 0.5))
+            made = graph_module.graph.call_function(torch.mul, (made, (1 + 1e-5) ** -0.5))
+        node.replace_all_uses_with(made)
+        graph_module.graph.erase_node(node)
+        graph_module.recompile()
+
+    given = ((torch.arange(6.0).sin().reshape(1, 2, 3, 1),), {})
+    chosen = {"contract": close, "laws": ("contract", "gradients")}
+    assert broken_by(by_arithmetic, of=lambda: Normed().eval(), given=lambda: given, **chosen) is None
+
+
+def test_gradients_of_what_is_not_finite_are_not_judged():
+    def take_the_second_of_two(graph_module):
+        node = node_of(graph_module, F.relu6)
+        with graph_module.graph.inserting_before(node):
+            two = graph_module.graph.call_function(torch.stack, ((node.args[0], node.args[0]), -1))
+            made = graph_module.graph.call_function(operator.getitem, (two, (..., 1)))
+        node.args = (made,)
+        graph_module.recompile()
+
+    of = program_of(lambda self, x: F.relu6(x))
+    for value in (math.nan, 1.0):
+        given = ((torch.full((8,), value),), {})
+        assert broken_by(take_the_second_of_two, of=of, given=lambda given=given: given, contract=close) is None
+
+
+def test_a_program_through_a_file_is_compared_with_its_tensors_laid_out_as_before():
+    def fold(graph_module):
+        graph_module.register_buffer("folded", torch.arange(24.0).sin().reshape(4, 6).t())
+        node = node_of(graph_module, "weight")
+        node.target = "folded"
+        graph_module.recompile()
+
+    class Product(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.arange(24.0).sin().reshape(4, 6).t())
+
+        def forward(self, x):
+            return (x @ self.weight).logsumexp(0)
+
+    given = ((torch.arange(18.0).cos().reshape(3, 6),), {})
+    assert broken_by(fold, of=Product, given=lambda: given, contract=close, laws=("round trips",)) is None
 
 
 def gelu_by_function(graph_module):

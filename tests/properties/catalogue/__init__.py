@@ -1,7 +1,7 @@
 """Passes by which the harness is tested: wrong ones as engineers write them, each with a program that shows it,
 and right ones. Kinds of mistakes are files: ``operands``, ``shapes``, ``uses``, ``effects``, ``values``, ``interface``,
 ``state``, ``plumbing``, ``fusions``, ``algebra`` and ``planning``; ``correct`` and
-``correct_by_api`` hold the passes without one, ``arguments`` some of either.
+``correct_by_api`` hold the passes without one, ``arguments`` and ``options`` some of either.
 """
 
 from . import (
@@ -13,6 +13,7 @@ from . import (
     fusions,
     interface,
     operands,
+    options,
     planning,
     plumbing,
     shapes,
@@ -35,6 +36,7 @@ __all__ = [
     "fusions",
     "interface",
     "operands",
+    "options",
     "planning",
     "plumbing",
     "shapes",

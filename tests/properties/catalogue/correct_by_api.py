@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from typing import Any
 
@@ -211,11 +212,12 @@ def relu_copied(gm: fx.GraphModule) -> fx.GraphModule:
 def results_through_identities(gm: fx.GraphModule) -> fx.GraphModule:
     """Every value that is returned passes through a module that returns its input."""
     output = next(iter(reversed(gm.graph.nodes)))
-    gm.add_submodule("passed", nn.Identity())
+    name = next(name for name in (f"passed{number}" for number in itertools.count()) if not hasattr(gm, name))
+    gm.add_submodule(name, nn.Identity())
 
     def passed(value: fx.Node) -> fx.Node:
         with gm.graph.inserting_before(output):
-            return gm.graph.call_module("passed", (value,))
+            return gm.graph.call_module(name, (value,))
 
     output.args = (fx.map_arg(output.args[0], passed),)
     gm.recompile()

@@ -1,0 +1,113 @@
+"""Arguments that no row names: what signatures have beside, away from their defaults.
+
+A pass that takes one call for another forgets, as often as not, an argument that most programs leave at its default.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from fx.operator_schemas import get_signature_for_torch_op
+
+from .operands import one_of
+from .operations import MODULE, NAMESPACE, Argument
+
+_CALL = re.compile(r"^(?P<name>(?:torch|F)(?:\.\w+)+|\{0\}\.\w+)\(.*\{\*\}\)(?:\[\d\]|\.\w+)?$")
+_NEVER = frozenset(
+    "bias inplace out generator device layout pin_memory requires_grad memory_format training train size_average "
+    "reduce sparse sorted dropout dropout_p p cudnn_enable enable_nested_tensor affine elementwise_affine output_size "
+    "half_to_float recompute_scale_factor momentum".split()
+)
+"""What rows decide on, what says nothing of the result, and what programs cannot hold."""
+_BY_NAME: dict[str, tuple[Any, ...]] = {
+    "dtype": (torch.float64,),
+    "padding_mode": ("circular", "reflect", "replicate"),
+    "reduction": ("sum", "none"),
+    "approximate": ("tanh",),
+    "nonlinearity": ("relu",),
+    "max_norm": (0.5,),
+    "divisor_override": (3,),
+    "ignore_index": (1, 0),
+    "padding_idx": (0, 1),
+}
+"""Values for arguments whose defaults do not tell which there are."""
+
+
+@functools.lru_cache(maxsize=4096)
+def further_arguments(template: str, known: frozenset[str]) -> tuple[Argument, ...]:
+    """The arguments, beside the ``known`` ones, of the function or module that a template calls; none of others.
+
+    >>> [argument.name for argument in further_arguments("torch.topk({0}, 1{*})", frozenset({"dim"}))]
+    ['largest']
+    >>> [argument.name for argument in further_arguments("{0}.sort({*})", frozenset({"dim"}))]
+    ['descending']
+    >>> [argument.name for argument in further_arguments("nn.AvgPool2d({*})", frozenset({"kernel_size", "stride"}))]
+    ['padding', 'ceil_mode', 'count_include_pad', 'divisor_override']
+    """
+    found: dict[str, Argument] = {}
+    for signature in _signatures(template):
+        for parameter in signature.parameters.values():
+            is_known = parameter.name in (*known, *found) or f"{parameter.name}=" in template
+            if not is_known and (values := _values(parameter)):
+                found[parameter.name] = Argument(parameter.name, one_of(*values))
+    return tuple(found.values())
+
+
+def _signatures(template: str) -> Iterator[inspect.Signature]:
+    if "{*}" not in template:
+        return
+    if template.startswith(("nn.", MODULE)):
+        made = _found(template.removeprefix(MODULE).partition("(")[0])
+        if inspect.isclass(made) and issubclass(made, nn.Module):
+            yield inspect.signature(made)
+        return
+    match = _CALL.match(template)
+    if match is None:
+        return
+    name = match["name"]
+    function = _found(name if name[0] != "{" else f"torch.{name[4:]}")
+    for called in (function, getattr(torch, getattr(function, "__name__", ""), None)):  # F.max_pool2d has no signature
+        if callable(called):
+            overloads = get_signature_for_torch_op(called) or []
+            yield from filter(_is_plain, overloads)
+            if not overloads and inspect.isfunction(called):
+                yield inspect.signature(called)
+
+
+def _is_plain(signature: inspect.Signature) -> bool:
+    """Whether an overload takes a tensor first, and none to write its result to."""
+    first, *rest = signature.parameters.values()
+    results = (part for part in rest if part.kind is part.KEYWORD_ONLY and part.default is part.empty)
+    return first.annotation is torch.Tensor and all(part.annotation is not torch.Tensor for part in results)
+
+
+def _found(name: str) -> Any:
+    root, *rest = name.split(".")
+    return functools.reduce(lambda owner, part: getattr(owner, part, None), rest, NAMESPACE.get(root))
+
+
+def _values(parameter: inspect.Parameter) -> tuple[Any, ...]:
+    """What may be given in place of the default; nothing where that is not known."""
+    name, default = parameter.name, parameter.default
+    if name in _NEVER or name[0] == "_" or parameter.kind is parameter.POSITIONAL_ONLY or default is parameter.empty:
+        return ()
+    if name in _BY_NAME:
+        return tuple(value for value in _BY_NAME[name] if value != default)
+    match default:
+        case bool():
+            return (not default,)
+        case int():
+            return tuple(value for value in (1, 2, 0) if value != default)
+        case float():
+            return tuple(value for value in (0.5, 0.1, 2.0) if value != default)
+        case [int(), *_]:
+            return (default[0] + 1,)
+        case _:
+            return ()

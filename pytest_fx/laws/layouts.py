@@ -1,0 +1,34 @@
+"""What PyTorch computes otherwise for tensors that only lie otherwise in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+_aten: Any = torch.ops.aten
+_WRONG = frozenset({_aten.native_batch_norm_backward.default})
+"""Operations that answer wrongly in some layouts: gradients of ``(2, 2, 3, 1)`` with the strides ``(6, 1, 2, 1)``, say,
+in evaluation mode (torch 2.13)."""
+
+
+class LayoutIndependent(TorchDispatchMode):
+    """Inside its block, random numbers and gradients do not depend on how tensors lie in memory.
+
+    PyTorch draws random numbers for elements in the order in which they lie in memory. No law says that a pass keeps
+    that order for values inside of a program, so what differs by it alone is not held against the pass.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call ``func``, on contiguous tensors if its answer depends on that."""
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded not in func.tags and func not in _WRONG:
+            return func(*args, **kwargs)
+        given = tree_map_only(torch.Tensor, torch.Tensor.contiguous, args)
+        result = func(*given, **kwargs)
+        for argument, one, other in zip(func._schema.arguments, args, given, strict=False):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                return one if one is other else one.copy_(other)
+        return result

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,8 +74,8 @@ class Subject:
         """The program; not to be edited while this is in use."""
         self.dependences = Dependences(graph_module.graph)
         """What in it depends on what."""
-        results = [node for output in graph_module.graph.find_nodes(op="output") for node in output.all_input_nodes]
-        self.returned = Counter(map(self.dependences.memory, results))
+        outputs = graph_module.graph.find_nodes(op="output")
+        self.returned = Counter(self.dependences.memory(node) for output in outputs for node in _parts(output))
         """How many of the values that it returns are in each group of memory."""
         self._dtypes: dict[Node, torch.dtype] = {}
         self._constants: dict[Node, torch.Tensor] = {}
@@ -126,3 +127,10 @@ class Subject:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float))
+
+
+def _parts(container: Node) -> Iterator[Node]:
+    """The values in what a node returns or puts into a named tuple."""
+    for node in container.all_input_nodes:
+        is_tuple = node.op == "call_function" and inspect.isclass(node.target) and issubclass(node.target, tuple)
+        yield from _parts(node) if is_tuple else (node,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import operator
 import re
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ import fx
 from fx.errors import LoweringError
 from fx.graph_module import GraphModule
 from fx.lowering import Backend, Converter, Converters, Coverage, Lower, get_backend, list_backends, register_backend
-from fx.lowering.support import all_of, any_of, has_dtype, has_shape, is_pure
+from fx.lowering.support import all_of, any_of, has_dtype, has_own_memory, has_shape, is_pure
 from fx.passes import PassPipeline
 
 
@@ -513,3 +513,18 @@ def test_a_pipeline_checks_and_reports_the_pass_like_any_other(model: Model) -> 
 def test_the_pass_makes_no_promise_about_gradients_where_engines_have_none() -> None:
     assert Lower("onednn").may_change == ()
     assert Lower("tensorrt").may_change == ("gradients",)
+
+
+class Halves(NamedTuple):
+    one: Tensor
+    others: list[Tensor]
+
+
+def test_views_of_one_memory_that_are_returned_in_a_named_tuple_stay_in_the_program() -> None:
+    def halves(x: Tensor) -> Halves:
+        one, other = torch.split(x + x, 1, dim=-1)
+        return Halves(one, [other])
+
+    refusals = {name: has_own_memory(operation) for name, operation in operations(halves).items()}
+    assert refusals["getitem"] == refusals["getitem_1"] == "the program returns several views of this memory"
+    assert refusals["add"] is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,5 +29,6 @@ def test_random_programs_compute_the_same_on_every_kernel(monkeypatch: pytest.Mo
     monkeypatch.setattr(operations, "LEAST_LINEAR_WORK", 0)
     monkeypatch.setattr(operations, "_SMALLEST_WEIGHT", 0)
     monkeypatch.setattr(OneDNN, "flops_per_operation", 0.0)
-    report = check_pass(Lower(), max_examples=40, min_changed=0.2, seed=1, folder=tmp_path)
-    assert report.name == "lower"
+    check = partial(check_pass, Lower(), max_examples=30, min_changed=0.2, seed=1, folder=tmp_path)
+    assert check(modes=("eval",)).name == "lower"
+    check(modes=("train",), without=("gradients",))  # lowered weights are constants

@@ -293,7 +293,7 @@ def test_kept_memory_is_used_again_only_when_nothing_refers_to_it(monkeypatch):
 
 def test_programs_give_the_same_answers_in_kept_memory(everything_is_large):
     prepared = prepare(fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.SELU())))
-    data = torch.randn(16, 20)
+    data = torch.randn(2 * linear.FEW_ROWS, 20)  # few rows are computed without kept memory
     prepared(data)
     program, memory = convert(prepared), pages.KeptMemory()
     expected = program(data)

@@ -103,7 +103,7 @@ def _require_gradients(example: Example, wide: bool) -> None:
     found = {example.names.get(name, name): tensor for name, tensor in found.items()}
     shaken: dict[str, float] | None = None
     for name, wanted in expected.items():
-        if name not in kept and not name.startswith("input"):
+        if name not in kept and not name.startswith("input["):
             if (
                 example.mode == "train"
                 and bool(wanted.any())

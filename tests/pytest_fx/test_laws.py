@@ -644,6 +644,20 @@ def test_gradients_that_torch_computes_wrongly_in_some_layouts_are_not_held_agai
     assert broken_by(by_arithmetic, of=lambda: Normed().eval(), given=lambda: given, **chosen) is None
 
 
+def test_a_parameter_of_a_module_called_input_is_not_taken_for_an_input():
+    class Program(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv1d(2, 2, 1)
+            self.input = nn.BatchNorm1d(2)
+
+        def forward(self, x):
+            return self.input(self.conv(x))
+
+    given = ((torch.ones(2, 2, 2),), {})
+    assert broken_by("fuse-conv-bn", of=lambda: Program().eval(), given=lambda: given) is None
+
+
 def test_gradients_of_what_is_not_finite_are_not_judged():
     def take_the_second_of_two(graph_module):
         node = node_of(graph_module, F.relu6)

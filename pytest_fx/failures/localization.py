@@ -253,10 +253,10 @@ class _Walk:
         elif self.off.intersection(node.all_input_nodes):
             inherited, own = _distance(expected, value), expected
         text, origins = describe(node), frozenset(node.origins or (partner.name,))
-        pairs = _pairs(expected, own, same_dtype)
+        pairs = _pairs(expected, own, same_dtype, f"{partner.name}{{}}".format)
         if isinstance(pairs, Mismatch):
             self.off.add(node)
-            why = pairs.text.replace("output", partner.name, 1).replace("eager", "the original", 1)
+            why = pairs.text.replace("eager", "the original", 1)
             why = why.replace("in the program", "here").replace("the program returns", "here it is")
             return NodeError(text, partner.name, origins, node.source, inherited, 0.0, eager, 0.0, mismatch=why)
         made, scale, worst, ulps = 0.0, 0.0, None, None
@@ -386,9 +386,9 @@ def _distance(expected: Any, actual: Any) -> float:
     return max((float(leaf.errors.max()) for leaf in pairs if leaf.errors.numel()), default=0.0)
 
 
-def _pairs(expected: Any, actual: Any, same_dtype: bool) -> list[Leaf] | Mismatch:
-    """Two values side by side; values of a kind that cannot be compared are taken for equal."""
+def _pairs(expected: Any, actual: Any, same_dtype: bool, place: Callable[[str], str] = str) -> list[Leaf] | Mismatch:
+    """Two values side by side, as ``place`` calls them; what cannot be compared by its kind is taken for equal."""
     try:
-        return pair_leaves(expected, actual, same_dtype=same_dtype)
+        return pair_leaves(expected, actual, same_dtype, place)
     except ComparisonError:
         return []

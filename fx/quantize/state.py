@@ -6,29 +6,35 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 
+from fx.dependence import Dependences
 from fx.errors import FxError, QuantizationError, note_lines
+from fx.graph_module import GraphModule
 from fx.kept_tensors import KeptTensor
+from fx.passes.layers import fetch_attribute
 
 __all__ = ["run_apart"]
 
 
-def run_apart(module: nn.Module, run: Callable[..., Any], args: Sequence[Any], what: str = "the program") -> Any:
-    """Return what ``run`` returns for copies of ``args``, without gradients; ``module``'s buffers stay what they are.
+def run_apart(program: GraphModule, run: Callable[..., Any], args: Sequence[Any], what: str = "the program") -> Any:
+    """Return what ``run`` returns for copies of ``args``, without gradients, and leave no trace in ``program``.
+
+    Its buffers stay what they are, and so do the parameters to which its operations write.
 
     Raises:
         QuantizationError: ``what``, as which it is known to the user, does not run.
 
-    >>> counter, total = nn.Module(), torch.zeros(())
-    >>> counter.register_buffer("calls", torch.zeros(()))
-    >>> run_apart(counter, lambda total: total.add_(counter.calls.add_(1)), [total])
-    tensor(1.)
-    >>> counter.calls, total
-    (tensor(0.), tensor(0.))
+    >>> import fx
+    >>> table = fx.symbolic_trace(torch.nn.Embedding.from_pretrained(torch.tensor([[4.0]]), max_norm=2))
+    >>> run_apart(table, table, [torch.tensor([0])])
+    tensor([[2.]])
+    >>> table.weight
+    Parameter containing:
+    tensor([[4.]])
     """
-    before = [KeptTensor(buffer) for buffer in module.buffers()]
+    before = [KeptTensor(tensor) for tensor in _may_be_written(program)]
     copies = tree_map(_apart, tuple(args))
     with torch.no_grad():
         try:
@@ -47,6 +53,18 @@ def run_apart(module: nn.Module, run: Callable[..., Any], args: Sequence[Any], w
             for kept in before:
                 if kept.written:
                     kept.put_back()
+
+
+def _may_be_written(program: GraphModule) -> set[Tensor]:
+    """The buffers of a program, and what else it holds that its operations may write to."""
+    found = set(program.buffers())
+    dependences = Dependences(program.graph)
+    for node in program.graph.nodes:
+        if node.op in ("get_attr", "call_module") and dependences.why_state_varies(node) is not None:
+            held = fetch_attribute(program, str(node.target))
+            leaves = held.parameters() if isinstance(held, torch.nn.Module) else tree_leaves(held)
+            found.update(leaf for leaf in leaves if isinstance(leaf, Tensor))
+    return found
 
 
 def _apart(value: Any) -> Any:

@@ -182,5 +182,5 @@ DTYPES = [
     Operation(
         (".type_as", "{0}.to({1})", "{0}.to({1}.dtype)", "{0}.to(dtype={1}.dtype)"), (ANY, ANY), (), frozenset({"cast"})
     ),
-    Operation((".detach", ".clone", ".contiguous"), (ANY,), weight=2),
+    Operation((".detach", ".clone", ".contiguous"), (ANY,), (), frozenset({"copy"}), 2),
 ]

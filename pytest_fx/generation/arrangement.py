@@ -157,7 +157,10 @@ VIEWS = [
         2,
     ),
     Operation(
-        ("{0}.to(memory_format=torch.channels_last)", "{0}.contiguous(memory_format=torch.channels_last)"), (IMAGES,)
+        ("{0}.to(memory_format=torch.channels_last)", "{0}.contiguous(memory_format=torch.channels_last)"),
+        (IMAGES,),
+        (),
+        frozenset({"copy"}),
     ),
 ]
 

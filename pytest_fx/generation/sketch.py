@@ -42,6 +42,8 @@ FURTHER = 6
 """In one of so many lines an operation gets arguments that its row leaves at their defaults."""
 UNCAPTURED = {"in-place", "random", "dropout", "nested-module"}
 """What must not happen while a program is captured."""
+MAY_SHARE = {"view", "cast", "copy", "nested-module"}
+"""What may return the memory that it was given, if that lies otherwise than what was drawn."""
 _EMPTY = GraphModule({}, Graph())
 """Has the attributes that no module may be called by."""
 CONSTANTS = (torch.Tensor, nn.Parameter, int, bool, float, tuple, list, torch.Size)
@@ -359,10 +361,12 @@ class Sketch:
     def _can_augment(self, operands: list[Value]) -> bool:
         """Whether ``a += b`` does the same when it is captured: as ``a = a + b``, which leaves other names alone."""
         first = operands[0]
-        is_local = any(first in _made(line.targets) for line in self.lines)
+        maker = next((line for line in self.lines if first in _made(line.targets)), None)
+        if maker is None or maker.tags & MAY_SHARE:
+            return False
         memory = _storage(first.object)
         others = (value.object for value in self.values if value is not first)
-        if memory in self._memory_of_buffers() or not is_local or any(memory in _storages(other) for other in others):
+        if memory in self._memory_of_buffers() or any(memory in _storages(other) for other in others):
             return False
         return all(torch.result_type(first.object, value.object) is first.object.dtype for value in operands[1:])
 

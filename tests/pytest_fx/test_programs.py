@@ -25,6 +25,7 @@ from pytest_fx.generation.choices import Choices
 from pytest_fx.generation.grammar import ROWS
 from pytest_fx.generation.operations import Operation, written
 from pytest_fx.generation.sketch import Sketch, Value
+from pytest_fx.generation.writes import AUGMENTED
 from pytest_fx.properties.pass_check import INDEPENDENT
 
 few = settings(max_examples=40, deadline=None)
@@ -402,6 +403,21 @@ def test_what_overlaps_is_not_written_to_and_random_numbers_are_not_drawn_of_con
     assert not is_appended("y.add_(1)", [overlapping], lambda given: given[0].add_(1), "in-place")
     assert is_appended("draw(x, x)", [plain, plain], lambda given: torch.rand_like(given[1]), "random")
     assert not is_appended("draw(x, self.buffer)", [plain, constant], lambda given: torch.rand_like(given[1]), "random")
+
+
+@few
+@given(st.data())
+def test_what_may_be_an_input_itself_is_not_augmented(data: st.DataObject) -> None:
+    sketch = Sketch(Choices(data.draw), "Program")
+    sketch.values.append(Value("x", torch.ones(3, 2).t()))
+
+    def is_augmented(text: str, run: Callable[[Any], Any], *tags: str) -> bool:
+        assert sketch.append(text, sketch.values[:1], lambda given: run(given[0]), frozenset(tags))
+        made = sketch.values[-1:]
+        return sketch.append("+=", made, lambda given: given[0].add_(1), AUGMENTED)
+
+    assert is_augmented("x + 1", lambda x: x + 1)
+    assert not is_augmented("x.contiguous()", lambda x: x.contiguous(), "copy")
 
 
 def test_functions_of_torch_that_the_grammar_lacks_are_tried() -> None:

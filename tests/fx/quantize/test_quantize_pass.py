@@ -1,5 +1,6 @@
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import fx
@@ -123,6 +124,26 @@ def test_calibration_leaves_no_trace_in_buffers_that_the_program_writes_to():
     assert model.calls == 0
     made(torch.zeros(1, 8))
     assert model.calls == 1
+
+
+@pytest.mark.parametrize("as_module", [True, False])
+def test_calibration_leaves_no_trace_in_weights_that_lookups_renormalize(as_module):
+    class Looking(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(4, 8, max_norm=0.5)
+            self.fc = nn.Linear(8, 8)
+
+        def forward(self, indices):
+            rows = self.table(indices) if as_module else F.embedding(indices, self.table.weight, None, 0.5)
+            return self.fc(rows)
+
+    model, indices = Looking().eval(), torch.arange(4)
+    before = model.table.weight.detach().clone()
+    made = Quantize().with_data([((indices,), {})])(fx.symbolic_trace(model))
+    assert torch.equal(model.table.weight, before)
+    made(indices)
+    assert not torch.equal(model.table.weight, before)
 
 
 def test_calibration_leaves_buffers_the_shape_that_they_had():

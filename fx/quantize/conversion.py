@@ -15,8 +15,10 @@ from fx.graph_module import GraphModule
 from fx.node import Node, map_arg
 from fx.quantize import arithmetic
 from fx.quantize.affine import Affine
+from fx.quantize.convolution import QuantizedConv
 from fx.quantize.embedding import embedding, embedding_bag
 from fx.quantize.fake_quantization import fake_quantize_dynamic
+from fx.quantize.layout import values_seen_in_memory
 from fx.quantize.linear import QuantizedLinear
 from fx.quantize.operations import Operation, asks_for_size
 from fx.quantize.preparation import REASON, comes_whole, fused_bound, is_observer, scheme_of
@@ -95,6 +97,8 @@ class _Conversion(Writer):
         self._on_whole_numbers = on_whole_numbers
         self._is_trained = is_trained(prepared)  # so that all that use a value have learnt to live with its rounding
         self._moved: set[Node] = set()  # real values in the reference form that are those of whole numbers
+        self._between: set[Node] = set()  # whole numbers that stand for no value of the prepared program
+        self._convolutions: list[Node] = []  # on whole numbers; those on real ones have contiguous results
 
     def program(self) -> GraphModule:
         """The converted program."""
@@ -106,10 +110,26 @@ class _Conversion(Writer):
         graph._codegen = copy.deepcopy(self._prepared.graph._codegen)
         graph.eliminate_dead_code()
         write_over_layers(graph)
+        self._lay_out_convolutions()
         self._attributes.update(self._weights.named(graph))
         program = GraphModule(self._taken(), graph, type(self._prepared).__name__)
         program.training = self._prepared.training
         return program
+
+    def _lay_out_convolutions(self) -> None:
+        """Let results of convolutions be contiguous, as the program expects, where they do not stay among layers.
+
+        Those of torch's kernels have their channels last, which ``view`` refuses, say.
+        """
+        whole = self._between.union(made for made, _ in self._whole.values())
+        seen = values_seen_in_memory(self._graph, whole)
+        for made in self._convolutions:
+            if made in seen:
+                users = list(made.users)
+                with self._graph.inserting_after(made):
+                    contiguous = self._noted(self._graph.call_method("contiguous", (made,)), made)
+                for user in users:
+                    user.replace_input_with(made, contiguous)
 
     def _visit(self, node: Node) -> None:
         if is_observer(node):
@@ -156,6 +176,8 @@ class _Conversion(Writer):
         made = self._noted(self._graph.create_node("call_module", UNNAMED, (source,), arguments, node.name), node)
         calls.append(made)
         made.meta["float_operations"] = float_operations(node, layer.weight)
+        if isinstance(layer, QuantizedConv) and self._weights.tensors(node)[1].is_contiguous():
+            self._convolutions.append(made)
         if bound is not None:
             self._real[node] = made  # nothing but the bound uses it
         return self._put(result, made, output)
@@ -225,9 +247,9 @@ class _Conversion(Writer):
             return False
         (left, of_left), (right, of_right) = (self._whole[one] for one in operation.operands)
         if node.target is operator.sub:  # of all bits the complement stands for the negative, if zero moves too
-            right = self._call(node, torch.bitwise_not, input=right)
+            right = self._step(node, torch.bitwise_not, input=right)
             of_right = Affine(of_right.scale, 255 - of_right.zero_point)
-        made = self._call(
+        made = self._step(
             node, arithmetic.mul if node.target is operator.mul else arithmetic.add, input=left, other=right,
             input_scale=of_left.scale, input_zero_point=of_left.zero_point,
             other_scale=of_right.scale, other_zero_point=of_right.zero_point, **output.settings,
@@ -273,7 +295,13 @@ class _Conversion(Writer):
             return whole
         table = arithmetic.quantize(affine.values(), **output.settings)
         fetched = self._attribute(node, f"tables.{node.name}_{number}", table)
-        return self._call(node, arithmetic.lookup, input=whole, table=fetched)
+        return self._step(node, arithmetic.lookup, input=whole, table=fetched)
+
+    def _step(self, node: Node, function: Any, **arguments: Any) -> Node:
+        """A call that gives whole numbers, out of which others may make those of ``node``."""
+        made = self._call(node, function, **arguments)
+        self._between.add(made)
+        return made
 
     def _mean(self, node: Node, operation: Operation) -> bool:
         output = self._stored_as(node)

@@ -100,7 +100,7 @@ PAIRS = [
     Operation(("torch.maximum", "torch.minimum", ".maximum", "torch.fmax"), (FLOAT, OTHER_FLOAT), weight=2),
     Operation(("torch.where({1} > 0, {0}, {1})", "torch.where({0} < {1}, {1}, {0})"), (FLOAT, OTHER), weight=2),
     Operation(("torch.where({0} > 0, {0}, {number})", "{0} * ({0} > {number})"), (FLOAT,), (NUMBERS,)),
-    Operation(("torch.where({1}, {0}, {number})", "torch.where({0} > 1, {0}, {number})"), (WHOLE, MASK), (NUMBERS,)),
+    Operation(("torch.where({1}, {0}, {number})", "torch.where({1}, {0} + 1, {number})"), (WHOLE, MASK), (NUMBERS,)),
     Operation(
         ("torch.where({1}, {0}, {number})", "{0}.masked_fill({1}, {number})", "torch.where({1}, {number}, {0})"),
         (FLOAT, MASK),

@@ -351,6 +351,13 @@ def test_every_argument_of_a_row_has_its_place_in_every_spelling(row: Operation)
             assert "{*}" in template or f"{{{argument.name}}}" in template, (spelling, argument.name)
 
 
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.spellings[0])
+def test_every_operand_of_a_row_is_in_every_spelling(row: Operation) -> None:
+    for spelling in row.spellings:
+        template = row.call if spelling.startswith("nn.") else written(spelling, len(row.operands))
+        assert all(f"{{{number}}}" in template for number in range(len(row.operands))), spelling
+
+
 def test_first_arguments_are_written_with_and_without_their_keywords() -> None:
     source = "".join(program.source for program in drawn(programs(ops=[torch.flatten, F.softmax, nn.MaxPool2d]), 40))
     for named, unnamed in (

@@ -1,0 +1,55 @@
+"""Where it shows how the values of a converted program lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+
+from fx.alias_rules import find_sharing
+from fx.effects import effect_of
+from fx.graph import Graph
+from fx.node import Node
+from fx.quantize import arithmetic
+from fx.quantize.operations import asks_for_size
+from fx.quantize.weights import UNNAMED
+
+__all__ = ["values_seen_in_memory"]
+
+_LAYS_OUT_ANEW: tuple[Any, ...] = (torch.reshape, torch.flatten, torch.Tensor.contiguous)
+"""What takes values however they lie in memory, and gives contiguous ones: copies, or what shares their memory."""
+
+
+def values_seen_in_memory(graph: Graph, whole: Collection[Node]) -> set[Node]:
+    """The values for which it makes a difference in what order their elements lie in memory, beside one in time.
+
+    They are returned, or go to ``view`` or to what is not known well enough; or they are computed from, element by
+    element or window by window, and what comes of it is such a value. ``whole`` are the values of whole numbers, which
+    nothing writes to, so that it makes no difference which of them share memory.
+    """
+    seen: set[Node] = set()
+    for node in reversed(graph.nodes):
+        for user in node.users:
+            if user.target == UNNAMED or asks_for_size(user):
+                continue
+            is_new = any(user.target is function for function in _LAYS_OUT_ANEW)
+            if user in whole:
+                shows = user.target is torch.Tensor.view or (user in seen and not is_new)
+            else:
+                shows = user in seen or not _only_computes(user)
+            if shows:
+                seen.add(node)
+    return seen
+
+
+def _only_computes(user: Node) -> bool:
+    """Whether the result of a call is new, and the same for operands that lie otherwise."""
+    if user.target in (arithmetic.dequantize, arithmetic.lookup):
+        return True
+    if user.op != "call_function" or effect_of(user) is not None:
+        return False
+    sharing = find_sharing(user.target)
+    if sharing.kind != "tensor" or sharing.places is None:
+        return sharing.kind == "arithmetic"
+    return not any(place < len(user.args) or name in user.kwargs for place, name in sharing.places)

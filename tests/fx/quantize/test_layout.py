@@ -1,0 +1,77 @@
+"""How results of convolutions on whole numbers lie in memory."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import fx
+from fx.quantize import QuantizedConv, convert, prepare
+from model_zoo import get_model
+
+
+class Program(nn.Module):
+    def __init__(self, end: Callable[[Tensor], Tensor], layer: nn.Module) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.layer, self.end = nn.Conv2d(3, 3, 3, padding=1), layer, end
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.end(self.layer(F.relu(self.first(x))))
+
+
+def quantized(program: nn.Module, *inputs: Tensor) -> fx.GraphModule:
+    prepared = prepare(fx.symbolic_trace(program.eval()))
+    prepared(*inputs)
+    return convert(prepared)
+
+
+def images() -> Tensor:
+    return torch.randn(2, 3, 4, 6, generator=torch.Generator().manual_seed(0))
+
+
+ENDS = {
+    "view": lambda x: x.view(x.shape[0], -1),
+    "view of an activation": lambda x: torch.sigmoid(x).view(-1, 3),
+    "view for a layer": lambda x: F.linear(x.view(-1, 3), torch.eye(3)),
+    "view of real values": lambda x: torch.sort(x)[0].view(-1),
+    "view of a permuted one": lambda x: x.permute(1, 0, 2, 3).contiguous().view(3, -1),
+    "view of a sum": lambda x: (x + x.mean()).view(-1),
+    "view of a join": lambda x: torch.cat((x, F.relu(x))).view(-1),
+    "as it is": lambda x: x,
+}
+
+
+@pytest.mark.parametrize("layer", [nn.Conv2d(3, 3, 1), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(2)], ids=str)
+@pytest.mark.parametrize("end", ENDS)
+def test_results_lie_as_those_of_the_program_where_that_shows(end, layer):
+    program = Program(ENDS[end], layer)
+    made = quantized(program, images())
+    assert any(isinstance(one, QuantizedConv) for one in made.modules())
+    expected, actual = program(images()), made(images())
+    assert actual.stride() == expected.stride()
+    assert (actual - expected).square().sum() < 0.01 * expected.square().sum()
+
+
+def test_results_that_are_the_same_memory_stay_so():
+    made = quantized(Program(lambda x: (x.contiguous(), x.contiguous()), nn.Identity()), images())
+    first, second = made(images())
+    assert first.data_ptr() == second.data_ptr()
+
+
+@pytest.mark.parametrize("name", ["resnet_tiny", "learning_to_paint_actor_small"])
+def test_results_that_go_from_layer_to_layer_keep_their_channels_last(name):
+    model = get_model(name)
+    made = quantized(model.build(), *model.example_inputs(2, 0))
+    layers = [node for node in made.graph.nodes if node.op == "call_module"]
+    laid_out = made.graph.find_nodes(op="call_method", target="contiguous")
+    assert len(layers) >= 20
+    assert len(laid_out) == {"resnet_tiny": 0, "learning_to_paint_actor_small": 3}[name]
+
+
+def test_programs_whose_channels_come_last_keep_them_last():
+    program = Program(lambda x: x, nn.Conv2d(3, 3, 3)).to(memory_format=torch.channels_last)
+    inputs = images().to(memory_format=torch.channels_last)
+    assert quantized(program, inputs)(inputs).stride() == program(inputs).stride()

@@ -127,7 +127,10 @@ class _Conversion(Writer):
             if made in seen:
                 users = list(made.users)
                 with self._graph.inserting_after(made):
-                    contiguous = self._noted(self._graph.call_method("contiguous", (made,)), made)
+                    name = f"{made.name}_contiguous"  # none that a node of the program may have
+                    contiguous = self._noted(
+                        self._graph.create_node("call_method", "contiguous", (made,), {}, name), made
+                    )
                 for user in users:
                     user.replace_input_with(made, contiguous)
 

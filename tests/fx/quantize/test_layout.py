@@ -75,3 +75,8 @@ def test_programs_whose_channels_come_last_keep_them_last():
     program = Program(lambda x: x, nn.Conv2d(3, 3, 3)).to(memory_format=torch.channels_last)
     inputs = images().to(memory_format=torch.channels_last)
     assert quantized(program, inputs)(inputs).stride() == program(inputs).stride()
+
+
+def test_what_lays_out_a_result_has_a_name_of_its_own():
+    made = quantized(Program(lambda x: (x.contiguous(), x.contiguous())[1], nn.Identity()), images())
+    assert "first_contiguous" in {node.name for node in made.graph.nodes}

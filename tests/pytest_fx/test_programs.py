@@ -254,10 +254,9 @@ def test_what_no_source_can_spell_is_not_asked_for() -> None:
 
 def test_a_failure_shrinks_to_the_operation() -> None:
     program = smallest(lambda program: "softmax" in program.source)
-    assert program.source.split("def forward")[1].split("\n\n")[0].splitlines()[1:] == [
-        "        a = F.softmax(x, dim=-1)",
-        "        return a",
-    ]
+    line, result = program.source.split("def forward")[1].split("\n\n")[0].splitlines()[1:]
+    assert line.strip() in ("a = F.softmax(x, dim=-1)", "a = self.softmax0(x)")
+    assert result.strip() == "return a"
 
 
 def test_a_chain_shrinks_to_the_chain() -> None:

@@ -23,7 +23,7 @@ from .operands import (
     place,
     size,
 )
-from .operations import OMITTED, Operation
+from .operations import OMITTED, Operand, Operation
 
 if TYPE_CHECKING:
     from .sketch import Sketch
@@ -65,7 +65,12 @@ def _normalized(sketch: Sketch, objects: list[Any]) -> Any:
     return tuple(shape[-2:]) if len(shape) > 2 and sketch.choices.sometimes(4) else shape[-1]
 
 
-def _convolution(name: str, operand: Any, dimensions: int, weight: int) -> list[Operation]:
+def _with_channels(operand: Operand) -> Operand:
+    """The same with a channel at least: of none, PyTorch makes none, whatever the weight of a convolution says."""
+    return replace(operand, fits=lambda value, earlier: operand.fits(value, earlier) and value.shape[1] > 0)
+
+
+def _convolution(name: str, operand: Operand, dimensions: int, weight: int) -> list[Operation]:
     stride = argument("stride", one_of(2), 4)
     padding = argument("padding", one_of(1, 2), 2)
     dilation = argument("dilation", _dilation, 8)
@@ -78,14 +83,14 @@ def _convolution(name: str, operand: Any, dimensions: int, weight: int) -> list[
     return [
         Operation(
             (f"nn.{name}",),
-            (operand,),
+            (_with_channels(operand),),
             (*plain, stride, padding, dilation, NO_BIAS, DTYPE),
             frozenset({"layer"}),
             weight,
         ),
         Operation(
             (f"nn.{name}",),
-            (operand,),
+            (_with_channels(operand),),
             (*grouped, padding, dilation, NO_BIAS, DTYPE),
             frozenset({"layer"}),
             1 + weight // 4,
@@ -286,7 +291,7 @@ MODULES = [
             "nn.Sequential(nn.Conv2d({width}, {width}, 3, padding=1, bias=False), nn.BatchNorm2d({width}, eps=0.01))",
             "nn.Sequential(nn.BatchNorm2d({width}), nn.ReLU(), nn.Conv2d({width}, 2, 1))",
         ),
-        (IMAGES,),
+        (_with_channels(IMAGES),),
         (argument("width", size(1)),),
         frozenset({"container", "layer"}) | BATCH_NORM,
         4,

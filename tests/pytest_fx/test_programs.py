@@ -357,6 +357,18 @@ def test_every_operand_of_a_row_is_in_every_spelling(row: Operation) -> None:
         assert all(f"{{{number}}}" in template for number in range(len(row.operands))), spelling
 
 
+def test_convolutions_get_nothing_that_pytorch_answers_wrongly_or_crashes_on() -> None:
+    rows = [row for row in ROWS if any("nn.Conv" in spelling for spelling in row.spellings)]
+    assert len(rows) > 10
+    shapes = {3: (2, 0, 3), 4: (2, 0, 3, 3), 5: (2, 0, 3, 3, 3)}
+    assert not any(row.operands[0].fits(torch.ones(shape), []) for row in rows for shape in shapes.values())
+    source = "".join(
+        program.source for program in drawn(programs(ops=["bfloat16", nn.Conv1d]), 120) if "bfloat16" in program.source
+    )
+    assert re.search(r"Conv1d\(.*bfloat16", source)
+    assert not re.search(r"Conv1d\(.*dilation.*bfloat16", source)
+
+
 def test_first_arguments_are_written_with_and_without_their_keywords() -> None:
     source = "".join(program.source for program in drawn(programs(ops=[torch.flatten, F.softmax, nn.MaxPool2d]), 40))
     for named, unnamed in (

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 
 from fx import patching
-from fx.errors import ForeignModuleError, TraceError
+from fx.errors import ForeignModuleError, TracedValueError, TraceError
 from fx.frames import boundary, user_location
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.inputs import PH, PHBase, PHWithMeta, Signature
-from fx.misuse import explain_misuse
+from fx.misuse import explain_misuse, is_of_real_tensor
 from fx.node import Argument, Node
 from fx.operators import IN_PLACE
 from fx.patching import Patcher
@@ -291,6 +291,9 @@ class Tracer(TracerBase):
     def trace(self, root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None = None) -> Graph:
         """Run ``root`` on proxies and return what it did. ``root`` itself is left as it was.
 
+        It runs again, with ``proxy_buffer_attributes``, if it slices or resizes a buffer by a traced size, which only a
+        traced tensor takes.
+
         Args:
             root: a module, or a Python function.
             concrete_args: values for some of its parameters, by name or as a tuple of all, that the program is
@@ -302,6 +305,21 @@ class Tracer(TracerBase):
         Raises:
             TraceError: the program cannot be captured; the message names the user's line.
         """
+        try:
+            return self._trace(root, concrete_args)
+        except TracedValueError as error:
+            if self.proxy_buffer_attributes or not is_of_real_tensor(error):
+                raise
+            self.proxy_buffer_attributes = True
+            try:
+                return self._trace(root, concrete_args)
+            except Exception:
+                raise error from error.__cause__
+            finally:
+                self.proxy_buffer_attributes = False
+
+    def _trace(self, root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> Graph:
+        """One run of ``root``, from the start."""
         function = self._start(root)
         session = _Session(self)
         state = ModuleState(self.submodule_paths or {})

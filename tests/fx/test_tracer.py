@@ -427,6 +427,51 @@ def test_a_write_that_only_the_trace_would_make_is_refused_and_proxied_buffers_r
         assert torch.equal(traced(torch.zeros(2)), eager(torch.zeros(2)))
 
 
+class Positioned(nn.Module):
+    def __init__(self, read: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.register_buffer("positions", torch.arange(24.0).view(2, 12))
+        self.read = read
+        self.runs = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.runs += 1
+        return x + self.read(self.positions, x)
+
+
+def _written_up_to(positions: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    positions[:, : x.size(1)] = 1.0
+    return positions.sum()
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda positions, x: positions[:, : x.size(1)],
+        lambda positions, x: positions[..., -x.shape[-1] :],
+        lambda positions, x: positions[0][: x.size(1)].expand(x.size(0), -1),
+        lambda positions, x: positions.new_ones(x.size(0), x.size(1)),
+        _written_up_to,
+    ],
+)
+def test_buffers_can_be_sliced_and_resized_by_traced_sizes(read: Callable[..., torch.Tensor]) -> None:
+    eager, root = Positioned(read), Positioned(read)
+    tracer = fx.Tracer()
+    traced = fx.GraphModule(root, tracer.trace(root))
+    for sizes in ((2, 3), (2, 12)):
+        assert torch.equal(traced(torch.ones(sizes)), eager(torch.ones(sizes)))
+    assert torch.equal(traced.positions, eager.positions)
+    assert not tracer.proxy_buffer_attributes
+    with pytest.raises(TypeError, match=r"slice indices|takes 1 positional"):
+        torch.fx.symbolic_trace(Positioned(read))
+
+
+def test_what_fails_with_traced_buffers_too_fails_as_it_did_without_them() -> None:
+    program = Positioned(lambda positions, x: torch.arange(4)[: x.size(0)] if positions.sum() > 0 else x)
+    with pytest.raises(fx.TraceError, match="a bound of a slice of a real list or tensor"):
+        fx.symbolic_trace(program)
+
+
 class Remembering(nn.Module):
     def __init__(self, compute: Callable[[torch.Tensor, torch.Tensor], Any]) -> None:
         super().__init__()

@@ -127,11 +127,16 @@ def _return_instead_of_writing(program: GraphModule) -> None:
         change = plain_spelling(node)
         if change is None:
             continue
-        written = node.all_input_nodes[0]
-        operation = operation_of(written)
-        is_fresh = isinstance(operation, Operation) and operation.kind != "shape"
-        if is_fresh and len(written.users) == 1:
+        if _is_only_here(node.all_input_nodes[0]):
             change()
+
+
+def _is_only_here(value: Node) -> bool:
+    """Whether only one operation sees a value, and the one that it is a view of if it may be a view."""
+    operation = operation_of(value)
+    if len(value.users) != 1 or not isinstance(operation, Operation):
+        return False
+    return operation.kind != "shape" or _is_only_here(operation.operands[0])
 
 
 def _pad_by_numbers(program: GraphModule) -> None:

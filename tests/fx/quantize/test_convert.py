@@ -115,6 +115,25 @@ def test_a_sum_and_its_relu_stay_whole():
     assert "relu" not in functions(program)
 
 
+class Chomping(nn.Module):
+    def __init__(self, also_read):
+        super().__init__()
+        self.one, self.two = nn.Conv1d(4, 4, 3, padding=2), nn.Conv1d(4, 4, 3)
+        self.also_read = also_read
+
+    def forward(self, x):
+        out = self.one(x)
+        part = out[..., :-2]
+        part = F.relu(part, inplace=True)
+        return self.two(part) + out.mean() if self.also_read else self.two(part)
+
+
+@pytest.mark.parametrize("also_read, layers", [(False, 2), (True, 0)])
+def test_what_writes_to_a_part_of_a_value_returns_a_new_one_if_nothing_else_reads_the_value(also_read, layers):
+    program = quantized(Chomping(also_read), torch.randn(8, 4, 6))
+    assert sum(isinstance(module, QuantizedLayer) for module in program.modules()) == layers
+
+
 class Shapes(nn.Module):
     def __init__(self):
         super().__init__()

@@ -13,6 +13,7 @@ from .operands import (
     DIM,
     DIMENSIONED,
     FACTOR,
+    FLAT,
     FLOAT,
     IMAGES,
     KEEPDIM,
@@ -96,6 +97,7 @@ VIEWS = [
     ),
     Operation(("{0}.permute({order})", "torch.permute({0}, {order})"), (DIMENSIONED,), (ORDER,), VIEW, 3),
     Operation(("{0}.t()", "torch.t({0})", "{0}.T"), (ROWS,), (), VIEW, 2),
+    Operation(("{0}.t()", "torch.t({0})"), (FLAT,), (), VIEW),
     Operation(("{0}.mT",), (MATRICES,), (), VIEW),
     Operation(
         ("{0}.reshape({shape})", "torch.reshape({0}, {shape})", "{0}.view({shape})"), (DIMENSIONED,), (SHAPE,), VIEW, 5
@@ -290,6 +292,7 @@ PRODUCTS = [
         (argument("is_causal", one_of(True), 2), argument("scale", one_of(0.3), 3)),
     ),
     Operation(("{0}.index_select(-1, {1})", "{0}[..., {1}]"), (VECTORS, POSITIONS)),
+    Operation(("torch.index_select({0}, {dim}, {1})", "{0}.index_select({dim}, {1})"), (MATRICES, POSITIONS), (DIM,)),
 ]
 
 SIZES = [
@@ -302,6 +305,7 @@ SIZES = [
     ),
     Operation((".size", "{0}.shape", "{0}.shape[1:]"), (DIMENSIONED,), (), frozenset({"size"})),
     Operation(("{0} + 1", "{0} * 2", "{0} // 2", "{0} - 1", "-{0}"), (NUMBER,), (), frozenset({"size"})),
+    Operation(("1 / {0}", "{0} / 2", "{0} % 2", "{0} != 2", "{0} // 3 * 3"), (NUMBER,), (), frozenset({"size"})),
     Operation(
         (
             "{0} / {0}.size(-1)",

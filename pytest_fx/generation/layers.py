@@ -31,6 +31,16 @@ if TYPE_CHECKING:
 NO_BIAS = argument("bias", one_of(False), 3)
 EPS = argument("eps", one_of(0.1, 1e-3), 2)
 NO_AFFINE = argument("affine", one_of(False), 4)
+_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def _is_channels_last(value: torch.Tensor) -> bool:
+    layout = _CHANNELS_LAST.get(value.dim())
+    return layout is not None and value.is_contiguous(memory_format=layout) and not value.is_contiguous()
+
+
+_GROUPED = replace(MATRICES, fits=lambda value, earlier: MATRICES.fits(value, earlier) and not _is_channels_last(value))
+"""What group norms can take: of channels that come last, PyTorch 2.13 crashes on gradients for the weight alone."""
 NORM = frozenset({"norm"})
 BATCH_NORM = NORM | {"batch-norm"}
 DROPOUT = frozenset({"dropout"})
@@ -171,7 +181,7 @@ NORMS = [
     ),
     Operation(
         ("nn.GroupNorm",),
-        (MATRICES,),
+        (_GROUPED,),
         (place("num_groups", _divisor(1)), place("num_channels", size(1)), EPS, NO_AFFINE, DTYPE),
         NORM,
         2,
@@ -316,6 +326,7 @@ MODULES = [
         (
             "nn.LSTM({width}, 3, batch_first=True{*})",
             "nn.GRU({width}, 3{*})",
+            "nn.GRU({width}, 3, batch_first=True{*})",
             "nn.LSTM({width}, 2, bidirectional=True{*})",
             "nn.RNN({width}, 2, num_layers=2{*})",
         ),

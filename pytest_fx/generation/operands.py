@@ -46,6 +46,8 @@ VECTORS = _float_with(1, 6)
 """A floating-point tensor with a dimension at least."""
 MATRICES = _float_with(2, 6)
 """A floating-point tensor with two dimensions at least."""
+FLAT = _float_with(0, 2)
+"""A floating-point tensor with two dimensions at most."""
 ROWS = _float_with(2, 2)
 """A floating-point matrix."""
 SEQUENCES = _float_with(3, 3)
@@ -72,7 +74,7 @@ WHOLE = Operand(
 NUMBER = Operand(lambda value, earlier: type(value) in (int, float), lambda sketch, earlier: None)
 """A size, or another number that is a value of the program."""
 SEVERAL = Operand(
-    lambda value, earlier: type(value) in (tuple, list, torch.Size) and len(value) > 0, lambda sketch, earlier: None
+    lambda value, earlier: isinstance(value, tuple | list) and len(value) > 0, lambda sketch, earlier: None
 )
 """A tuple or list of values."""
 

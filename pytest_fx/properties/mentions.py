@@ -190,6 +190,8 @@ def _is_operation(found: Any) -> bool:
     module = getattr(found, "__module__", None)
     if module is None:  # torch's own built-in functions
         return getattr(torch, name, None) is found and name not in _NO_OPERATIONS
+    if getattr(torch.nn.functional, name.lstrip("_"), None) is found:  # F.threshold is called _threshold
+        return True
     return module in _OPERATIONS and name[:1] != "_" and name not in _NO_OPERATIONS
 
 

@@ -37,7 +37,7 @@ ELEMENTS = [
     Operation(("torch.abs", ".abs", "abs({0})"), (FLOAT,)),
     Operation(("torch.sigmoid", ".sigmoid", "F.sigmoid", "nn.Sigmoid"), (FLOAT,), weight=2),
     Operation(("torch.tanh", ".tanh", "F.tanh", "nn.Tanh"), (FLOAT,), weight=2),
-    Operation(("torch.sigmoid", "torch.exp", "torch.neg", "torch.abs", "torch.square", "torch.relu", ".sign"), (WHOLE,)),
+    Operation(("torch.neg", "torch.abs", "torch.square", "torch.relu", ".sign"), (WHOLE,)),
     *_functions("exp sin cos erf square floor round sign log sqrt rsqrt reciprocal", "torch.{0}", ".{0}"),
     Operation(("torch.sqrt({0}.abs())", "{0}.abs().sqrt()", "torch.rsqrt({0}.abs() + 0.1)"), (FLOAT,)),
     Operation(("torch.log1p({0}.abs())", "{0}.square().add(1).log()", "torch.reciprocal({0}.abs() + 1)"), (FLOAT,)),

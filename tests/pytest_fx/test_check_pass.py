@@ -229,7 +229,7 @@ def test_the_modes_and_the_contract_are_the_callers(check):
 
 
 def off(x, inplace=False):
-    return torch.relu(x) * (1 + 1e-6)
+    return (torch.relu(x) * (1 + 1e-6)).to(x.dtype)
 
 
 def test_programs_are_the_callers_or_like_a_program(check):

@@ -432,10 +432,8 @@ class Positioned(nn.Module):
         super().__init__()
         self.register_buffer("positions", torch.arange(24.0).view(2, 12))
         self.read = read
-        self.runs = 0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.runs += 1
         return x + self.read(self.positions, x)
 
 

@@ -253,10 +253,11 @@ def test_what_no_source_can_spell_is_not_asked_for() -> None:
 
 
 def test_a_failure_shrinks_to_the_operation() -> None:
-    program = smallest(lambda program: "softmax" in program.source)
-    line, result = program.source.split("def forward")[1].split("\n\n")[0].splitlines()[1:]
-    assert line.strip().startswith(("a = F.softmax(x, dim=-1", "a = self.softmax0(x)"))
-    assert result.strip() == "return a"
+    program = smallest(lambda program: "softmax" in program.source, start=1)
+    assert program.source.split("def forward")[1].split("\n\n")[0].splitlines()[1:] == [
+        "        a = F.softmax(x, dim=-1)",
+        "        return a",
+    ]
 
 
 def test_a_chain_shrinks_to_the_chain() -> None:
@@ -360,8 +361,8 @@ def test_every_operand_of_a_row_is_in_every_spelling(row: Operation) -> None:
 def test_layers_get_nothing_that_pytorch_answers_wrongly_or_crashes_on() -> None:
     rows = [row for row in ROWS if any("nn.Conv" in spelling for spelling in row.spellings)]
     assert len(rows) > 10
-    shapes = {3: (2, 0, 3), 4: (2, 0, 3, 3), 5: (2, 0, 3, 3, 3)}
-    assert not any(row.operands[0].fits(torch.ones(shape), []) for row in rows for shape in shapes.values())
+    shapes = [(2, 0, 3), (2, 0, 3, 3), (2, 0, 3, 3, 3)]
+    assert not any(row.operands[0].fits(torch.ones(shape), []) for row in rows for shape in shapes)
     grouped = [row for row in ROWS if "nn.GroupNorm" in row.spellings]
     last = torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last)
     assert [row.operands[0].fits(value, []) for row in grouped for value in (last, torch.ones(2, 3, 4, 4))] == [

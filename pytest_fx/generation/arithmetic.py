@@ -1,4 +1,4 @@
-"""Rows: functions of each element, of two tensors element by element, and of numbers."""
+"""Rows: functions of each element, of two tensors element by element, and of numbers; losses, and dtypes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ import torch
 from .operands import (
     ANY,
     BOOLEAN,
+    CLASSES,
     DTYPE,
     FLOAT,
     MASK,
+    MATRICES,
     NUMBER,
     OTHER,
     OTHER_FLOAT,
+    PER_COLUMN,
+    ROWS,
     SAME,
+    SAME_FLOAT,
+    VECTORS,
     WHOLE,
     argument,
     leading,
@@ -132,11 +138,6 @@ PAIRS = [
         (WHOLE,),
         (argument("number", one_of(2, 3)), argument("rounding_mode", one_of("floor", "trunc"))),
     ),
-    Operation(
-        ("F.mse_loss", "F.l1_loss", "F.smooth_l1_loss"),
-        (FLOAT, SAME),
-        (argument("reduction", one_of("sum", "none"), 2),),
-    ),
 ]
 
 SCALARS = [
@@ -174,6 +175,39 @@ SCALARS = [
     Operation(("{0} * {1}", "{0} / {1}", "{0} + {1}"), (FLOAT, NUMBER), tags=frozenset({"size"})),
 ]
 
+_REDUCTION = argument("reduction", one_of("sum", "none"), 2)
+LOSSES = [
+    Operation(("F.mse_loss", "F.l1_loss", "F.smooth_l1_loss", "F.huber_loss"), (FLOAT, SAME), (_REDUCTION,), weight=2),
+    Operation(("nn.MSELoss", "nn.L1Loss"), (FLOAT, SAME_FLOAT), (_REDUCTION,), call="{module}({0}, {1})"),
+    Operation(("F.cross_entropy",), (ROWS, CLASSES), (_REDUCTION,)),
+    Operation(("nn.CrossEntropyLoss",), (ROWS, CLASSES), (_REDUCTION,), call="{module}({0}, {1})"),
+    Operation(
+        ("F.cross_entropy({0}, {1}, weight={2}.abs(){*})", "F.nll_loss({0}, {1}, weight={2}.abs(){*})"),
+        (ROWS, CLASSES, PER_COLUMN),
+        (_REDUCTION,),
+    ),
+    Operation(("F.cross_entropy({0}, {1}.softmax(1){*})",), (MATRICES, SAME_FLOAT), (_REDUCTION,)),
+    Operation(("F.nll_loss({0}.log_softmax(-1), {1}{*})",), (ROWS, CLASSES), (_REDUCTION,)),
+    Operation(
+        (
+            "F.binary_cross_entropy({0}.sigmoid(), {1}.sigmoid(){*})",
+            "F.binary_cross_entropy_with_logits({0}, {1}.sigmoid(){*})",
+            "F.kl_div({0}.log_softmax(-1), {1}.softmax(-1){*})",
+        ),
+        (VECTORS, SAME_FLOAT),
+        (_REDUCTION,),
+    ),
+    Operation(
+        (
+            "F.binary_cross_entropy({0}.sigmoid(), {1}.sigmoid(), weight={2}.abs(){*})",
+            "F.binary_cross_entropy_with_logits({0}, {1}.sigmoid(), weight={2}.abs(){*})",
+            "F.binary_cross_entropy_with_logits({0}, {1}.sigmoid(), pos_weight={2}.abs(){*})",
+        ),
+        (VECTORS, SAME_FLOAT, PER_COLUMN),
+        (_REDUCTION,),
+    ),
+]
+
 DTYPES = [
     Operation(
         ("{0}.to({dtype})",),
@@ -187,6 +221,7 @@ DTYPES = [
         2,
     ),
     Operation((".double", ".float", ".half", ".bfloat16"), (FLOAT,), (), frozenset({"cast"}), 2),
+    Operation((".long", ".int", ".bool"), (FLOAT,), (), frozenset({"cast"})),
     Operation(
         (".type_as", "{0}.to({1})", "{0}.to({1}.dtype)", "{0}.to(dtype={1}.dtype)"), (ANY, ANY), (), frozenset({"cast"})
     ),

@@ -12,6 +12,7 @@ from .operands import (
     BIAS,
     DIM,
     DIMENSIONED,
+    EXPANDABLE,
     FACTOR,
     FLAT,
     FLOAT,
@@ -21,10 +22,14 @@ from .operands import (
     MATRICES,
     NUMBER,
     OTHER,
+    PLACE_OF_EACH,
+    PLACES,
     POSITIONS,
     ROWS,
     SAME,
     SAME_FLOAT,
+    SAME_KIND,
+    SCORES,
     SEQUENCES,
     SEVERAL,
     VECTORS,
@@ -82,7 +87,23 @@ def _splits(sketch: Sketch, objects: list[Any]) -> Any:
     return [1, size - 1] if sketch.choices.sometimes(2) and size > 1 else max(1, (size + 1) // 2)
 
 
+def _expanded(sketch: Sketch, objects: list[Any]) -> tuple[int, ...]:
+    """Sizes to expand to: other ones where there was one element, and now and then a new dimension before all."""
+    sizes = [sketch.choices.pick((2, 3, 1)) if size == 1 else -1 for size in objects[0].shape]
+    return (*([2] if not sizes or sketch.choices.sometimes(3) else []), *sizes)
+
+
+def _times(sketch: Sketch, objects: list[Any]) -> tuple[int, ...]:
+    """How often to repeat in each dimension, most often in one of them, and now and then in a new one before all."""
+    times = [1] * (objects[0].dim() or 1) + [1] * sketch.choices.sometimes(4)
+    times[sketch.choices.below(len(times))] = sketch.choices.pick((2, 3))
+    return tuple(times)
+
+
 SHAPE = argument("shape", _shape)
+TIMES = argument("times", _times)
+_KEPT = argument("keepdim", one_of(True), 3)
+"""Where it is not what follows the dimension."""
 ORDER = argument("order", order)
 INDEX = argument("index", _index)
 TWO = (argument("one", dimension), argument("two", dimension))
@@ -95,12 +116,28 @@ VIEWS = [
         VIEW,
         3,
     ),
-    Operation(("{0}.permute({order})", "torch.permute({0}, {order})"), (DIMENSIONED,), (ORDER,), VIEW, 3),
+    Operation(
+        ("{0}.permute({order})", "{0}.permute(*{order})", "torch.permute({0}, {order})"),
+        (DIMENSIONED,),
+        (ORDER,),
+        VIEW,
+        3,
+    ),
     Operation(("{0}.t()", "torch.t({0})", "{0}.T"), (ROWS,), (), VIEW, 2),
     Operation(("{0}.t()", "torch.t({0})"), (FLAT,), (), VIEW),
     Operation(("{0}.mT",), (MATRICES,), (), VIEW),
     Operation(
-        ("{0}.reshape({shape})", "torch.reshape({0}, {shape})", "{0}.view({shape})"), (DIMENSIONED,), (SHAPE,), VIEW, 5
+        (
+            "{0}.reshape({shape})",
+            "{0}.reshape(*{shape})",
+            "torch.reshape({0}, {shape})",
+            "{0}.view({shape})",
+            "{0}.view(*{shape})",
+        ),
+        (DIMENSIONED,),
+        (SHAPE,),
+        VIEW,
+        5,
     ),
     Operation(
         ("{0}.view({0}.size(0), -1)", "{0}.reshape({0}.shape[0], -1)", "{0}.reshape(-1, {0}.shape[-1])"),
@@ -126,6 +163,8 @@ VIEWS = [
         VIEW | {"size"},
     ),
     Operation((".expand_as", ".view_as", ".reshape_as"), (ANY, SAME), (), VIEW),
+    Operation(("{1}.expand_as({0})", "{1}.expand({0}.shape)", "torch.broadcast_to({1}, {0}.shape)"), (ANY, EXPANDABLE)),
+    Operation(("{0}.expand(*{sizes})", "{0}.expand({sizes})"), (ANY,), (argument("sizes", _expanded),), VIEW),
     Operation(("{0}[{index}]",), (DIMENSIONED,), (INDEX,), VIEW, 6),
     Operation(("{0}[{1}]",), (DIMENSIONED, NUMBER), (), VIEW | {"size"}),
     Operation(
@@ -145,7 +184,7 @@ VIEWS = [
         (DIM,),
     ),
     Operation(("{0}.repeat_interleave(2, {dim})",), (DIMENSIONED,), (DIM,)),
-    Operation(("torch.tile({0}, (2,))",), (DIMENSIONED,)),
+    Operation(("{0}.repeat(*{times})", "{0}.repeat({times})", "torch.tile({0}, {times})"), (ANY,), (TIMES,)),
     Operation(
         ("F.pad({0}, {pads}{*})",), (VECTORS,), (argument("pads", _pads), argument("value", one_of(1.0, -2.0), 3))
     ),
@@ -169,13 +208,13 @@ VIEWS = [
 JOINS = [
     Operation(
         ("torch.cat([{0}, {1}]{*})", "torch.cat(({0}, {1}){*})", "torch.concat([{1}, {0}]{*})"),
-        (DIMENSIONED, SAME),
+        (DIMENSIONED, SAME_KIND),
         (DIM,),
         weight=4,
     ),
     Operation(
         ("torch.stack([{0}, {1}]{*})", "torch.stack(({1}, {0}){*})"),
-        (DIMENSIONED, SAME),
+        (DIMENSIONED, SAME_KIND),
         (leading("dim", dimension, 2),),
         weight=2,
     ),
@@ -196,6 +235,7 @@ JOINS = [
     Operation(("{0}.unbind({dim})", "torch.unbind({0}, {dim})"), (DIMENSIONED,), (DIM,), VIEW),
     Operation(("{0}[0]", "{0}[-1]"), (SEVERAL,), weight=3),
     Operation(("torch.broadcast_tensors({0}, {1})",), (ANY, OTHER), (), VIEW),
+    Operation(("torch.hstack([{0}, {1}])", "torch.vstack(({0}, {1}))"), (DIMENSIONED, SAME)),
 ]
 
 REDUCTIONS = [
@@ -237,6 +277,12 @@ REDUCTIONS = [
         weight=2,
     ),
     Operation((".argmax", "torch.argmax", "torch.argmin", ".argsort", "torch.argsort"), (VECTORS,), (DIM,)),
+    Operation(
+        ("torch.norm({0}, dim={dim}{*})", "{0}.norm(dim={dim}{*})", "torch.linalg.vector_norm({0}, dim={dim}{*})"),
+        (VECTORS,),
+        (DIM, _KEPT),
+    ),
+    Operation(("torch.var_mean({0}, {dim}{*})", "torch.std_mean({0}, {dim}{*})"), (VECTORS,), (DIM, _KEPT)),
     Operation((".max", "torch.min", ".norm", "torch.linalg.vector_norm", ".numel"), (FLOAT,)),
     Operation(
         ("F.softmax", ".softmax", "torch.softmax", "F.log_softmax", "nn.Softmax", "nn.LogSoftmax", "F.softmin"),
@@ -291,7 +337,22 @@ PRODUCTS = [
         (SEQUENCES, SAME_FLOAT),
         (argument("is_causal", one_of(True), 2), argument("scale", one_of(0.3), 3)),
     ),
+    Operation(
+        (
+            "F.scaled_dot_product_attention({0}, {1}, {1}, attn_mask={2}{*})",
+            "F.scaled_dot_product_attention({0}, {1}, {1}, {2}{*})",
+        ),
+        (SEQUENCES, SAME_FLOAT, SCORES),
+        (argument("scale", one_of(0.3), 3),),
+    ),
+    Operation(
+        ("F.scaled_dot_product_attention({0}, {1}, {1}, attn_mask=torch.ones({causal}, dtype=torch.bool).tril())",),
+        (SEQUENCES, SAME_FLOAT),
+        (argument("causal", lambda sketch, objects: (objects[0].shape[1],) * 2),),
+    ),
     Operation(("{0}.index_select(-1, {1})", "{0}[..., {1}]"), (VECTORS, POSITIONS)),
+    Operation(("{0}[..., {1}]",), (VECTORS, PLACES)),
+    Operation(("torch.gather({0}, -1, {1})", "{0}.gather(-1, {1})"), (VECTORS, PLACE_OF_EACH)),
     Operation(("torch.index_select({0}, {dim}, {1})", "{0}.index_select({dim}, {1})"), (MATRICES, POSITIONS), (DIM,)),
 ]
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from .grammar import ROWS
-from .operands import BIAS, FACTOR, FLOAT, MATRICES, OTHER_FLOAT, SAME_FLOAT, VECTORS, WEIGHT
+from .operands import BIAS, BOOLEAN, FACTOR, FLOAT, MASK, MATRICES, OTHER_FLOAT, SAME_FLOAT, VECTORS, WEIGHT
 from .operations import MODULE, NAMESPACE, Operand, Operation, written
 from .spelling import spell
 
@@ -29,6 +29,9 @@ ATTRIBUTE = "get_attr"
 ATTRIBUTES = frozenset({"T", "mT"})
 """Attributes that are operations too, by their names."""
 LONGEST = 4
+"""The longest way through a program that is taken for a chain."""
+LONGEST_WALK = 6
+MOST_STEPS = 12
 MOST_OPERANDS = 5
 _BROADCAST = (FLOAT, *(OTHER_FLOAT,) * (MOST_OPERANDS - 1))
 _MATRICES = (MATRICES, *(SAME_FLOAT,) * (MOST_OPERANDS - 1))
@@ -38,6 +41,9 @@ _INPUTS: tuple[tuple[str, tuple[tuple[Operand, ...], ...]], ...] = (
     ("", (_BROADCAST,)),
 )
 """Kinds of inputs that a pattern may have, by the first of these that is found in its text."""
+_OF_MASKS = frozenset({operator.and_, operator.or_, operator.invert, torch.logical_and, torch.logical_or})
+_CONDITIONS = frozenset({torch.where})
+_FILLS = frozenset({torch.masked_fill, "masked_fill", "masked_fill_"})
 MOST_CHAINS = 60
 
 _BINARY: dict[type[ast.operator], tuple[Any, Any]] = {
@@ -154,12 +160,29 @@ def _index() -> dict[Target, list[tuple[bool, Choice]]]:
 
 
 def compounds(targets: Set[Target]) -> tuple[Chain, ...]:
-    """The rows that call two or more of the targets, and nothing else: ``torch.max({0}, 1)[0]``, say."""
+    """The rows that call two or more of the targets, and nothing else: ``torch.max({0}, 1)[0]``; once and twice."""
     found: dict[frozenset[Target], list[Choice]] = {}
     for called, choice in _choices():
         if len(called) > 1 and called <= targets:
             found.setdefault(called, []).append(choice)
-    return tuple(((*alternatives,),) for alternatives in found.values())
+    once = [((*alternatives,),) for alternatives in found.values()]
+    return (*once, *(chain * 2 for chain in once))
+
+
+def walks(ops: Iterable[Target]) -> tuple[Chain, ...]:
+    """The operations in the opposite order: passes look from a result back to what it is made of.
+
+    Those of one name (``F.softmax``, ``torch.softmax``, ``"softmax"``) are alternatives. There are none where a pass
+    names so many that it does not look for all of them in a row.
+    """
+    groups: dict[str, list[Choice]] = {}
+    for target in ops:
+        name = target if isinstance(target, str) else getattr(target, "__name__", "")
+        groups.setdefault(name, []).extend(choices_for(target))
+    steps = [tuple(alternatives) for alternatives in reversed(groups.values()) if alternatives]
+    if len(steps) > MOST_STEPS:
+        return ()
+    return tuple(tuple(steps[start : start + LONGEST_WALK]) for start in range(len(steps) - 1))
 
 
 def choices_for(target: Target) -> tuple[Choice, ...]:
@@ -237,9 +260,26 @@ def _whole(program: Any) -> list[Choice]:
         return []
     text = _named_once(texts[result], shared, set())
     kinds = next(kinds for form, kinds in _INPUTS if re.search(form, text))
-    rows = dict.fromkeys(operands[: len(inputs)] for operands in kinds if len(operands) >= len(inputs))
+    masks = [place for place, node in enumerate(inputs) if _is_mask(node)]
+    rows = dict.fromkeys(
+        _with_masks(operands[: len(inputs)], masks) for operands in kinds if len(operands) >= len(inputs)
+    )
     imports = "operator" if "operator." in text else ""
     return [Choice(Operation((text,), operands, imports=imports), text) for operands in rows]
+
+
+def _is_mask(node: Any) -> bool:
+    """Whether an input of a pattern is taken for a mask."""
+    return any(
+        user.target in _OF_MASKS
+        or (user.target in _CONDITIONS and user.args[:1] == (node,))
+        or (user.target in _FILLS and user.args[1:2] == (node,))
+        for user in node.users
+    )
+
+
+def _with_masks(operands: tuple[Operand, ...], masks: list[int]) -> tuple[Operand, ...]:
+    return tuple((MASK if place else BOOLEAN) if place in masks else operand for place, operand in enumerate(operands))
 
 
 def _named_once(text: str, shared: list[str], named: set[int]) -> str:

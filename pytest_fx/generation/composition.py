@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable
 
 import torch
@@ -12,7 +11,7 @@ from torch import nn
 from .bias import Chain, Choice
 from .grammar import FAMILIES
 from .operands import FLOAT, VECTORS
-from .operations import NAMESPACE, Operation, compiled
+from .operations import Operation, compiled
 from .sketch import MOST_INPUTS, Held, Line, Sketch, Value
 from .tensors import draw_tensor
 
@@ -21,12 +20,18 @@ WRITTEN = FAMILIES["writes"][1]
 
 
 def repeat_line(sketch: Sketch) -> bool:
-    """Write an earlier line once more, with the same operands: a common subexpression, a module called twice."""
+    """Write an earlier line once more, with the same operands: a common subexpression, a module called twice.
+
+    Now and then one of its constants is another.
+    """
     if not sketch.lines:
         return False
     uncommon = [line for line in sketch.lines if line.tags & {"random", "dropout", "in-place"}]
     lines = uncommon if uncommon and sketch.choices.sometimes(2) else sketch.lines
-    return _write_again(sketch, sketch.choices.recent(lines))
+    line = sketch.choices.recent(lines)
+    if line.form is not None and line.form.arguments and sketch.choices.sometimes(3):
+        return sketch.write(sketch.vary(line.form, line.operands), line.operands)
+    return _write_again(sketch, line)
 
 
 def write_between(sketch: Sketch) -> bool:
@@ -61,22 +66,28 @@ def _call_again(sketch: Sketch, held: Held, value: Value | None) -> bool:
 
 
 def make_sibling(sketch: Sketch) -> bool:
-    """Make a layer like an earlier one, call it on the same value, and most often combine both results."""
+    """Make a layer like an earlier one, call it on the same value, and most often combine both results.
+
+    Its settings are the same, all but one, or its own.
+    """
     layers = [held for held in sketch.modules if "layer" in held.operation.tags and held.calls]
     if not layers:
         return False
     like = sketch.choices.recent(layers)
     given, one = like.calls[0]
-    if sketch.choices.sometimes(3):
-        return sketch.perform(like.operation, None, given)  # with settings of its own
-    made = re.sub(r"\d+$", "", like.name) + str(next(sketch.numbers))
-    twin = eval(like.text, NAMESPACE).eval()
-    if not sketch.hold(Held(made, twin, like.operation, like.text), [given]):
+    kind = sketch.choices.below(6)
+    if kind == 5 or like.form is None:
+        return sketch.perform(like.operation, None, given)
+    if not sketch.write(like.form if kind < 3 else sketch.vary(like.form, [given]), [given]):
         return False
     sketch.features.add("parallel-layers")
     other = sketch.values[-1]
-    if not sketch.choices.mostly(4):
-        return True
+    if sketch.choices.mostly(4):
+        sketch.attempt(functools.partial(_combine, sketch, one, other))
+    return True
+
+
+def _combine(sketch: Sketch, one: Value, other: Value) -> bool:
     form = sketch.choices.pick(("{0} + {1}", "{0} * {1}.sigmoid()", "torch.cat([{0}, {1}], dim=-1)"))
     function = compiled(form)
     return sketch.append(form.format(one.name, other.name), [one, other], lambda objects: function(objects, {}))
@@ -149,23 +160,37 @@ def nest(sketch: Sketch, step: Callable[[Sketch], object]) -> bool:
 
 
 def follow(sketch: Sketch, chain: Chain) -> bool:
-    """Write operations one after the other, each on the result of the one before it; now and then not all of them."""
-    first: Value | None = None
+    """Write operations one after the other, now and then not all of them.
+
+    Each is on the result of the one before it, or now and then on what the first one read; where it takes more, these
+    are often other values of the chain: ``x * rsqrt(mean(x))``.
+    """
+    values: list[Value] = []
     for left, alternatives in zip(range(len(chain) - 1, -1, -1), chain, strict=True):
-        if first is None and left and not sketch.choices.mostly(16):
+        if not values and left and not sketch.choices.mostly(16):
             continue
-        if first is not None and not sketch.choices.mostly(8):
+        if values and not sketch.choices.mostly(8):
             break
         choice = sketch.choices.pick(alternatives)
-        if not sketch.attempt(functools.partial(_write_choice, sketch, choice, first)):
-            break
-        first = sketch.values[-1]
-    return first is not None
+        if sketch.attempt(functools.partial(_write_choice, sketch, choice, chain, values)):
+            values = [*(values or sketch.lines[-1].operands[:1]), sketch.values[-1]]
+    return bool(values)
 
 
-def _write_choice(sketch: Sketch, choice: Choice, first: Value | None) -> bool:
+def _start(sketch: Sketch, chain: Chain) -> Value | None:
+    """A value that all operations of a chain could begin with, if there is one or can be made."""
+    operands = [alternatives[0].row.operands[0] for alternatives in chain if alternatives[0].row.operands]
+    suitable = [value for value in sketch.values if all(operand.fits(value.object, []) for operand in operands)]
+    if suitable or len(operands) < 2:
+        return sketch.choices.recent(suitable) if suitable else None
+    hardest = min(operands, key=lambda operand: sum(operand.fits(value.object, []) for value in sketch.values))
+    return sketch.operand(hardest, [])
+
+
+def _write_choice(sketch: Sketch, choice: Choice, chain: Chain, values: list[Value]) -> bool:
     """Do what a choice says, now and then by calling a module once more that an earlier one has made."""
+    first = values[0 if sketch.choices.sometimes(6) else -1] if values else _start(sketch, chain)
     made = [held for held in sketch.modules if held.operation is choice.row]
     if made and sketch.choices.sometimes(3):
         return _call_again(sketch, sketch.choices.recent(made), first)
-    return sketch.perform(choice.row, choice.spelling, first)
+    return sketch.perform(choice.row, choice.spelling, first, values)

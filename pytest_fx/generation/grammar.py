@@ -6,8 +6,9 @@ import bisect
 import itertools
 from dataclasses import dataclass
 
-from .arithmetic import DTYPES, ELEMENTS, PAIRS, SCALARS
+from .arithmetic import DTYPES, ELEMENTS, LOSSES, PAIRS, SCALARS
 from .arrangement import JOINS, PRODUCTS, REDUCTIONS, SIZES, VIEWS
+from .formulas import FORMULAS
 from .layers import DENSE, FUNCTIONAL, MODULES, NORMS, POOLS
 from .operations import Operation
 from .writes import CHECKS, RANDOMS, STATES, WRITES
@@ -50,6 +51,8 @@ FAMILIES: dict[str, tuple[int, Weighted]] = {
     "functional": (3, weighted(FUNCTIONAL)),
     "pools": (3, weighted(POOLS)),
     "modules": (6, weighted(MODULES)),
+    "formulas": (4, weighted(FORMULAS)),
+    "losses": (1, weighted(LOSSES)),
     "writes": (5, weighted(WRITES)),
     "states": (3, weighted(STATES)),
     "checks": (2, weighted(CHECKS)),

@@ -22,6 +22,7 @@ from .operands import (
     one_of,
     place,
     size,
+    size_like,
 )
 from .operations import OMITTED, Operand, Operation
 
@@ -65,11 +66,6 @@ def _kernel(dimensions: int) -> Any:
     return one_of(1, 2, 3, uneven if dimensions > 1 else 1)
 
 
-def _dilation(sketch: Sketch, objects: list[Any]) -> Any:
-    """Nothing for bfloat16, where PyTorch 2.13 crashes on a dilation beside a stride, padding and a kernel of 1."""
-    return OMITTED if objects[0].dtype is torch.bfloat16 else sketch.choices.pick((2,))
-
-
 def _normalized(sketch: Sketch, objects: list[Any]) -> Any:
     shape: list[int] = list(objects[0].shape)
     return tuple(shape[-2:]) if len(shape) > 2 and sketch.choices.sometimes(4) else shape[-1]
@@ -81,30 +77,24 @@ def _with_channels(operand: Operand) -> Operand:
 
 
 def _convolution(name: str, operand: Operand, dimensions: int, weight: int) -> list[Operation]:
-    stride = argument("stride", one_of(2), 4)
+    """A layer with strides, one with dilation, and one with groups.
+
+    Of strides, padding and dilation no layer has all three: PyTorch 2.13 crashes on some where the kernel is 1.
+    """
+    first, kernel = place("in_channels", size(1)), place("kernel_size", _kernel(dimensions))
     padding = argument("padding", one_of(1, 2), 2)
-    dilation = argument("dilation", _dilation, 8)
-    plain = (
-        place("in_channels", size(1)),
-        place("out_channels", drawn_size),
-        place("kernel_size", _kernel(dimensions)),
-    )
-    grouped = (plain[0], place("out_channels", size(1)), plain[2], argument("groups", _groups))
+    apart, dense = argument("dilation", one_of(2)), argument("stride", one_of(1), 8)
+    plain = (first, place("out_channels", size_like(1)), kernel, argument("stride", one_of(2), 4), padding)
+    dilated = (first, place("out_channels", size_like(1)), kernel, padding, apart, dense)
+    grouped = (first, place("out_channels", size(1)), kernel, argument("groups", _groups), padding, dense)
+    kinds = {
+        (*plain, argument("dilation", one_of(1), 8)): weight,
+        dilated: 1 + weight // 8,
+        (*grouped, replace(apart, one_in=8)): 1 + weight // 4,
+    }
     return [
-        Operation(
-            (f"nn.{name}",),
-            (_with_channels(operand),),
-            (*plain, stride, padding, dilation, NO_BIAS, DTYPE),
-            frozenset({"layer"}),
-            weight,
-        ),
-        Operation(
-            (f"nn.{name}",),
-            (_with_channels(operand),),
-            (*grouped, padding, dilation, NO_BIAS, DTYPE),
-            frozenset({"layer"}),
-            1 + weight // 4,
-        ),
+        Operation((f"nn.{name}",), (_with_channels(operand),), (*given, NO_BIAS, DTYPE), frozenset({"layer"}), often)
+        for given, often in kinds.items()
     ]
 
 
@@ -112,7 +102,12 @@ DENSE = [
     Operation(
         ("nn.Linear",),
         (VECTORS,),
-        (place("in_features", size(-1)), place("out_features", drawn_size), leading("bias", one_of(False), 3), DTYPE),
+        (
+            place("in_features", size(-1)),
+            place("out_features", size_like(-1)),
+            leading("bias", one_of(False), 3),
+            DTYPE,
+        ),
         frozenset({"layer"}),
         10,
     ),
@@ -199,25 +194,26 @@ NORMS = [
 ]
 
 
-def _functional(layer: str, function: str, given: str, weight: int) -> Operation:
+def _functional(layer: str, function: str, given: str, weight: int) -> list[Operation]:
     """A function on the tensors of a layer that is not called itself."""
-    row = next(row for row in (*DENSE, *NORMS) if row.spellings == (layer,))
+    rows = [row for row in (*DENSE, *NORMS) if row.spellings == (layer,)]
     attributes = ", ".join(f"{{module}}.{name}" for name in given.split())
-    return replace(row, call=f"F.{function}({{0}}, {attributes})", weight=weight)
+    call = f"F.{function}({{0}}, {attributes})"
+    return [replace(row, call=call, weight=max(1, weight // len(rows))) for row in rows]
 
 
 _CONV = "weight bias stride padding dilation groups"
 _BATCH_NORM = "running_mean running_var weight bias training momentum eps"
 FUNCTIONAL = [
-    _functional("nn.Linear", "linear", "weight bias", 5),
-    _functional("nn.Conv2d", "conv2d", _CONV, 4),
-    _functional("nn.Conv1d", "conv1d", _CONV, 2),
-    _functional("nn.BatchNorm2d", "batch_norm", _BATCH_NORM, 3),
-    _functional("nn.BatchNorm1d", "batch_norm", _BATCH_NORM, 3),
-    _functional("nn.BatchNorm2d", "batch_norm", "running_mean running_var weight bias", 2),  # in training mode too
-    _functional("nn.LayerNorm", "layer_norm", "normalized_shape weight bias eps", 2),
-    _functional("nn.GroupNorm", "group_norm", "num_groups weight bias eps", 1),
-    _functional("nn.Embedding", "embedding", "weight", 1),
+    *_functional("nn.Linear", "linear", "weight bias", 5),
+    *_functional("nn.Conv2d", "conv2d", _CONV, 6),
+    *_functional("nn.Conv1d", "conv1d", _CONV, 3),
+    *_functional("nn.BatchNorm2d", "batch_norm", _BATCH_NORM, 3),
+    *_functional("nn.BatchNorm1d", "batch_norm", _BATCH_NORM, 6),
+    *_functional("nn.BatchNorm2d", "batch_norm", "running_mean running_var weight bias", 2),  # in training mode too
+    *_functional("nn.LayerNorm", "layer_norm", "normalized_shape weight bias eps", 2),
+    *_functional("nn.GroupNorm", "group_norm", "num_groups weight bias eps", 1),
+    *_functional("nn.Embedding", "embedding", "weight", 1),
 ]
 
 POOLS = [
@@ -327,11 +323,17 @@ MODULES = [
             "nn.LSTM({width}, 3, batch_first=True{*})",
             "nn.GRU({width}, 3{*})",
             "nn.GRU({width}, 3, batch_first=True{*})",
-            "nn.LSTM({width}, 2, bidirectional=True{*})",
-            "nn.RNN({width}, 2, num_layers=2{*})",
+            "nn.LSTM({width}, 2{*})",
+            "nn.RNN({width}, 2{*})",
         ),
         (SEQUENCES,),
-        (argument("width", size(-1)), NO_BIAS, DTYPE),
+        (
+            argument("width", size(-1)),
+            argument("num_layers", one_of(2), 4),
+            argument("bidirectional", one_of(True), 4),
+            NO_BIAS,
+            DTYPE,
+        ),
         frozenset({"recurrent"}),
         2,
     ),

@@ -84,6 +84,16 @@ def broadcasts(one: Shape, other: Shape) -> bool:
     return all(a == b or a == 1 or b == 1 for a, b in zip(reversed(one), reversed(other), strict=False))
 
 
+def broadcasts_to(one: Shape, other: Shape) -> bool:
+    """Whether a tensor of size ``one`` can be expanded to ``other``."""
+    return len(one) <= len(other) and all(a in (1, b) for a, b in zip(reversed(one), reversed(other), strict=False))
+
+
+def _narrowed(sketch: Sketch, shape: Shape) -> Shape:
+    sizes = tuple(1 if sketch.choices.sometimes(2) else size for size in shape)
+    return sizes[1:] if len(shape) > 1 and sketch.choices.sometimes(2) else sizes
+
+
 def _broadcast_shape(sketch: Sketch, shape: Shape) -> Shape:
     kind = sketch.choices.below(6)
     if kind == 5 and len(shape) < 4:
@@ -134,11 +144,25 @@ SAME = Operand(
     lambda sketch, earlier: Fresh(tuple(earlier[0].shape), earlier[0].dtype),
 )
 """A tensor of the same size as the first operand."""
+SAME_KIND = Operand(
+    lambda value, earlier: (
+        _is_tensor(value)
+        and value.shape == earlier[0].shape
+        and (value.dtype is torch.bool) == (earlier[0].dtype is torch.bool)
+    ),
+    SAME.fresh,
+)
+"""A tensor of the same size as the first operand, and a mask where that is one."""
 SAME_FLOAT = Operand(
     lambda value, earlier: _is_floating(value) and value.shape == earlier[0].shape and value.dtype is earlier[0].dtype,
     lambda sketch, earlier: Fresh(tuple(earlier[0].shape), earlier[0].dtype),
 )
 """A tensor of the size and dtype of the first operand."""
+EXPANDABLE = Operand(
+    lambda value, earlier: _fits_first(value, earlier) and broadcasts_to(tuple(value.shape), tuple(earlier[0].shape)),
+    lambda sketch, earlier: Fresh(_narrowed(sketch, tuple(earlier[0].shape)), earlier[0].dtype),
+)
+"""A tensor that can be expanded to the size of the first operand."""
 MASK = Operand(
     lambda value, earlier: _is_tensor(value) and value.dtype is torch.bool and _fits_first(value, earlier),
     lambda sketch, earlier: Fresh(_broadcast_shape(sketch, tuple(earlier[0].shape)), torch.bool),
@@ -204,6 +228,41 @@ POSITIONS = Operand(
     lambda sketch, earlier: Fresh((_size(sketch),), torch.int64, earlier[0].shape[-1]),
 )
 """Places along the last dimension of the first operand."""
+PLACES = Operand(
+    lambda value, earlier: False,
+    lambda sketch, earlier: Fresh(
+        tuple(_size(sketch) for _ in range(1 + sketch.choices.below(2))), torch.int64, earlier[0].shape[-1]
+    ),
+)
+"""The same, in one or two dimensions."""
+PLACE_OF_EACH = Operand(
+    lambda value, earlier: False,
+    lambda sketch, earlier: Fresh((*earlier[0].shape[:-1], _size(sketch)), torch.int64, earlier[0].shape[-1]),
+)
+"""The same, for each row of the first operand its own."""
+CLASSES = Operand(
+    lambda value, earlier: False,
+    lambda sketch, earlier: Fresh((earlier[0].shape[0],), torch.int64, earlier[0].shape[-1]),
+)
+"""For each row of a matrix the number of a column."""
+PER_COLUMN = Operand(
+    lambda value, earlier: (
+        _is_floating(value) and value.dtype is earlier[0].dtype and value.shape == earlier[0].shape[-1:]
+    ),
+    lambda sketch, earlier: Fresh(tuple(earlier[0].shape[-1:]), earlier[0].dtype),
+)
+"""A number for each place along the last dimension of the first operand."""
+SCORES = Operand(
+    lambda value, earlier: (
+        _is_floating(value)
+        and value.dtype is earlier[0].dtype
+        and value.dim() > 1
+        and value.shape[-2] == value.shape[-1] == earlier[0].shape[-2]
+        and broadcasts_to(tuple(value.shape), (*earlier[0].shape[:-1], earlier[0].shape[-2]))
+    ),
+    lambda sketch, earlier: Fresh((earlier[0].shape[-2],) * 2, earlier[0].dtype),
+)
+"""A number for each pair of rows of the first operand."""
 
 Drawn = Callable[["Sketch", list[Any]], Any]
 
@@ -219,8 +278,11 @@ def one_of(*alternatives: Any) -> Drawn:
 
 
 def dimension(sketch: Sketch, objects: list[Any]) -> int:
-    """A dimension of the first operand, counted from either end."""
+    """A dimension of the first operand, counted from either end; now and then one that is asked for."""
     count = max(1, objects[0].dim())
+    asked = [each for each in sketch.constants if type(each) is int and -count <= each < count]
+    if asked and sketch.choices.sometimes(3):
+        return sketch.choices.pick(asked)
     number = sketch.choices.below(2 * count)
     return -1 - number if number < count else number - count
 
@@ -242,6 +304,11 @@ def order(sketch: Sketch, objects: list[Any]) -> tuple[int, ...]:
 def size(of: int) -> Drawn:
     """The size of the first operand in a dimension."""
     return lambda sketch, objects: int(objects[0].shape[of])
+
+
+def size_like(of: int) -> Drawn:
+    """A size, often that of the first operand in a dimension."""
+    return lambda sketch, objects: int(objects[0].shape[of]) if sketch.choices.sometimes(4) else _size(sketch)
 
 
 def drawn_size(sketch: Sketch, objects: list[Any]) -> int:

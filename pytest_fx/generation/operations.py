@@ -16,7 +16,7 @@ from .spelling import spell, spell_index, spell_options
 if TYPE_CHECKING:
     from .sketch import Sketch
 
-_HOLE = re.compile(r"\{(\w+|\*)\}")
+_HOLE = re.compile(r"\*?\{(\w+|\*)\}")
 _WRITE = re.compile(r"^(?P<left>.+?) (?P<operator>[-+*/@&|^%]|//|\*\*|<<|>>)?= (?P<right>.+)$")
 
 
@@ -91,7 +91,8 @@ class Operation:
 
     spellings: tuple[str, ...]
     """Ways to write it: ``"torch.add"``, ``".add"`` (a method), ``"nn.ReLU"`` (a module), or an expression or
-    statement with holes, ``"{0} + {1}"``, ``"{0}.permute({dims})"``, ``"{0} += {1}"``; ``{*}``: where arguments go."""
+    statement with holes, ``"{0} + {1}"``, ``"{0}.permute({dims})"``, ``"{0} += {1}"``; ``{*}``: where arguments go,
+    ``*{dims}``: the numbers apart."""
     operands: tuple[Operand, ...]
     """The values it takes."""
     arguments: tuple[Argument, ...] = ()
@@ -130,21 +131,21 @@ def is_statement(template: str) -> bool:
     return _WRITE.match(template) is not None and " == " not in template
 
 
-def leading(template: str, options: dict[str, Any], keywords: tuple[Argument, ...]) -> frozenset[str]:
+def leading(template: str, options: dict[str, Any], keywords: tuple[Argument, ...]) -> tuple[str, ...]:
     """Return the names of the arguments that a template takes by keyword, but could take in their places.
 
     >>> both = Argument("dim", None, leading=True), Argument("keepdim", None, leading=True)
-    >>> sorted(leading("torch.sum({0}{*})", {"dim": 1, "keepdim": True}, both))
-    ['dim', 'keepdim']
-    >>> sorted(leading("torch.sum({0}{*})", {"keepdim": True}, both))
-    []
+    >>> leading("torch.sum({0}{*})", {"dim": 1, "keepdim": True}, both)
+    ('dim', 'keepdim')
+    >>> leading("torch.sum({0}{*})", {"keepdim": True}, both)
+    ()
     """
     if not any(part.leading for part in keywords) or "{*}" not in template:
-        return frozenset()
+        return ()
     holes = set(_HOLE.findall(template))
     others = [part for part in keywords if not part.positional and part.name not in holes]
     first = itertools.takewhile(lambda part: part.leading and part.name in options, others)
-    return frozenset(part.name for part in first)
+    return tuple(part.name for part in first)
 
 
 def fill(
@@ -170,6 +171,8 @@ def fill(
         if name == "*":
             text = ", ".join([part for part in (*positional, spell_options(rest)) if part])
             return f", {text}" if text and template[match.start() - 1] != "(" else text
+        if match[0][0] == "*":
+            return ", ".join(map(spell, options[name]))
         return (spell_index if name == "index" else spell)(options[name])
 
     return _HOLE.sub(hole, template)
@@ -187,7 +190,7 @@ def compiled(template: str, imports: str = "") -> Callable[[list[Any], dict[str,
             return f"values[{name}]"
         if name == "*":
             return f"{'' if template[match.start() - 1] == '(' else ', '}**rest"
-        return f"options[{name!r}]"
+        return f"{'*' * (match[0][0] == '*')}options[{name!r}]"
 
     body = _HOLE.sub(hole, template)
     body = body if is_statement(template) else f"return {body}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import keyword
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,6 +72,20 @@ class Value:
     """How many operations read it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """An operation as it is written: its spelling, and its constants."""
+
+    operation: Operation
+    """The row."""
+    template: str
+    """The spelling with its holes."""
+    arguments: tuple[Argument, ...]
+    """The constants that it can take."""
+    options: dict[str, Any]
+    """Those that it takes, by name."""
+
+
 @dataclass(slots=True)
 class Line:
     """A line of ``forward``."""
@@ -86,6 +100,8 @@ class Line:
     """Those of its row."""
     targets: Any
     """The values that it makes, nested as its result is; None for a statement."""
+    form: Form | None = None
+    """How it is written, where that is not a call of a module."""
 
     def __str__(self) -> str:
         return self.text if self.targets is None else f"{_pattern(self.targets)} = {self.text}"
@@ -103,6 +119,8 @@ class Held:
     """The row that it was made by."""
     text: str = ""
     """How it was made; empty for a module of the program's own."""
+    form: Form | None = None
+    """The same with its constants apart, where there are some."""
     calls: list[tuple[Value, Value]] = field(default_factory=list[tuple["Value", "Value"]])
     """What it was called on, and the result."""
 
@@ -166,20 +184,30 @@ class Sketch:
             _lay_out(objects, layouts)  # as no line is written that gave one another shape
         return done
 
-    def perform(self, operation: Operation, spelling: str | None = None, first: Value | None = None) -> bool:
+    def perform(
+        self,
+        operation: Operation,
+        spelling: str | None = None,
+        first: Value | None = None,
+        others: Sequence[Value] = (),
+    ) -> bool:
         """Append a line that does ``operation``, if eager can; True if it did.
 
         Args:
             operation: the row.
             spelling: one of its spellings; drawn if None.
             first: the first operand, if it fits; drawn otherwise.
+            others: what the further operands often are, of those that fit.
         """
         spelling = self.choices.pick(operation.spellings) if spelling is None else spelling
         operands: list[Value] = []
         for place, operand in enumerate(operation.operands):
             objects = [value.object for value in operands]
+            near = [value for value in others if operand.fits(value.object, objects)] if place else []
             if place == 0 and first is not None and operand.fits(first.object, objects):
                 value = first
+            elif near and self.choices.sometimes(3):
+                value = near[0] if self.choices.mostly(2) else self.choices.pick(near)
             else:
                 value = self.operand(operand, objects)
             if value is None:
@@ -246,34 +274,59 @@ class Sketch:
     def _write(self, operation: Operation, spelling: str, operands: list[Value]) -> bool:
         objects = [value.object for value in operands]
         options: dict[str, Any] = {}
-        is_module = spelling.startswith(("nn.", MODULE))
-        template = _constructor(spelling) if is_module else written(spelling, len(operands))
+        template = _constructor(spelling) if _is_module(spelling) else written(spelling, len(operands))
         arguments = (*operation.arguments, *self._further(template, operation))
         for argument in arguments:
-            if argument.one_in == 1 or self.choices.sometimes(argument.one_in):
+            if argument.one_in == 1 or self.choices.sometimes(self._rarity(argument)):
                 drawn = argument.draw(self, objects)
                 if drawn is not OMITTED:
                     options[argument.name] = drawn
+        return self.write(Form(operation, template, arguments, options), operands)
+
+    def _rarity(self, argument: Argument) -> int:
+        """In one of how many lines an argument is given: in every second one if it is asked for by its name."""
+        return min(2, argument.one_in) if argument.name in self.constants else argument.one_in
+
+    def vary(self, form: Form, operands: list[Value]) -> Form:
+        """Return the same operation with one of its constants drawn anew, or left out."""
+        template, known = form.template, form.operation.arguments
+        arguments = (*known, *further_arguments(template, frozenset(part.name for part in known)))
+        if not arguments:
+            return form
+        argument = self.choices.pick(arguments)
+        drawn = argument.draw(self, [value.object for value in operands])
+        options = {name: value for name, value in form.options.items() if name != argument.name}
+        if drawn is not OMITTED and (argument.one_in == 1 or drawn != form.options.get(argument.name)):
+            options[argument.name] = drawn
+        return Form(form.operation, template, arguments, options)
+
+    def write(self, form: Form, operands: list[Value]) -> bool:
+        """Append a line with given operands and constants, if eager can; True if it did."""
+        operation, template, options = form.operation, form.template, form.options
         unnamed = self._unnamed(template, operation, options)
         plain = {name: _plain(value) for name, value in options.items()}
-        if is_module:
-            template = template.removeprefix(MODULE)
-            module = compiled(template, operation.imports)([], plain).eval()
-            name = self._attribute_name(template.partition("(")[0].rpartition(".")[2].lower())
-            return self.hold(Held(name, module, operation, fill(template, [], options, arguments, unnamed)), operands)
-        text = fill(template, [value.name for value in operands], options, arguments, unnamed)
+        if _is_module(template):
+            made = template.removeprefix(MODULE)
+            module = compiled(made, operation.imports)([], plain).eval()
+            name = self._attribute_name(made.partition("(")[0].rpartition(".")[2].lower())
+            text = fill(made, [], options, form.arguments, unnamed)
+            return self.hold(Held(name, module, operation, text, form), operands)
+        text = fill(template, [value.name for value in operands], options, form.arguments, unnamed)
         function = compiled(template, operation.imports)
 
         def run(objects: list[Any]) -> Any:
             return function(objects, plain)
 
         infinite = any(isinstance(value, float) and math.isinf(value) for value in plain.values())
-        return self.append(text, operands, run, operation.tags, is_statement(template), infinite)
+        done = self.append(text, operands, run, operation.tags, is_statement(template), infinite)
+        if done:
+            self.lines[-1].form = form
+        return done
 
     def _unnamed(self, template: str, operation: Operation, options: dict[str, Any]) -> frozenset[str]:
         """The arguments to write without their keywords, as most code does with the first one."""
         names = operations.leading(template, options, operation.arguments)
-        return names if names and self.choices.sometimes(2) else frozenset()
+        return frozenset(names[: self.choices.below(len(names) + 1)])
 
     def _further(self, template: str, operation: Operation) -> tuple[Argument, ...]:
         """In some lines, one or two arguments that the row leaves at their defaults."""
@@ -400,6 +453,10 @@ class Sketch:
         for line in self.lines:
             _bind(line.targets, line.run([objects[value] for value in line.operands]), objects)
         return objects[result]
+
+
+def _is_module(spelling: str) -> bool:
+    return spelling.startswith(("nn.", MODULE))
 
 
 def _constructor(spelling: str) -> str:

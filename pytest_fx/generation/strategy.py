@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from . import composition
-from .bias import Chain, chains, compounds
+from .bias import Chain, chains, compounds, walks
 from .choices import Choices
 from .grammar import FAMILIES
 from .record import Input, Program, load, seeded
@@ -60,6 +60,7 @@ FAMILIAR: tuple[tuple[Any, ...], ...] = (
     (nn.Conv2d, nn.BatchNorm2d, F.relu),
     (nn.Conv2d, nn.BatchNorm2d),
     (nn.Conv1d, nn.BatchNorm1d),
+    (nn.ConvTranspose2d, nn.BatchNorm2d),
     (nn.Linear, nn.BatchNorm1d),
     (F.conv2d, F.batch_norm),
     (F.linear, F.batch_norm),
@@ -72,6 +73,8 @@ FAMILIAR: tuple[tuple[Any, ...], ...] = (
     ("transpose", "transpose"),
     ("transpose", "reshape", nn.Linear),
     (torch.matmul, operator.mul, F.softmax, torch.matmul),
+    (operator.matmul, "masked_fill", F.softmax, operator.matmul),
+    ("pow", "mean", operator.add, torch.rsqrt, operator.mul),
     (nn.Linear, operator.add, nn.LayerNorm),
     ("reshape", "reshape"),
     ("unsqueeze", "squeeze"),
@@ -111,7 +114,7 @@ def programs(
 class Bias:
     """What programs lean toward."""
 
-    wanted: tuple[Chain, ...]
+    wanted: tuple[Chain, ...] = field(repr=False)
     """Operations, and chains of them, that are to be frequent."""
     kinds: tuple[str, ...] = field(repr=False)
     """What a line can be, as often as it should be chosen."""
@@ -122,7 +125,7 @@ class Bias:
 
 
 def _bias(ops: list[Any], like: Any) -> Bias:
-    """What is asked for; half of it what real models do in a row with the operations that are asked for."""
+    """What is asked for, what real models do in a row with it, and the rows that passes look back along."""
     asked = chains(ops, like)
     if not asked:
         return Bias((), PLAIN)
@@ -130,8 +133,10 @@ def _bias(ops: list[Any], like: Any) -> Bias:
     rows = [row for row in FAMILIAR if single.keys() >= {*row}]
     rows += itertools.product(single, repeat=2) if len(single) <= FEW else []
     repeated = chains((target, target) for target in single)  # what most passes on one operation merge
-    followed = (*chains(rows), *repeated, *compounds(single.keys()) * 2)
+    followed = (*chains(rows), *repeated, *compounds(single.keys()))
     wanted = (*asked, *followed * max(1, len(asked) // max(1, len(followed))))
+    back = walks(single)
+    wanted += back * (len(wanted) // (3 * max(1, len(back))))
     choices = [choice for chain in asked for step in chain for choice in step]
     if any("layer" in choice.row.tags for choice in choices):
         return Bias(wanted, LAYERED)

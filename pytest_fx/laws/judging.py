@@ -27,6 +27,9 @@ SHAKES = 8
 SHAKE_ULPS = 16
 """How large these errors are, in rounding steps of the largest element of a value."""
 
+_ROUNDS = frozenset("floor ceil round trunc fix sign floordiv floor_divide".split())
+"""Operations whose results are whole numbers, by name."""
+
 Part = Callable[[Run], Any]
 """What of a call is compared."""
 
@@ -268,12 +271,16 @@ class Shaken(Interpreter):
         super().__init__(program, garbage_collect_values=False)
         self._generator = torch.Generator().manual_seed(shake)
         self._sign = {0: 1.0, 1: -1.0}.get(shake)
+        self._whole: set[Node] = set()
         self.coarsest = 0.0
         """The rounding step of the least precise dtype among the values."""
 
     def run_node(self, n: Node) -> Any:
         """Run the node and shake its value where that is; views and attributes are shaken with what they show."""
         value = super().run_node(n)
+        if self._is_whole(n, value):
+            self._whole.add(n)
+            return value
         if isinstance(value, torch.Tensor) and value.requires_grad:
             return value + self._noise(value.detach()) if self._is_new(n, value) else value
         if n.op not in ("get_attr", "output"):
@@ -294,6 +301,14 @@ class Shaken(Interpreter):
         factor = 1 + self._direction(value) * SHAKE_ULPS * torch.finfo(value.dtype).eps
         used.register_hook(lambda gradient: (gradient * factor).to(gradient.dtype))
         return used
+
+    def _is_whole(self, node: Node, value: Any) -> bool:
+        """Whether a value is rounded to whole numbers, or made of such ones alone: these have no rounding errors."""
+        read = node.all_input_nodes
+        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+        if not isinstance(value, torch.Tensor) or not read or not (name in _ROUNDS or self._whole.issuperset(read)):
+            return False
+        return value.is_floating_point() and bool((value == value.round()).all())
 
     def _is_new(self, node: Node, value: torch.Tensor) -> bool:
         """Whether nothing else shares the memory of ``value``, so that a sum may stand for it.

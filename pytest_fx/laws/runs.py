@@ -30,7 +30,9 @@ class Run:
     inputs: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
     """The tensors that it was given, as it left them, by their places in the arguments."""
     state: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
-    """The parameters and buffers that it wrote to, as it left them."""
+    """The parameters and buffers that it changed, as it left them."""
+    rewritten: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+    """Those that it wrote to, but with the values that they had."""
     shared: tuple[tuple[str, str], ...] = ()
     """Pairs of an output and an input, or of two outputs, that have memory in common."""
     error: Exception | None = None
@@ -49,6 +51,7 @@ class Runner:
     def __call__(self, arguments: Arguments, dtype: torch.dtype) -> Run:
         """Call the program on copies of ``arguments``, without gradients, from a fixed random seed."""
         copies = arguments.copies()
+        versions = {name: kept.tensor._version for name, kept in self._state.items()}
         try:
             with torch.no_grad(), default_dtype(dtype), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what the program warns of, eager warns of, too
@@ -60,12 +63,17 @@ class Runner:
         inputs = places(copies)
         shared = _shared(answer, inputs)
         written = self._written()
+        rewritten = {
+            name: kept.tensor.detach().clone()
+            for name, kept in self._state.items()
+            if kept.tensor._version != versions[name] and name not in written
+        }
         if written:
             with torch.no_grad():  # as were the views among them
                 answer = map_tensors(torch.Tensor.clone, answer)
             written = {name: tensor.detach().clone() for name, tensor in written.items()}
             self.restore()
-        return Run(answer, inputs, written, shared)
+        return Run(answer, inputs, written, rewritten, shared)
 
     def restore(self) -> None:
         """Put the state back to what it was when this was made."""

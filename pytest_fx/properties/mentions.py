@@ -209,7 +209,10 @@ def _names_in(code: types.CodeType) -> Iterator[str]:
 
 
 def _named_in(code: types.CodeType, names: dict[str, Any]) -> Iterator[Any]:
-    """Yield what the code refers to by names that are known before it runs, its constants and its inner functions."""
+    """Yield what the code refers to by names that are known before it runs, its constants and its inner functions.
+
+    Names and the constants that are loaded come in the code's own order.
+    """
     current: Any = None
     for instruction in dis.get_instructions(code):
         if isinstance(current, types.ModuleType) and instruction.opname in _LOADS:
@@ -218,6 +221,8 @@ def _named_in(code: types.CodeType, names: dict[str, Any]) -> Iterator[Any]:
         if current is not None:
             yield current
         current = names.get(instruction.argval) if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME") else None
+        if instruction.opname == "LOAD_CONST" and not isinstance(instruction.argval, types.CodeType):
+            yield instruction.argval
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             if constant.co_freevars:

@@ -872,3 +872,44 @@ def test_gradients_that_rounding_errors_of_their_own_make_are_not_held_against_a
 
     inputs = lambda: ((torch.ones(2, 2),), {})  # noqa: E731
     check_program("eliminate-common-subexpressions", Cancelling, inputs, laws=("gradients",))
+
+
+class Averaging(nn.Module):
+    """Writes a mean to a buffer that holds it already."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.tensor([0.25, 0.5, 0.75]))
+
+    def forward(self, x):
+        self.mean.copy_(torch.relu(x).mean(0))
+        return x + 1
+
+
+def relu_by_a_factor(factor):
+    def pass_(graph_module):
+        node_of(graph_module, torch.relu).target = lambda x: (torch.relu(x) * factor).to(x.dtype)
+        graph_module.recompile()
+
+    return pass_
+
+
+def test_what_is_written_with_the_values_that_were_there_may_get_other_rounding_errors():
+    given = lambda: ((torch.tensor([[0.25, 0.5, 0.75]] * 2),), {})  # noqa: E731
+    check = partial(check_program, build=Averaging, inputs=given, laws=("state",))
+    check(relu_by_a_factor(1 + 1e-6), contract=approximate(40))
+    for factor, contract in ((1 + 1e-6, exact), (1.5, approximate(40))):
+        with pytest.raises(LawViolation, match="'mean'|buffer mean"):
+            check(relu_by_a_factor(factor), contract=contract)
+
+
+def test_results_of_rounding_have_no_rounding_errors_that_excuse_a_pass():
+    def merge(graph_module):
+        """x // 3 // 0.5 becomes x // 1.5, which is not the same."""
+        first, second = graph_module.graph.find_nodes(op="call_function", target=operator.floordiv)
+        second.args = (first.args[0], first.args[1] * second.args[1])
+        graph_module.recompile()
+
+    of = program_of(lambda self, x: x // 3 // 0.5)
+    given = lambda: ((torch.arange(1, 13.0).sin().mul(150),), {})  # noqa: E731
+    assert broken_by(merge, of=of, given=given, contract=close) == "contract"

@@ -166,6 +166,7 @@ VIEWS = [
     Operation(("{1}.expand_as({0})", "{1}.expand({0}.shape)", "torch.broadcast_to({1}, {0}.shape)"), (ANY, EXPANDABLE)),
     Operation(("{0}.expand(*{sizes})", "{0}.expand({sizes})"), (ANY,), (argument("sizes", _expanded),), VIEW),
     Operation(("{0}[{index}]",), (DIMENSIONED,), (INDEX,), VIEW, 6),
+    Operation(("{0}[:, -1, :]", "{0}[:, 0, :]", "{0}[:, -1]", "{0}[:, :2]"), (SEQUENCES,), (), VIEW),
     Operation(("{0}[{1}]",), (DIMENSIONED, NUMBER), (), VIEW | {"size"}),
     Operation(
         ("{0}.narrow({dim}, 0, 1)", "torch.select({0}, {dim}, 0)", "{0}.select({dim}, -1)"),

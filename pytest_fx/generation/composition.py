@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
@@ -12,7 +12,7 @@ from .bias import Chain, Choice
 from .grammar import FAMILIES
 from .operands import FLOAT, VECTORS
 from .operations import Operation, compiled
-from .sketch import MOST_INPUTS, Held, Line, Sketch, Value
+from .sketch import MOST_INPUTS, Held, Line, Sketch, Value, made
 from .tensors import draw_tensor
 
 WRITTEN = FAMILIES["writes"][1]
@@ -29,7 +29,7 @@ def repeat_line(sketch: Sketch) -> bool:
     uncommon = [line for line in sketch.lines if line.tags & {"random", "dropout", "in-place"}]
     lines = uncommon if uncommon and sketch.choices.sometimes(2) else sketch.lines
     line = sketch.choices.recent(lines)
-    if line.form is not None and line.form.arguments and sketch.choices.sometimes(3):
+    if line.form is not None and line.form.arguments and sketch.choices.sometimes(2):
         return sketch.write(sketch.vary(line.form, line.operands), line.operands)
     return _write_again(sketch, line)
 
@@ -51,8 +51,11 @@ def _write_again(sketch: Sketch, line: Line) -> bool:
 
 
 def call_again(sketch: Sketch) -> bool:
-    """Call an earlier module, on another value where one fits."""
-    return bool(sketch.modules) and _call_again(sketch, sketch.choices.recent(sketch.modules), None)
+    """Call an earlier module, on any value that fits, now and then on the same one."""
+    if not sketch.modules:
+        return False
+    held = sketch.choices.recent(sketch.modules)
+    return _call_again(sketch, held, held.calls[-1][0] if held.calls and sketch.choices.sometimes(3) else None)
 
 
 def _call_again(sketch: Sketch, held: Held, value: Value | None) -> bool:
@@ -141,7 +144,7 @@ def nest(sketch: Sketch, step: Callable[[Sketch], object]) -> bool:
     outer = given.object
     name = f"Block{len(sketch.nested)}"
     inner = Sketch(sketch.choices, name, sketch.hostile, inner=True, features=sketch.features, imports=sketch.imports)
-    inner.constants = sketch.constants
+    inner.constants, inner.calm = sketch.constants, sketch.calm
     inner.values.append(Value("x", outer.clone()))
     for _ in range(4):
         step(inner)
@@ -171,10 +174,14 @@ def follow(sketch: Sketch, chain: Chain) -> bool:
             continue
         if values and not sketch.choices.mostly(8):
             break
-        choice = sketch.choices.pick(alternatives)
-        if sketch.attempt(functools.partial(_write_choice, sketch, choice, chain, values)):
-            values = [*(values or sketch.lines[-1].operands[:1]), sketch.values[-1]]
+        if sketch.attempt(functools.partial(_write_one, sketch, alternatives, chain, values)):
+            line = sketch.lines[-1]
+            values = [*(values or line.operands[:1]), *(made(line.targets)[:1] or sketch.values[-1:])]
     return bool(values)
+
+
+def _takes(choice: Choice, value: Value) -> bool:
+    return bool(choice.row.operands) and choice.row.operands[0].fits(value.object, [])
 
 
 def _start(sketch: Sketch, chain: Chain) -> Value | None:
@@ -187,10 +194,12 @@ def _start(sketch: Sketch, chain: Chain) -> Value | None:
     return sketch.operand(hardest, [])
 
 
-def _write_choice(sketch: Sketch, choice: Choice, chain: Chain, values: list[Value]) -> bool:
-    """Do what a choice says, now and then by calling a module once more that an earlier one has made."""
+def _write_one(sketch: Sketch, alternatives: Sequence[Choice], chain: Chain, values: list[Value]) -> bool:
+    """Do what one of the choices says, now and then by calling a module once more that an earlier one has made."""
     first = values[0 if sketch.choices.sometimes(6) else -1] if values else _start(sketch, chain)
-    made = [held for held in sketch.modules if held.operation is choice.row]
-    if made and sketch.choices.sometimes(3):
-        return _call_again(sketch, sketch.choices.recent(made), first)
+    fitting = [choice for choice in alternatives if first is not None and _takes(choice, first)]
+    choice = sketch.choices.pick(fitting or alternatives)
+    called = [held for held in sketch.modules if held.operation is choice.row]
+    if called and sketch.choices.sometimes(3):
+        return _call_again(sketch, sketch.choices.recent(called), first)
     return sketch.perform(choice.row, choice.spelling, first, values)

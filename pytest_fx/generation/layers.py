@@ -13,6 +13,8 @@ from .operands import (
     IMAGES,
     INDICES,
     MATRICES,
+    ROWS,
+    ROWS_AS_MANY,
     SEQUENCES,
     VECTORS,
     VOLUMES,
@@ -84,9 +86,10 @@ def _convolution(name: str, operand: Operand, dimensions: int, weight: int) -> l
     first, kernel = place("in_channels", size(1)), place("kernel_size", _kernel(dimensions))
     padding = argument("padding", one_of(1, 2), 2)
     apart, dense = argument("dilation", one_of(2)), argument("stride", one_of(1), 8)
+    around = argument("padding", one_of(1, 2, "same"), 2)
     plain = (first, place("out_channels", size_like(1)), kernel, argument("stride", one_of(2), 4), padding)
-    dilated = (first, place("out_channels", size_like(1)), kernel, padding, apart, dense)
-    grouped = (first, place("out_channels", size(1)), kernel, argument("groups", _groups), padding, dense)
+    dilated = (first, place("out_channels", size_like(1)), kernel, around, apart, dense)
+    grouped = (first, place("out_channels", size(1)), kernel, argument("groups", _groups), around, dense)
     kinds = {
         (*plain, argument("dilation", one_of(1), 8)): weight,
         dilated: 1 + weight // 8,
@@ -336,6 +339,24 @@ MODULES = [
         ),
         frozenset({"recurrent"}),
         2,
+    ),
+    Operation(
+        ("nn.RNNCell({width}, {hidden}{*})", "nn.GRUCell({width}, {hidden}{*})"),
+        (ROWS, ROWS_AS_MANY),
+        (
+            argument("width", size(-1)),
+            argument("hidden", lambda sketch, objects: objects[1].shape[-1]),
+            NO_BIAS,
+            DTYPE,
+        ),
+        frozenset({"recurrent"}),
+        call="{module}({0}, {1})",
+    ),
+    Operation(
+        ("nn.LSTMCell({width}, 3{*})", "nn.GRUCell({width}, 3{*})"),
+        (ROWS,),
+        (argument("width", size(-1)), NO_BIAS, DTYPE),
+        frozenset({"recurrent"}),
     ),
     Operation(
         ("nn.MultiheadAttention({width}, {heads}, batch_first=True{*})",),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .operations import OMITTED, Argument, Fresh, Operand
-from .tensors import Shape, draw_size
+from .tensors import Shape, draw_extent, draw_size
 
 if TYPE_CHECKING:
     from .sketch import Sketch
@@ -52,7 +53,12 @@ ROWS = _float_with(2, 2)
 """A floating-point matrix."""
 SEQUENCES = _float_with(3, 3)
 """``(batch, length, channels)`` or ``(batch, channels, length)``."""
-IMAGES = _float_with(4, 4)
+IMAGES = replace(
+    _float_with(4, 4),
+    fresh=lambda sketch, earlier: Fresh(
+        (_size(sketch), _size(sketch), draw_extent(sketch.choices), draw_extent(sketch.choices))
+    ),
+)
 """``(batch, channels, height, width)``."""
 VOLUMES = _float_with(5, 5)
 """``(batch, channels, depth, height, width)``."""
@@ -245,6 +251,16 @@ CLASSES = Operand(
     lambda sketch, earlier: Fresh((earlier[0].shape[0],), torch.int64, earlier[0].shape[-1]),
 )
 """For each row of a matrix the number of a column."""
+ROWS_AS_MANY = Operand(
+    lambda value, earlier: (
+        _is_floating(value)
+        and value.dtype is earlier[0].dtype
+        and value.dim() == 2
+        and value.shape[0] == earlier[0].shape[0]
+    ),
+    lambda sketch, earlier: Fresh((earlier[0].shape[0], _size(sketch)), earlier[0].dtype),
+)
+"""A matrix with as many rows as the first operand."""
 PER_COLUMN = Operand(
     lambda value, earlier: (
         _is_floating(value) and value.dtype is earlier[0].dtype and value.shape == earlier[0].shape[-1:]

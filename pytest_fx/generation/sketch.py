@@ -135,6 +135,8 @@ class Sketch:
     """The class's name."""
     hostile: bool = False
     """Whether values may be huge or not finite."""
+    calm: bool = False
+    """Whether nothing writes in place: many passes leave programs alone where something does."""
     inputs: list[Input] = field(default_factory=list[Input])
     """The parameters of ``forward``."""
     state: list[str] = field(default_factory=list[str])
@@ -306,10 +308,10 @@ class Sketch:
         unnamed = self._unnamed(template, operation, options)
         plain = {name: _plain(value) for name, value in options.items()}
         if _is_module(template):
-            made = template.removeprefix(MODULE)
-            module = compiled(made, operation.imports)([], plain).eval()
-            name = self._attribute_name(made.partition("(")[0].rpartition(".")[2].lower())
-            text = fill(made, [], options, form.arguments, unnamed)
+            template = template.removeprefix(MODULE)
+            module = compiled(template, operation.imports)([], plain).eval()
+            name = self._attribute_name(template.partition("(")[0].rpartition(".")[2].lower())
+            text = fill(template, [], options, form.arguments, unnamed)
             return self.hold(Held(name, module, operation, text, form), operands)
         text = fill(template, [value.name for value in operands], options, form.arguments, unnamed)
         function = compiled(template, operation.imports)
@@ -392,6 +394,8 @@ class Sketch:
         memory = _storages(objects)
         if not traced and (memory & self.written or tags & UNCAPTURED):
             return False
+        if self.calm and "in-place" in tags:
+            return False
         if "random" in tags and not all(value.traced for value in operands):
             return False  # they may be drawn of one that is not
         changed = (objects[1:] if "state" in tags else objects[:1]) if "in-place" in tags else []
@@ -414,7 +418,7 @@ class Sketch:
     def _can_augment(self, operands: list[Value]) -> bool:
         """Whether ``a += b`` does the same when it is captured: as ``a = a + b``, which leaves other names alone."""
         first = operands[0]
-        maker = next((line for line in self.lines if first in _made(line.targets)), None)
+        maker = next((line for line in self.lines if first in made(line.targets)), None)
         if maker is None or maker.tags & MAY_SHARE:
             return False
         memory = _storage(first.object)
@@ -502,10 +506,11 @@ def _bind(targets: Any, result: Any, objects: dict[Value, Any]) -> None:
             _bind(target, part, objects)
 
 
-def _made(targets: Any) -> list[Value]:
+def made(targets: Any) -> list[Value]:
+    """The values among the targets of a line."""
     if isinstance(targets, Value):
         return [targets]
-    return [value for part in targets or () for value in _made(part)]
+    return [value for part in targets or () for value in made(part)]
 
 
 def _pattern(targets: Any) -> str:

@@ -6,7 +6,7 @@ import itertools
 import operator
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from .grammar import FAMILIES
 from .record import Input, Program, load, seeded
 from .sketch import Sketch, Value, evaluated
 from .source import source
-from .tensors import draw_size, draw_tensor
+from .tensors import draw_extent, draw_size, draw_tensor
 
 COMPOSED: dict[str, Callable[[Sketch], bool]] = {
     "repeat": composition.repeat_line,
@@ -51,8 +51,14 @@ MODULES = (*BIASED, *("again",) * (len(PLAIN) // 5))
 """The same where modules are."""
 LAYERED = (*MODULES, *("sibling",) * (len(PLAIN) // 3))
 """The same where layers are."""
+_OF_MODULES = ("again", "again", "modules", "dense", "norms", "sibling")
+ANY_MODULES = (*PLAIN, *(kind for kind in _OF_MODULES for _ in range(len(PLAIN) // 9)))
+"""The same where nothing is wanted but calls of modules."""
+DTYPES = (torch.float32,) * 10 + (torch.float64, torch.bfloat16, torch.float16) * 2
+"""Dtypes of inputs."""
 MIXED = (torch.float32,) * 6 + (torch.float64, torch.bfloat16, torch.float16) * 2
 """Dtypes of inputs where arithmetic with numbers is wanted, which take no part in promotion."""
+IMAGE_RANK = 4
 FEW = 12
 """Up to so many operations that are asked for are also made to follow each other, each of them each."""
 
@@ -107,21 +113,30 @@ def programs(
             among the other arguments, where they have a place.
         steps: about as many lines ``forward`` has at most, not counting those of nested modules.
     """
-    return _programs(replace(_bias(list(ops), like), constants=tuple(constants)), steps)
+    asked = tuple(constants)
+    bias = _bias(list(ops), like)
+    if "call_module" in asked and not bias.wanted:
+        bias = replace(bias, kinds=ANY_MODULES)
+    return _programs(replace(bias, constants=asked), steps)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Bias:
     """What programs lean toward."""
 
-    wanted: tuple[Chain, ...] = field(repr=False)
+    wanted: tuple[Chain, ...]
     """Operations, and chains of them, that are to be frequent."""
-    kinds: tuple[str, ...] = field(repr=False)
+    kinds: tuple[str, ...]
     """What a line can be, as often as it should be chosen."""
-    dtypes: tuple[torch.dtype, ...] = (torch.float32,) * 10 + (torch.float64, torch.bfloat16, torch.float16) * 2
+    dtypes: tuple[torch.dtype, ...] = DTYPES
     """What the first input can be, as often as it should be chosen."""
     constants: tuple[float | str, ...] = ()
     """Arguments that are to be frequent."""
+    calm: bool = True
+    """Whether some programs write nothing in place."""
+
+    def __repr__(self) -> str:
+        return f"<Bias to {len(self.wanted)} chains>"  # Hypothesis prints it where it notes what it was drawing
 
 
 def _bias(ops: list[Any], like: Any) -> Bias:
@@ -138,12 +153,13 @@ def _bias(ops: list[Any], like: Any) -> Bias:
     back = walks(single)
     wanted += back * (len(wanted) // (3 * max(1, len(back))))
     choices = [choice for chain in asked for step in chain for choice in step]
+    calm = not any(all("in-place" in choice.row.tags for choice in step) for chain in asked for step in chain)
     if any("layer" in choice.row.tags for choice in choices):
-        return Bias(wanted, LAYERED)
+        return Bias(wanted, LAYERED, calm=calm)
     if any(choice.spelling.startswith("nn.") for choice in choices):
-        return Bias(wanted, MODULES)
+        return Bias(wanted, MODULES, calm=calm)
     with_numbers = any("{number}" in choice.spelling for choice in choices)
-    return Bias(wanted, BIASED, MIXED) if with_numbers else Bias(wanted, BIASED)
+    return Bias(wanted, BIASED, MIXED if with_numbers else DTYPES, calm=calm)
 
 
 @st.composite
@@ -156,6 +172,7 @@ def _draw_program(choices: Choices, bias: Bias, steps: int) -> Program:
     sketch = Sketch(choices, "Program", hostile=choices.sometimes(7), constants=bias.constants)
     if sketch.hostile:
         sketch.features.add("non-finite")
+    sketch.calm = bias.calm and choices.sometimes(3)
     batch = choices.pick((2, 3, 2, 1))
     shape = _first_shape(choices, batch)
     dtype = choices.pick(bias.dtypes)
@@ -216,6 +233,8 @@ def _first_shape(choices: Choices, batch: int) -> tuple[int, ...]:
     rank = choices.pick((2, 4, 3, 4, 2, 3, 4, 3, 2, 1, 5, 0))
     if rank == 0:
         return ()
+    if rank == IMAGE_RANK and choices.mostly(3):
+        return (batch, draw_size(choices), draw_extent(choices), draw_extent(choices))
     return (batch, *(draw_size(choices, empty=choices.sometimes(30)) for _ in range(rank - 1)))
 
 

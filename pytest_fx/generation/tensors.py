@@ -126,6 +126,11 @@ def draw_size(choices: Choices, *, empty: bool = False) -> int:
     return choices.pick((2, 3, 4, 2, 3, 4, 2, 3, 4, 5, 6, 1, 1) + (0,) * empty)
 
 
+def draw_extent(choices: Choices) -> int:
+    """A height or width of an image, of 1 to 8: enough for two windows after each other; 4 after shrinking."""
+    return choices.pick((4, 3, 6, 4, 2, 5, 8, 1))
+
+
 @st.composite
 def tensors(
     draw: st.DrawFn,

@@ -899,7 +899,7 @@ def test_what_is_written_with_the_values_that_were_there_may_get_other_rounding_
     check = partial(check_program, build=Averaging, inputs=given, laws=("state",))
     check(relu_by_a_factor(1 + 1e-6), contract=approximate(40))
     for factor, contract in ((1 + 1e-6, exact), (1.5, approximate(40))):
-        with pytest.raises(LawViolation, match="'mean'|buffer mean"):
+        with pytest.raises(LawViolation, match="buffer mean"):
             check(relu_by_a_factor(factor), contract=contract)
 
 

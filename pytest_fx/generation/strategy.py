@@ -120,7 +120,7 @@ def programs(
     return _programs(replace(bias, constants=asked), steps)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True)
 class Bias:
     """What programs lean toward."""
 
@@ -135,8 +135,9 @@ class Bias:
     calm: bool = True
     """Whether some programs write nothing in place."""
 
-    def __repr__(self) -> str:
-        return f"<Bias to {len(self.wanted)} chains>"  # Hypothesis prints it where it notes what it was drawing
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print it in short, as Hypothesis does where it notes what it was drawing."""
+        printer.text(f"<{len(self.wanted)} chains>")
 
 
 def _bias(ops: list[Any], like: Any) -> Bias:

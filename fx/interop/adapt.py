@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from types import FunctionType, ModuleType
 from typing import Any, cast
 
 import torch.fx
+from torch.fx import _symbolic_trace
 
 from fx.errors import InteropError, PassError, add_note
 from fx.graph_module import GraphModule
@@ -53,7 +55,8 @@ class AdaptedPass:
         revision = graph.revision
         there = ToTorch()
         try:
-            result = self._program_in(self.pass_(there.program(graph_module)), graph_module, there)
+            with _unknown_wrapped_functions_left_out():
+                result = self._program_in(self.pass_(there.program(graph_module)), graph_module, there)
             check_torch_program(result)
         except Exception as error:
             add_note(error, f"in the pass {self.name!r}, adapted from torch.fx")
@@ -90,6 +93,21 @@ class AdaptedPass:
                 remedy="wrap it in a function that returns the program, and adapt that",
             )
         return result
+
+
+@contextlib.contextmanager
+def _unknown_wrapped_functions_left_out() -> Generator[None]:
+    """Let torch.fx capture after the block what it could before.
+
+    Where its own tracer reads the code of a program that is specialized on None, torch.fx 2.13 notes the check of that
+    input as a function to wrap, by a dotted name that is nowhere, and every later capture raises a ``KeyError``.
+    """
+    wrapped: dict[Any, dict[str, Any]] = getattr(_symbolic_trace, "_wrapped_fns_to_patch", {})
+    try:
+        yield
+    finally:
+        for key in [key for key, known in wrapped.items() if "." in key[1] and key[1] not in known]:
+            del wrapped[key]
 
 
 def adapt(pass_: Callable[[torch.fx.GraphModule], Any]) -> AdaptedPass:

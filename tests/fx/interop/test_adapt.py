@@ -284,3 +284,14 @@ def test_a_program_that_torch_fx_cannot_hold_is_refused_by_the_pass() -> None:
         to_torch(program)
     with pytest.raises(fx.PassError, match=r"is written for torch\.fx, which cannot hold this program"):
         adapt(lambda graph_module: graph_module)(program)
+
+
+def test_torch_fx_captures_after_a_pass_that_captured_again_what_is_specialized_on_none() -> None:
+    """torch.fx itself does not: in its 2.13 every later capture in the process raises a KeyError."""
+
+    def again(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+        return torch.fx.symbolic_trace(graph_module)
+
+    program = fx.symbolic_trace(lambda x, y=None: x + 1 if y is None else x + y, concrete_args={"y": None})
+    assert fx.interop.adapt(again)(program)(torch.ones(2)).tolist() == [2, 2]
+    assert torch.fx.symbolic_trace(lambda x: x + 1)(1) == 2

@@ -63,7 +63,8 @@ class Shape:
             is_tensor: whether a value of the program is known to be a tensor.
         """
         positional = self.positional
-        if len(args) > len(positional):
+        is_one_size = self.packed is not None and len(args) == len(positional) and type(args[-1]) is int
+        if len(args) > len(positional) or is_one_size:
             if self.packed is None:
                 return None
             count = len(positional) - 1

@@ -107,18 +107,15 @@ def _parse(text: str) -> Row:
 
 
 def _parse_parameters(parameters: ast.arguments) -> tuple[Shape, dict[str, Any]]:
-    every = [*parameters.args, *([parameters.vararg] if parameters.vararg else ()), *parameters.kwonlyargs]
+    every = [*parameters.args, *parameters.kwonlyargs]
     values = [*parameters.defaults, *(default for default in parameters.kw_defaults if default is not None)]
     with_default = [*parameters.args[len(parameters.args) - len(parameters.defaults) :], *parameters.kwonlyargs]
     defaults = {one.arg: ast.literal_eval(value) for one, value in zip(with_default, values, strict=True)}
     annotated = {one.arg: one.annotation for one in every if one.annotation is not None}
     kinds = {name: _KINDS_OF[kind.id] for name, kind in annotated.items() if isinstance(kind, ast.Name)}
     required = {name: ast.literal_eval(value) for name, value in annotated.items() if name not in kinds}
-    packed = parameters.vararg.arg if parameters.vararg else None
-    positional = tuple(one.arg for one in parameters.args) + ((packed,) if packed else ())
-    return Shape(
-        positional, tuple(one.arg for one in every), defaults, kinds, {}, packed=packed, tuples=False
-    ), required
+    positional, names = tuple(one.arg for one in parameters.args), tuple(one.arg for one in every)
+    return Shape(positional, names, defaults, kinds, {}, tuples=False), required
 
 
 def _name_in(expression: Any) -> str:

@@ -253,7 +253,6 @@ ROWS: tuple[str, ...] = (
     "F.pad(input, pad, mode='constant', value=None) -> F.pad(input, sequence(pad), mode, value)",
     "torch.concat(tensors, dim=0) -> torch.cat(tensors=sequence(tensors), dim=dim)",
     "torch.concatenate(tensors, dim=0) -> torch.cat(tensors=sequence(tensors), dim=dim)",
-    "Tensor.permute(input, *dims) -> torch.permute(input, dims)",
     *(
         f"{path}.swapaxes(input, axis0, axis1) -> torch.transpose(input, dim0=axis0, dim1=axis1)"
         for path in ("torch", "Tensor")

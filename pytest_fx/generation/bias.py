@@ -31,7 +31,9 @@ ATTRIBUTES = frozenset({"T", "mT"})
 LONGEST = 4
 """The longest way through a program that is taken for a chain."""
 LONGEST_WALK = 6
+"""The longest chain against the order in which operations are asked for."""
 MOST_STEPS = 12
+"""There are none of these where more are asked for."""
 MOST_OPERANDS = 5
 _BROADCAST = (FLOAT, *(OTHER_FLOAT,) * (MOST_OPERANDS - 1))
 _MATRICES = (MATRICES, *(SAME_FLOAT,) * (MOST_OPERANDS - 1))

@@ -176,6 +176,7 @@ class Sketch:
         lengths = [len(part) for part in growing]
         objects = [value.object for value in self.values]
         layouts = [_layout(value) for value in objects]
+        memory = [(known, set(known)) for known in (self.kept, self.read, self.written)]
         try:
             done = action()
         except Exception:  # whatever eager raises: the operation does not take these values
@@ -183,6 +184,8 @@ class Sketch:
         if not done:
             for part, length in zip(growing, lengths, strict=True):
                 del part[length:]
+            for known, before in memory:  # what is freed now may be another value's soon
+                known.intersection_update(before)
             _lay_out(objects, layouts)  # as no line is written that gave one another shape
         return done
 

@@ -58,7 +58,6 @@ DTYPES = (torch.float32,) * 10 + (torch.float64, torch.bfloat16, torch.float16) 
 """Dtypes of inputs."""
 MIXED = (torch.float32,) * 6 + (torch.float64, torch.bfloat16, torch.float16) * 2
 """Dtypes of inputs where arithmetic with numbers is wanted, which take no part in promotion."""
-IMAGE_RANK = 4
 FEW = 12
 """Up to so many operations that are asked for are also made to follow each other, each of them each."""
 
@@ -234,7 +233,7 @@ def _first_shape(choices: Choices, batch: int) -> tuple[int, ...]:
     rank = choices.pick((2, 4, 3, 4, 2, 3, 4, 3, 2, 1, 5, 0))
     if rank == 0:
         return ()
-    if rank == IMAGE_RANK and choices.mostly(3):
+    if rank == 4 and choices.mostly(3):  # an image
         return (batch, draw_size(choices), draw_extent(choices), draw_extent(choices))
     return (batch, *(draw_size(choices, empty=choices.sometimes(30)) for _ in range(rank - 1)))
 

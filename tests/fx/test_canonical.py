@@ -432,10 +432,35 @@ def test_inputs_that_tracing_specialized_keep_their_structure() -> None:
 
 @pytest.mark.parametrize(
     "forward",
-    [lambda x: x.new_ones(x.size(-1)), lambda x: torch.ones(x.size(0)), lambda x: x[0].repeat(x.size(0))],
+    [
+        lambda x: x.new_ones(x.size(-1)),
+        lambda x: torch.ones(x.size(0)),
+        lambda x: x[0].repeat(x.size(0)),
+        lambda x: x[0].permute(x[0].dim() - 1),
+    ],
 )
 def test_a_computed_size_that_may_be_a_number_stays_where_it_is(forward):
     program = fx.symbolic_trace(forward)
     canonical = fx.passes.Canonicalize()(symbolic_trace(forward))
     x = torch.arange(4.0).reshape(2, 2)
     assert torch.equal(canonical(x), program(x))
+
+
+@pytest.mark.parametrize(
+    "forward,keywords",
+    [
+        (lambda x: x.permute(0), {"dims": (0,)}),
+        (lambda x: x.permute(-1), {"dims": (-1,)}),
+        (lambda x: x.reshape(3), {"shape": (3,)}),
+        (lambda x: x.view(-1), {"size": (-1,)}),
+        (lambda x: x.flip(0), {"dims": (0,)}),
+        (lambda x: x.repeat(2), {"repeats": (2,)}),
+        (lambda x: x.expand(3), {"size": (3,)}),
+    ],
+)
+def test_one_number_that_may_be_one_of_many_is_a_tuple_of_one(forward, keywords):
+    canonical = fx.passes.Canonicalize()(symbolic_trace(forward))
+    x = torch.arange(3.0)
+    assert torch.equal(canonical(x), forward(x))
+    call = canonical.graph.output_node().args[0]
+    assert keywords.items() <= call.kwargs.items()

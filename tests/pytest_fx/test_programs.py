@@ -25,6 +25,7 @@ from pytest_fx.generation.choices import Choices
 from pytest_fx.generation.grammar import ROWS
 from pytest_fx.generation.operations import Operation, written
 from pytest_fx.generation.sketch import Sketch, Value
+from pytest_fx.generation.tensors import TensorRecipe
 from pytest_fx.generation.writes import AUGMENTED
 from pytest_fx.properties.pass_check import INDEPENDENT
 
@@ -476,6 +477,24 @@ def test_inputs_that_stay_none_come_last(sample: list[Program]) -> None:
         captured = fx.symbolic_trace(program.build(), program.concrete_args)
         names = [node.op == "placeholder" for node in captured.graph.nodes]
         assert names == sorted(names, reverse=True)
+
+
+@few
+@given(st.data())
+def test_what_an_attempt_that_fails_has_made_leaves_no_trace(data: st.DataObject) -> None:
+    """Its memory may soon be another value's: programs would depend on where values lie."""
+    sketch = Sketch(Choices(data.draw), "Program")
+    sketch.input(TensorRecipe((2, 3)))
+    known = (sketch.kept, sketch.read, sketch.written)
+
+    def make_a_buffer_and_fail() -> bool:
+        buffer = sketch.attribute(TensorRecipe((2, 3)), buffer=True)
+        sketch.append("made.add_(1)", [buffer], lambda objects: objects[0] + 1)
+        assert all(known[:2])
+        return False
+
+    assert not sketch.attempt(make_a_buffer_and_fail)
+    assert not any(known)
 
 
 def test_formulas_that_an_operation_may_stand_for_are_frequent_where_their_operations_are_asked_for() -> None:

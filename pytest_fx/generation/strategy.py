@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 import re
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -164,7 +165,8 @@ def _bias(ops: list[Any], like: Any) -> Bias:
 
 @st.composite
 def _programs(draw: st.DrawFn, bias: Bias, steps: int) -> Program:
-    with seeded():
+    with seeded(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch gives some once: programs would depend on what ran before
         return _draw_program(Choices(draw), bias, steps)
 
 

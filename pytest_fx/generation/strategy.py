@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import operator
 import re
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -165,9 +166,24 @@ def _bias(ops: list[Any], like: Any) -> Bias:
 
 @st.composite
 def _programs(draw: st.DrawFn, bias: Bias, steps: int) -> Program:
-    with seeded(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch gives some once: programs would depend on what ran before
+    with seeded(), _warnings_as_errors():
         return _draw_program(Choices(draw), bias, steps)
+
+
+@contextlib.contextmanager
+def _warnings_as_errors() -> Generator[None]:
+    """Take what torch warns of for an error, also what it would warn of once: no line that it has against is written.
+
+    So programs do not depend on what ran before them, and can be run where warnings are errors.
+    """
+    before = torch.is_warn_always_enabled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.set_warn_always(True)
+        try:
+            yield
+        finally:
+            torch.set_warn_always(before)
 
 
 def _draw_program(choices: Choices, bias: Bias, steps: int) -> Program:

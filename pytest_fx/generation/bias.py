@@ -203,6 +203,8 @@ def _tried(target: Target) -> Iterator[Choice]:
         name, module = _importable(target)
         if not module or not name or "<" in name or module == "__main__" or _found(module, name) is not target:
             return  # nothing that a source could spell
+        if module == "math":
+            return  # of numbers, which passes ask about their constants
         is_module = inspect.isclass(target) and issubclass(target, nn.Module)
         form = f"{module}.{name}" if not is_module else f"{MODULE}{module}.{name}"
     for operands in ((FLOAT,), (FLOAT, OTHER_FLOAT)):

@@ -254,6 +254,11 @@ def test_what_no_source_can_spell_is_not_asked_for() -> None:
     assert choices_for(lambda x: x) == ()
 
 
+def test_functions_of_numbers_are_not_tried_on_tensors() -> None:
+    assert choices_for(math.isfinite) == ()
+    assert choices_for(math.sqrt)
+
+
 def test_a_failure_shrinks_to_the_operation() -> None:
     program = smallest(lambda program: re.search(r"= F\.softmax\(\w+, dim", program.source) is not None, start=1)
     assert program.source.split("def forward")[1].split("\n\n")[0].splitlines()[1:] == [

@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: verify test lint bench catalogue accuracy properties fuzz fuzz-atheris
+.PHONY: verify test lint bench catalogue verdicts accuracy properties fuzz fuzz-atheris
 
 verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, time it, print the table
 	$(BIN)/python -m pytest --fx-model $(MODEL) $(ARGS)
@@ -26,12 +26,15 @@ bench: $(INSTALLED)  ## speed and memory of the library itself, as ratios in one
 catalogue: $(INSTALLED)  ## try the harness on every wrong and right pass of the catalogue; writes results/catalogue.md
 	PYTHONPATH=tests/properties $(BIN)/python -m catalogue $(ARGS)
 
+verdicts: $(INSTALLED)  ## try the harness on what was once judged wrongly; writes results/verdicts.md
+	PYTHONPATH=tests/properties $(BIN)/python -m verdicts
+
 accuracy: $(INSTALLED)  ## what 8 bits cost models trained on real data; writes results/accuracy.md, fails if too much
 	$(BIN)/python -m pytest --fx-tables=accuracy $(ARGS)
 	$(BIN)/python -m pytest tests/pytest_fx/tables/test_accuracy_table.py -k committed
 
 properties: $(INSTALLED)  ## every pass, and capture itself, on thousands of random programs
-	$(BIN)/python -m pytest tests/properties --hypothesis-profile=properties --numprocesses auto --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest tests/properties tests/pytest_fx/test_formula_passes.py --hypothesis-profile=properties --numprocesses auto --dist worksteal $(ARGS)
 
 fuzz: $(INSTALLED)  ## damage saved programs 100,000 times; the loader must refuse each or load it
 	$(BIN)/python -m pytest tests/fuzz --hypothesis-profile=fuzz $(ARGS)

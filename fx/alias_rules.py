@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from fx.assertions import check, is_false
 from fx.operator_schemas import Overload, get_overloads
 
 Kind: TypeAlias = Literal["number", "tensor", "tensors", "iterator", "any", "arithmetic", "element", "attribute"]
@@ -66,6 +67,8 @@ _sharings: dict[Any, Sharing] = {
     _torch.from_numpy: ANY,
     _torch.frombuffer: ANY,
     _torch._assert: NUMBER,
+    check: NUMBER,
+    is_false: NUMBER,
     _torch.nonzero: Sharing("any", (), takes_tensor=True),
     builtins.getattr: ATTRIBUTE,
     operator.getitem: ELEMENT,

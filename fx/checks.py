@@ -1,20 +1,23 @@
 """Recognizing checks: branches on a traced value whose other side only raises (``if n != 4: raise``, ``assert``).
 
 The decision reads the byte code of the branching function, the message its source. Needs neither torch nor the graph.
+What is recorded calls ``fx.assertions``.
 """
 
 from __future__ import annotations
 
 import ast
+import copy
 import dis
 import inspect
 import itertools
 import linecache
+import re
 import textwrap
 from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from fx.provenance import line_of
 
@@ -26,6 +29,10 @@ class Check(NamedTuple):
     """The truth value that leads to the ``raise``."""
     message: str
     """The message of the exception, with the source of what it formats in braces."""
+    raised: CodeType | None
+    """Code that leaves what is raised, or the message of an ``assert``, in the variable ``RAISED``.
+
+    None where it says no more than the message."""
 
 
 def pending_check(frame: FrameType) -> Check | None:
@@ -43,7 +50,13 @@ def pending_check(frame: FrameType) -> Check | None:
             line = flow.raise_line(side)
             if _is_control_flow(frame.f_code, line):
                 return None
-            return Check(raises_if, _message(frame.f_code, line, frame.f_lasti))
+            statement = _raising(frame.f_code, line)
+            if statement is None:
+                here = line_of(frame.f_code, frame.f_lasti)
+                shown = linecache.getline(frame.f_code.co_filename, here).strip()
+                return Check(raises_if, shown or f"check in {frame.f_code.co_name}, line {here}", None)
+            decided = line_of(frame.f_code, frame.f_lasti)
+            return Check(raises_if, _message_of(statement), _raised(frame.f_code, statement, decided))
     return None
 
 
@@ -60,6 +73,8 @@ class CompoundCheck(NamedTuple):
     rest: tuple[CodeType, ...]
     """The conditions behind the one asked for, as expressions to evaluate in the frame."""
     message: str
+    """As in ``Check``."""
+    raised: CodeType | None
     """As in ``Check``."""
 
 
@@ -84,7 +99,7 @@ def compound_check(frame: FrameType) -> CompoundCheck | None:
                 if any(isinstance(node, _WITH_EFFECTS) for tree in rest for node in ast.walk(tree)):
                     return None
                 compiled = tuple(compile(tree, code.co_filename, "eval") for tree in rest)
-                return CompoundCheck(raises_if, compiled, _message_of(raising))
+                return CompoundCheck(raises_if, compiled, _message_of(raising), _raised(code, raising, line))
     return None
 
 
@@ -101,15 +116,16 @@ def _plain_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _plain_statements(getattr(statement, field, []))
 
 
-def _conditions(statement: ast.stmt) -> tuple[list[ast.expr], bool, ast.stmt] | None:
+def _conditions(statement: ast.stmt) -> tuple[list[ast.expr], bool, ast.Raise | ast.Assert] | None:
     """The conditions of a compound check, the truth value of all that raises, and the statement that does."""
     if not isinstance(statement, (ast.If, ast.Assert)) or not isinstance(statement.test, ast.BoolOp):
         return None
     test = statement.test
     if isinstance(statement, ast.Assert):
         return (test.values, False, statement) if isinstance(test.op, ast.Or) else None
-    only_raises = len(statement.body) == 1 and isinstance(statement.body[0], ast.Raise)
-    return (test.values, True, statement.body[0]) if only_raises and isinstance(test.op, ast.And) else None
+    raising = statement.body[0]
+    only_raises = len(statement.body) == 1 and isinstance(test.op, ast.And)
+    return (test.values, True, raising) if only_raises and isinstance(raising, ast.Raise) else None
 
 
 _ENDS = {"RETURN_VALUE", "RETURN_CONST", "RETURN_GENERATOR", "YIELD_VALUE"}
@@ -241,13 +257,12 @@ def _flow(code: CodeType) -> _Flow:
     return _Flow(code)
 
 
-def _message(code: CodeType, raise_line: int, offset: int) -> str:
-    """The message that the ``raise`` or ``assert`` at ``raise_line`` of ``code`` gives."""
+def _raising(code: CodeType, raise_line: int) -> ast.Raise | ast.Assert | None:
+    """The ``raise`` or ``assert`` at ``raise_line`` of ``code``; None where there is no source."""
     for statement in ast.walk(_tree(code)):
         if isinstance(statement, (ast.Assert, ast.Raise)) and _spans(statement, raise_line):
-            return _message_of(statement)
-    line = line_of(code, offset)
-    return linecache.getline(code.co_filename, line).strip() or f"check in {code.co_name}, line {line}"
+            return statement
+    return None
 
 
 def _message_of(statement: ast.stmt) -> str:
@@ -258,6 +273,70 @@ def _message_of(statement: ast.stmt) -> str:
     if raised is None:
         return "raised again"
     return _text(raised.args[0]) if isinstance(raised, ast.Call) and raised.args else ast.unparse(raised)
+
+
+RAISED = "__raised__"
+"""See ``Check.raised``."""
+
+
+def _raised(code: CodeType, statement: ast.Raise | ast.Assert, decided: int) -> CodeType | None:
+    """What ``Check.raised`` says: variables that are set behind the line ``decided``, and what ``statement`` raises."""
+    raised = statement.msg if isinstance(statement, ast.Assert) else statement.exc
+    arguments = raised.args if isinstance(raised, ast.Call) and not raised.keywords else [raised]
+    if len(arguments) <= 1 and all(isinstance(argument, (ast.Constant, type(None))) for argument in arguments):
+        return None
+    branch = next(body for parent in ast.walk(_tree(code)) for body in _blocks(parent) if statement in body)
+    before = [
+        one for one in branch[: branch.index(statement)] if one.lineno > decided and not isinstance(one, ast.Expr)
+    ]
+    if not all(isinstance(one, ast.Assign) and all(isinstance(to, ast.Name) for to in one.targets) for one in before):
+        return None
+    said = ast.copy_location(ast.Assign([ast.Name(RAISED, ast.Store())], cast("ast.expr", raised)), statement)
+    module = ast.Module(copy.deepcopy([*before, said]), [])
+    try:
+        return compile(ast.fix_missing_locations(_Percent().visit(module)), code.co_filename, "exec")
+    except (SyntaxError, ValueError):  # it needs its place in the source: await, say
+        return None
+
+
+def _blocks(parent: ast.AST) -> Iterator[list[ast.stmt]]:
+    for field in ("body", "orelse", "finalbody"):
+        if isinstance(block := getattr(parent, field, None), list):
+            yield block
+
+
+class _Percent(ast.NodeTransformer):
+    """Writes ``"got %d" % n`` as ``f"got {n}"``: only formatted strings, and not numbers, wait for a traced value."""
+
+    conversion = re.compile(r"%(?:(%)|(\d*)(\.\d+)?([sradiufFeEgGxXo]))")
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        """Write it so where all conversions are plain, and their number is known."""
+        self.generic_visit(node)
+        pattern = node.left.value if isinstance(node.left, ast.Constant) else None
+        if not isinstance(node.op, ast.Mod) or not isinstance(pattern, str):
+            return node
+        given = list(node.right.elts) if isinstance(node.right, ast.Tuple) else [node.right]
+        found = list(self.conversion.finditer(pattern))
+        count = sum(conversion[1] is None for conversion in found)
+        if len(given) != count or pattern.count("%") != len(found) + len(found) - count:
+            return node
+        parts: list[ast.expr] = []
+        end = 0
+        for conversion in found:
+            parts.append(ast.Constant(pattern[end : conversion.start()] + (conversion[1] or "")))
+            end = conversion.end()
+            if conversion[1] is None:
+                parts.append(_formatted(given.pop(0), *conversion.groups()[1:]))
+        return ast.copy_location(ast.JoinedStr([*parts, ast.Constant(pattern[end:])]), node)
+
+
+def _formatted(value: ast.expr, width: str, precision: str | None, kind: str) -> ast.expr:
+    """``value`` as a part of a formatted string that a conversion with ``%`` makes of it."""
+    is_text = kind in "sra"
+    form = (">" if is_text and width else "") + width + (precision or "") + ("" if kind in "sradiu" else kind)
+    spec = ast.JoinedStr([ast.Constant(form)]) if form else None
+    return ast.FormattedValue(value, ord(kind) if is_text and kind != "s" else -1, spec)
 
 
 def _spans(statement: ast.stmt, line: int) -> bool:

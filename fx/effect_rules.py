@@ -21,6 +21,7 @@ import torch
 from torch._higher_order_ops import effects as registered_effects
 from torch._ops import HigherOrderOperator, OpOverload
 
+from fx.assertions import check, is_false
 from fx.operator_schemas import Overload, get_overloads, get_python_signature
 
 
@@ -60,12 +61,14 @@ _torch: Any = torch  # for the functions that torch leaves without types
 
 rules: dict[Any, Rule] = {
     _torch._assert: CHECKS,
+    check: CHECKS,
     _torch._C._set_grad_enabled: SETS_STATE,
     _torch.amp._enter_autocast: SETS_STATE,
     _torch.amp._exit_autocast: SETS_STATE,
     _torch.asarray: None,
     _torch.from_numpy: None,
     _torch.frombuffer: None,
+    is_false: None,
 }
 """What the user declared, and what was worked out about functions of torch and Python and about names of methods.
 

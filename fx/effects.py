@@ -151,9 +151,9 @@ def _effect_of_module(module: torch.nn.Module) -> Effect | None:
     if kind in rules:
         declared = rules[kind]
         return declared if isinstance(declared, Effect) else None
-    graph: Any = getattr(module, "graph", None)
-    if hasattr(graph, "nodes"):
-        return _strongest(_inner_effect(node) for node in graph.nodes if node.op not in ("placeholder", "output"))
+    nodes: Any = getattr(getattr(module, "graph", None), "nodes", None)
+    if isinstance(nodes, Iterable):  # a program; in TorchScript it is a method
+        return _strongest(_inner_effect(node) for node in nodes if node.op not in ("placeholder", "output"))
     if not f"{kind.__module__}.".startswith(("torch.nn.", "torch.ao.nn.")):
         # Its forward is a Python function without a schema, and held to the same rule as those.
         does = f"calls a module of class `{kind.__qualname__}`, which is not one of torch's and not declared pure"

@@ -40,11 +40,12 @@ class PHWithMeta(PHBase):
 
 
 @allow
-def assert_is_none(value: T, message: str) -> T:
-    """Fail with ``message`` unless ``value`` is None; recorded when ``value`` is traced."""
+def assert_is_none(value: T, msg: str) -> T:
+    """Fail with ``msg`` unless ``value`` is None; recorded when ``value`` is traced."""
     if isinstance(value, Proxy):
-        return value.tracer.create_proxy("call_function", assert_is_none, (value, message), {})  # type: ignore[return-value]
-    assert value is None, message
+        return value.tracer.create_proxy("call_function", assert_is_none, (value, msg), {})  # type: ignore[return-value]
+    if value is not None:
+        raise AssertionError(msg)
     return value
 
 

@@ -61,7 +61,7 @@ class _Replacement:
 
 
 _replacements: dict[tuple[int, str], _Replacement] = {}
-_module_holders: set[object] = set()
+_module_holders: set[Patcher] = set()
 _module_methods: dict[str, Any] = {}
 
 
@@ -69,6 +69,7 @@ class Patcher:
     """The replacements of one trace."""
 
     def __init__(self) -> None:
+        self.thread = threading.get_ident()
         self._keys: list[tuple[int, str]] = []
 
     def replace(self, namespace: dict[str, Any], names: Iterable[str], make: Callable[[Any], Any]) -> None:
@@ -134,7 +135,30 @@ def paused() -> Generator[None, None, None]:
         _thread.session = session
 
 
-def _hold_modules(holder: object) -> None:
+def open_traces() -> tuple[set[Patcher], Session | None, bool]:
+    """Return the traces of the calling thread that have not ended, its session, and whether modules are replaced."""
+    thread = threading.get_ident()
+    return (
+        {patcher for patcher in list(_module_holders) if patcher.thread == thread},
+        _thread.session,
+        bool(_module_methods),
+    )
+
+
+def end_traces(before: tuple[set[Patcher], Session | None, bool]) -> None:
+    """End the traces that are open now and were not when :func:`open_traces` returned ``before``.
+
+    A trace ends by itself, unless an exception strikes while it does so: a handler of signals may raise one anywhere.
+    """
+    with _lock:
+        for patcher in open_traces()[0] - before[0]:
+            patcher.undo()
+            _module_holders.discard(patcher)
+        _restore_modules()
+    _thread.session = before[1]
+
+
+def _hold_modules(holder: Patcher) -> None:
     with _lock:
         _module_holders.add(holder)
         if not _module_methods:
@@ -144,13 +168,17 @@ def _hold_modules(holder: object) -> None:
                 setattr(torch.nn.Module, name, make(methods[name]))
 
 
-def _release_modules(holder: object) -> None:
+def _release_modules(holder: Patcher) -> None:
     with _lock:
         _module_holders.discard(holder)
-        if not _module_holders and _module_methods:
-            for name, original in _module_methods.items():
-                setattr(torch.nn.Module, name, original)
-            _module_methods.clear()
+        _restore_modules()
+
+
+def _restore_modules() -> None:
+    if not _module_holders and _module_methods:
+        for name, original in _module_methods.items():
+            setattr(torch.nn.Module, name, original)
+        _module_methods.clear()
 
 
 def _make_call(original: Callable[..., Any]) -> Callable[..., Any]:

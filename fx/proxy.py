@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import dis
 import enum
@@ -18,11 +19,13 @@ import torch
 from torch.overrides import is_tensor_method_or_property
 from torch.utils import _pytree as pytree
 
-from fx.checks import compound_check, leaves, pending_check
+from fx.assertions import READ_FUNCTIONS, check, is_false
+from fx.checks import RAISED, Check, CompoundCheck, compound_check, leaves, pending_check
 from fx.errors import TraceError, UnsupportedTraceError
 from fx.frames import callers, user_location, user_stack
 from fx.graph import Graph
 from fx.immutable_collections import immutable_dict
+from fx.messages import Template, template_of
 from fx.node import Argument, Node, Target, base_types
 from fx.operator_schemas import check_for_mutable_operation
 from fx.operators import COMPARISONS, OPERATORS, Operator
@@ -272,10 +275,10 @@ class TracerBase:
         """
         frame = _outside_fx(sys._getframe(1))
         records = self.trace_asserts and all(map(leaves, callers(frame)))
-        check = pending_check(frame) if records else None
-        if check is None and records and (answer := self._record_compound_check(obj, frame)) is not None:
+        found = pending_check(frame) if records else None
+        if found is None and records and (answer := self._record_compound_check(obj, frame)) is not None:
             return answer
-        if check is None:
+        if found is None:
             raise self._refusal(
                 "symbolically traced variables cannot be used as inputs to control flow",
                 where=user_location(frame, {}),
@@ -284,17 +287,49 @@ class TracerBase:
                 remedy="decide from a module attribute, fix the argument with concrete_args, use torch.where, or put "
                 "the branch in a function marked fx.wrap",
             )
-        self._record_check(obj, check.raises_if, check.message)
-        return not check.raises_if
+        self._record_check(obj, found.raises_if, self._message(found, frame))
+        return not found.raises_if
 
-    def _record_check(self, value: Proxy, raises_if: bool, message: str) -> None:
+    def _record_check(self, value: Proxy, raises_if: bool, message: Template) -> None:
         """Add nodes that raise at run time where the traced program would have."""
         condition = value
         if raises_if:
             # "== False" is exact for what a comparison gives, and reads better than a call
             exact = value.node.op == "call_function" and value.node.target in (*COMPARISONS, operator.and_)
             condition = operator.eq(value, False) if exact else is_false(value)
-        self.create_proxy("call_function", torch._assert, (condition, message), {})
+        self._assert(condition, message)
+
+    def _assert(self, condition: Any, message: Template) -> Proxy:
+        values = [Proxy(node, self) for node in message.values]
+        target: Any = check if values else torch._assert
+        return self.create_proxy("call_function", target, (condition, message.text, *values), {})
+
+    def _message(self, found: Check | CompoundCheck, frame: FrameType) -> Template:
+        """What a check says when it fails, from what it would raise now: traced values are filled in at run time.
+
+        Where that cannot be found out ahead, it is the source of the message.
+        """
+        last, names, refused = next(reversed(self.graph.nodes)), copy.deepcopy(self.graph._namespace), self._refused
+        variables: dict[str, Any] = {**_RECORDED, **frame.f_globals, **frame.f_locals}
+        try:
+            exec(found.raised or "", variables)
+            raised: Any = variables.get(RAISED, type)
+            text = "" if isinstance(raised, type) else str(raised)
+        except Exception:  # whatever the user's message raises: it is not needed yet
+            text = ""
+        made = self._made_since(last)
+        template = template_of(text, self.graph, made) if text and " at 0x" not in text else None
+        for node in reversed(made):
+            self.graph.erase_node(node)
+        self.graph._namespace, self._refused = names, refused
+        return template or Template(found.message)
+
+    def _made_since(self, last: Node) -> list[Node]:
+        made: list[Node] = []
+        while (node := last.next).op != "root":
+            made.append(node)
+            last = node
+        return made
 
     def _refusal(self, what: str, **lines: Any) -> TraceError:
         """An error that ends the trace even if the traced program catches it."""
@@ -307,29 +342,26 @@ class TracerBase:
         The program evaluates all conditions, where eager code may stop at the first; so only comparisons of what every
         tensor has (number of dimensions, dtype, …) are combined. None where there are others.
         """
-        check = compound_check(frame)
-        if check is None:
+        found = compound_check(frame)
+        if found is None:
             return None
         last = next(reversed(self.graph.nodes))
         try:
-            conditions: list[Any] = [first, *(eval(rest, frame.f_globals, frame.f_locals) for rest in check.rest)]
+            conditions: list[Any] = [first, *(eval(rest, frame.f_globals, frame.f_locals) for rest in found.rest)]
         except Exception:  # it may only hold behind the first condition, or need its place in the source
             return None
-        made: list[Node] = []
-        while (node := last.next).op != "root":
-            made.append(node)
-            last = node
+        made = self._made_since(last)
         traced = [value for value in conditions if isinstance(value, Proxy)]
         real = [value for value in conditions if not isinstance(value, Proxy)]
         harmless = all(value.node.target in COMPARISONS for value in traced) and all(map(_cannot_fail, made))
-        settled = any(bool(value) is not check.raises_if for value in real)
+        settled = any(bool(value) is not found.raises_if for value in real)
         if settled or not harmless:
             for node in reversed(made):
                 self.graph.erase_node(node)
-            return (not check.raises_if) if settled else None
-        combine = operator.and_ if check.raises_if else operator.or_
-        self._record_check(functools.reduce(combine, traced), check.raises_if, check.message)
-        return not check.raises_if
+            return (not found.raises_if) if settled else None
+        combine = operator.and_ if found.raises_if else operator.or_
+        self._record_check(functools.reduce(combine, traced), found.raises_if, self._message(found, frame))
+        return not found.raises_if
 
     def iter(self, obj: Proxy) -> Iterator[Any]:
         """The elements of a proxy, whose number is not known.
@@ -382,6 +414,10 @@ class Proxy:
 
     def __repr__(self) -> str:
         return f"Proxy({self.node.name})"
+
+    def __format__(self, spec: str) -> str:
+        # messages of checks are formatted when these fail: see fx.messages
+        return f"{repr(self)[:-1]}:{spec})" if spec else repr(self)
 
     def __getattr__(self, k: str) -> Attribute:
         # reading an attribute records nothing yet: most are methods about to be called
@@ -453,6 +489,9 @@ class Proxy:
             return tracer.create_proxy("call_method", orig_method.name, (orig_method.owner, *args), kwargs)  # type: ignore[attr-defined]
         if is_tensor_method_or_property(orig_method):
             return tracer.create_proxy("call_method", orig_method.__name__, args, kwargs)
+        if orig_method is torch._assert:
+            condition, message = (*args, *kwargs.values())
+            return tracer._assert(condition, template_of(message, tracer.graph) or Template(message))
         if isinstance(orig_method, torch._ops.HigherOrderOperator):
             _refuse_callables(orig_method, args)
         return tracer.create_proxy("call_function", orig_method, args, kwargs)
@@ -469,10 +508,14 @@ class Attribute(Proxy):
         self.tracer = root.tracer
         self._node: Node | None = None
 
+    def __repr__(self) -> str:
+        # printing it is no use
+        return f"{repr(self.root)[:-1]}.{self.attr})" if self._node is None else super().__repr__()
+
     @property
     def node(self) -> Node:  # type: ignore[override]
         """The ``getattr`` node, made when first asked for."""
-        if self._node is None:
+        if self._node is None or self._node._erased:  # by an attempt
             self._node = self.tracer.create_proxy("call_function", getattr, (self.root, self.attr), {}).node
         return self._node
 
@@ -547,11 +590,23 @@ class MetaProxy(Proxy):
         return MetaProxy(recorded.node, recorded.tracer, mode)
 
 
-def is_false(value: Any) -> bool:
-    """``not value``, as a function that is recorded when ``value`` is traced; part of recorded checks."""
-    if isinstance(value, Proxy):
-        return value.tracer.create_proxy("call_function", is_false, (value,), {})  # type: ignore[return-value]
-    return not value
+class _Recorded:
+    """What a function of ``READ_FUNCTIONS`` gives for a traced value, as it stands in messages."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, value: Proxy, name: str) -> None:
+        self.text = f"{repr(value)[:-1]}|{name})"
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _recording(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: _Recorded(args[0], name) if args and isinstance(args[0], Proxy) else function(*args)
+
+
+_RECORDED = {name: _recording(name, function) for name, function in READ_FUNCTIONS.items()}
 
 
 def _add_operators() -> None:

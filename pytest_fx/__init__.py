@@ -15,13 +15,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .errors import LawViolation, NothingJudged
     from .generation import Program, programs, shapes, tensors
-    from .laws import LawViolation
     from .properties.pass_check import CheckReport, check_pass, check_program
 
 __all__ = [
     "CheckReport",
     "LawViolation",
+    "NothingJudged",
     "Program",
     "check_pass",
     "check_program",
@@ -32,7 +33,8 @@ __all__ = [
 
 _HOMES = {
     "CheckReport": "pytest_fx.properties.pass_check",
-    "LawViolation": "pytest_fx.laws",
+    "LawViolation": "pytest_fx.errors",
+    "NothingJudged": "pytest_fx.errors",
     "Program": "pytest_fx.generation",
     "check_pass": "pytest_fx.properties.pass_check",
     "check_program": "pytest_fx.properties.pass_check",

@@ -5,24 +5,24 @@ from __future__ import annotations
 import warnings
 
 import pytest
-import torch
 from torch import nn
 
-from fx.errors import add_note
-from fx.passes import Approximate, Close, Contract, Pass, close, contract_of, pass_name
+from fx import GraphModule
+from fx.passes import Contract, Pass, close, contract_of
 
-from .comparison.capture import GraphModule
-from .comparison.contracts import Comparison
-from .comparison.rewriting import may_change, rewritten
-from .comparison.subject import Subject
-from .comparison.verification import alike_on, compare, require, verify
-from .errors import ComparisonError, ContractViolation, MemoryLayoutWarning
+from .collection import label_of
+from .errors import ContractViolation, MemoryLayoutWarning, without_our_frames
 from .failures.details import fitted
 from .failures.explanation import explain
 from .failures.failure import Failure
-from .laws.example import Example, GivenProgram
-from .laws.gradients import gradients, look_kept
-from .loading import importable_name
+from .firing import require_no_less, row_of
+from .harness.application import Application, applied, may_change
+from .harness.contracts import Comparison
+from .harness.run import layout_notes
+from .harness.subject import Subject
+from .laws import LawViolation, affordable, broken_laws, choose_laws, is_kept_without, law_called
+from .laws.judging import compared
+from .loading import chosen_pass, importable_name
 from .options import options_of
 from .recording import record_row
 from .storage.journal import FOLDER
@@ -30,10 +30,12 @@ from .summary import Row
 
 WITHOUT_LEAVES = ", no leaf modules"
 """What the summary adds to the name of a program captured in functions only."""
+OF_PART = frozenset({"gradients", "batch sizes", "non-contiguous inputs"})
+"""Laws that are checked on the capture with leaf modules, and not once more on that without."""
 
 
 class EqualityCheck:
-    """Compares what a pass, or a program, computes with what the model does."""
+    """Holds a pass to the laws, or compares what a program computes with what the model does."""
 
     def __init__(self, subject: Subject, item: pytest.Item) -> None:
         self._subject = subject
@@ -42,86 +44,105 @@ class EqualityCheck:
 
     def __call__(
         self,
-        transform: Pass | nn.Module,
+        transform: str | Pass | nn.Module,
         contract: Contract | None = None,
         label: str | None = None,
         *,
         leaves: bool = True,
         draws: int | None = None,
     ) -> Comparison:
-        """Raise :class:`~pytest_fx.errors.ContractViolation` if ``transform`` breaks its contract.
+        """Raise :class:`~pytest_fx.LawViolation` if ``transform`` breaks its contract, or another law.
 
+        ``transform`` is a program, or what ``--fx-pass`` takes: a pass, or its name.
         ``contract`` stands in for what the command line or the pass itself says, or for ``close`` if ``transform`` is
         a program; ``label`` is what the summary calls it. A pass is applied to a capture in functions only if
-        ``leaves`` is false. It is called with ``draws`` sets of inputs, or as many as it takes to tell that
-        it is not made for one. Skips the test if the model has no example inputs.
+        ``leaves`` is false. The program is called with ``draws`` sets of inputs, or as many as it takes to tell that
+        it is not made for one. A model of full size is held to the laws that it can afford. Skips the test if the model
+        has no example inputs, or the pass refuses it.
         """
         __tracebackhide__ = True
         require_inputs(self._subject)
-        if isinstance(transform, nn.Module):
-            return self._check_program(transform, contract or close, label or self._item.name, draws)
-        label = label or pass_name(transform) + ("" if leaves else WITHOUT_LEAVES)
-        contract = contract or self._contract_for(transform)
         self._require_working_model()
-        try:
-            comparison = self._check_pass(transform, contract, label, leaves, draws)
-        except ComparisonError:
-            raise
-        except Exception as error:
-            name = importable_name(transform, self._options.passes)
-            failure = Failure(self._subject, transform, contract, error, label, name, leaves, self._item.nodeid)
-        else:
-            for note in comparison.notes:
-                warnings.warn(f"{label} on {self._subject.name}: {note}", MemoryLayoutWarning, stacklevel=2)
+        if isinstance(transform, nn.Module):
+            given = Application.given(self._subject, transform, contract or close, label or self._item.name, draws)
+            comparison = self._recorded(given, Row(self._subject.name, given.name, nodes_after=_nodes(transform)))
+            violations = self._broken(given, leaves)
+            if violations:
+                raise told(violations, violations[0])
             return comparison
-        raise self._explained(failure)
+        pass_ = chosen_pass(self._item.config, transform)
+        application = self._application(pass_, contract, leaves, draws)
+        application.name = label or label_of(self._item, pass_) + ("" if leaves else WITHOUT_LEAVES)
+        row = row_of(application)
+        comparison = self._recorded(application, row)
+        if application.refusal is not None:
+            pytest.skip(f"{application.name} refuses {self._subject.name}: {_first_line(application.refusal)}")
+        violations = self._broken(application, leaves)
+        if violations:
+            raise told(violations, self._explained(application, violations))
+        self._warn_of_layouts(application)
+        require_no_less(self._item, application)
+        return comparison
+
+    def _application(self, pass_: Pass, contract: Contract | None, leaves: bool, draws: int | None) -> Application:
+        """The pass applied to the model, once for all that ask."""
+        promise = contract or self._contract_for(pass_)
+        application = applied(self._subject, pass_, leaves=leaves)
+        application.contract, application._draws = promise, draws
+        return application
 
     def _require_working_model(self) -> None:
         """Raise what the model raises when it is captured or called: that is no failure of a pass."""
         __tracebackhide__ = True
-        if self._subject.capture_error is not None:
-            raise self._subject.capture_error
-        self._subject.eager_answers(torch.float64, 1)
+        error = self._subject.capture_error or self._subject.eager().error
+        if error is not None:
+            raise without_our_frames(error)
 
-    def _explained(self, failure: Failure) -> Exception:
-        """The error of ``failure`` with what is known about it: in its message if it is ours, or else in a note."""
-        details = explain(failure, self._item.config.rootpath / FOLDER)
-        if isinstance(failure.error, ContractViolation):
-            return failure.error.with_message(f"{fitted(str(failure.error))}\n{details}")
-        add_note(failure.error, f"in {failure.label} on {self._subject.name}\n{details}")
-        return failure.error
+    def _broken(self, application: Application, leaves: bool) -> list[LawViolation]:
+        """How the laws are broken that can be afforded, where the capture itself keeps them."""
+        pass_ = application.pass_
+        laws = affordable(choose_laws(() if leaves else OF_PART, (), may_change(pass_) if pass_ else ()), application)
+        violations = broken_laws(laws, application)
+        if application.before is None:
+            return violations
+        return [found for found in violations if is_kept_without(law_called(found.law), application)]
 
-    def at_another_batch(self, pass_: Pass) -> None:
-        """Raise :class:`~pytest_fx.errors.ContractViolation` if ``pass_`` makes a program for one number of samples.
-
-        Skips the test if it is not known how to make other inputs, or the model does not take them.
-        """
-        __tracebackhide__ = True
-        other = require_inputs(self._subject).at_another_batch
-        if other is None:
-            pytest.skip(f"{self._subject.name} has no inputs with another number of samples, or does not take them")
-        contract = self._contract_for(pass_)
-        program = rewritten(self._subject, pass_).program
+    def _recorded(self, application: Application, row: Row) -> Comparison:
+        """What is computed beside eager's answers, which goes into the summary whether or not the laws are kept."""
+        if not application.changed:
+            record_row(self._item, row)
+            answers = [application.eager().answer]
+            return Comparison(self._subject.name, application.name, answers, answers, answers)
+        draws = [draw for draw in range(application.draws) if _answers(application, draw)]
+        comparison = compared(application, draws or [0], lambda run: run.answer)
         try:
-            if not isinstance(contract, Close) or not alike_on(other, program, pass_name(pass_), self._subject):
-                require(compare(other, program, None, pass_name(pass_)), contract)
-        except ContractViolation:
-            EqualityCheck(other, self._item)(pass_, contract)  # asks in float64 as well, and looks for the reason
+            errors = (comparison.largest_error64(), comparison.largest_error(), comparison.largest_eager_error())
+        except ContractViolation:  # what is returned cannot be put side by side
+            record_row(self._item, row)
+            return comparison
+        dtype = str(self._subject.dtype).removeprefix("torch.")
+        if draws:
+            row = row.with_errors(dtype=dtype, float64_error=errors[0], error=errors[1], eager_error=errors[2])
+        record_row(self._item, row)
+        return comparison
 
-    def gradients(self, pass_: Pass) -> None:
-        """Raise :class:`~pytest_fx.laws.LawViolation` if inputs, or parameters that are kept, get other gradients.
+    def _explained(self, application: Application, violations: list[LawViolation]) -> LawViolation:
+        """The first violation with what is known about it."""
+        violation, pass_ = violations[0], application.pass_
+        name = importable_name(pass_, self._options.passes)
+        failure = Failure(
+            self._subject, pass_, application.contract, violation, application.name, name, application.leaves,
+            self._item.nodeid,
+        )  # fmt: skip
+        details = explain(failure, self._item.config.rootpath / FOLDER)
+        message = violation.with_others(violations[1:])
+        return violation.with_message(f"{fitted(str(message))}\n{details}")
 
-        Skips the test if the pass makes no promise about them.
-        """
-        __tracebackhide__ = True
-        contract = self._contract_for(pass_)
-        if "gradients" in may_change(pass_) or isinstance(contract, Approximate):
-            pytest.skip(f"{pass_name(pass_)} makes no promise about gradients")
-        self._require_working_model()
-        subject, arguments = self._subject, require_inputs(self._subject).arguments()
-        rewriting = rewritten(subject, pass_)
-        if not look_kept(rewriting.original, rewriting.program, arguments, subject.dtype):
-            gradients(Example(pass_, GivenProgram(subject.fresh, arguments), contract=contract))
+    def _warn_of_layouts(self, application: Application) -> None:
+        expected, actual = application.eager(), application.actual()
+        for note in layout_notes(expected.answer, actual.answer):
+            text = f"{application.name} on {self._subject.name}: {note}"
+            warnings.warn(text, MemoryLayoutWarning, stacklevel=3)
 
     def _contract_for(self, pass_: Pass) -> Contract:
         """What the hook says: somebody's implementation, or else the command line, or else the pass itself."""
@@ -130,33 +151,26 @@ class EqualityCheck:
             config=config, model=self._subject.name, pass_=pass_, contract=contract_of(pass_), options=self._options
         )
 
-    def _check_pass(self, pass_: Pass, contract: Contract, label: str, leaves: bool, draws: int | None) -> Comparison:
-        __tracebackhide__ = True
-        verification = verify(self._subject, pass_, contract, label, leaves=leaves, draws=draws)
-        before, after = verification.rewriting.nodes_before, verification.rewriting.nodes_after
-        row = Row(self._subject.name, label, nodes_before=before, nodes_after=after)
-        return self._judge(verification.comparison, contract, row)
 
-    def _check_program(self, program: nn.Module, contract: Contract, label: str, draws: int | None) -> Comparison:
-        __tracebackhide__ = True
-        nodes = len(program.graph.nodes) if isinstance(program, GraphModule) else None
-        comparison = compare(self._subject, program, None, label, draws)
-        return self._judge(comparison, contract, Row(self._subject.name, label, nodes_after=nodes))
+def _answers(application: Application, draw: int) -> bool:
+    """Whether there is a program, and it answers."""
+    return application.program is not None and application.actual(draw).error is None
 
-    def _judge(self, comparison: Comparison, contract: Contract, row: Row) -> Comparison:
-        __tracebackhide__ = True
-        # Recorded first, so that the summary has the errors of a pass that breaks its contract, too.
-        record_row(
-            self._item,
-            row.with_errors(
-                dtype=str(self._subject.dtype).removeprefix("torch."),
-                float64_error=comparison.largest_error64(),
-                error=comparison.largest_error(),
-                eager_error=comparison.largest_eager_error(),
-            ),
-        )
-        require(comparison, contract)
-        return comparison
+
+def _nodes(program: nn.Module) -> int | None:
+    return len(program.graph.nodes) if isinstance(program, GraphModule) else None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def told(violations: list[LawViolation], violation: LawViolation) -> LawViolation:
+    """Return ``violation`` raised from what the first of all was, without the frames of ours that led there."""
+    cause = violations[0].__cause__
+    violation.__cause__ = without_our_frames(cause) if isinstance(cause, Exception) else None
+    violation.__suppress_context__ = True
+    return violation
 
 
 def require_inputs(subject: Subject) -> Subject:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from .options import Options, options_of
+from .options import OPTIONS, Options, options_of
+from .parallel.distribution import plain_name
 
 SUITE_NAME = "pytest_fx.suite"
 TABLES_NAME = "pytest_fx.tables.suite"
@@ -22,6 +25,8 @@ SUITES = {
     Path(__file__).with_name("law_suite.py"): LAWS_NAME,
 }
 """The modules of tests that come with the plugin, by their files."""
+SUITE_NODE = "fx"
+"""What the names of their tests begin with."""
 
 
 class SuiteModule(pytest.Module):
@@ -51,14 +56,30 @@ def choose_suites(config: pytest.Config, names: Sequence[str]) -> None:
         config.option.pyargs = True
 
 
+def tests_by_name(names: Iterable[str]) -> list[str]:
+    """Return ``names`` from a command line with ``fx::test_…``, as pytest prints it, led to the suite that has it.
+
+    That name has no file of its own. Where pytest was not started in its root folder it prints ``../fx::test_…``.
+    """
+    return [_in_suite(name) or name for name in names]
+
+
+def _in_suite(name: str) -> str | None:
+    path, _, test = name.partition("[")[0].partition("::")
+    if not test or not re.fullmatch(rf"(\.\.[/\\])*{SUITE_NODE}", path):
+        return None
+    module = next((suite for file, suite in SUITES.items() if f"\ndef {test}(" in file.read_text("utf-8")), SUITE_NAME)
+    return module + plain_name(name).removeprefix(path)
+
+
 @dataclass(frozen=True, slots=True)
 class ModelCase:
     """One model under test, with all that its inputs and its answers depend on."""
 
     model: Any
     """A name of the zoo, ``package.module:factory``, or a factory."""
-    batch: int
-    """Samples in its example inputs."""
+    batch: int | None
+    """Samples in its example inputs; None for one where it is of the zoo, or else as many as they have."""
     label: str
     """What tests and tables call it."""
     device: str
@@ -71,19 +92,46 @@ class ModelCase:
     """Where its inputs are drawn from."""
 
     @classmethod
-    def of(cls, model: Any, options: Options, batch: int | None = None) -> ModelCase:
-        """The case of ``model`` under ``options``, for one of the batch sizes."""
-        name = _name_of(model)
-        size = options.batch[0] if batch is None else batch
-        label = name if len(options.batch) == 1 else f"{name}, batch {size}"
+    def of(cls, model: Any, options: Options, batch: int | None = None, name: str | None = None) -> ModelCase:
+        """The case of ``model``, called ``name``, under ``options``, for one of the batch sizes."""
+        name = name or _name_of(model)
+        size = batch if batch is not None or not options.batch else options.batch[0]
+        label = name if len(options.batch) < 2 else f"{name}, batch {size}"
         return cls(model, size, label, options.device, options.dtype, options.threads[0], options.seed)
 
 
+@dataclass(frozen=True, slots=True)
+class PassCase:
+    """One pass under test."""
+
+    asked: Any
+    """A registered name, ``package.module:callable``, or a pass."""
+    label: str
+    """What tables call it."""
+
+
+def label_of(item: pytest.Item, pass_: Any) -> str:
+    """Return what tables call ``pass_`` in a test: its name, or more where another pass of the run has that name."""
+    case = getattr(getattr(item, "callspec", None), "params", {}).get("fx_pass")
+    if isinstance(case, PassCase) and getattr(item, "funcargs", {}).get("fx_pass") is pass_:
+        return case.label
+    name: str = importlib.import_module("fx.passes").pass_name(pass_)
+    return name
+
+
 def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
-    """Give the fixtures of models, passes and timings what was asked for, unless the test names its own."""
-    options = options_of(metafunc.definition)
-    if options.used:
-        importlib.import_module("pytest_fx.loading").register(metafunc.config)
+    """Give the fixtures of models, passes and timings what was asked for, unless the test names its own.
+
+    What is asked for by a marker or in the ini file is checked as the command line is.
+    """
+    definition = metafunc.definition
+    try:
+        options = options_of(definition)
+        if options.used or options is not metafunc.config.stash[OPTIONS]:
+            loading = importlib.import_module("pytest_fx.loading")
+            loading.check_options(metafunc.config, options, definition.nodeid)
+    except pytest.UsageError as error:
+        raise pytest.Collector.CollectError(str(error)) from None
     named_by_test = {
         name.strip()
         for marker in metafunc.definition.iter_markers("parametrize")
@@ -93,16 +141,20 @@ def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
     if "fx_model" in wanted:
         folder = metafunc.config.invocation_params.dir
         models = importlib.import_module("pytest_fx.loading").expand(options, folder) if options.models else ()
-        cases = [ModelCase.of(model, options, batch) for model in models for batch in options.batch]
-        _parametrize(metafunc, "fx_model", cases, _label_of_case, "needs a model: pytest --fx-model NAME")
+        named = zip(models, labels(models, _name_of), strict=True)
+        sizes = options.batch or (None,)
+        cases = [ModelCase.of(model, options, batch, name) for model, name in named for batch in sizes]
+        _parametrize(metafunc, "fx_model", cases, _label_of_case, "the test needs a model: pytest --fx-model NAME")
     if "fx_pass" in wanted:
         passes = options.passes
         if options.models and not passes:
             passes = importlib.import_module("pytest_fx.loading").default_passes()
-        _parametrize(metafunc, "fx_pass", passes, _label_of_pass, "needs a pass: pytest --fx-pass NAME")
+        named = zip(passes, labels(passes, _name_of_pass), strict=True)
+        cases = [PassCase(*case) for case in named]
+        _parametrize(metafunc, "fx_pass", cases, _id_of_pass, "the test needs a pass: pytest --fx-pass NAME")
     if "fx_checked_pass" in wanted:
-        reason = "needs a pass: pytest --fx-check NAME"
-        _parametrize(metafunc, "fx_checked_pass", options.checks, _label_of_pass, reason)
+        reason = "the test needs a pass: pytest --fx-check NAME"
+        _parametrize(metafunc, "fx_checked_pass", options.checks, _name_of_asked, reason)
     if "fx_timing" in wanted and len(options.threads) > 1:
         metafunc.parametrize("fx_timing", options.threads, ids="{} threads".format, indirect=True)
 
@@ -112,9 +164,9 @@ def skip_vetoed(items: Sequence[pytest.Item]) -> None:
     for item in items:
         given: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
         case, pass_ = given.get("fx_model"), given.get("fx_pass")
-        if not isinstance(case, ModelCase) or pass_ is None:
+        if not isinstance(case, ModelCase) or not isinstance(pass_, PassCase):
             continue
-        names = {"model": _name_of(case.model), "pass_name": _label_of_pass(pass_)}
+        names = {"model": _name_of(case.model), "pass_name": _name_of_asked(pass_.asked)}
         reason = item.config.hook.pytest_fx_veto(config=item.config, **names)
         if reason is not None:
             item.add_marker(pytest.mark.skip(reason=reason))
@@ -128,8 +180,43 @@ def _label_of_case(case: ModelCase) -> str:
     return case.label.replace(", batch ", "-batch")
 
 
-def _label_of_pass(pass_: Any) -> str:
-    return pass_ if isinstance(pass_, str) else importlib.import_module("fx.passes").pass_name(pass_)
+def _id_of_pass(case: PassCase) -> str:
+    return case.asked if isinstance(case.asked, str) else case.label
+
+
+def _name_of_asked(pass_: Any) -> str:
+    return pass_ if isinstance(pass_, str) else _name_of_pass(pass_)
+
+
+def _name_of_pass(pass_: Any) -> str:
+    """What a pass calls itself, whatever it was asked for as."""
+    load_pass = importlib.import_module("pytest_fx.loading").load_pass
+    name: str = importlib.import_module("fx.passes").pass_name(load_pass(pass_))
+    return name
+
+
+def labels(things: Sequence[Any], name_of: Callable[[Any], str]) -> list[str]:
+    """Return what to call each of ``things``: its name, or where several share that, all that is known of it.
+
+    That is the text by which it was asked for, or else the module and name of what defines it, with the options of a
+    pass; numbers tell apart what even that does not.
+    """
+    names = [name_of(thing) for thing in things]
+    for longer in (_full_name, None):
+        count, seen = Counter(names), Counter[str]()
+        for position, (thing, name) in enumerate(zip(things, names, strict=True)):
+            if count[name] > 1:
+                seen[name] += 1
+                names[position] = longer(thing) if longer is not None else f"{name} ({seen[name]})"
+    return names
+
+
+def _full_name(thing: Any) -> str:
+    if isinstance(thing, str):
+        return thing
+    definition = thing if hasattr(thing, "__qualname__") else type(thing)
+    options = importlib.import_module("fx.passes.options").write_options(thing)
+    return f"{definition.__module__}:{definition.__qualname__}{options}"
 
 
 def _parametrize(

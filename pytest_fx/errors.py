@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from types import TracebackType
+
 from fx.errors import FxError
 
 
@@ -29,8 +32,76 @@ class ContractViolation(FxError, AssertionError):
         return violation
 
 
+class LawViolation(FxError, AssertionError):
+    """A pass breaks a law on some program. The message has the law's name, what differs and why it matters."""
+
+    def __init__(
+        self,
+        law: str,
+        what: str,
+        *,
+        where: object | None = None,
+        value: object | None = None,
+        why: str | None = None,
+        remedy: str | None = None,
+        kind: str = "",
+        inputs: int | str = 0,
+    ) -> None:
+        """``law`` is the name of the law; the rest makes the message.
+
+        ``kind`` says in a word or two how it is broken: two violations of one law and kind are one failure. ``inputs``
+        are those on which it shows.
+        """
+        super().__init__(f"law {law!r}: {what}", where=where, value=value, why=why, remedy=remedy)
+        self.law = law
+        self.kind = kind
+        self.inputs = inputs
+
+    @classmethod
+    def of(cls, law: str, error: Exception, inputs: int | str = 0) -> LawViolation:
+        """A violation that says what ``error`` says."""
+        violation = cls(law, "", kind=getattr(error, "kind", ""), inputs=inputs)
+        violation.args = (f"law {law!r}: {error}",)
+        return violation
+
+    def with_message(self, text: str) -> LawViolation:
+        """Return the same violation with another message."""
+        violation = LawViolation(self.law, "", kind=self.kind, inputs=self.inputs)
+        violation.args = (text,)
+        violation.__cause__ = self.__cause__
+        return violation
+
+    def with_details(self, text: str) -> LawViolation:
+        """Return the same violation with ``text`` below its message."""
+        return self.with_message(f"{self}\n{text}")
+
+    def with_others(self, others: Sequence[LawViolation]) -> LawViolation:
+        """Return the same violation with a line on each other law that is broken; one on all that are so likewise."""
+        likewise = [repr(other.law) for other in others if other.kind and other.kind == self.kind]
+        lines = [str(other).partition("\n")[0] for other in others if not other.kind or other.kind != self.kind]
+        lines += [f"likewise {', '.join(likewise)}"] if likewise else []
+        return self.with_details("\n".join(f"  also   {line}" for line in lines)) if lines else self
+
+
 class ComparisonError(FxError, TypeError):
     """What a model returns cannot be compared, whatever a pass does to it. The message says where it is."""
+
+
+class NothingJudged(FxError):
+    """A pass found too little to do in random programs to be judged: no law is broken, and none is shown to be kept.
+
+    The message has the counts, and what makes programs more to the point.
+    """
+
+    def __init__(self, name: str, programs: int, changed: int, wanted: float) -> None:
+        """``name`` is that of the pass, ``programs`` it was tried on, ``wanted`` of which it had to change."""
+        super().__init__(
+            f"{name} changed {changed} of {programs} programs: too few to judge it",
+            why=f"a law says little where a pass does nothing; at least {wanted:g} were to be changed, and programs "
+            "near to those on which it went furthest were tried, too",
+            remedy="show by like=… a program that it changes, or ask for fewer with min_changed=…",
+        )
+        self.programs, self.changed = programs, changed
 
 
 class MemoryLayoutWarning(UserWarning):
@@ -49,3 +120,30 @@ class TimingRegression(FxError, AssertionError):
 
     The message has both speed-ups with their intervals and where each was measured.
     """
+
+
+class NoisyTiming(FxError, AssertionError):
+    """Under ``--fx-strict``, times differ too much from each other to tell whether ``--fx-fail-slower`` allows them.
+
+    The message has both speed-ups with their intervals and where each was measured.
+    """
+
+
+class LostRewrite(FxError, AssertionError):
+    """Under ``--fx-strict``, a pass changes less in a model than in the run that ``--fx-baseline`` names.
+
+    The message has what it changed in both, and where a pattern that it looks for nearly matches.
+    """
+
+
+def without_our_frames(error: Exception) -> Exception:
+    """Return ``error`` with the part of its traceback that starts in the user's code, if it ever gets there."""
+    found: TracebackType | None = error.__traceback__
+    while found is not None and _is_ours(found):
+        found = found.tb_next
+    return error.with_traceback(found)
+
+
+def _is_ours(traceback: TracebackType) -> bool:
+    package = str(traceback.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+    return package in ("fx", "pytest_fx", "model_zoo", "torch")

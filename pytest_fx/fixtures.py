@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .collection import ModelCase
+from .collection import ModelCase, PassCase
 from .options import OPTIONS, options_of
 from .properties.check_summary import record_check
 
@@ -23,10 +23,21 @@ if TYPE_CHECKING:
     from fx.passes import Pass
 
     from .checks import EqualityCheck
-    from .comparison.evaluation import Arguments
-    from .comparison.subject import Subject
+    from .harness.evaluation import Arguments
+    from .harness.subject import Subject
     from .properties.pass_check import CheckReport
     from .timing_check import TimingCheck
+
+
+BROKEN = pytest.StashKey[list[Any]]()
+"""The parameters of ``fx_model`` for which there is no model, because what makes it raised."""
+
+
+def skip_if_told(item: pytest.Item) -> None:
+    """Skip a test of a model that cannot be made, if a test before it has told why."""
+    case = getattr(getattr(item, "callspec", None), "params", {}).get("fx_model")
+    if case in item.config.stash.get(BROKEN, []):
+        pytest.skip(f"{getattr(case, 'label', case)} cannot be made: the first of its tests says why")
 
 
 def _module(name: str) -> Any:
@@ -44,12 +55,17 @@ def _skip_if_unavailable(pass_: Any) -> None:
 def fx_model(request: pytest.FixtureRequest) -> Subject:
     """The model under test, once for each ``--fx-model`` and ``--fx-batch``: ``fx_model.capture()``, ``.fresh()``.
 
-    It is a :class:`~pytest_fx.comparison.subject.Subject`.
+    It is a :class:`~pytest_fx.harness.subject.Subject`.
     """
+    __tracebackhide__ = True
     case = request.param
     if not isinstance(case, ModelCase):  # a test that parametrizes by names of its own
         case = ModelCase.of(case, request.config.stash[OPTIONS])
-    return _module("loading").load_subject(case)
+    try:
+        return _module("loading").load_subject(case)
+    except Exception:
+        request.config.stash.setdefault(BROKEN, []).append(request.param)
+        raise
 
 
 @pytest.fixture
@@ -73,7 +89,8 @@ def fx_traced(fx_model: Subject) -> GraphModule:
 @pytest.fixture(scope="session")
 def fx_pass(request: pytest.FixtureRequest) -> Pass:
     """The pass under test, each ``--fx-pass`` or else each registered one: ``fx_equal(fx_pass)``."""
-    pass_ = _module("loading").load_pass(request.param)
+    case = request.param
+    pass_ = _module("loading").load_pass(case.asked if isinstance(case, PassCase) else case)
     _skip_if_unavailable(pass_)
     return pass_
 
@@ -81,7 +98,11 @@ def fx_pass(request: pytest.FixtureRequest) -> Pass:
 @pytest.fixture
 def fx_transformed(fx_model: Subject, fx_pass: Pass) -> GraphModule:
     """What the pass under test makes of a fresh capture: ``assert "bn" not in fx_transformed.code``."""
-    return _module("comparison.rewriting").rewrite(fx_model, fx_pass).program
+    application = _module("harness.application").Application(fx_model, fx_pass)
+    if application.after is None:
+        why = application.error or application.refusal or TypeError(f"{application.name} returned no program")
+        raise why
+    return application.after
 
 
 @pytest.fixture
@@ -118,7 +139,11 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
             "folder": request.config.rootpath / _module("properties.counterexample").FOLDER,
             **arguments,
         }
-        report: CheckReport = _module("properties.pass_check").check_pass(pass_, **given)
+        try:
+            report: CheckReport = _module("properties.pass_check").check_pass(pass_, **given)
+        except _module("errors").NothingJudged as error:
+            record_check(request.node, f"nothing judged: {error.args[0].partition(chr(10))[0]}")
+            raise
         record_check(request.node, str(report))
         return report
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
+import linecache
 import re
 import sys
-from collections.abc import Callable, Iterable
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +19,7 @@ import torch
 from torch import nn
 
 import model_zoo
-from fx.errors import FxError
+from fx.errors import FxError, add_note
 from fx.interop import AdaptedPass, adapt, is_for_torch
 from fx.passes import (
     Approximate,
@@ -33,36 +35,53 @@ from fx.passes import (
     register_pass,
 )
 from fx.passes.pipeline import PassPipeline
+from fx.provenance import SourceLocation
 
 from .collection import ModelCase
-from .comparison.evaluation import Arguments
-from .comparison.subject import Subject
-from .errors import LoadError
+from .errors import LoadError, without_our_frames
+from .harness.evaluation import Arguments
+from .harness.subject import Subject
 from .options import OPTIONS, Options
 
 REGISTERED = pytest.StashKey[bool]()
 """Whether hooks were asked for models and passes."""
+CHECKED = pytest.StashKey[list[Options]]()
+"""The options that :func:`check_options` found to make sense."""
+_OURS = str(Path(__file__).parent)
+_TORCH = str(Path(torch.__file__).parent)
 _CONTRACTS = "exact, close or approximate(DECIBELS), e.g. approximate(30)"
 
 
 def check_names(config: pytest.Config) -> None:
-    """Raise :class:`pytest.UsageError` for a model, pass, dtype, device or contract that there is not here.
+    """Raise :class:`pytest.UsageError` for a device that there is not here, and as :func:`check_options` does."""
+    check_options(config, config.stash[OPTIONS])
+    try:
+        _check_device(config.stash[OPTIONS].device)
+    except FxError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def check_options(config: pytest.Config, options: Options, where: str | None = None) -> None:
+    """Raise :class:`pytest.UsageError`, which names ``where``, for a model, pass, dtype or contract that there is not.
 
     Names of the form ``package.module:attribute`` are looked up from the folder that pytest runs in as well.
     """
-    options = config.stash[OPTIONS]
+    checked = config.stash.setdefault(CHECKED, [])
+    if any(options is known for known in checked):
+        return
     try:
         register(config)
         for name in expand(options, config.invocation_params.dir):
-            _import_attribute(name, "factory") if _is_path(name) else model_zoo.get_model(name)
+            if not callable(name):
+                _import_attribute(name, "factory") if _is_path(name) else model_zoo.get_model(str(name))
         for name in (*options.passes, *options.checks):
             load_pass(name)
         if options.dtype is not None:
             load_dtype(options.dtype)
         chosen_contract(options, close)
-        _check_device(options.device)
     except FxError as error:
-        raise pytest.UsageError(str(error)) from None
+        raise pytest.UsageError(f"{where}: {error}" if where else str(error)) from None
+    checked.append(options)
 
 
 def register(config: pytest.Config) -> None:
@@ -82,8 +101,8 @@ def expand(options: Options, folder: Path) -> list[Any]:
     :class:`~fx.errors.FxError` for a tag that no model has.
     """
     names = (*options.models, *options.passes, *options.checks)
-    if any(map(_is_path, names)) and str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+    if any(map(_is_path, names)):
+        _import_from(folder)
     named: list[Any] = []
     for model in options.models:
         if model == "all":
@@ -91,17 +110,33 @@ def expand(options: Options, folder: Path) -> list[Any]:
         elif isinstance(model, str) and model.startswith("tag:"):
             named += model_zoo.models_with_tag(model.removeprefix("tag:"))
         else:
-            named.append(model)
+            named.append(_with_small_sibling(model) if options.size == "small" else model)
     if options.size == "small":
-        named = [_small(model) for model in named]
+        named = [model_zoo.get_model(model).small or model if is_name(model) else model for model in named]
     return list(dict.fromkeys(named))
 
 
-def _small(model: Any) -> Any:
-    """The small sibling of a zoo model, or else the model itself."""
-    if not isinstance(model, str) or _is_path(model):
-        return model
-    return model_zoo.get_model(model).small or model
+def is_name(model: Any) -> bool:
+    """Whether ``model`` is a name of the zoo, and neither a path to a factory nor a factory."""
+    return isinstance(model, str) and not _is_path(model)
+
+
+def _with_small_sibling(model: Any) -> Any:
+    """Return ``model`` if it is small or has a small sibling; raise :class:`~pytest_fx.errors.LoadError` if not."""
+    made = model_zoo.get_model(model) if is_name(model) else None
+    if made is None or (made.small is None and "small" not in made.tags):
+        name = model if isinstance(model, str) else getattr(model, "__name__", repr(model))
+        raise LoadError(
+            f"there is no small {name}",
+            why="only models of the zoo have small siblings",
+            remedy="name a factory that makes a small model, or leave out --fx-size small",
+        )
+    return model
+
+
+def _import_from(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
 
 
 def load_subject(case: ModelCase) -> Subject:
@@ -109,30 +144,112 @@ def load_subject(case: ModelCase) -> Subject:
 
     A factory takes no arguments and returns a :class:`~model_zoo.ZooModel`, a module, or a pair of a module and its
     example inputs. A tuple of inputs is positional arguments, a dict keyword arguments, anything else the only
-    argument. Raises :class:`~pytest_fx.errors.LoadError` if it returns something else.
+    argument. Raises :class:`~pytest_fx.errors.LoadError` if it returns something else, or if its inputs cannot have as
+    many samples as are asked for. What a factory raises gets a note with the user's line.
     """
+    __tracebackhide__ = True
     name: Any = case.model
-    if not isinstance(name, str):
-        made: Any = name()
-    else:
-        made = _import_attribute(name, "factory")() if _is_path(name) else model_zoo.get_model(name)
+    _check_device(case.device)
+    factory: Any = name if callable(name) else _import_attribute(name, "factory") if _is_path(name) else None
+    try:
+        made: Any = factory() if factory is not None else model_zoo.get_model(str(name))
+        subject = _subject(case, made)
+        if subject.has_inputs:
+            subject.arguments()  # which a ZooModel makes only now
+    except Exception as error:
+        if not isinstance(error, LoadError):
+            add_note(error, f"the factory of {case.label} raised it\n  where  {_users_line(error, factory)}")
+        raise without_our_frames(error) from error.__cause__
+    return subject
+
+
+def _users_line(error: BaseException, factory: Any) -> str:
+    """The innermost line of the user's on the way to ``error``, or else where ``factory`` is defined."""
+    frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    users = [entry for entry in frames if not entry[0].f_code.co_filename.startswith((_OURS, _TORCH))]
+    code = getattr(factory, "__code__", None)
+    if not users:
+        return f"{code.co_filename}:{code.co_firstlineno}, {factory.__name__}" if code is not None else repr(factory)
+    frame, line = users[-1]
+    text = linecache.getline(frame.f_code.co_filename, line).strip()
+    return str(SourceLocation.of(frame.f_code.co_filename, line, frame.f_code.co_name, text))
+
+
+def _subject(case: ModelCase, made: Any) -> Subject:
     dtype = None if case.dtype is None else load_dtype(case.dtype)
+    batch = case.batch or 1
     subject = partial(Subject, case.label, threads=case.threads, device=case.device, working_dtype=dtype)
     if isinstance(made, model_zoo.ZooModel):
-        inputs, others = (
-            partial(_zoo_arguments, made, size, case.seed) for size in (case.batch, 2 if case.batch != 2 else 3)
-        )
-        return subject(made.build(), inputs, batch=case.batch, other_inputs=others)
+        inputs = partial(_zoo_arguments, made, batch, case.seed)
+        others = partial(_zoo_arguments, made, seed=case.seed, draw=0)
+        return subject(made.build(), inputs, batch=batch, other_inputs=others)
     if isinstance(made, nn.Module):
+        if case.batch is not None:
+            raise _no_batch(case, "it has no example inputs")
         return subject(made, None)
     if isinstance(made, tuple) and len(cast("tuple[Any, ...]", made)) == 2 and isinstance(made[0], nn.Module):
         given = _as_arguments(made[1])
-        others = partial(_fixed_arguments, given.repeated()) if given.samples else None
-        return subject(made[0], partial(_fixed_arguments, given), other_inputs=others)
+        if case.batch is not None:
+            given = _resized(case, made[0], given, case.batch)
+        return subject(made[0], partial(_fixed_arguments, given), batch=case.batch)
     raise LoadError(
         f"the factory {case.label!r} returned no model",
         value=repr(cast("object", made))[:80],
         why="a factory returns an nn.Module, a pair (nn.Module, example inputs) or a ZooModel",
+    )
+
+
+def _resized(case: ModelCase, module: nn.Module, given: Arguments, batch: int) -> Arguments:
+    """Return the user's inputs with ``batch`` samples: the first ones, or all of them again and again.
+
+    Samples are counted along the first dimension, where all tensors with dimensions have the same size. Whether that
+    is the batch, the model is asked: what it answers for a sample that comes twice is the same twice.
+    """
+    if given.samples == batch:
+        return given
+    if not given.samples:
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in given.tensors) or "none"
+        raise _no_batch(case, f"its input tensors share no first size: {shapes}")
+    times = -(-batch // given.samples)
+    resized, twice = (
+        _repeated(given, times).map(lambda tensor: tensor[:batch] if tensor.dim() else tensor),
+        _repeated(given, 2),
+    )
+    subject = partial(Subject, case.label, module, threads=case.threads, device=case.device, draws=1)
+    runs = [subject(lambda draw, inputs=inputs: inputs).eager() for inputs in (twice, resized)]
+    error = next((run.error for run in runs if run.error is not None), None)
+    if error is not None:
+        why = f"with them it raises {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        raise _no_batch(case, why, given.samples)
+    if not all(_halves_agree(tensor, given.samples) for tensor in Arguments((runs[0].answer,)).tensors):
+        why = "its answer for a sample depends on the others: the first dimension of its inputs is not the batch"
+        raise _no_batch(case, why, given.samples)
+    return resized
+
+
+def _repeated(given: Arguments, times: int) -> Arguments:
+    """Each sample several times; a tensor without dimensions stays as it is."""
+    return given.map(lambda tensor: torch.cat([tensor] * times) if tensor.dim() else tensor)
+
+
+def _halves_agree(tensor: torch.Tensor, samples: int) -> bool:
+    """Whether an answer for samples that come twice holds the same for both, up to rounding, if it holds any."""
+    if not tensor.dim() or tensor.shape[0] != 2 * samples or not tensor.is_floating_point():
+        return True
+    first, second = tensor.double().split(samples)
+    scale = float(first.abs().nan_to_num().max()) if first.numel() else 0.0
+    return torch.allclose(first, second, rtol=1e-2, atol=1e-2 * scale, equal_nan=True)
+
+
+def _no_batch(case: ModelCase, why: str, samples: int | None = None) -> LoadError:
+    others = "leave out --fx-batch to use them as they are" + (
+        f", or give {samples}, which they have" if samples else ""
+    )
+    return LoadError(
+        f"the inputs of {case.label!r} cannot have {case.batch} sample(s)",
+        where=f"--fx-batch {case.batch}",
+        why=why,
+        remedy=f"return a ZooModel, whose example_inputs takes a batch; or {others}",
     )
 
 
@@ -156,8 +273,31 @@ def load_pass(name: Any) -> Pass:
         pipeline = PassPipeline(name)
         return pipeline.passes[0] if len(pipeline.passes) == 1 else PassPipeline(name, name=str(pipeline))
     found = _import_attribute(name, "pass") if isinstance(name, str) else name
-    made = found() if isinstance(found, type) else found
+    made = _made(found) if isinstance(found, type) else found
     return adapt(made) if is_for_torch(made) else made
+
+
+def _made(definition: type) -> Any:
+    try:
+        return definition()
+    except Exception as error:
+        raise LoadError(
+            f"the pass class {definition.__qualname__} cannot be called without arguments",
+            where=_users_line(error, definition),
+            why=f"{type(error).__name__}: {error}",
+            remedy="give its options defaults, or name a function that makes the pass's instance",
+        ) from error
+
+
+def chosen_pass(config: pytest.Config, pass_: Any) -> Pass:
+    """Return what :func:`load_pass` returns for ``pass_`` in a test, which is skipped where the pass is unavailable."""
+    register(config)
+    if _is_path(pass_):
+        _import_from(config.invocation_params.dir)
+    loaded = load_pass(pass_)
+    if (why := why_unavailable(loaded)) is not None:
+        pytest.skip(why)
+    return loaded
 
 
 def default_passes() -> tuple[str, ...]:
@@ -201,8 +341,9 @@ def _same_pass(found: Any, pass_: Any) -> bool:
     )
 
 
-def load_dtype(name: str) -> torch.dtype:
+def load_dtype(name: Any) -> torch.dtype:
     """Return the floating-point dtype called ``name``; raises :class:`~pytest_fx.errors.LoadError` if there is none."""
+    name = str(name)
     found = getattr(torch, name.removeprefix("torch."), None)
     if not isinstance(found, torch.dtype) or not found.is_floating_point:
         known = ("float32", "float64", "bfloat16", "float16")
@@ -276,8 +417,11 @@ def _import_attribute(name: str, kind: str) -> Callable[..., Any]:
         found: Any = importlib.import_module(module_name)
     except Exception as error:
         # Whatever a user's module raises is the user's to read, in one line and without our frames.
+        nearest = list(_nearest_modules(module_name)) if isinstance(error, ModuleNotFoundError) else []
         raise LoadError(
-            f"cannot import the module of the {kind} {name!r}", why=f"{type(error).__name__}: {error}"
+            f"cannot import the module of the {kind} {name!r}",
+            why=f"{type(error).__name__}: {error}",
+            remedy=f"did you mean {' or '.join(map(repr, nearest))}?" if nearest else None,
         ) from error
     for part in attribute.split("."):
         if not hasattr(found, part):
@@ -293,3 +437,25 @@ def _import_attribute(name: str, kind: str) -> Callable[..., Any]:
     if not callable(found):
         raise LoadError(f"the {kind} {name!r} cannot be called", value=repr(found)[:80])
     return found
+
+
+def _nearest_modules(name: str) -> Iterator[str]:
+    """The modules that ``name`` may be meant to be: right as far as it goes, then the nearest that are there."""
+    parts = re.split(r"[./\\]", name.removesuffix(".py"))
+    folders = sys.path
+    for position, part in enumerate(parts):
+        there = _modules_in(folders)
+        if part not in there:
+            for near in difflib.get_close_matches(part, there, n=3, cutoff=0.6):
+                yield ".".join((*parts[:position], near, *parts[position + 1 :]))
+            return
+        folders = [str(Path(folder, part)) for folder in folders]
+    if ".".join(parts) != name:  # a path, where a module is wanted
+        yield ".".join(parts)
+
+
+def _modules_in(folders: Iterable[str]) -> list[str]:
+    """The names of modules and packages in ``folders``, those of the first folder first."""
+    found = [child for folder in folders if (path := Path(folder)).is_dir() for child in sorted(path.iterdir())]
+    names = [child.name.partition(".")[0] for child in found if child.suffix in ("", ".py", ".so", ".pyd")]
+    return [name for name in dict.fromkeys(names) if name.isidentifier()]

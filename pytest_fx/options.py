@@ -11,6 +11,10 @@ import pytest
 
 WARMUP_ROUNDS = 3
 """Pairs of calls made before any is measured."""
+WIDEST_INTERVAL = 0.1
+"""Width of the interval of a ratio, relative to the ratio, from which on times are too noisy to tell it."""
+TOO_NOISY = "too noisy to tell"
+"""What is said of them."""
 SIZES = ("full", "small")
 DEVICES = ("cpu", "cuda")
 
@@ -28,7 +32,8 @@ class Options:
     dtype: str | None
     """The working dtype by name; None for the model's own."""
     batch: tuple[int, ...]
-    """Sizes of the batches that zoo models are called with, one after the other."""
+    """Sizes of the batches that models are called with, one after the other. Empty: one sample for models of the zoo,
+    the example inputs as they are for others."""
     threads: tuple[int, ...]
     """Numbers of threads that times are taken with. Answers are compared with the first."""
     contract: Any | None
@@ -53,6 +58,8 @@ class Options:
     """The file of an earlier run, as it was given, whose speed-ups are compared with; None for none."""
     fail_slower: float | None = None
     """The share by which a program may take longer than in that run; None to fail no timing."""
+    strict: bool = False
+    """Whether what cannot be told fails as well: a timing that is too noisy, a pass that changes less than before."""
 
     @property
     def used(self) -> bool:
@@ -117,7 +124,7 @@ def _one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One row of the command line and of the ini file."""
+    """One row of the command line and of the ini file, and a keyword of the marker."""
 
     flag: str
     """Its name on the command line: ``--fx-batch`` for ``"batch"``."""
@@ -143,6 +150,21 @@ class Option:
     def setting(self) -> str:
         """Its name in the ini file: ``fx_batch`` for ``"batch"``."""
         return f"fx_{self.flag}".replace("-", "_")
+
+    def read(self, value: Any) -> Any:
+        """The value that is meant by ``value``, which Python code gives: the text of it, or the thing itself.
+
+        Raises ``ArgumentTypeError`` for what the command line would refuse.
+        """
+        if self.repeatable:
+            return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+        if value is None and not self.default:
+            return self.default
+        if self.parse is str:
+            return value
+        if self.parse is _percentage and isinstance(value, float):
+            return self.parse(f"{value:%}")
+        return self.parse(",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value))
 
 
 TABLE = (
@@ -180,9 +202,9 @@ TABLE = (
         "Example: --fx-dtype bfloat16",
     ),
     Option(
-        "batch", (1,), _positives, "N[,N…]",
-        "Samples in a zoo model's example inputs; several sizes are tried one after the other (default: 1). "
-        "Example: --fx-batch 1,8",
+        "batch", (), _positives, "N[,N…]",
+        "Samples in a model's example inputs; several sizes are tried one after the other (default: 1 for a model of "
+        "the zoo; as many as its inputs have for another). Example: --fx-batch 1,8",
     ),
     Option(
         "threads", (1,), _positives, "N[,N…]",
@@ -244,6 +266,13 @@ def add_options(parser: pytest.Parser) -> None:
     )
     parser.addini("fx_no_timing", "Default of --fx-no-timing.", type="bool", default=False)
     group.addoption(
+        "--fx-strict",
+        action="store_true",
+        help="With --fx-baseline, fail also a timing that is too noisy to tell whether --fx-fail-slower allows it, and "
+        "a pass that changes less than in that run. Example: --fx-baseline main.json --fx-strict",
+    )
+    parser.addini("fx_strict", "Default of --fx-strict.", type="bool", default=False)
+    group.addoption(
         "--fx-tables", nargs="?", const="all", metavar="NAME[,NAME…]",
         help="Measure the paper's evaluation, all of it or these tables, and write it into results/. What was measured "
         "already on this machine with this code is kept. Example: --fx-tables=ir-complexity,fusion",
@@ -257,8 +286,14 @@ def read_options(config: pytest.Config) -> Options:
     Raises :class:`pytest.UsageError` for an ini setting that makes no sense.
     """
     values = {option.name: _read(config, option) for option in TABLE}
-    timing = not (config.getoption("fx_no_timing") or config.getini("fx_no_timing"))
-    return Options(timing=timing, **values)
+    return Options(timing=not _is_set(config, "fx_no_timing"), strict=_is_set(config, "fx_strict"), **values)
+
+
+def _is_set(config: pytest.Config, flag: str) -> bool:
+    try:
+        return bool(config.getoption(flag) or config.getini(flag))
+    except (ValueError, pytest.UsageError) as error:  # the second since pytest 9
+        raise pytest.UsageError(f"{flag} in the ini file must be true or false: {error}") from None
 
 
 def _read(config: pytest.Config, option: Option) -> Any:
@@ -278,7 +313,8 @@ def _read(config: pytest.Config, option: Option) -> Any:
 def options_of(node: pytest.Item | Any) -> Options:
     """Return the options that hold for one test: those of the run, changed by ``@pytest.mark.fx(…)`` on it.
 
-    A marker nearer to the test wins. Raises :class:`pytest.UsageError` for a keyword that is no option.
+    A marker nearer to the test wins. Raises :class:`pytest.UsageError` for a keyword that is no option, and for a
+    value that the command line would refuse.
     """
     options = node.config.stash[OPTIONS]
     for marker in reversed(list(node.iter_markers("fx"))):
@@ -288,17 +324,21 @@ def options_of(node: pytest.Item | Any) -> Options:
                 raise pytest.UsageError(
                     f"{node.nodeid}: the marker fx has no keyword {name!r}; it has {', '.join(known)}"
                 )
-        options = replace(options, **{name: _as_given(name, value) for name, value in marker.kwargs.items()})
+        try:
+            options = replace(options, **{name: _as_given(name, value) for name, value in marker.kwargs.items()})
+        except argparse.ArgumentTypeError as error:
+            raise pytest.UsageError(f"{node.nodeid}: {error}") from None
     return options
 
 
 def _as_given(name: str, value: Any) -> Any:
-    """The value of a marker's keyword; where an option is a list, one thing stands for a list of it."""
-    if name == "fail_slower" and isinstance(value, str):
-        try:
-            return _percentage(value)
-        except argparse.ArgumentTypeError as error:
-            raise pytest.UsageError(f"fail_slower in a marker fx {error}") from None
-    if name not in ("models", "passes", "checks", "batch", "threads"):
+    """The value of a marker's keyword, read as the command line reads it."""
+    option = next((option for option in TABLE if option.name == name), None)
+    try:
+        if option is not None:
+            return option.read(value)
+        if not isinstance(value, bool):
+            raise argparse.ArgumentTypeError(f"must be True or False, not {value!r}")
         return value
-    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{name} in a marker fx {error}") from None

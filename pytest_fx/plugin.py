@@ -20,6 +20,7 @@ from .collection import (
     choose_suites,
     parametrize_from_options,
     skip_vetoed,
+    tests_by_name,
 )
 from .fixtures import (
     fx_check_pass,
@@ -32,7 +33,9 @@ from .fixtures import (
     fx_timing,
     fx_traced,
     fx_transformed,
+    skip_if_told,
 )
+from .harness.isolation import interrupted_finished, isolated_set_up, isolated_test
 from .options import OPTIONS, Options, add_options, read_options
 from .parallel import distribution
 from .properties.check_summary import write_checks
@@ -64,6 +67,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add_options(parser)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Look for ``conftest.py`` where a run of the built-in suite does, also if tests of it are named one by one."""
+    given: argparse.Namespace = early_config.known_args_namespace
+    given.file_or_dir = [name for name in given.file_or_dir if tests_by_name([name]) == [name]]
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Check the names on the command line, and run the built-in suite if models but no files are given."""
     config.addinivalue_line(
@@ -82,6 +92,8 @@ def pytest_configure(config: pytest.Config) -> None:
     suites = {SUITE_NAME: asked.fx_model, LAWS_NAME: asked.fx_check, TABLES_NAME: asked.fx_tables}
     if wanted := [name for name, given in suites.items() if given]:
         choose_suites(config, wanted)
+    if (tests := tests_by_name(config.args)) != config.args:
+        config.args, config.option.pyargs = tests, True
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -124,9 +136,29 @@ def pytest_collection_finish(session: pytest.Session) -> Generator[None, Any, An
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Keep timings in workers away from all other work on their machine."""
-    with distribution.turn_of(item):
+    """Keep timings in workers away from other work, and put back what an interrupted test could not."""
+    with distribution.turn_of(item), interrupted_finished():
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
+    """Let no fixture of the plugin change the process."""
+    with isolated_set_up(fixturedef, __all__):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Let no test that uses a fixture of the plugin change the process for the next one, whatever ends it."""
+    with isolated_test(item, __all__):
+        return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let a model that cannot be made fail once."""
+    skip_if_told(item)
 
 
 def pytest_runtest_logreport(report: Any) -> None:

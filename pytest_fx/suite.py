@@ -24,13 +24,12 @@ from fx.errors import FxError, TraceError
 from fx.passes import Pass, exact, pass_name
 
 from .checks import WITHOUT_LEAVES, EqualityCheck
-from .comparison.capture import capture
-from .comparison.evaluation import evaluate
-from .comparison.pickled import unpickled
-from .comparison.rewriting import changes
-from .comparison.subject import Subject
-from .errors import ContractViolation
-from .options import options_of
+from .harness.application import applied
+from .harness.capture import capture
+from .harness.pickled import unpickled
+from .harness.run import Runner
+from .harness.subject import Subject
+from .laws import LawViolation
 from .recording import record_row
 from .summary import Row
 from .timing_check import TimingCheck
@@ -130,11 +129,8 @@ def test_torchscript_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) ->
     scripted = skip_if_refused(lambda: script(fx_model.captured), "TorchScript does not take it")
     try:
         fx_equal(scripted, label="capture", draws=1)
-    except torch.jit.Error:  # while it ran: the program's fault only if the model itself fares better
-        skip_if_refused(
-            lambda: evaluate(script(fx_model.fresh()), fx_model.arguments(), fx_model.dtype),
-            f"TorchScript does not run {fx_model.name} itself",
-        )
+    except LawViolation:  # the program's fault only if the model itself fares better
+        skip_unless_run(fx_model, lambda: script(fx_model.fresh()), f"TorchScript does not run {fx_model.name} itself")
         raise
 
 
@@ -142,20 +138,15 @@ def test_torch_compile_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) 
     """Captured once more by torch.compile, which runs what it captures as it is, the program computes the same."""
     try:
         fx_equal(compiled(fx_model.captured), label="capture", draws=1)
-    except ContractViolation:
-        skip_if_refused(
-            lambda: evaluate(compiled(fx_model.fresh()), fx_model.arguments(), fx_model.dtype),
-            f"torch.compile does not run {fx_model.name} itself",
+    except LawViolation:
+        skip_unless_run(
+            fx_model, lambda: compiled(fx_model.fresh()), f"torch.compile does not run {fx_model.name} itself"
         )
         raise
 
 
-def test_pass_keeps_its_contract(
-    request: pytest.FixtureRequest, fx_model: Subject, fx_pass: Pass, fx_equal: EqualityCheck
-) -> None:
-    """The pass leaves the original alone, makes a well-formed graph, and changes results no more than it promises."""
-    if not options_of(request.node).passes:
-        skip_unless_changed(fx_model, fx_pass)
+def test_pass_keeps_its_contract(fx_pass: Pass, fx_equal: EqualityCheck) -> None:
+    """The pass keeps its contract and the laws of :mod:`pytest_fx.laws`, those that a model of its size can afford."""
     fx_equal(fx_pass)
 
 
@@ -168,22 +159,6 @@ def test_pass_without_leaf_modules_keeps_its_contract(
     fx_equal(fx_pass, leaves=False, draws=1)
 
 
-def test_pass_keeps_gradients(fx_model: Subject, fx_pass: Pass, fx_equal: EqualityCheck) -> None:
-    """Inputs, and the parameters that the pass keeps, get the gradients that they get in the model."""
-    skip_unless_changed(fx_model, fx_pass)
-    fx_equal.gradients(fx_pass)
-
-
-def test_pass_takes_another_batch_size(
-    request: pytest.FixtureRequest, fx_model: Subject, fx_pass: Pass, fx_equal: EqualityCheck
-) -> None:
-    """What the pass makes is no program for one number of samples: it takes others, if the model itself does."""
-    if len(options_of(request.node).batch) > 1:
-        pytest.skip("--fx-batch has several sizes")
-    skip_unless_changed(fx_model, fx_pass)
-    fx_equal.at_another_batch(fx_pass)
-
-
 def test_pass_timing(fx_model: Subject, fx_pass: Pass, fx_timing: TimingCheck) -> None:
     """The transformed program is timed beside eager. No time is too long: the table tells."""
     skip_unless_changed(fx_model, fx_pass)
@@ -192,7 +167,7 @@ def test_pass_timing(fx_model: Subject, fx_pass: Pass, fx_timing: TimingCheck) -
 
 def skip_unless_changed(model: Subject, pass_: Pass, *, leaves: bool = True) -> None:
     """Skip the test if the pass finds nothing to do in the model."""
-    if not changes(model, pass_, leaves=leaves):
+    if not applied(model, pass_, leaves=leaves).changed:
         pytest.skip(f"{pass_name(pass_)} finds nothing to change in {model.name}")
 
 
@@ -202,6 +177,17 @@ def skip_if_refused(act: Callable[[], Any], what: str) -> Any:
         return act()
     except Exception as error:
         pytest.skip(f"{what}: {str(error).partition(chr(10))[0]}")
+
+
+def skip_unless_run(model: Subject, make: Callable[[], Any], what: str) -> None:
+    """Skip the test if what ``make`` makes of the model does not run, with the first line of what it raises."""
+
+    def run() -> None:
+        found = Runner(make())(model.arguments(), model.dtype)
+        if found.error is not None:
+            raise found.error
+
+    skip_if_refused(run, what)
 
 
 def script(program: nn.Module) -> Any:

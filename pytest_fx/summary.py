@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .options import Options
+from .options import TOO_NOISY, Options
 from .storage.baseline import BASELINE, Change
 
 if TYPE_CHECKING:
@@ -18,10 +18,6 @@ PROPERTY = "fx"
 """The user property that carries a record on a test's report: a dict whose ``"row"`` is a :class:`Row`."""
 NOTES = pytest.StashKey[list[str]]()
 """Where a :class:`pytest.Config` keeps lines to print below the table."""
-MANY_OUTLIERS = 0.1
-"""Share of outliers above which the table warns of noise."""
-MUCH_NOISE = 0.05
-"""Relative deviation of pairs above which the table warns of noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +32,12 @@ class Row:
     """Nodes of the captured graph."""
     nodes_after: int | None = None
     """Nodes of the program's graph."""
+    edits: int | None = None
+    """Edits that the pass made, where it says which it makes."""
+    changed: bool | None = None
+    """Whether the pass changed anything."""
+    less: str | None = None
+    """How it changes less than in the run that is compared with, in a sentence, if it does."""
     dtype: str | None = None
     """The working dtype."""
     float64_error: float | None = None
@@ -56,6 +58,8 @@ class Row:
     """Upper end of the ratio's 95 % interval."""
     verdict: str | None = None
     """What the interval says in words."""
+    noisy: bool | None = None
+    """Whether the interval is too wide for the ratio to mean anything."""
     outliers: float | None = None
     """Share of pairs far outside of the quartiles."""
     noise: float | None = None
@@ -94,6 +98,7 @@ class Row:
             speedup_low=low,
             speedup_high=high,
             verdict=timing.verdict,
+            noisy=timing.noisy,
             outliers=timing.outliers,
             noise=timing.noise,
             eager_host_seconds=_median(timing.eager_host) if timing.eager_host else None,
@@ -104,8 +109,8 @@ class Row:
         """Return the row with the most bytes that calls hold at a time."""
         return replace(self, eager_peak_memory=eager, peak_memory=transformed)
 
-    def with_change(self, change: Change) -> Row:
-        """Return the row with how its speed-up compares with that of an earlier run."""
+    def with_change(self, change: Change, limit: float | None = None) -> Row:
+        """Return the row with how its speed-up compares with that of an earlier run, where ``limit`` is allowed."""
         low, high = change.interval
         return replace(
             self,
@@ -113,7 +118,7 @@ class Row:
             slowdown=change.slowdown,
             slowdown_low=low,
             slowdown_high=high,
-            change_verdict=change.verdict,
+            change_verdict=TOO_NOISY if change.too_noisy(limit) else change.verdict,
         )
 
     def merged(self, other: Row) -> Row:
@@ -135,6 +140,8 @@ class Column:
 
 
 def _nodes(row: Row) -> str:
+    if row.changed is False:
+        return f"{row.nodes_before}, changes nothing"
     return " -> ".join(str(count) for count in (row.nodes_before, row.nodes_after) if count is not None) or "-"
 
 
@@ -146,15 +153,14 @@ def _errors(row: Row) -> str:
 def _speedup(row: Row) -> str:
     if row.speedup is None:
         return "-"
-    return f"{row.speedup:.3f} ({row.speedup_low:.3f} to {row.speedup_high:.3f}), {row.verdict}{_noise(row)}"
+    if not row.noisy:
+        return f"{row.speedup:.3f} ({row.speedup_low:.3f} to {row.speedup_high:.3f}), {row.verdict}"
+    return f"{_without_ratio(row.verdict)}: {row.outliers:.0%} outliers, pairs deviate by {row.noise:.1%}"
 
 
-def _noise(row: Row) -> str:
-    """Why the machine deserves a look, where pairs differ from each other more than they should."""
-    outliers, noise = row.outliers or 0.0, row.noise or 0.0
-    if outliers <= MANY_OUTLIERS and noise <= MUCH_NOISE:
-        return ""
-    return f"; noisy: {outliers:.0%} outliers, pairs deviate by {noise:.1%}"
+def _without_ratio(verdict: str | None) -> str:
+    """What can be said where a ratio means nothing."""
+    return TOO_NOISY if verdict in (TOO_NOISY, "no change shown") else f"{verdict}, {TOO_NOISY} by how much"
 
 
 def _pair(value: Any, eager: Any, shown: Callable[[Any], str]) -> str:
@@ -165,6 +171,8 @@ def _change(row: Row) -> str:
     if row.slowdown is None:
         return "-" if row.speedup is None else "not in the baseline"
     interval = f"{row.slowdown_low:+.1%} to {row.slowdown_high:+.1%}"
+    if row.noisy or row.change_verdict == TOO_NOISY:
+        return f"{_without_ratio(row.change_verdict)} ({interval})"
     return f"{row.slowdown:+.1%} time ({interval}), {row.change_verdict}"
 
 
@@ -232,6 +240,9 @@ def write_summary(reporter: pytest.TerminalReporter, options: Options) -> None:
         timed = sum(row.speedup is not None for row in rows)
         found = sum(row.slowdown is not None for row in rows)
         reporter.write_line(f"compared with {baseline.name}: {found} of {timed} timing(s) are in it")
+        for row in rows:
+            for line in (row.less or "").splitlines():
+                reporter.write_line(line)
     for note in reporter.config.stash.get(NOTES, []):
         reporter.write_line(note)
 

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from torch import nn
 
-from fx.passes import Pass, pass_name
+from fx.passes import Pass
 
 from .checks import require_inputs
-from .comparison.rewriting import rewrite
-from .comparison.subject import Subject
-from .errors import TimingRegression
+from .collection import label_of
+from .errors import NoisyTiming, TimingRegression
+from .harness.application import applied
+from .harness.subject import Subject
+from .loading import chosen_pass
 from .options import options_of
 from .parallel.distribution import reason_not_to_time
 from .recording import record_row
@@ -38,42 +40,53 @@ class TimingCheck:
         self._options = options_of(item)
         self._threads = threads or self._options.threads[0]
 
-    def __call__(self, transform: Pass | nn.Module, label: str | None = None) -> PairedTiming:
+    def __call__(self, transform: str | Pass | nn.Module, label: str | None = None) -> PairedTiming:
         """Return what ``--fx-rounds`` pairs of calls took. Skips the test where times would mean nothing.
 
-        Raises :class:`~pytest_fx.errors.TimingRegression` where ``--fx-fail-slower`` allows no such slowdown. A
+        ``transform`` is a program, or what ``--fx-pass`` takes: a pass, or its name.
+
+        Raises :class:`~pytest_fx.errors.TimingRegression` where ``--fx-fail-slower`` allows no such slowdown, and
+        under ``--fx-strict`` :class:`~pytest_fx.errors.NoisyTiming` where times are too noisy to tell. A
         slowdown is measured again first, and the mildest of all measurements counts: what copies of the tensors lie
         where in memory is drawn anew, and no interval of one run knows of that.
         """
         __tracebackhide__ = True
         require_inputs(self._subject)
-        reason = reason_not_to_time(self._item.config) if self._options.timing else "no times are wanted"
+        if not self._options.timing:
+            pytest.skip("the run takes no times (--fx-no-timing)")
+        reason = reason_not_to_time(self._item.config)
         if reason is not None:
             pytest.skip(reason)
         if isinstance(transform, nn.Module):
             program, label = transform, label or self._item.name
         else:
-            program, label = rewrite(self._subject, transform).program, label or pass_name(transform)
+            pass_ = chosen_pass(self._item.config, transform)
+            label = label or label_of(self._item, pass_)
+            program = applied(self._subject, pass_).after
+            if program is None:
+                pytest.skip(f"{label} makes no program of {self._subject.name} that could be timed")
         timing, change = self._mildest(program, label)
         self._record(program, timing, change, label)
         limit = self._options.fail_slower
-        if change is not None and limit is not None and change.exceeds(limit):
-            raise _regression(change, limit)
+        if change is not None and limit is not None and self._fails(change):
+            raise _regression(change, limit) if change.exceeds(limit) else _noisy(change, limit)
         return timing
+
+    def _fails(self, change: Change) -> bool:
+        """Whether a test fails for this change: it is too much, or nobody knows and nothing unknown passes."""
+        limit = self._options.fail_slower
+        return limit is not None and (change.exceeds(limit) or (self._options.strict and change.too_noisy(limit)))
 
     def _mildest(self, program: nn.Module, label: str) -> tuple[PairedTiming, Change | None]:
         """Time once, or again while the program seems to have become slower than is allowed."""
         timing = self._time(program, label)
         change = self._change(timing, label)
-        limit = self._options.fail_slower
-        if change is None or limit is None:
-            return timing, change
         for _ in range(CONFIRMATIONS):
-            if not change.exceeds(limit):
+            if change is None or not self._fails(change):
                 break
             again = self._time(program, label)
             once_more = self._change(again, label)
-            if once_more is not None and once_more.slowdown < change.slowdown:
+            if once_more is not None and (not self._fails(once_more) or once_more.slowdown < change.slowdown):
                 timing, change = again, once_more
         return timing, change
 
@@ -138,7 +151,7 @@ class TimingCheck:
             memory = peak_memory(self._call(program), device)
         row = row.with_peak_memory(eager=eager_memory, transformed=memory)
         if change is not None:
-            row = row.with_change(change)
+            row = row.with_change(change, self._options.fail_slower)
         callspec = getattr(item, "callspec", None)
         params: dict[str, Any] = getattr(callspec, "params", {})
         info = {
@@ -181,4 +194,16 @@ def _regression(change: Change, limit: float) -> TimingRegression:
         why=f"the 95 % interval of the slowdown is {low:+.1%} to {high:+.1%}, above the limit of {limit:.1%}; "
         f"{CONFIRMATIONS} more measurements did not show less",
         remedy="find the commit with git bisect, or accept it by making a new baseline",
+    )
+
+
+def _noisy(change: Change, limit: float) -> NoisyTiming:
+    now = change.now
+    low, high = change.interval
+    return NoisyTiming(
+        f"it is too noisy to tell whether {now.program} on {now.model} takes more than {limit:.1%} longer",
+        where=f"batch {now.batch}, {now.dtype}, {now.device}, {now.threads} thread(s)",
+        value=f"speed-up now {now}\n         in the baseline {change.before}",
+        why=f"the 95 % interval of the slowdown is {low:+.1%} to {high:+.1%}, which holds no change and the limit",
+        remedy="measure more pairs with --fx-rounds, on a machine with nothing else to do, for both runs",
     )

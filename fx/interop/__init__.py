@@ -4,8 +4,9 @@
 passes written for ``torch.fx``, and ``compile_backend`` runs ours inside ``torch.compile``.
 """
 
-from fx.interop.adapt import AdaptedPass, adapt, is_for_torch
+from fx.interop.adapt import AdaptedPass, adapt
 from fx.interop.backend import compile_backend
+from fx.interop.recognition import is_for_torch
 from fx.interop.torch_export import from_export
 from fx.interop.torch_fx import from_torch, to_torch
 

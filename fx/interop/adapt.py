@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Callable, Generator
-from types import FunctionType, ModuleType
 from typing import Any, cast
 
 import torch.fx
@@ -42,22 +40,29 @@ class AdaptedPass:
     def __repr__(self) -> str:
         return f"adapt({self.pass_!r})"
 
+    @property
+    def with_data(self) -> Callable[[Any], AdaptedPass]:
+        """Takes calls as data and returns this pass with them; only where the pass itself has such a method."""
+        give: Callable[[Any], Any] = self.pass_.with_data  # type: ignore[attr-defined]
+        return lambda data: adapt(give(data))
+
     def __call__(self, graph_module: GraphModule) -> GraphModule:
         """Run the pass; see ``adapt`` for what it edits and returns.
 
         Raises:
-            PassError: torch.fx cannot hold the program, or the pass returned something that is no program.
-            InteropError: ``graph_module`` is none of our programs, or what the pass left cannot be converted.
+            PassError: torch.fx cannot hold the program, so that the pass is not run.
+            InteropError: ``graph_module`` is none of our programs, the pass returned something that is no program, or
+                what it left cannot be converted.
         """
-        self._check(graph_module)
-        graph = graph_module.graph
-        record_origins(graph)
-        revision = graph.revision
         there = ToTorch()
+        theirs = self._given(graph_module, there)
+        graph = graph_module.graph
+        revision = graph.revision
         try:
             with _unknown_wrapped_functions_left_out():
-                result = self._program_in(self.pass_(there.program(graph_module)), graph_module, there)
-            check_torch_program(result)
+                returned = self.pass_(theirs)
+            result = self._program_in(returned, theirs)
+            _check_convertible(result)
         except Exception as error:
             add_note(error, f"in the pass {self.name!r}, adapted from torch.fx")
             raise
@@ -69,9 +74,12 @@ class AdaptedPass:
             program.graph.history = graph.history
         return program
 
-    def _check(self, graph_module: GraphModule) -> None:
+    def _given(self, graph_module: GraphModule, there: ToTorch) -> torch.fx.GraphModule:
+        """The program that the pass is to edit."""
         try:
             check_program(graph_module)
+            record_origins(graph_module.graph)
+            return there.program(graph_module)
         except InteropError as error:
             if not isinstance(cast("object", graph_module), GraphModule):
                 raise
@@ -79,20 +87,35 @@ class AdaptedPass:
                 f"the pass {self.name!r} is written for torch.fx, which cannot hold this program", why=str(error)
             ) from error
 
-    def _program_in(self, result: Any, graph_module: GraphModule, there: ToTorch) -> torch.fx.GraphModule:
+    def _program_in(self, returned: Any, given: torch.fx.GraphModule) -> torch.fx.GraphModule:
         """The program that the pass means by what it returned."""
-        if result is None:
-            return there.program(graph_module)
-        if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], bool):  # also a PassResult
-            result = result[0]
-        if not isinstance(result, torch.fx.GraphModule):
-            raise PassError(
+        if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], bool):  # also a PassResult
+            returned = returned[0]
+        if returned is None:
+            return given
+        if not isinstance(returned, torch.fx.GraphModule):
+            raise InteropError(
                 f"the pass {self.name!r} returned no program",
-                value=f"an object of class {type(result).__name__}",
+                value=f"an object of class {type(returned).__name__}",
                 why="a pass of torch.fx returns a torch.fx.GraphModule, that and whether it changed, or None",
                 remedy="wrap it in a function that returns the program, and adapt that",
             )
-        return result
+        return returned
+
+
+def _check_convertible(program: torch.fx.GraphModule) -> None:
+    """Refuse what a pass left where it cannot be converted, before anything of ours is edited."""
+    check_torch_program(program)
+    try:
+        FromTorch().program(program)
+    except InteropError:
+        raise
+    except Exception as error:
+        raise InteropError(
+            "what the pass left is no program that can be converted",
+            why=f"{type(error).__name__}: {error}",
+            remedy="graph_module.recompile() says whether torch.fx itself takes it",
+        ) from error
 
 
 @contextlib.contextmanager
@@ -146,30 +169,3 @@ def adapt(pass_: Callable[[torch.fx.GraphModule], Any]) -> AdaptedPass:
 
 
 __all__ = ["AdaptedPass", "adapt"]
-
-
-def is_for_torch(pass_: object) -> bool:
-    """Whether a pass is written for ``torch.fx``, as far as it shows: by its annotations, its class or what it uses.
-
-    >>> def rename(graph_module: torch.fx.GraphModule) -> None: ...
-    >>> is_for_torch(rename)
-    True
-    """
-    if type(pass_).__module__.startswith("torch.fx.") or getattr(pass_, "__module__", "").startswith("torch.fx."):
-        return True
-    function = inspect.unwrap(getattr(pass_, "__func__", pass_))  # type: ignore[arg-type]
-    if not isinstance(function, FunctionType):
-        function = inspect.getattr_static(type(pass_), "__call__", None)
-        if not isinstance(function, FunctionType):
-            return False
-    annotations = [str(annotation) for annotation in function.__annotations__.values()]
-    names, known = function.__code__.co_names, function.__globals__
-    used = [known.get(name) for name in names]
-    if torch in used and "fx" in names and "fx" not in known:  # torch.fx, spelled out
-        return True
-    return any("torch.fx." in annotation for annotation in annotations) or any(map(_is_of_torch_fx, used))
-
-
-def _is_of_torch_fx(value: object) -> bool:
-    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-    return isinstance(name, str) and (name == "torch.fx" or name.startswith("torch.fx."))

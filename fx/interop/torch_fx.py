@@ -9,10 +9,12 @@ import torch.fx
 from torch.fx import _pytree as torch_fx_pytree
 from torch.fx import graph as torch_graph
 from torch.fx import immutable_collections as torch_immutables
+from torch.fx import node as torch_node
 from torch.fx._symbolic_trace import _assert_is_none
 from torch.fx.passes.shape_prop import TensorMetadata as TorchTensorMetadata
 
 from fx import pytree as fx_pytree
+from fx.assertions import check
 from fx.codegen import CodeGen
 from fx.containers import Container
 from fx.errors import InteropError
@@ -38,6 +40,9 @@ _THEIRS_TO_OURS: dict[Any, Any] = {
 _RECORDS: dict[type[Any], type[Any]] = {TorchTensorMetadata: TensorMetadata}
 
 
+torch_node.has_side_effect(check)  # so that dead code does not include it there either
+
+
 class FromTorch(Translation[torch.fx.GraphModule, GraphModule]):
     """The conversion of programs of ``torch.fx`` to ours."""
 
@@ -59,6 +64,15 @@ class FromTorch(Translation[torch.fx.GraphModule, GraphModule]):
     def is_structured(self, graph: Any) -> bool:
         """Whether the graph takes structured inputs."""
         return isinstance(graph._codegen, torch_graph._PyTreeCodeGen)
+
+    def nodes_of(self, graph: Any) -> list[Any]:
+        """Placeholders first, which ``torch.fx`` also lets stand behind what is computed; checks stay among them."""
+        nodes = list(graph.nodes)
+        inputs = [node for node in nodes if node.op == "placeholder"]
+        before = set(nodes[: nodes.index(inputs[-1])]) if inputs else set[Any]()
+        if all(node.op == "placeholder" or before.issuperset(node.users) for node in before):
+            return nodes
+        return inputs + [node for node in nodes if node.op != "placeholder"]
 
     def write_codegen(self, source: Any, target: Graph) -> None:
         """Let ``target`` write its code as ``source`` does."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -80,6 +81,10 @@ class Translation(Generic[Source, Target]):
     def is_structured(self, graph: Any) -> bool:
         """Whether the graph takes structured inputs, so that its module holds their structure."""
 
+    def nodes_of(self, graph: Any) -> Iterable[Any]:
+        """The nodes of a graph of the source's library, in the order that they get in the target's."""
+        return graph.nodes
+
     # Modules.
 
     def program(self, source: Source) -> Target:
@@ -132,7 +137,7 @@ class Translation(Generic[Source, Target]):
     def _write_graph(self, source: Any, target: Any) -> None:
         """Make ``target`` the program that ``source`` is."""
         pairs: list[tuple[Any, Any]] = []
-        for node in source.nodes:
+        for node in self.nodes_of(source):
             made = self._known_nodes.get(node)
             if made is None or made.graph is not target:
                 made = self._create(node, target)

@@ -17,7 +17,9 @@ Where matches overlap the one that ends first in the program counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import islice
 from typing import TypeAlias
 
@@ -40,12 +42,15 @@ __all__ = [
     "Wildcard",
     "anything",
     "explain",
+    "explanations",
     "literal",
 ]
 
 MatchFilter: TypeAlias = Callable[[InternalMatch, Graph, Graph], bool]
 """Says whether a match is wanted; it is also given the graphs of the program and of the pattern."""
 
+_HEARD: ContextVar[list[Explanation] | None] = ContextVar("explanations", default=None)
+"""Where :func:`explanations` collects them."""
 _TRIED = 64
 """How many ways to match at one place are looked at for an explanation."""
 
@@ -83,6 +88,8 @@ class Matcher:
 
     def occurrences(self) -> list[Occurrence]:
         """All places where the pattern can be replaced, none of which overlap, in order."""
+        if (heard := _HEARD.get()) is not None:
+            heard.append(self.explain())
         self._begin()
         return [found for anchor in self._unifier.anchors() if (found := self._first(anchor)) is not None]
 
@@ -185,3 +192,22 @@ def explain(
     "the pattern's `%relu` is fed by exp, here by sin"
     """
     return Matcher(graph_module, pattern, match_filters, ignore_literals, node_name_match).explain()
+
+
+@contextmanager
+def explanations() -> Generator[list[Explanation]]:
+    """Collect what :func:`explain` says of every pattern that is looked for inside the block, in whatever function.
+
+    >>> import torch, fx
+    >>> program = fx.symbolic_trace(lambda x: torch.relu(torch.sin(x)))
+    >>> with explanations() as heard:
+    ...     matches = fx.replace_pattern(program, lambda x: torch.relu(torch.exp(x)), lambda x: x)
+    >>> [len(explanation.near_misses) for explanation in heard]
+    [1]
+    """
+    heard: list[Explanation] = []
+    token = _HEARD.set(heard)
+    try:
+        yield heard
+    finally:
+        _HEARD.reset(token)

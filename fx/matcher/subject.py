@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from fx.assertions import check
 from fx.canonical import CanonicalForm, canonical_form
 from fx.effects import effect_of
 from fx.graph import Graph
@@ -18,7 +19,7 @@ from fx.node import Argument, Node, map_arg, nodes_in
 __all__ = ["Subject", "attribute_value", "drop_inner_checks", "is_call", "kind_of"]
 
 _CALLS = frozenset({"call_function", "call_method", "call_module"})
-_CHECK: Any = vars(torch)["_assert"]
+_CHECKS: Any = (vars(torch)["_assert"], check)
 
 
 def is_call(node: Node) -> bool:
@@ -149,7 +150,7 @@ def drop_inner_checks(graph: Graph, stands_for: Mapping[Node, Node]) -> None:
     for node in reversed(graph.nodes):
         if node.users or stands_for.get(node, node).op != "call_module":
             continue
-        if node.target is _CHECK or (node in loosened and not node.is_impure()):
+        if node.target in _CHECKS or (node in loosened and not node.is_impure()):
             loosened.update(_inputs(node))
             graph.erase_node(node)
 

@@ -32,6 +32,7 @@ class Canonicalize(RewritingPass):
     """Paths and class names of modules whose calls stay calls of modules."""
     name: ClassVar[str] = "canonicalize"
     contract: ClassVar[Contract] = exact
+    may_change: ClassVar[tuple[str, ...]] = ("tracing",)  # torch.Tensor.size and the like take no proxies
 
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
         """One edit a call."""

@@ -38,9 +38,9 @@ class PassPipeline:
     Around each of them the program is verified: well formed, with current code, and the same to its callers (inputs,
     structure of the result, what it writes to, its tensors). A pass that changes some of that on purpose says so in
     an attribute ``may_change``, a tuple of ``"signature"``, ``"result"``, ``"writes"``, ``"tensors"``, and
-    ``"gradients"`` and ``"metadata"``, which are not verified here. After a pass that changed something, every node
-    knows the nodes of the captured program that it stands for and a line of the user's, and the generated code names
-    the pass in its header.
+    ``"gradients"``, ``"metadata"``, ``"checks"`` and ``"tracing"``, which are not verified here. After a pass that
+    changed something, every node knows the nodes of the captured program that it stands for and a line of the user's,
+    and the generated code names the pass in its header.
 
     Passes edit the program that they are given: run them on ``copy.deepcopy(graph_module)`` to keep it.
 

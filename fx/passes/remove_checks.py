@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
+from fx.assertions import check
 from fx.effects import is_impure
 from fx.graph_module import GraphModule
 from fx.node import Node
@@ -19,7 +20,7 @@ from fx.passes.rewriting import Edit, RewritingPass
 @register_pass
 @dataclass(frozen=True, slots=True)
 class RemoveChecks(RewritingPass):
-    """Drop recorded checks (``torch._assert``) and the operations whose values only they used.
+    """Drop recorded checks (``torch._assert``, ``fx.assertions.check``) and the operations whose values only they used.
 
     For inputs that pass the checks the program stays the same; others are no longer refused. Dead code that was there
     before stays, and so does whatever has an effect of its own. ResNet50 captured without leaf modules has 444
@@ -28,6 +29,7 @@ class RemoveChecks(RewritingPass):
 
     name: ClassVar[str] = "remove-checks"
     contract: ClassVar[Contract] = exact
+    may_change: ClassVar[tuple[str, ...]] = ("checks",)
 
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
         """Drop them, last to first."""
@@ -43,5 +45,4 @@ class RemoveChecks(RewritingPass):
 
 
 def _is_check(node: Node) -> bool:
-    check: Any = vars(torch)["_assert"]
-    return node.op == "call_function" and node.target is check
+    return node.op == "call_function" and node.target in (vars(torch)["_assert"], check)

@@ -109,6 +109,7 @@ class QuantizedLayer(nn.Module):
             return self._dynamic(input)
         output = None if output_scale is None else Affine(output_scale, output_zero_point, highest)
         if not (input.device.type == "cpu" and input.numel() and has_kernels()) or is_traced_by_jit():
+            self._check()
             result = self._reference(dequantize(input, scale, zero_point))
             result = result if low is high is None else result.clamp(low, high)
             return result if output is None else quantize(result, **output.settings)

@@ -48,7 +48,7 @@ class Quantize:
     """What the program is run on to find ranges: positional and keyword arguments of each call."""
 
     name: ClassVar[str] = "quantize"
-    may_change: ClassVar[tuple[str, ...]] = ("tensors",)
+    may_change: ClassVar[tuple[str, ...]] = ("tensors", "tracing")
 
     @property
     def contract(self) -> Contract:

@@ -15,7 +15,7 @@ from fx.graph_module import GraphModule
 from fx.kept_tensors import KeptTensor
 from fx.passes.layers import fetch_attribute
 
-__all__ = ["run_apart"]
+__all__ = ["may_be_written", "run_apart"]
 
 
 def run_apart(program: GraphModule, run: Callable[..., Any], args: Sequence[Any], what: str = "the program") -> Any:
@@ -34,7 +34,7 @@ def run_apart(program: GraphModule, run: Callable[..., Any], args: Sequence[Any]
     Parameter containing:
     tensor([[4.]])
     """
-    before = [KeptTensor(tensor) for tensor in _may_be_written(program)]
+    before = [KeptTensor(tensor) for tensor in may_be_written(program)]
     copies = tree_map(_apart, tuple(args))
     with torch.no_grad():
         try:
@@ -55,7 +55,7 @@ def run_apart(program: GraphModule, run: Callable[..., Any], args: Sequence[Any]
                     kept.put_back()
 
 
-def _may_be_written(program: GraphModule) -> set[Tensor]:
+def may_be_written(program: GraphModule) -> set[Tensor]:
     """The buffers of a program, and what else it holds that its operations may write to."""
     found = set(program.buffers())
     dependences = Dependences(program.graph)

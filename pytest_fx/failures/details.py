@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fx.passes.pipeline import PassPipeline
-from pytest_fx.comparison.rewriting import rewrite
 from pytest_fx.storage.records import describe_machine
 
 from .failure import Failure
@@ -81,12 +80,13 @@ def _programs(failure: Failure) -> Iterator[tuple[str, str]]:
     """Yield the program before and after the pass as code, and what a pipeline did, as far as they can be had."""
     subject, pass_ = failure.subject, failure.pass_
     yield "The program before the pass", _block(subject.capture(leaves=failure.leaves).code.strip(), "python")
-    try:
-        program = rewrite(subject, pass_, leaves=failure.leaves).program
-    except Exception as error:
-        yield "The program after the pass", f"There is none: {type(error).__name__}."
+    application = failure.applied()
+    raised = application.error or application.refusal or application.too_long
+    if application.after is None:
+        why = type(application.result if raised is None else raised).__name__
+        yield "The program after the pass", f"There is none: {why}."
     else:
-        yield "The program after the pass", _block(program.code.strip(), "python")
+        yield "The program after the pass", _block(application.written.strip(), "python")
     if isinstance(pass_, PassPipeline):
         try:
             report = str(pass_.run(subject.capture(leaves=failure.leaves)))

@@ -11,21 +11,26 @@ from pathlib import Path
 
 import torch
 
+from fx import GraphModule
 from fx.passes import Approximate, Close, Exact, RewritingPass
 from fx.passes.pipeline import PassPipeline
-from pytest_fx.comparison.capture import GraphModule
-from pytest_fx.comparison.contracts import rounding_limit
-from pytest_fx.comparison.equality import Leaf, Mismatch, pair_leaves
-from pytest_fx.comparison.evaluation import default_dtype
-from pytest_fx.comparison.rewriting import rewrite, rewrite_in
+from fx.provenance import complete_origins
+from pytest_fx.harness.application import Application
+from pytest_fx.harness.contracts import rounding_limit
+from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves
+from pytest_fx.harness.evaluation import default_dtype
+from pytest_fx.laws import TABLE
 from pytest_fx.storage.journal import ignore_in_git
 
 from .details import describe_failure, fitted
 from .failure import Failure
+from .gradient_localization import GRADIENTS, GradientError, gradients_are_kept, localize_gradient
 from .localization import Limit, Localization, NodeError, localize
 from .reproducer import SECONDS, find_part
 from .reproducer_file import write_test
 
+OF_VALUES = frozenset(law.name for law in TABLE if law.numbers) - {GRADIENTS, "checks"}
+"""Laws that are broken by a value that some node computes."""
 DETAILS = "failure.md"
 """File beside the test that shows a failure alone, with everything that is known of it."""
 
@@ -50,10 +55,12 @@ class _Explanation:
 
     def __init__(self, failure: Failure) -> None:
         self.failure = failure
+        self.subject = failure.subject.at(failure.error.inputs) if failure.error.inputs else failure.subject
+        """The model, called with inputs that show the failure."""
         self.lines: list[str] = []
         self.compared: list[tuple[str, Localization]] = []
         """Each comparison of all nodes, with what it was made in."""
-        self.wrong: NodeError | None = None
+        self.wrong: NodeError | GradientError | None = None
         self.draw = 0
         """Which inputs of the model show the failure."""
 
@@ -87,23 +94,39 @@ class _Explanation:
 
         What is approximate by design goes a little wrong with each of them, so none is named.
         """
-        subject, pass_, contract = self.failure.subject, self.failure.pass_, self.failure.contract
+        subject, pass_, contract, law = self.subject, self.failure.pass_, self.failure.contract, self.failure.error.law
         if not isinstance(pass_, (RewritingPass, PassPipeline)) or isinstance(contract, Approximate):
             return
-        dtype = torch.float64 if isinstance(contract, Close) else subject.dtype
-        expected = subject.eager_answers(dtype)
+        wide = isinstance(contract, Close) or law == GRADIENTS
+        if law == GRADIENTS:
+            is_good = gradients_are_kept(subject)
+        elif law in OF_VALUES:
+            is_good = self.values_are_kept(torch.float64 if wide else subject.dtype)
+        else:
+            return
+        with default_dtype(torch.float64 if wide else subject.dtype):
+            program = subject.capture(subject.borrowed(wide), leaves=self.failure.leaves, wide=wide)
+            culprit = PassPipeline(pass_).bisect(program, is_good)
+        if culprit is not None:
+            self.lines.append(f"the first edit that goes wrong: {culprit}")
+
+    def values_are_kept(self, dtype: torch.dtype) -> Callable[[GraphModule], bool]:
+        """Whether a program answers as the model does, on all draws of inputs."""
+        subject, wide = self.subject, dtype == torch.float64
+        draws = range(subject.draws)
+        expected = [subject.eager(draw, wide).answer for draw in draws]
 
         def is_good(program: GraphModule) -> bool:
-            pairs = pair_leaves(expected, subject.answers_of(program, dtype))
+            runner = subject.runner(program, wide=wide)
+            runs = [runner(subject.arguments(draw, wide), dtype) for draw in draws]
+            if any(run.error is not None for run in runs):
+                return False
+            pairs = pair_leaves(expected, [run.answer for run in runs])
             return not isinstance(pairs, Mismatch) and not any(
                 bool((leaf.errors > self.limits(leaf)).any()) for leaf in pairs
             )
 
-        with default_dtype(dtype):
-            program = subject.capture(subject.fresh(dtype), leaves=self.failure.leaves)
-            culprit = PassPipeline(pass_).bisect(program, is_good)
-        if culprit is not None:
-            self.lines.append(f"the first edit that goes wrong: {culprit}")
+        return is_good
 
     def limits(self, leaf: Leaf) -> torch.Tensor:
         """The error that each element of an output may have in the dtype that edits are tried in."""
@@ -112,17 +135,25 @@ class _Explanation:
 
     def find_node(self) -> None:
         """Name the first node that goes wrong, on the first draw of inputs on which one does."""
-        try:
-            rewrite(self.failure.subject, self.failure.pass_, leaves=self.failure.leaves)
-        except Exception:
+        law = self.failure.error.law
+        if (law != GRADIENTS and law not in OF_VALUES) or self.failure.error.kind == "cannot be differentiated":
+            return
+        application = self.failure.applied(self.subject)
+        if application.after is None:
             return  # there is no program to look into
-        for draw in range(self.failure.subject.draws):
+        if law == GRADIENTS:
+            found = localize_gradient(application)
+            if found is not None:
+                self.wrong = found
+                self.lines += ["the first node whose gradient differs, from the output on:", *_indented(str(found))]
+            return
+        for draw in range(self.subject.draws):
             self.compared, self.draw = [], draw
-            for title, original, transformed, eager, limit in self.programs():
-                found = localize(original, transformed, self.failure.subject.arguments(draw), limit, eager)
-                self.compared.append((title, found))
-                if found.first_wrong is not None:
-                    self.wrong = found.first_wrong
+            for title, original, transformed, eager, limit in self.programs(application):
+                located = localize(original, transformed, self.subject.arguments(draw), limit, eager)
+                self.compared.append((title, located))
+                if located.first_wrong is not None:
+                    self.wrong = located.first_wrong
                     self.lines += ["the first node that goes wrong:", *_indented(str(self.wrong))]
                     return
         self.draw = 0
@@ -136,23 +167,25 @@ class _Explanation:
         else:
             self.lines.append("no node computes another value: what differs is what the program returns or writes to")
 
-    def programs(self) -> Iterator[tuple[str, GraphModule, GraphModule, GraphModule | None, Limit]]:
+    def programs(
+        self, application: Application
+    ) -> Iterator[tuple[str, GraphModule, GraphModule, GraphModule | None, Limit]]:
         """A title, original, transformed and eager program and the limit, in the order in which the contract asks."""
-        subject, pass_, contract, leaves = (
-            self.failure.subject, self.failure.pass_, self.failure.contract, self.failure.leaves,
-        )  # fmt: skip
-        dtype = str(subject.dtype).removeprefix("torch.")
-        narrow = subject.capture(leaves=leaves)
-        if isinstance(contract, Exact):
-            yield f"{dtype} beside {dtype}", narrow, rewrite(subject, pass_, leaves=leaves).program, None, _no_error
+        contract, after = self.failure.contract, application.after
+        assert after is not None
+        complete_origins(after.graph)
+        dtype = str(self.subject.dtype).removeprefix("torch.")
+        narrow = application.capture()
+        if isinstance(contract, Exact) or self.subject.is_wide:
+            limit: Limit = _no_error if isinstance(contract, Exact) else lambda leaf, eager: self.limits(leaf)
+            yield f"{dtype} beside {dtype}", narrow, after, None, limit
             return
-        wide = subject.capture(subject.fresh(torch.float64), leaves=leaves)
-        if isinstance(contract, Close):
-            transformed = rewrite_in(subject, pass_, torch.float64, leaves=leaves)
-            limit: Limit = lambda leaf, eager: leaf.limits(contract.rtol, contract.atol)  # noqa: E731
-            yield "both in float64", wide, transformed, narrow, limit
+        wide = application.capture(wide=True)
+        if isinstance(contract, Close) and (wide_after := application.wide_after) is not None:
+            complete_origins(wide_after.graph)
+            yield "both in float64", wide, wide_after, narrow, lambda leaf, eager: self.limits(leaf)
         limit = rounding_limit if not isinstance(contract, Approximate) else _any_error
-        yield f"{dtype} beside float64", wide, rewrite(subject, pass_, leaves=leaves).program, narrow, limit
+        yield f"{dtype} beside float64", wide, after, narrow, limit
 
     def reproduce(self, made: Path, target: Path, seconds: float) -> None:
         """Write a test file to ``made``, which will be moved to ``target``, and say where it is."""
@@ -160,7 +193,8 @@ class _Explanation:
             self.lines.append("no test file was made of it: the pass cannot be imported by name")
             return
         origins = frozenset[str]() if self.wrong is None else self.wrong.origins
-        part = find_part(self.failure, origins, self.draw, seconds)
+        draw = 0 if self.failure.error.inputs else self.draw
+        part = find_part(self.failure, origins, draw, seconds)
         if part is None:
             self.lines.append(f"no test file was made of it: no part fails alone in the same way ({seconds:g} s)")
             return

@@ -7,10 +7,9 @@ import re
 from dataclasses import dataclass
 
 from fx.passes import Contract, Pass
-from pytest_fx.comparison.evaluation import default_dtype
-from pytest_fx.comparison.subject import Subject
-from pytest_fx.comparison.verification import failure_class, require, verify
-from pytest_fx.errors import ContractViolation
+from pytest_fx.harness.application import Application
+from pytest_fx.harness.subject import Subject
+from pytest_fx.laws import LawViolation, broken_laws, law_called
 
 LONGEST_NAME = 40
 """Letters of the pass and the model in the names of files."""
@@ -26,8 +25,8 @@ class Failure:
     """The pass."""
     contract: Contract
     """What it was held to."""
-    error: Exception
-    """How it failed: a broken contract, or whatever the pass raised."""
+    error: LawViolation
+    """How it failed."""
     label: str
     """What messages call the pass."""
     pass_name: str | None
@@ -40,10 +39,7 @@ class Failure:
     @property
     def first_line(self) -> str:
         """The failure in one line."""
-        first = str(self.error).partition("\n")[0]
-        if isinstance(self.error, ContractViolation):
-            return first
-        return f"{self.label} fails on {self.subject.name} with {type(self.error).__name__}: {first}"
+        return str(self.error).partition("\n")[0]
 
     @property
     def slug(self) -> str:
@@ -52,11 +48,20 @@ class Failure:
         name = re.sub(r"\W+", "_", f"{self.label}_{model}").strip("_").lower()[:LONGEST_NAME]
         return f"{name}_{hashlib.sha1(f'{self.test} {self.label}'.encode()).hexdigest()[:6]}"
 
+    def applied(self, subject: Subject | None = None, *, leaves: bool | None = None) -> Application:
+        """The pass, applied once more, to ``subject`` in the place of the model if that is given."""
+        return Application(
+            subject or self.subject,
+            self.pass_,
+            contract=self.contract,
+            leaves=self.leaves if leaves is None else leaves,
+            label=self.label,
+        )
+
     def is_repeated_by(self, subject: Subject) -> bool:
-        """Whether the pass fails on ``subject`` as it did: with the same kind of violation, or the same exception."""
+        """Whether the pass fails on ``subject`` as it did: it breaks the same law in the same way."""
         try:
-            with default_dtype(self.subject.dtype):
-                require(verify(subject, self.pass_, self.contract, self.label).comparison, self.contract)
-        except Exception as error:
-            return failure_class(error) == failure_class(self.error)
-        return False
+            violations = broken_laws([law_called(self.error.law)], self.applied(subject, leaves=True))
+        except Exception:  # whatever a part of a model raises that cannot be captured or called
+            return False
+        return any(violation.kind == self.error.kind for violation in violations)

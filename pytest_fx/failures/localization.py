@@ -14,16 +14,15 @@ from typing import Any
 
 import torch
 
-from fx import Interpreter, Node
+from fx import GraphModule, Interpreter, Node
 from fx.effects import effect_of
 from fx.interpreter import positional
 from fx.printing import describe
 from fx.provenance import SourceLocation
-from pytest_fx.comparison.capture import GraphModule
-from pytest_fx.comparison.equality import Difference, Leaf, Mismatch, pair_leaves, worst_difference
-from pytest_fx.comparison.evaluation import Arguments, converted, default_dtype
-from pytest_fx.comparison.structure import map_tensors
 from pytest_fx.errors import ComparisonError
+from pytest_fx.harness.equality import Difference, Leaf, Mismatch, pair_leaves, worst_difference
+from pytest_fx.harness.evaluation import Arguments, converted, default_dtype
+from pytest_fx.harness.structure import map_tensors
 
 Limit = Callable[[Leaf, float], torch.Tensor]
 """From a value beside its reference, and eager's own largest error there, to the error that each element may have."""
@@ -272,6 +271,11 @@ class _Walk:
         return NodeError(
             text, partner.name, origins, node.source, inherited, made, eager, scale, difference=worst, ulps=ulps
         )
+
+
+def matched(original: GraphModule, transformed: GraphModule) -> dict[Node, Node]:
+    """Return for each node of the transformed program that stands for one of the original: that one."""
+    return _Match(original, transformed).partners
 
 
 class _Match:

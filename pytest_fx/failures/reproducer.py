@@ -14,12 +14,11 @@ from typing import Any
 
 import torch
 
-from fx import Graph, Interpreter, Node
+from fx import Graph, GraphModule, Interpreter, Node
 from fx.interpreter import positional
-from pytest_fx.comparison.capture import GraphModule
-from pytest_fx.comparison.evaluation import Arguments
-from pytest_fx.comparison.structure import map_tensors
-from pytest_fx.comparison.subject import Subject
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.structure import map_tensors
+from pytest_fx.harness.subject import Subject
 
 from .failure import Failure
 

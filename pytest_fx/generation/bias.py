@@ -19,6 +19,7 @@ from torch import nn
 from .grammar import ROWS
 from .operands import BIAS, BOOLEAN, FACTOR, FLOAT, MASK, MATRICES, OTHER_FLOAT, SAME_FLOAT, VECTORS, WEIGHT
 from .operations import MODULE, NAMESPACE, Operand, Operation, written
+from .siblings import FORMULA
 from .spelling import spell
 
 Target = Any
@@ -26,6 +27,8 @@ Target = Any
 
 ATTRIBUTE = "get_attr"
 """Stands for buffers that programs write to, as a name of an operation."""
+CHECK: Target = vars(torch)["_assert"]
+"""What a check is captured as."""
 ATTRIBUTES = frozenset({"T", "mT"})
 """Attributes that are operations too, by their names."""
 LONGEST = 4
@@ -47,6 +50,12 @@ _OF_MASKS = frozenset({operator.and_, operator.or_, operator.invert, torch.logic
 _CONDITIONS = frozenset({torch.where})
 _FILLS = frozenset({torch.masked_fill, "masked_fill", "masked_fill_"})
 MOST_CHAINS = 60
+MOST_FORMULAS = 12
+"""A pass that is about more kinds of formulas is about none."""
+MOST_OF_IT = 0.6
+"""The part of a formula's functions that is called most of them."""
+_ARITHMETIC = frozenset("add sub mul truediv neg pow abs gt ge lt le eq and_ or_ invert getitem getattr size".split())
+"""What formulas of all kinds are made of, by name."""
 
 _BINARY: dict[type[ast.operator], tuple[Any, Any]] = {
     ast.Add: (operator.add, operator.iadd),
@@ -65,7 +74,11 @@ _SIGNS: dict[Any, str] = {
     operator.matmul: "@", operator.floordiv: "//", operator.mod: "%", operator.and_: "&", operator.or_: "|",
     operator.gt: ">", operator.ge: ">=", operator.lt: "<", operator.le: "<=", operator.eq: "==", operator.ne: "!=",
 }  # fmt: skip
-_UNARY: dict[type[ast.unaryop], Any] = {ast.USub: operator.neg, ast.Invert: operator.invert}
+_UNARY: dict[type[ast.unaryop], Any] = {
+    ast.USub: operator.neg,
+    ast.Invert: operator.invert,
+    ast.Not: operator.not_,
+}
 _COMPARISONS: dict[type[ast.cmpop], Any] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
@@ -123,8 +136,8 @@ def _targets(tree: ast.AST) -> Iterator[Target]:
             case ast.Attribute(attr="shape" | "T" | "mT" | "dtype" as name):
                 yield getattr
                 yield from ATTRIBUTES & {name}
-            case ast.Assert():
-                yield vars(torch)["_assert"]
+            case ast.Assert() | ast.Raise():
+                yield CHECK
             case _:
                 pass
 
@@ -171,6 +184,27 @@ def compounds(targets: Set[Target]) -> tuple[Chain, ...]:
     return (*once, *(chain * 2 for chain in once))
 
 
+def formulas_about(targets: Set[Target]) -> tuple[Chain, ...]:
+    """The formulas most of whose functions are targets, or else the nearest to that; none if these are many.
+
+    In whatever spelling; operators count where a formula has nothing else.
+    """
+    wanted = set(map(_name, targets))
+    found: dict[frozenset[str], list[Choice]] = {}
+    for called, choice in _choices():
+        if choice.row.tags >= FORMULA:
+            names = frozenset(_name(target) for target in called if getattr(target, "__module__", "") != "math")
+            found.setdefault(names - _ARITHMETIC or names, []).append(choice)
+    parts = {names: len(names & wanted) / len(names) for names in found if names & wanted}
+    parts = {names: part for names, part in parts.items() if part == 1 or not names <= _ARITHMETIC}
+    near = [((*found[names],),) for names, part in parts.items() if part >= min(MOST_OF_IT, max(parts.values()))]
+    return tuple(near) if len(near) <= MOST_FORMULAS else ()
+
+
+def _name(target: Target) -> str:
+    return target if isinstance(target, str) else getattr(target, "__name__", "")
+
+
 def walks(ops: Iterable[Target]) -> tuple[Chain, ...]:
     """The operations in the opposite order: passes look from a result back to what it is made of.
 
@@ -179,8 +213,7 @@ def walks(ops: Iterable[Target]) -> tuple[Chain, ...]:
     """
     groups: dict[str, list[Choice]] = {}
     for target in ops:
-        name = target if isinstance(target, str) else getattr(target, "__name__", "")
-        groups.setdefault(name, []).extend(choices_for(target))
+        groups.setdefault(_name(target), []).extend(choices_for(target))
     steps = [tuple(alternatives) for alternatives in reversed(groups.values()) if alternatives]
     if len(steps) > MOST_STEPS:
         return ()
@@ -269,7 +302,7 @@ def _whole(program: Any) -> list[Choice]:
         _with_masks(operands[: len(inputs)], masks) for operands in kinds if len(operands) >= len(inputs)
     )
     imports = "operator" if "operator." in text else ""
-    return [Choice(Operation((text,), operands, imports=imports), text) for operands in rows]
+    return [Choice(Operation((text,), operands, tags=FORMULA, imports=imports), text) for operands in rows]
 
 
 def _is_mask(node: Any) -> bool:

@@ -12,6 +12,7 @@ from .bias import Chain, Choice
 from .grammar import FAMILIES
 from .operands import FLOAT, VECTORS
 from .operations import Operation, compiled
+from .siblings import FORMULA, siblings
 from .sketch import MOST_INPUTS, Held, Line, Sketch, Value, made
 from .tensors import draw_tensor
 
@@ -41,7 +42,7 @@ def write_between(sketch: Sketch) -> bool:
         return False
     line: Line = sketch.choices.recent(lines)
     write = WRITTEN.at(sketch.choices.below(WRITTEN.total))
-    return sketch.perform(write, None, line.operands[0]) and _write_again(sketch, line)
+    return sketch.perform(write, None, line.operands[:1]) and _write_again(sketch, line)
 
 
 def _write_again(sketch: Sketch, line: Line) -> bool:
@@ -80,7 +81,7 @@ def make_sibling(sketch: Sketch) -> bool:
     given, one = like.calls[0]
     kind = sketch.choices.below(6)
     if kind == 5 or like.form is None:
-        return sketch.perform(like.operation, None, given)
+        return sketch.perform(like.operation, None, [given])
     if not sketch.write(like.form if kind < 3 else sketch.vary(like.form, [given]), [given]):
         return False
     sketch.features.add("parallel-layers")
@@ -202,4 +203,21 @@ def _write_one(sketch: Sketch, alternatives: Sequence[Choice], chain: Chain, val
     called = [held for held in sketch.modules if held.operation is choice.row]
     if called and sketch.choices.sometimes(3):
         return _call_again(sketch, sketch.choices.recent(called), first)
-    return sketch.perform(choice.row, choice.spelling, first, values)
+    return write(sketch, choice.row, choice.spelling, [] if first is None else [first], values)
+
+
+def write(
+    sketch: Sketch, row: Operation, spelling: str, first: Sequence[Value] = (), others: Sequence[Value] = ()
+) -> bool:
+    """Do what a row says; in place of a formula, or beside it on the same values, mostly write a sibling of it."""
+    kinds = siblings(row, spelling) if row.tags >= FORMULA else ()
+    kind = sketch.choices.below(6) if kinds else 0
+    if kind == 0:
+        return sketch.perform(row, spelling, first, others)
+    sibling = sketch.choices.pick(sketch.choices.pick(kinds))
+    if kind < 5:
+        return sketch.perform(sibling, None, first, others)
+    done = sketch.perform(row, spelling, first, others)
+    if done:
+        sketch.attempt(functools.partial(sketch.perform, sibling, None, sketch.lines[-1].operands))
+    return done

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .operands import (
     DIMENSIONED,
     FLOAT,
@@ -16,13 +18,14 @@ from .operands import (
     number_of,
 )
 from .operations import Operation
+from .siblings import FORMULA
 
 _DIM = argument("dim", dimension)
 _EPS = argument("eps", number_of(1e-6, 1e-5, 0.1, 1))
 _NUMBER = argument("number", number)
 _limit = number_of(0, 1, 0.5, -1)
 
-FORMULAS = [
+_ROWS = [
     Operation(
         (
             "{0} * torch.sigmoid({0})",
@@ -49,6 +52,8 @@ FORMULAS = [
             "torch.sqrt({0} * {0})",
             "-torch.relu(-{0})",
             "torch.clamp(torch.round({0} / 0.1), -8, 7) * 0.1",
+            "(torch.clamp(torch.round({0} / 0.25) + 3, 0, 15) - 3) * 0.25",
+            "torch.round({0} * 8) / 8",
         ),
         (FLOAT,),
     ),
@@ -119,7 +124,12 @@ FORMULAS = [
         weight=2,
     ),
     Operation(
-        ("{0} + {number} * ({1} - {0})", "{0} * {number} + {1} * {number}", "({0} + {1}) * {number}"),
+        (
+            "{0} + {number} * ({1} - {0})",
+            "{0} * (1 - {number}) + {1} * {number}",
+            "{0} * {number} + {1} * {number}",
+            "({0} + {1}) * {number}",
+        ),
         (FLOAT, OTHER_FLOAT),
         (_NUMBER,),
     ),
@@ -129,20 +139,20 @@ FORMULAS = [
     ),
     Operation(
         (
-            "F.softmax(torch.matmul({0}, {1}.transpose(-2, -1)) * {number}, dim=-1) @ {1}",
-            "F.softmax(torch.bmm({0}, {1}.transpose(1, 2)) * {number}, dim=-1).bmm({1})",
+            "F.softmax(torch.matmul({0}, {1}.transpose(-2, -1)) * {number}, dim=-1) @ {2}",
+            "F.softmax(torch.bmm({0}, {1}.transpose(1, 2)) * {number}, dim=-1).bmm({2})",
         ),
-        (SEQUENCES, SAME_FLOAT),
+        (SEQUENCES, SAME_FLOAT, SAME_FLOAT),
         (argument("number", number_of(0.5, 0.125)),),
     ),
     Operation(
         (
-            "torch.softmax({0} @ {1}.transpose(-2, -1) / math.sqrt({0}.size(-1)), dim=-1) @ {1}",
-            "({0} @ {1}.mT).mT",
-            "({0} + {1}).transpose(-2, -1)",
+            "torch.softmax({0} @ {1}.transpose(-2, -1) / math.sqrt({0}.size(-1)), dim=-1) @ {2}",
+            "F.softmax({0} @ {1}.mT * {0}.shape[-1] ** -0.5, dim=-1) @ {2}",
         ),
-        (MATRICES, SAME_FLOAT),
+        (MATRICES, SAME_FLOAT, SAME_FLOAT),
     ),
+    Operation(("({0} @ {1}.mT).mT", "({0} + {1}).transpose(-2, -1)"), (MATRICES, SAME_FLOAT)),
     Operation(
         (
             "torch.cat([-{0}[..., 1:], {0}[..., :1]], dim=-1)",
@@ -154,3 +164,5 @@ FORMULAS = [
         (DIMENSIONED,),
     ),
 ]
+
+FORMULAS = [replace(row, tags=row.tags | FORMULA) for row in _ROWS]

@@ -55,7 +55,7 @@ FAMILIES: dict[str, tuple[int, Weighted]] = {
     "losses": (1, weighted(LOSSES)),
     "writes": (5, weighted(WRITES)),
     "states": (3, weighted(STATES)),
-    "checks": (2, weighted(CHECKS)),
+    "checks": (1, weighted(CHECKS)),
     "randoms": (2, weighted(RANDOMS)),
     "sizes": (3, weighted(SIZES)),
     "dtypes": (4, weighted(DTYPES)),

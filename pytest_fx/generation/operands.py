@@ -164,6 +164,11 @@ SAME_FLOAT = Operand(
     lambda sketch, earlier: Fresh(tuple(earlier[0].shape), earlier[0].dtype),
 )
 """A tensor of the size and dtype of the first operand."""
+ANOTHER = replace(
+    SAME_FLOAT,
+    fits=lambda value, earlier: SAME_FLOAT.fits(value, earlier) and all(value is not each for each in earlier),
+)
+"""The same, and none of the earlier operands."""
 EXPANDABLE = Operand(
     lambda value, earlier: _fits_first(value, earlier) and broadcasts_to(tuple(value.shape), tuple(earlier[0].shape)),
     lambda sketch, earlier: Fresh(_narrowed(sketch, tuple(earlier[0].shape)), earlier[0].dtype),

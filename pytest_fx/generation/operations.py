@@ -126,7 +126,7 @@ def written(spelling: str, operands: int) -> str:
 
 def is_statement(template: str) -> bool:
     """Whether a template has no value: a check, or a write to its first operand by an assignment."""
-    if template.startswith(("assert ", "torch._assert(")):
+    if template.startswith(("assert ", "if ", "torch._assert(")):
         return True
     return _WRITE.match(template) is not None and " == " not in template
 
@@ -190,7 +190,7 @@ def compiled(template: str, imports: str = "") -> Callable[[list[Any], dict[str,
             return f"values[{name}]"
         if name == "*":
             return f"{'' if template[match.start() - 1] == '(' else ', '}**rest"
-        return f"{'*' * (match[0][0] == '*')}options[{name!r}]"
+        return f'{"*" * (match[0][0] == "*")}options["{name}"]'  # as messages are in single quotes
 
     body = _HOLE.sub(hole, template)
     body = body if is_statement(template) else f"return {body}"

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pytest_fx.comparison.evaluation import Arguments
+from pytest_fx.harness.evaluation import Arguments
 
 from .tensors import TensorRecipe
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from fx import Graph, GraphModule
 from fx.node import OPCODES
-from pytest_fx.comparison.state import overlaps
+from pytest_fx.harness.snapshot import overlaps
 
 from . import operations
 from .choices import Choices
@@ -136,7 +136,7 @@ class Sketch:
     hostile: bool = False
     """Whether values may be huge or not finite."""
     calm: bool = False
-    """Whether nothing writes in place: many passes leave programs alone where something does."""
+    """Whether nothing writes in place and nothing is checked: many passes leave programs alone where something does."""
     inputs: list[Input] = field(default_factory=list[Input])
     """The parameters of ``forward``."""
     state: list[str] = field(default_factory=list[str])
@@ -193,7 +193,7 @@ class Sketch:
         self,
         operation: Operation,
         spelling: str | None = None,
-        first: Value | None = None,
+        first: Sequence[Value] = (),
         others: Sequence[Value] = (),
     ) -> bool:
         """Append a line that does ``operation``, if eager can; True if it did.
@@ -201,7 +201,7 @@ class Sketch:
         Args:
             operation: the row.
             spelling: one of its spellings; drawn if None.
-            first: the first operand, if it fits; drawn otherwise.
+            first: the first operands, where they fit; drawn otherwise.
             others: what the further operands often are, of those that fit.
         """
         spelling = self.choices.pick(operation.spellings) if spelling is None else spelling
@@ -209,8 +209,8 @@ class Sketch:
         for place, operand in enumerate(operation.operands):
             objects = [value.object for value in operands]
             near = [value for value in others if operand.fits(value.object, objects)] if place else []
-            if place == 0 and first is not None and operand.fits(first.object, objects):
-                value = first
+            if place < len(first) and operand.fits(first[place].object, objects):
+                value = first[place]
             elif near and self.choices.sometimes(3):
                 value = near[0] if self.choices.mostly(2) else self.choices.pick(near)
             else:
@@ -397,7 +397,7 @@ class Sketch:
         memory = _storages(objects)
         if not traced and (memory & self.written or tags & UNCAPTURED):
             return False
-        if self.calm and "in-place" in tags:
+        if self.calm and tags & {"in-place", "check"}:
             return False
         if "random" in tags and not all(value.traced for value in operands):
             return False  # they may be drawn of one that is not

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from . import composition
-from .bias import Chain, chains, compounds, walks
+from .bias import CHECK, Chain, chains, compounds, formulas_about, walks
 from .choices import Choices
 from .grammar import FAMILIES
 from .record import Input, Program, load, seeded
@@ -60,6 +60,8 @@ DTYPES = (torch.float32,) * 10 + (torch.float64, torch.bfloat16, torch.float16) 
 """Dtypes of inputs."""
 MIXED = (torch.float32,) * 6 + (torch.float64, torch.bfloat16, torch.float16) * 2
 """Dtypes of inputs where arithmetic with numbers is wanted, which take no part in promotion."""
+CHECKED = 6
+"""Where checks are asked for, there is one for so many other lines."""
 FEW = 12
 """Up to so many operations that are asked for are also made to follow each other, each of them each."""
 
@@ -134,7 +136,7 @@ class Bias:
     constants: tuple[float | str, ...] = ()
     """Arguments that are to be frequent."""
     calm: bool = True
-    """Whether some programs write nothing in place."""
+    """Whether some programs write nothing in place, and check nothing."""
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print it in short, as Hypothesis does where it notes what it was drawing."""
@@ -142,6 +144,14 @@ class Bias:
 
 
 def _bias(ops: list[Any], like: Any) -> Bias:
+    """What is asked for; a check is a line of its own kind, which stands anywhere."""
+    if CHECK not in ops:
+        return _bias_to(ops, like)
+    bias = _bias_to([target for target in ops if target is not CHECK], like)
+    return replace(bias, kinds=(*bias.kinds, *("checks",) * (len(bias.kinds) // CHECKED)))
+
+
+def _bias_to(ops: list[Any], like: Any) -> Bias:
     """What is asked for, what real models do in a row with it, and the rows that passes look back along."""
     asked = chains(ops, like)
     if not asked:
@@ -154,6 +164,8 @@ def _bias(ops: list[Any], like: Any) -> Bias:
     wanted = (*asked, *followed * max(1, len(asked) // max(1, len(followed))))
     back = walks(single)
     wanted += back * (len(wanted) // (3 * max(1, len(back))))
+    formulas = formulas_about(single.keys())
+    wanted += formulas * (1 + len(wanted) // len(formulas)) if formulas else ()
     choices = [choice for chain in asked for step in chain for choice in step]
     calm = not any(all("in-place" in choice.row.tags for choice in step) for chain in asked for step in chain)
     if any("layer" in choice.row.tags for choice in choices):
@@ -166,12 +178,12 @@ def _bias(ops: list[Any], like: Any) -> Bias:
 
 @st.composite
 def _programs(draw: st.DrawFn, bias: Bias, steps: int) -> Program:
-    with seeded(), _warnings_as_errors():
+    with seeded(), warnings_as_errors():
         return _draw_program(Choices(draw), bias, steps)
 
 
 @contextlib.contextmanager
-def _warnings_as_errors() -> Generator[None]:
+def warnings_as_errors() -> Generator[None]:
     """Take what torch warns of for an error, also what it would warn of once: no line that it has against is written.
 
     So programs do not depend on what ran before them, and can be run where warnings are errors.
@@ -282,7 +294,8 @@ def _step(sketch: Sketch, bias: Bias) -> bool:
             return COMPOSED[name](sketch)
         case _:
             rows = FAMILIES[name][1]
-            return sketch.perform(rows.at(choices.below(rows.total)))
+            row = rows.at(choices.below(rows.total))
+            return composition.write(sketch, row, choices.pick(row.spellings))
 
 
 def _result(sketch: Sketch) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .operands import (
+    ANOTHER,
     ANY,
     COUNTER,
     DIMENSIONED,
@@ -14,12 +15,13 @@ from .operands import (
     MATRICES,
     OTHER_FLOAT,
     STATISTICS,
+    VECTORS,
     argument,
     number,
     one_of,
     size,
 )
-from .operations import Operation
+from .operations import Argument, Operand, Operation
 
 if TYPE_CHECKING:
     from .sketch import Sketch
@@ -99,17 +101,38 @@ STATES = [
     Operation(("{1}.add_({0}.size(0))", "{1}.copy_({0}.detach().amax())"), (MATRICES, COUNTER), (), STATE, 2),
 ]
 
+
+def _checks(condition: str, message: str, operands: tuple[Operand, ...], *arguments: Argument) -> Operation:
+    """A row for a condition that the program's inputs meet, in the ways in which people write it.
+
+    Only a message that says no sizes is one for ``torch._assert``, which formats them while the program is captured.
+    """
+    forms = (
+        f"assert {condition}, {message}",
+        f"if not ({condition}): raise ValueError({message})",
+        f"torch._assert({condition}, {message.removeprefix('f')})",
+    )
+    return Operation(forms[: 2 if message[0] == "f" else 3], operands, arguments, frozenset({"check"}), 2)
+
+
+_LEAST, _WIDTH = argument("least", one_of(1, 0)), argument("width", size(-1))
+_LENGTH = argument("length", size(0))
+
 CHECKS = [
-    Operation(
-        ("assert {0}.dim() == {rank}, 'another rank'", "torch._assert({0}.dim() == {rank}, 'another rank')"),
-        (DIMENSIONED,),
-        (argument("rank", _rank),),
-        frozenset({"check"}),
-        2,
-    ),
-    Operation(
-        ("assert {0}.shape[-1] == {width}",), (DIMENSIONED,), (argument("width", size(-1)),), frozenset({"check"})
-    ),
+    _checks("{0}.dim() == {rank}", "'another rank'", (DIMENSIONED,), argument("rank", _rank)),
+    Operation(("assert {0}.shape[-1] == {width}",), (DIMENSIONED,), (_WIDTH,), frozenset({"check"})),
+    _checks("{0}.shape[-1] == {width}", "f'{0}: expected {width}, got {{0}.shape[-1]}'", (DIMENSIONED,), _WIDTH),
+    _checks("{0}.shape[0] > {least}", "f'{0} has {{0}.shape[0]} rows'", (MATRICES,), _LEAST),
+    _checks("{0}.size(0) > {least}", "'{0} has too few rows'", (MATRICES,), _LEAST),
+    _checks("{0}.shape[0] == {length}", "f'{0}: expected {length} rows, got {{0}.shape[0]}'", (MATRICES,), _LENGTH),
+    _checks("{0}.numel() > 0", "'{0} is empty'", (DIMENSIONED,)),
+    _checks("{0}.shape[0] % 2 == 0", "f'an odd number of rows: {{0}.size(0)}'", (MATRICES,)),
+    _checks("{0}.is_contiguous()", "'{0} is not contiguous'", (MATRICES,)),
+    _checks("torch.isfinite({0}).all()", "'{0} is not finite'", (FLOAT,)),
+    _checks("({0} >= {low}).all()", "'{0} is too low'", (FLOAT,), argument("low", one_of(0, -1, -3.0, -1000))),
+    _checks("{0}.abs().max() < {high}", "'{0} is too high'", (VECTORS,), argument("high", one_of(10, 2.0, 1000))),
+    _checks("{0}.is_floating_point()", "f'{0} is of {{0}.dtype}'", (ANY,)),
+    _checks("{0}.shape == {1}.shape", "f'{{0}.shape} is not {{1}.shape}'", (MATRICES, ANOTHER)),
 ]
 
 RANDOMS = [

@@ -1,7 +1,8 @@
 """Laws that every pass must keep on every program, each one a function that can be switched off or demanded by name.
 
-A law takes an :class:`Example`, a pass applied to one program, and raises :class:`LawViolation` if the pass breaks it
-there. :func:`pytest_fx.check_pass` looks for programs on which one does.
+A law takes an :class:`~pytest_fx.harness.application.Application`, a pass applied to one subject, and raises
+:class:`LawViolation` if the pass breaks it there. :func:`pytest_fx.check_pass` looks for programs on which one does;
+``pytest --fx-model`` holds passes to them on a model, of full size to those that it can afford.
 
 >>> for law in TABLE[:3]:
 ...     print(f"{law.name}: {law.summary}")
@@ -15,11 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fx.registry import Registry
-from pytest_fx.errors import LoadError
+from pytest_fx.errors import LawViolation, LoadError
+from pytest_fx.harness.application import Application
 
 from .answers import (
     aliasing,
     batch_sizes,
+    checks,
     contract,
     dtype,
     inputs_untouched,
@@ -28,12 +31,12 @@ from .answers import (
     state,
     structure,
 )
-from .example import Checked, Example
 from .form import (
     code_and_graph_agree,
     metadata_kept,
     mode,
     original_untouched,
+    process_untouched,
     refusal,
     returns_a_program,
     signature,
@@ -41,18 +44,20 @@ from .form import (
     well_formed,
 )
 from .gradients import gradients
-from .law import Check, Law, LawViolation
+from .law import Check, Law
 from .repetition import deterministic, idempotent, retraceable, round_trips, shrinks_the_graph
 
 __all__ = [
     "TABLE",
+    "Application",
     "Check",
-    "Checked",
-    "Example",
     "Law",
     "LawViolation",
+    "affordable",
     "aliasing",
     "batch_sizes",
+    "broken_laws",
+    "checks",
     "choose_laws",
     "code_and_graph_agree",
     "contract",
@@ -61,11 +66,14 @@ __all__ = [
     "gradients",
     "idempotent",
     "inputs_untouched",
+    "is_kept_without",
+    "law_called",
     "metadata_kept",
     "mode",
     "non_contiguous_inputs",
     "non_finite_inputs",
     "original_untouched",
+    "process_untouched",
     "refusal",
     "retraceable",
     "returns_a_program",
@@ -78,29 +86,34 @@ __all__ = [
     "well_formed",
 ]
 
+MOST_CALLS = 8
+"""Eager calls that a law may take on a model of full size."""
+
 TABLE: tuple[Law, ...] = (
     Law("terminates", terminates, when_unchanged=True),
     Law("refusal", refusal, when_unchanged=True),
     Law("returns a program", returns_a_program, when_unchanged=True),
     Law("original untouched", original_untouched, when_unchanged=True),
+    Law("process untouched", process_untouched, when_unchanged=True),
     Law("well formed", well_formed, when_unchanged=True),
     Law("code and graph agree", code_and_graph_agree, when_unchanged=True),
     Law("signature", signature, when_unchanged=True, may_change="signature"),
     Law("mode", mode, when_unchanged=True),
-    Law("structure", structure, may_change="result"),
-    Law("dtype", dtype, may_change="result"),
-    Law("contract", contract),
-    Law("inputs untouched", inputs_untouched, may_change="writes"),
-    Law("state", state, may_change="writes"),
+    Law("structure", structure, may_change="result", numbers=True, of_passes=False),
+    Law("dtype", dtype, may_change="result", numbers=True, of_passes=False),
+    Law("contract", contract, numbers=True, of_passes=False),
+    Law("inputs untouched", inputs_untouched, may_change="writes", numbers=True, of_passes=False),
+    Law("state", state, may_change="writes", numbers=True),
+    Law("checks", checks, may_change="checks", numbers=True, calls=10),
     Law("aliasing", aliasing),
-    Law("gradients", gradients, may_change="gradients"),
-    Law("batch sizes", batch_sizes),
-    Law("non-contiguous inputs", non_contiguous_inputs),
-    Law("non-finite inputs", non_finite_inputs),
-    Law("deterministic", deterministic),
+    Law("gradients", gradients, may_change="gradients", numbers=True, calls=7),
+    Law("batch sizes", batch_sizes, numbers=True, calls=6),
+    Law("non-contiguous inputs", non_contiguous_inputs, numbers=True, calls=2),
+    Law("non-finite inputs", non_finite_inputs, numbers=True, calls=10),
+    Law("deterministic", deterministic, calls=10),
     Law("metadata kept", metadata_kept, when_unchanged=True, may_change="metadata"),
-    Law("retraceable", retraceable, "sampled"),
-    Law("round trips", round_trips, "sampled"),
+    Law("retraceable", retraceable, "sampled", may_change="tracing", calls=10),
+    Law("round trips", round_trips, "sampled", calls=20),
     Law("idempotent", idempotent, "demanded"),
     Law("shrinks the graph", shrinks_the_graph, "demanded"),
 )
@@ -120,9 +133,7 @@ def choose_laws(
     Raises:
         LoadError: no law has such a name; the message has the nearest ones.
     """
-    known: Registry[Law] = Registry("law", "laws", LoadError)
-    for law in TABLE:
-        known.register(law.name, law)
+    known = _registry()
     demand, excused = list(demand), {*may_change}
     own = [each for each in demand if isinstance(each, Law)]
     wanted = {known.get(name).name for name in demand if isinstance(name, str)}
@@ -133,3 +144,46 @@ def choose_laws(
         if law.name in wanted or (law.kind != "demanded" and law.name not in off and law.may_change not in excused)
     ]
     return [*chosen, *own]
+
+
+def law_called(name: str) -> Law:
+    """Return the law of a name, or raise :class:`~pytest_fx.errors.LoadError`, whose message has the nearest ones."""
+    return _registry().get(name)
+
+
+def _registry() -> Registry[Law]:
+    known: Registry[Law] = Registry("law", "laws", LoadError)
+    for law in TABLE:
+        known.register(law.name, law)
+    return known
+
+
+def affordable(laws: Iterable[Law], application: Application) -> list[Law]:
+    """Return those of ``laws`` that apply to what was made of a subject, and that a model of full size can afford."""
+    most = MOST_CALLS if application.subject.is_full_size else max(law.calls for law in TABLE)
+    return [
+        law
+        for law in laws
+        if law.calls <= most
+        and (application.before is not None or not law.of_passes)
+        and (law.when_unchanged or application.changed)
+    ]
+
+
+def broken_laws(laws: Iterable[Law], application: Application) -> list[LawViolation]:
+    """Return how ``application`` breaks each of ``laws`` that it breaks.
+
+    What it computes comes first; but where it raises, what else is wrong says why.
+    """
+    found: list[tuple[bool, LawViolation]] = []
+    for law in laws:
+        try:
+            law.check(application)
+        except LawViolation as violation:
+            found.append((not law.numbers or violation.kind.startswith("raises"), violation))
+    return [violation for _, violation in sorted(found, key=lambda entry: entry[0])]
+
+
+def is_kept_without(law: Law, application: Application) -> bool:
+    """Whether the capture that the pass was given keeps a law: else it is not the pass that breaks it."""
+    return not broken_laws([law], application.untouched())

@@ -7,18 +7,26 @@ from typing import Any
 
 import torch
 
-from pytest_fx.comparison.structure import describe, leaves, skeleton
+from fx.passes import Approximate
+from pytest_fx.errors import LawViolation
+from pytest_fx.harness.application import Application
+from pytest_fx.harness.run import Run
+from pytest_fx.harness.structure import describe, leaves, skeleton
+from pytest_fx.harness.subject import Inputs
+from pytest_fx.harness.variants import NON_CONTIGUOUS, NON_FINITE, of_batch
 
-from .example import Example
 from .judging import require_kept
 from .law import broken
-from .runs import Run
-from .variants import BATCHES
+
+BATCHES = (1, 0, 3)
+"""The batch sizes that small programs are tried with besides their own."""
+BATCHES_OF_LARGE = (1, 2)
+"""Of these the first that a model of full size has inputs of."""
 
 
-def structure(example: Example) -> None:
+def structure(application: Application) -> None:
     """The result has the same structure: containers and their keys, shapes, and what is no tensor."""
-    runs = _both(example)
+    runs = _both(application)
     if runs is None:
         return
     eager, actual = runs
@@ -27,7 +35,7 @@ def structure(example: Example) -> None:
         broken("structure", "the program returns something of another structure", value=shown)
     for (path, wanted), (_, found) in zip(leaves(eager.answer), leaves(actual.answer), strict=True):
         if isinstance(wanted, torch.Tensor):
-            if wanted.shape != found.shape:
+            if not (wanted.is_nested or found.is_nested) and wanted.shape != found.shape:  # nested ones have none
                 shown = f"{list(found.shape)} instead of {list(wanted.shape)}"
                 broken("structure", "an output has another shape", where=f"output{path}", value=shown)
         elif type(wanted) is not type(found):
@@ -35,9 +43,9 @@ def structure(example: Example) -> None:
             broken("structure", "an output is of another type", where=f"output{path}", value=shown)
 
 
-def dtype(example: Example) -> None:
+def dtype(application: Application) -> None:
     """Every output has the same dtype, device and memory layout class (strided, sparse)."""
-    runs = _both(example)
+    runs = _both(application)
     if runs is None or skeleton(runs[0].answer) != skeleton(runs[1].answer):
         return
     for (path, wanted), (_, found) in zip(leaves(runs[0].answer), leaves(runs[1].answer), strict=True):
@@ -49,24 +57,24 @@ def dtype(example: Example) -> None:
                 broken("dtype", f"an output has another {what}", where=f"output{path}", value=f"{other}, not {one}")
 
 
-def contract(example: Example) -> None:
+def contract(application: Application) -> None:
     """The answers are as near to eager's as the pass promises: see :mod:`fx.passes.contract`."""
-    if example.after is not None:
-        require_kept("contract", example, "inputs", _answer)
+    if application.program is not None:
+        require_kept("contract", application, _draws(application), _answer)
 
 
-def inputs_untouched(example: Example) -> None:
+def inputs_untouched(application: Application) -> None:
     """The program writes to its inputs what eager writes to them, which most often is nothing."""
-    if example.after is not None:
-        require_kept("inputs untouched", example, "inputs", _inputs, "input")
+    if application.program is not None:
+        require_kept("inputs untouched", application, _draws(application), _inputs, "input")
 
 
-def state(example: Example) -> None:
+def state(application: Application) -> None:
     """A call changes buffers as in eager: running statistics in training mode, counters, caches."""
-    runs = _both(example)
-    if runs is None or example.after is None:
+    runs = _both(application)
+    if runs is None or application.before is None:
         return
-    eager, actual = runs[0].state, _by_first_name(example, runs[1].state)
+    eager, actual = runs[0].state, _by_first_name(application, runs[1].state)
     wanted = list(eager)
     for name in eager:
         if name not in actual:
@@ -75,16 +83,16 @@ def state(example: Example) -> None:
     for name in actual:
         if name in runs[0].rewritten:  # with the values that it had, which a rounding error may change
             wanted.append(name)
-        elif name not in eager and name in example.before.tensors:
+        elif name not in eager and name in application.before.module.tensors:
             broken("state", f"a call changes {name!r} of the program, but not in eager")
     if wanted:
-        part = partial(_state, example, wanted)
-        require_kept("state", example, "inputs", part, "buffer")
+        part = partial(_state, application, wanted)
+        require_kept("state", application, (0,), part, "buffer")
 
 
-def aliasing(example: Example) -> None:
+def aliasing(application: Application) -> None:
     """An output shares memory with an input, or with another output, where it does in eager, and nowhere else."""
-    runs = _both(example)
+    runs = _both(application)
     if runs is None or runs[0].shared == runs[1].shared:
         return
     eager, actual = (set(run.shared) for run in runs)
@@ -96,42 +104,88 @@ def aliasing(example: Example) -> None:
         broken("aliasing", f"output{output} no longer shares memory with {given}", why=why)
 
 
-def batch_sizes(example: Example) -> None:
+def batch_sizes(application: Application) -> None:
     """The same holds for other batch sizes, 1 and 0 included, wherever eager takes them."""
-    for size in BATCHES:
-        _require_on(example, "batch sizes", f"inputs of batch size {size}")
+    if not application.subject.is_full_size:
+        for size in BATCHES:
+            _require_on(application, "batch sizes", of_batch(size))
+        return
+    sizes = (of_batch(size) for size in BATCHES_OF_LARGE)
+    if (inputs := next(filter(application.subject.has, sizes), None)) is not None:
+        _require_on(application, "batch sizes", inputs)
 
 
-def non_contiguous_inputs(example: Example) -> None:
+def non_contiguous_inputs(application: Application) -> None:
     """The same holds for inputs whose elements lie in memory in another order, wherever eager takes them."""
-    _require_on(example, "non-contiguous inputs", "non-contiguous inputs")
+    _require_on(application, "non-contiguous inputs", NON_CONTIGUOUS)
 
 
-def non_finite_inputs(example: Example) -> None:
-    """NaN and infinities in the inputs reach the outputs where they do in eager."""
-    _require_on(example, "non-finite inputs", "inputs with NaN and infinities")
+def non_finite_inputs(application: Application) -> None:
+    """NaN and infinities in the inputs reach the outputs where they do in eager, unless the pass approximates."""
+    if not isinstance(application.contract, Approximate):
+        _require_on(application, "non-finite inputs", NON_FINITE)
 
 
-def _require_on(example: Example, law: str, variant: str) -> None:
-    if example.after is not None and example.arguments(variant) is not None:
-        require_kept(law, example, variant, _answer)
+def checks(application: Application) -> None:
+    """Inputs that a check of the program refuses are refused, with its message.
+
+    A pass that says in ``may_change`` that it takes away ``"checks"`` is not held to that.
+    """
+    if application.before is None or application.after is None or not application.before.has_checks:
+        return
+    for inputs in (0, *map(of_batch, BATCHES), NON_CONTIGUOUS, NON_FINITE):
+        if not application.subject.has(inputs):
+            continue
+        refused = _refusal(application.untouched().actual(inputs).error)
+        if refused is None:
+            continue
+        found = application.actual(inputs)
+        if refused != _refusal(found.error):
+            shown = "it answers" if found.error is None else f"it raises {_said(found.error)}"
+            raise LawViolation(
+                "checks",
+                f"{application.name} lets the program no longer refuse what it refused",
+                value=f"{shown}, instead of raising {refused}",
+                where=None if inputs == 0 else f"called with {inputs}",
+                why="whoever calls the program relies on its checks, and reads their messages",
+                remedy="keep torch._assert and what else raises, or list 'checks' in may_change",
+                inputs=inputs,
+            )
 
 
-def _both(example: Example) -> tuple[Run, Run] | None:
+def _refusal(error: Exception | None) -> str | None:
+    """What a check said, if it is one that raised."""
+    return _said(error) if isinstance(error, AssertionError) else None
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+
+
+def _require_on(application: Application, law: str, inputs: Inputs) -> None:
+    if application.program is not None and application.subject.has(inputs):
+        require_kept(law, application, (inputs,), _answer)
+
+
+def _draws(application: Application) -> range:
+    return range(application.draws)
+
+
+def _both(application: Application) -> tuple[Run, Run] | None:
     """What eager and the program do; None where either raises, which is for the law of the contract."""
-    if example.after is None or example.eager().error is not None or example.actual().error is not None:
+    if application.program is None or application.eager().error is not None or application.actual().error is not None:
         return None
-    return example.eager(), example.actual()
+    return application.eager(), application.actual()
 
 
-def _by_first_name(example: Example, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _by_first_name(application: Application, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The state that a call of the transformed program changed, by the names that it has in the captured module."""
-    return {example.names.get(name, name): tensor for name, tensor in state.items()}
+    return {application.names.get(name, name): tensor for name, tensor in state.items()}
 
 
-def _state(example: Example, wanted: list[str], run: Run) -> dict[str, torch.Tensor | None]:
+def _state(application: Application, wanted: list[str], run: Run) -> dict[str, torch.Tensor | None]:
     written = {**run.rewritten, **run.state}
-    found = {**written, **_by_first_name(example, written)}
+    found = {**written, **_by_first_name(application, written)}
     return {name: found.get(name) for name in wanted}
 
 

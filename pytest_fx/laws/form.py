@@ -8,106 +8,120 @@ from fx.errors import FxError
 from fx.passes.verification import find_stale_code, find_violation_in
 from fx.printing import describe
 from fx.verify import Violation
+from pytest_fx.errors import LawViolation
+from pytest_fx.harness.application import MARK, Application, inputs_of
 
-from .example import MARK, Example, inputs_of
-from .law import LawViolation, broken
+from .law import broken, failure_class
 
 
-def terminates(example: Example) -> None:
+def terminates(application: Application) -> None:
     """The pass comes to an end, on each program within ten seconds or what ``seconds`` says."""
-    if example.too_long is not None:
+    if application.too_long is not None:
         broken(
             "terminates",
-            f"{example.name} was still running after {example.seconds:g} seconds",
-            where=_last_line(example.too_long),
+            f"{application.name} was still running after {application.seconds:g} seconds",
+            where=_last_line(application.too_long),
             why="it may find again what it has just made, or wait for a graph that no longer changes to change",
             remedy="go over a list of the nodes, list(graph.nodes), or count the rounds",
         )
 
 
-def refusal(example: Example) -> None:
+def refusal(application: Application) -> None:
     """A program that the pass cannot take is refused by a ``PassError``, never by another exception."""
-    error = example.error
+    error = application.error
     if error is not None:
         text = str(error) if isinstance(error, FxError) else f"{type(error).__name__}: {error}"
-        broken(
+        raise LawViolation(
             "refusal",
-            f"{example.name} raised where it should transform the program, leave it alone or refuse",
+            f"{application.name} raised where it should transform the program, leave it alone or refuse",
             value=text.replace("\n", "\n         "),
             where=_last_line(error),
             remedy="leave alone what the pass does not handle, or raise fx.errors.PassError with the reason",
-        )
+            kind=failure_class(error),
+        ) from error
 
 
-def returns_a_program(example: Example) -> None:
+def returns_a_program(application: Application) -> None:
     """The pass returns a ``GraphModule``, or nothing where it edited the one that it was given."""
-    if example.refusal is None and example.after is None:
+    if application.refusal is None and application.after is None:
         broken(
             "returns a program",
-            f"{example.name} returned no program",
-            value=f"an object of type {type(example.result).__name__}",
+            f"{application.name} returned no program",
+            value=f"an object of type {type(application.result).__name__}",
             remedy="return the GraphModule, or nothing after editing it in place",
         )
 
 
-def original_untouched(example: Example) -> None:
+def original_untouched(application: Application) -> None:
     """The captured module keeps its parameters, buffers, modes and settings, also where the pass refuses or fails."""
-    if example.damage is not None:
+    if application.damage is not None:
         broken(
             "original untouched",
-            f"{example.name} changed the module that was captured: {example.damage}",
+            f"{application.name} changed the module that was captured: {application.damage}",
             why="the program shares its tensors and modules with the module, which must keep computing what it did",
             remedy="put new parameters and modules into the program instead of changing the old ones",
         )
 
 
-def mode(example: Example) -> None:
+def process_untouched(application: Application) -> None:
+    """The process is as before: functions of torch, global hooks, gradients, default dtype and device, environment."""
+    if application.disturbance:
+        broken(
+            "process untouched",
+            f"{application.name} changed the process: {application.disturbance[0]}",
+            value="\n         ".join(application.disturbance[1:]) or None,
+            why="whatever runs next computes something else, or fails, for no fault of its own; it was put back",
+            remedy="undo in a `finally`, or use a `with` statement, which does that itself",
+        )
+
+
+def mode(application: Application) -> None:
     """The program is in the mode, training or evaluation, of the one that the pass was given."""
-    if example.after is not None and example.after.training != (example.mode == "train"):
-        now = "training" if example.after.training else "evaluation"
+    if application.after is not None and application.after.training != (application.mode == "train"):
+        now = "training" if application.after.training else "evaluation"
         broken(
             "mode",
-            f"{example.name} leaves the program in {now} mode, in which it was not",
+            f"{application.name} leaves the program in {now} mode, in which it was not",
             why="later passes, and whoever asks `program.training`, take it for what it is not",
             remedy="make programs from the one that was given, GraphModule(graph_module, graph), or set `training`",
         )
 
 
-def well_formed(example: Example) -> None:
+def well_formed(application: Application) -> None:
     """The graph keeps every rule of ``fx.verify.RULES``, and those of programs inside it do."""
-    if example.after is not None:
-        _require_none("well formed", find_violation_in(example.after))
+    if application.after is not None:
+        _require_none("well formed", find_violation_in(application.after))
 
 
-def code_and_graph_agree(example: Example) -> None:
+def code_and_graph_agree(application: Application) -> None:
     """The code that runs is that of the graph: the program was recompiled after the last edit."""
-    if example.after is None:
+    if application.after is None:
         return
-    _require_none("code and graph agree", find_stale_code(example.after))
-    if example.written != example.after.code:
+    _require_none("code and graph agree", find_stale_code(application.after))
+    if application.written != application.after.code:
         broken("code and graph agree", "the program runs other code than its graph says", remedy="call recompile()")
 
 
-def signature(example: Example) -> None:
+def signature(application: Application) -> None:
     """Callers pass the same inputs: names, order and defaults are kept."""
-    after = example.after
-    if after is None:
+    if application.after is None or application.before is None:
         return
-    before, now = example.before.inputs, inputs_of(after)
+    before, now = application.before.inputs, inputs_of(application.after)
     if now != before:
         shown = " instead of ".join(f"({', '.join(map(_parameter, inputs))})" for inputs in (now, before))
         remedy = "keep every placeholder with its name and default, also one that nothing uses any more"
         broken("signature", f"the program's inputs are {shown}", remedy=remedy)
 
 
-def metadata_kept(example: Example) -> None:
+def metadata_kept(application: Application) -> None:
     """A node that stays, with its name, target and arguments, keeps its entries in ``meta`` and the user's line."""
-    if example.after is None:
+    before = application.before
+    if application.after is None or before is None:
         return
-    for node in example.after.graph.nodes:
-        if node.op == "output" or node.name not in example.before.nodes:
+    for node in application.after.graph.nodes:
+        if node.op == "output" or node.name not in before.nodes:
             continue
-        printed, source = example.before.nodes[node.name]
+        printed, source = before.nodes[node.name]
         if printed != describe(node):
             continue
         lost = [

@@ -9,20 +9,19 @@ from typing import Any
 import torch
 from torch import nn
 
-from fx import Interpreter, Node
+from fx import GraphModule, Interpreter, Node
 from fx.alias_rules import find_sharing, module_sharing
 from fx.effects import effect_of
 from fx.passes import Approximate
-from pytest_fx.comparison.capture import GraphModule
-from pytest_fx.comparison.equality import Leaf, worst_difference
-from pytest_fx.comparison.evaluation import Arguments, default_dtype
-from pytest_fx.comparison.state import same_tensor
-from pytest_fx.comparison.structure import leaves, map_tensors
+from pytest_fx.harness.application import Application
+from pytest_fx.harness.equality import Leaf, worst_difference
+from pytest_fx.harness.evaluation import Arguments, default_dtype, same_random_numbers
+from pytest_fx.harness.run import Runner, by, places
+from pytest_fx.harness.snapshot import is_strided, same_tensor
+from pytest_fx.harness.structure import leaves, map_tensors
 
-from .example import Example
 from .judging import SHAKES, Shaken, wherever_values_lie
 from .law import broken
-from .runs import SEED, Runner, by, places
 
 Gradients = dict[str, torch.Tensor]
 
@@ -31,7 +30,7 @@ NUDGES = 4
 """How many times the change of eager's own gradients a rough look allows."""
 
 
-def gradients(example: Example) -> None:
+def gradients(application: Application) -> None:
     """Inputs and parameters get the gradients that they get in eager; a pass that approximates need not keep them.
 
     Parameters may be merged with others and in evaluation mode folded away, for all or some of their uses; in training
@@ -41,39 +40,46 @@ def gradients(example: Example) -> None:
     inputs, parameters and outputs that are not finite are not judged: what torch answers there depends on how they lie
     in memory.
     """
-    if example.after is None or isinstance(example.contract, Approximate) or not example.changed:
+    before = application.before
+    if application.after is None or before is None or isinstance(application.contract, Approximate):
         return
-    held = (*example.program.inputs.tensors, *(copied for _, copied, _ in example.before.tensors.values()))
-    if not all(map(_is_finite, (*held, *(leaf for _, leaf in leaves(example.eager().answer))))):
+    if not application.changed or application.eager().error is not None:
         return
-    wherever_values_lie(example, lambda: _require_gradients(example, wide=example.has_float64))
+    held = (*application.subject.arguments().tensors, *(copied for _, copied, _ in before.module.tensors.values()))
+    if not all(map(_is_finite, (*held, *(leaf for _, leaf in leaves(application.eager().answer))))):
+        return
+    if application.subject.is_full_size and _look_kept(application):
+        return
+    wherever_values_lie(application, lambda: _require_gradients(application, wide=application.has_float64))
 
 
 def _is_finite(value: Any) -> bool:
-    return not isinstance(value, torch.Tensor) or not value.is_floating_point() or bool(value.isfinite().all())
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return True
+    return is_strided(value) and bool(value.isfinite().all())  # others have few gradients
 
 
-def look_kept(eager: nn.Module, actual: nn.Module, arguments: Arguments, dtype: torch.dtype) -> bool:
+def _look_kept(application: Application) -> bool:
     """Whether gradients are as near to eager's as eager's own are when its inputs change in their last bits.
 
     That is fast and rough: on deep models those of the inputs differ by percents, from one ReLU to the next. Where the
-    answer is no, :func:`gradients` tells in float64. ``actual`` is what the pass made of a capture of ``eager``.
+    answer is no, float64 tells.
     """
-    known = {id(parameter): name for name, parameter in eager.named_parameters()}
-    held = dict(actual.named_parameters(remove_duplicate=False))
-    names = {name: known.get(id(parameter), name) for name, parameter in held.items()}
-    kept = _kept_parameters(names, eager, actual)
-    expected = _gradients(eager, arguments, dtype, eager, kept)
-    found = _gradients(actual, arguments, dtype, actual, {name for name, original in names.items() if original in kept})
-    if not expected or not found:
+    arguments, dtype = application.subject.arguments(), application.subject.dtype
+    eager, actual = application.subject.eager_runner(), application.runner()
+    kept = _kept_parameters(application.names, eager.program, actual.program)
+    expected = gradients_of(eager, arguments, dtype, kept)
+    held = {name for name, original in application.names.items() if original in kept}
+    found = gradients_of(actual, arguments, dtype, held)
+    if isinstance(expected, Exception) or isinstance(found, Exception) or not expected or not found:
         return False
-    found = {names.get(name, name): gradient for name, gradient in found.items()}
+    found = {application.names.get(name, name): gradient for name, gradient in found.items()}
     errors = {name: found[name].sub(wanted).norm() for name, wanted in expected.items()}
     limits = {name: wanted.norm() * _TOLERANCES.get(dtype, 0.1) for name, wanted in expected.items()}
     if all(errors[name] <= limits[name] for name in expected):
         return True
-    nudged = _gradients(eager, arguments.map(_nudged), dtype, eager, kept)
-    return bool(nudged) and all(
+    nudged = gradients_of(eager, arguments.map(_nudged), dtype, kept)
+    return not isinstance(nudged, Exception) and all(
         errors[name] <= limits[name] + NUDGES * nudged[name].sub(wanted).norm() for name, wanted in expected.items()
     )
 
@@ -85,57 +91,63 @@ def _nudged(tensor: torch.Tensor) -> torch.Tensor:
     return tensor * (1 + steps).to(tensor.dtype)
 
 
-def _require_gradients(example: Example, wide: bool) -> None:
-    arguments, dtype = example.arguments(wide=wide), torch.float64 if wide else example.dtype
-    assert arguments is not None
-    eager, actual = example.runner("eager", wide), example.runner("actual", wide)
-    expected = _gradients_of(eager, arguments, dtype)
-    if not expected:
+def _require_gradients(application: Application, wide: bool) -> None:
+    subject = application.subject
+    arguments, dtype = subject.arguments(wide=wide), torch.float64 if wide else subject.dtype
+    eager, actual = subject.eager_runner(wide), application.runner(wide)
+    expected = gradients_of(eager, arguments, dtype)
+    if isinstance(expected, Exception) or not expected:
+        return  # not every program that can be run can be differentiated
+    kept = _kept_parameters(application.names, eager.program, actual.program)
+    found = gradients_of(actual, arguments, dtype)
+    if isinstance(found, Exception) and application.actual(wide=wide).error is not None:
         return
-    kept = _kept_parameters(example.names, eager.program, actual.program)
-    found = _gradients_of(actual, arguments, dtype)
-    if found is None and example.actual(wide=wide).error is not None:
-        return
-    if found is None:
-        found = _gradients_beside_writes(example, actual, arguments, dtype)
-    if found is None:
-        broken("gradients", "the transformed program cannot be differentiated, where eager can")
-    found = {example.names.get(name, name): tensor for name, tensor in found.items()}
+    if isinstance(found, Exception):
+        error, found = found, _gradients_beside_writes(application, actual, arguments, dtype)
+        if found is None:
+            broken(
+                "gradients",
+                f"what {application.name} makes cannot be differentiated, where eager can",
+                value=f"{type(error).__name__}: {error}",
+                kind="cannot be differentiated",
+            )
+    found = {application.names.get(name, name): tensor for name, tensor in found.items()}
     shaken: dict[str, float] | None = None
     for name, wanted in expected.items():
         if name not in kept and not name.startswith("input["):
             if (
-                example.mode == "train"
+                application.mode == "train"
                 and bool(wanted.any())
                 and _trainable(actual.program) < _trainable(eager.program)
             ):
                 broken("gradients", f"the parameter {name!r} of the program can no longer be trained")
             continue
         leaf = Leaf(name, wanted, found.get(name, torch.zeros_like(wanted)))
-        if not _differ(leaf, 0.0):
+        if not differ(leaf, 0.0):
             continue
-        shaken = _shaken(example, arguments, dtype, wide, expected) if shaken is None else shaken
-        if _differ(leaf, shaken[name]) and not _is_folded(example, name):
-            _report(example, leaf)
+        shaken = _shaken(application, arguments, dtype, wide, expected) if shaken is None else shaken
+        if differ(leaf, shaken[name]) and not _is_folded(application, name):
+            _report(application, leaf)
 
 
 def _gradients_beside_writes(
-    example: Example, runner: Runner, arguments: Arguments, dtype: torch.dtype
+    application: Application, runner: Runner, arguments: Arguments, dtype: torch.dtype
 ) -> Gradients | None:
     """The gradients of a program that the writes of the original do not disturb; None if more is wrong with it.
 
     Operations that the pass put in may keep for the gradients what others did not, and what is written to later.
     """
-    program, before = runner.program, example.capture()
+    program, before = runner.program, application.capture()
     if not isinstance(program, GraphModule) or len(_writers(program)) > len(_writers(before)):
         return None
     targets = {node.name: node.target for node in before.graph.nodes}
     added = (node for node in program.graph.nodes if targets.get(node.name) != node.target)
     new = {node for node in added if _computes(program, node)}
     try:
-        return _gradients(by(_KeepingCopies(program, new - _writers(program))), arguments, dtype, program)
+        found = _gradients(by(_KeepingCopies(program, new - _writers(program))), arguments, dtype, program)
     finally:
         runner.restore()
+    return None if isinstance(found, Exception) else found
 
 
 class _KeepingCopies(Interpreter):
@@ -175,16 +187,18 @@ def _writers(program: GraphModule) -> set[Node]:
     return {node for node, effect in effects if effect is not None and effect.written == 0}
 
 
-def _is_folded(example: Example, name: str) -> bool:
+def _is_folded(application: Application, name: str) -> bool:
     """Whether a parameter was folded into a new one, in evaluation mode, for some of its uses at least."""
-    after = example.after
+    after = application.after
     assert after is not None
-    names = example.names
+    names = application.names
     held = [own for own, _ in after.named_parameters(remove_duplicate=False)]
-    if example.mode == "train" or all(names.get(own, own) in example.before.tensors for own in held):
+    before = application.before
+    assert before is not None
+    if application.mode == "train" or all(names.get(own, own) in before.module.tensors for own in held):
         return False
     now = sum(_uses(after, own) for own in held if names.get(own, own) == name)
-    return now < _uses(example.capture(), name)
+    return now < _uses(application.capture(), name)
 
 
 def _uses(program: GraphModule, name: str) -> int:
@@ -193,13 +207,13 @@ def _uses(program: GraphModule, name: str) -> int:
     return sum(f"{name}.".startswith(f"{node.target}.") for node in nodes)
 
 
-def _report(example: Example, leaf: Leaf) -> None:
+def _report(application: Application, leaf: Leaf) -> None:
     errors = leaf.errors
     worst = worst_difference(leaf, errors > 0, errors, torch.zeros_like(errors))
     shown = None if worst is None else f"eager {worst.expected!r}, transformed {worst.actual!r}"
     broken(
         "gradients",
-        f"{example.name} changes the gradient of {leaf.path}",
+        f"{application.name} changes the gradient of {leaf.path}",
         where=None if worst is None else f"element {list(worst.index)}, the worst of {worst.count} in {worst.size}",
         value=shown,
         why="there is none any more" if not bool(leaf.actual.any()) else None,
@@ -223,10 +237,12 @@ def _kept_parameters(names: Mapping[str, str], eager: nn.Module, actual: nn.Modu
     return kept
 
 
-def _gradients_of(runner: Runner, arguments: Arguments, dtype: torch.dtype) -> Gradients | None:
-    """The gradients of a program, whose state is put back afterwards."""
+def gradients_of(
+    runner: Runner, arguments: Arguments, dtype: torch.dtype, names: set[str] | None = None
+) -> Gradients | Exception:
+    """The gradients of a program, whose state is put back afterwards; or why there are none."""
     try:
-        return _gradients(runner.program, arguments, dtype, runner.program)
+        return _gradients(runner.program, arguments, dtype, runner.program, names)
     finally:
         runner.restore()
 
@@ -237,8 +253,8 @@ def _gradients(
     dtype: torch.dtype,
     owner: nn.Module,
     names: set[str] | None = None,
-) -> Gradients | None:
-    """The gradients of a weighted sum of all outputs; None if they cannot be had, empty if there are none.
+) -> Gradients | Exception:
+    """The gradients of a weighted sum of all outputs, or what is raised in their place; empty if there are none.
 
     They are those of the inputs and of the parameters called ``names``, or of all.
     """
@@ -258,49 +274,49 @@ def _gradients(
         return {}
     passed = given.map(lambda tensor: tensor.clone() if tensor.requires_grad else tensor)  # which may be written to
     try:
-        with default_dtype(dtype), warnings.catch_warnings():
+        with torch.enable_grad(), default_dtype(dtype), same_random_numbers(arguments), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            torch.default_generator.manual_seed(SEED)
-            total = _weighted_sum(call(*passed.args, **passed.kwargs))
+            total = weighted_sum(call(*passed.args, **passed.kwargs))
             if total is None:
                 return {}
             found: Any = torch.autograd.grad(total, list(wanted.values()), allow_unused=True)
-    except Exception:  # not every program that can be run can be differentiated
-        return None
+    except Exception as error:
+        return error
     pairs = zip(wanted.items(), found, strict=True)
     return {name: torch.zeros_like(tensor) if grad is None else grad.detach() for (name, tensor), grad in pairs}
 
 
-def _weighted_sum(answer: Any) -> torch.Tensor | None:
+def weighted_sum(answer: Any) -> torch.Tensor | None:
     """A sum in which each element of each output that can be differentiated has another weight."""
     total: torch.Tensor | None = None
     for number, (_, leaf) in enumerate(leaves(answer)):
         if isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.is_floating_point():
-            steps = torch.arange(1, leaf.numel() + 1, dtype=torch.float64).reshape(leaf.shape)
+            steps = torch.arange(1, leaf.numel() + 1, dtype=torch.float64, device=leaf.device).reshape(leaf.shape)
             part = (leaf * torch.cos(steps + number).to(leaf.dtype)).sum()
             total = part if total is None else total + part
     return total
 
 
-def _differ(leaf: Leaf, shaken: float) -> bool:
+def differ(leaf: Leaf, shaken: float) -> bool:
+    """Whether a gradient is another one, by more than rounding errors and ``shaken`` explain."""
     tolerance = _TOLERANCES.get(leaf.expected.dtype, 0.1)
     finite = leaf.expected.isfinite() & leaf.actual.isfinite()
     same_kind = leaf.expected.isfinite() == leaf.actual.isfinite()
-    limit = tolerance * (leaf.expected.abs() + leaf.scale) + tolerance * 1e-3 + shaken
+    limit = tolerance * (leaf.expected.abs() + leaf.scale) + tolerance * 1e-3 * min(1.0, leaf.scale or 1.0) + shaken
     return bool((torch.where(finite, leaf.errors > limit, ~same_kind) & torch.tensor(shaken != torch.inf)).any())
 
 
 def _shaken(
-    example: Example, arguments: Arguments, dtype: torch.dtype, wide: bool, expected: Gradients
+    application: Application, arguments: Arguments, dtype: torch.dtype, wide: bool, expected: Gradients
 ) -> dict[str, float]:
     """How much each gradient of eager may change: with a few more rounding errors of each value, it does so itself."""
     limits = dict.fromkeys(expected, 0.0)
     for shake in range(SHAKES):
-        program = example.capture(wide)
+        program = application.capture(wide)
         interpreter = Shaken(program, shake)
         found = _gradients(by(interpreter), arguments, dtype, program)
         for name, wanted in expected.items():
-            if found is None or name not in found:
+            if isinstance(found, Exception) or name not in found:
                 limits[name] = torch.inf
                 continue
             leaf = Leaf("", wanted, found[name])

@@ -8,49 +8,93 @@ from typing import Any
 import torch
 
 from fx import Interpreter, Node
-from pytest_fx.comparison.structure import leaves
-
-from .example import Example
-from .runs import Run, Runner, by
+from fx.effects import effect_of
+from pytest_fx.harness.application import Application
+from pytest_fx.harness.run import Run, by
+from pytest_fx.harness.snapshot import dense, is_strided
+from pytest_fx.harness.structure import leaves, map_tensors
+from pytest_fx.harness.subject import Inputs
 
 LARGE = 1e9
 """Numbers above it count as infinite where it is asked whether a program is given any: they soon overflow."""
+_CONVERSIONS = frozenset("to type type_as half bfloat16 float".split())
 
 
-def without_infinities(example: Example, variant: str) -> list[Run]:
-    """Return what eager does with NaN, and with 0, for each infinite value; nothing if it gets no extreme numbers.
+def without_infinities(application: Application, inputs: Inputs) -> list[Run]:
+    """Return what eager does with NaN, and with 0, for each infinite value, be it given or an overflow.
 
     What differs from eager's own answer follows from an infinity. ``F.gelu(inf)`` is NaN where ``inf * 0.5 * (1 +
-    erf(inf))`` and its sigmoid are not; the softmax of infinities alone is NaN where attention answers 0. A program
-    that masks with infinities, but is given ordinary numbers, has its answers from these.
+    erf(inf))`` and its sigmoid are not; the softmax of infinities alone is NaN where attention answers 0; and
+    ``(300 * x).half()`` is infinite where ``300 * x.half()`` may not be. A program that masks with infinities, but is
+    given ordinary numbers that do not overflow, has its answers from these.
     """
-    arguments = example.arguments(variant)
-    assert arguments is not None
-    held = example.reference.state_dict().values()
-    if not any(_is_extreme(tensor) for tensor in (*arguments.tensors, *held)):
-        return []
-    programs = {value: example.capture() for value in (math.nan, 0.0)}
-    return [
-        Runner(program, by(Poisoned(program, value)))(arguments, example.dtype) for value, program in programs.items()
-    ]
+    return application.once(("without infinities", inputs), lambda: _without_infinities(application, inputs))
+
+
+def _without_infinities(application: Application, inputs: Inputs) -> list[Run]:
+    subject, program = application.subject, application.untouched().after
+    arguments = subject.arguments(inputs)
+    given = any(map(_is_extreme, (*arguments.tensors, *subject.tensors.values())))
+    runs: list[Run] = []
+    for value in (math.nan, 0.0):
+        poisoned = Poisoned(program, value, everywhere=given)
+        runs.append(subject.runner(poisoned.module, by(poisoned))(arguments, subject.dtype))
+        if not poisoned.replaced:
+            return []
+    return runs
 
 
 def _is_extreme(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() and not bool((tensor.abs() < LARGE).all())
+    return tensor.is_floating_point() and not bool((dense(tensor).abs() < LARGE).all())
 
 
 class Poisoned(Interpreter):
-    """Runs a program, and puts a value in place of each infinite element that it computes or is given."""
+    """Runs a program, and puts a value in place of each element that is infinite, or of those that overflow."""
 
-    def __init__(self, program: Any, value: float) -> None:
+    def __init__(self, program: Any, value: float, everywhere: bool) -> None:
         super().__init__(program, garbage_collect_values=False)
         self._value = value
+        self._everywhere = everywhere
+        self.replaced = False
+        """Whether there was anything to replace."""
 
     def run_node(self, n: Node) -> Any:
         """Run the node, and replace what is infinite in its value."""
         value = super().run_node(n)
         if n.op not in ("get_attr", "output"):
             for _, leaf in leaves(value):
-                if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and bool(leaf.isinf().any()):
+                if _has_infinities(leaf) and (self._everywhere or self._overflows(n, leaf)):
                     leaf.data[leaf.isinf()] = self._value
+                    self.replaced = True
         return value
+
+    def _overflows(self, node: Node, value: torch.Tensor) -> bool:
+        """Whether ``value`` is infinite because its dtype ends there: it is finite in float64, or before a cast."""
+        args, kwargs = self.fetch_args_kwargs_from_env(node)
+        given = [leaf for _, leaf in leaves((args, kwargs))]
+        tensors = [
+            leaf for leaf in given if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and is_strided(leaf)
+        ]
+        if not tensors or any(isinstance(leaf, float) and math.isinf(leaf) for leaf in given):
+            return False
+        if not all(is_strided(tensor) and bool(tensor.isfinite().all()) for tensor in tensors):
+            return False
+        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+        if name in _CONVERSIONS and tensors[0].dtype != value.dtype:
+            return True
+        if node.op not in ("call_function", "call_method") or effect_of(node) is not None:
+            return False
+        args, kwargs = map_tensors(_widened, args), map_tensors(_widened, kwargs)
+        try:
+            wide = getattr(self, node.op)(node.target, args, kwargs)
+        except Exception:  # whatever an operation raises that does not take float64
+            return False
+        return not any(_has_infinities(leaf) for _, leaf in leaves(wide))
+
+
+def _has_infinities(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and is_strided(leaf) and bool(leaf.isinf().any())
+
+
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from fx import Interpreter, Node
+from fx.effects import effect_of
 from fx.errors import note_lines
 from fx.passes import Approximate, Contract, Exact, PassPipeline, pass_name
-from pytest_fx.comparison.contracts import Comparison
-from pytest_fx.comparison.equality import Leaf, pair_leaves
-from pytest_fx.comparison.state import overlaps, same_tensor
-from pytest_fx.comparison.structure import leaves, map_tensors, skeleton
-from pytest_fx.comparison.verification import require
-from pytest_fx.errors import ContractViolation
+from pytest_fx.errors import ContractViolation, LawViolation
+from pytest_fx.harness.application import Application
+from pytest_fx.harness.contracts import Comparison, near
+from pytest_fx.harness.equality import Leaf, pair_leaves
+from pytest_fx.harness.evaluation import converted
+from pytest_fx.harness.run import Run, by
+from pytest_fx.harness.snapshot import dense, is_strided, overlaps, same_tensor
+from pytest_fx.harness.structure import leaves, map_tensors, skeleton
+from pytest_fx.harness.subject import Inputs
 
-from .example import Example
 from .infinity import without_infinities
-from .law import LawViolation, broken
-from .runs import Run, Runner, by
+from .law import failure_class
 
 SHAKES = 8
 """How often eager is run with other rounding errors before a difference is held against the pass."""
@@ -48,108 +51,170 @@ def identical(expected: Any, actual: Any) -> bool:
 
 
 def _zeros_differ(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.is_floating_point() and not torch.equal(one.signbit() & ~one.isnan(), other.signbit() & ~other.isnan())
+    if not one.is_floating_point() or one.is_nested or one.is_meta:
+        return False
+    one, other = dense(one), dense(other)
+    return not torch.equal(one.signbit() & ~one.isnan(), other.signbit() & ~other.isnan())
 
 
-def require_kept(law: str, example: Example, variant: str, part: Part, whose: str = "output") -> None:
-    """Raise :class:`LawViolation` unless ``part`` of a call keeps the contract on a variant of the inputs.
+def require_kept(
+    law: str, application: Application, inputs: Sequence[Inputs], part: Part, whose: str = "output"
+) -> None:
+    """Raise :class:`LawViolation` unless ``part`` of a call keeps the contract on each of some inputs.
 
     The tensors of that part are outputs, or inputs or buffers that are written to: ``whose`` says which.
 
     Answers that are the same in every bit keep every contract. Otherwise they are compared as
-    :mod:`pytest_fx.comparison.contracts` does, with eager in float64 as the reference; NaN and infinities stay where
+    :mod:`pytest_fx.harness.contracts` does, with eager in float64 as the reference; NaN and infinities stay where
     they are, but where the contract is not ``exact`` one may become the other, and what follows from an infinity is
     not compared (:mod:`pytest_fx.laws.infinity`). A difference is forgiven where eager, with rounding errors of its own
     added to each value, differs from itself as much: ``round(x)`` at 0.5, say.
     """
-    wherever_values_lie(example, lambda: _require_kept(law, example, variant, part, whose))
+    wherever_values_lie(application, lambda: _require_kept(law, application, inputs, part, whose))
 
 
-def wherever_values_lie(example: Example, judge: Callable[[], None]) -> None:
+def wherever_values_lie(application: Application, judge: Callable[[], None]) -> None:
     """Call ``judge``, which raises if it does so too where results do not depend on how values lie in memory."""
     try:
         judge()
     except LawViolation as violation:
+        if not _may_depend_on_layout(application):
+            raise
         try:
-            with example.layout_independent():
+            with application.layout_independent():
                 judge()
         except LawViolation:
             raise violation from violation.__cause__
 
 
-def _require_kept(law: str, example: Example, variant: str, part: Part, whose: str) -> None:
-    expected, actual = example.eager(variant), example.actual(variant)
-    if expected.error is not None:
+def _may_depend_on_layout(application: Application) -> bool:
+    """Whether a program draws random numbers, or normalizes over batches (:mod:`pytest_fx.harness.layouts`)."""
+    programs = (application.untouched().after, application.after)
+    if None in programs:
+        return True
+    nodes = (node for program in programs if program is not None for node in program.graph.nodes)
+    return any(_depends_on_layout(node) for node in nodes)
+
+
+def _depends_on_layout(node: Node) -> bool:
+    effect = effect_of(node)
+    if effect is not None and (effect.draws or effect.kind in ("random", "unknown", "state")):
+        return True
+    return "norm" in str(node.target) or node.op == "call_module"
+
+
+def _require_kept(law: str, application: Application, inputs: Sequence[Inputs], part: Part, whose: str) -> None:
+    inputs = [each for each in inputs if application.eager(each).error is None]
+    for each in inputs:
+        error = application.actual(each).error
+        if error is not None and not _refuses_inputs(application, error):
+            _raises(law, application, each, error)
+    inputs = [each for each in inputs if application.actual(each).error is None]
+    if all(identical(part(application.eager(each)), part(application.actual(each))) for each in inputs):
         return
-    if actual.error is not None:
-        if not _refuses_inputs(example, actual.error):
-            _raises(law, variant, actual.error)
-        return
-    if identical(part(expected), part(actual)):
-        return
-    exact = isinstance(example.contract, Exact)
-    violation = _violation(_comparison(example, variant, part, whose), example.contract)
+    exact = isinstance(application.contract, Exact)
+    violation = _violation(compared(application, inputs, part, whose), application.contract)
     if violation is not None and not exact:
-        violation = _violation(_comparison(example, variant, part, whose, finite=True), example.contract)
-    if violation is not None and (exact or not _is_ill_conditioned(example, variant, part)):
-        where = "" if variant == "inputs" else f"\n  with   {variant}"
-        raise LawViolation.of(law, violation).with_details(where.strip("\n"))
+        violation = _violation(compared(application, inputs, part, whose, finite=True), application.contract)
+    if violation is not None and (exact or not _is_ill_conditioned(application, inputs, part)):
+        raise LawViolation.of(law, violation, inputs[0])
 
 
-def _refuses_inputs(example: Example, error: Exception) -> bool:
+def _refuses_inputs(application: Application, error: Exception) -> bool:
     """Whether a check failed that the pass, or one of a pipeline, put into the program, naming itself in its message.
 
     So a pass refuses inputs of which it cannot know beforehand, as it refuses programs by a ``PassError``.
     """
-    parts = example.pass_.passes if isinstance(example.pass_, PassPipeline) else [example.pass_]
-    names = tuple(f"{name} " for name in (example.name, *map(pass_name, parts)))
+    pass_ = application.pass_
+    if pass_ is None:
+        return False
+    parts = pass_.passes if isinstance(pass_, PassPipeline) else [pass_]
+    names = tuple(f"{name} " for name in (application.name, *map(pass_name, parts)))
     return isinstance(error, AssertionError) and str(error).startswith(names)
 
 
-def _raises(law: str, variant: str, error: Exception) -> None:
+def _raises(law: str, application: Application, inputs: Inputs, error: Exception) -> None:
     notes = note_lines(error)
-    broken(
+    violation = LawViolation(
         law,
-        "the transformed program raises where eager answers",
+        f"{application.name} makes {_called(application, inputs)} raise where eager answers",
         value=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",
         why="\n         ".join(line.strip() for line in notes) or None,
-        where=None if variant == "inputs" else f"called with {variant}",
+        kind=f"raises {failure_class(error)}",
+        inputs=inputs,
     )
+    raise violation from error
+
+
+def _called(application: Application, inputs: Inputs) -> str:
+    """The subject in a message, with its inputs where these are no draw."""
+    name = application.subject.name
+    return f"{name} on {inputs}" if isinstance(inputs, str) else name
 
 
 def _violation(comparison: Comparison, contract: Contract) -> ContractViolation | None:
     try:
-        require(comparison, contract)
+        comparison.require(contract)
     except ContractViolation as violation:
         return violation
     return None
 
 
-def _comparison(example: Example, variant: str, part: Part, whose: str, *, finite: bool = False) -> Comparison:
-    """The answers beside each other; with ``finite``, zeros stand for what follows from an infinity."""
-    normal = _NORMAL.get(type(example.contract), _without_infinities)
-    if finite:
-        normal = _of_what_is_finite(example, variant, part, normal)
-    eager, actual = normal(part(example.eager(variant))), normal(part(example.actual(variant)))
-    eager64, actual64 = _widened(eager), None
-    if example.has_float64:
-        expected, found = example.eager(variant, wide=True), example.actual(variant, wide=True)
-        if expected.error is None:
-            eager64 = normal(part(expected))
-            # A pass that is right in one dtype need not take the other.
-            actual64 = [normal(part(found))] if found.error is None else None
-    if isinstance(example.contract, Approximate):
-        actual64 = None
-    what = "the program" if variant == "inputs" else f"the program on {variant}"
-    return Comparison(what, example.name, [eager], [actual], [eager64], actual64, whose=whose)
+def compared(
+    application: Application, inputs: Sequence[Inputs], part: Part, whose: str = "output", *, finite: bool = False
+) -> Comparison:
+    """The answers to several inputs beside each other, and beside eager's in float64.
+
+    Float64 is left out on inputs that are not needed to tell how large rounding errors are, if all is well there. With
+    ``finite``, zeros stand for what follows from an infinity.
+    """
+    normal = _NORMAL.get(type(application.contract), _without_infinities)
+    normals = [_of_what_is_finite(application, each, part, normal) if finite else normal for each in inputs]
+    eager = [make(part(application.eager(each))) for make, each in zip(normals, inputs, strict=True)]
+    actual = [make(part(application.actual(each))) for make, each in zip(normals, inputs, strict=True)]
+    narrow = partial(
+        Comparison, _called(application, inputs[0]), application.name, eager, actual, whose=whose
+    )  # fmt: skip
+    if application.subject.is_wide:
+        return narrow(eager, actual)
+    if application.subject.eager(inputs[0], wide=True).error is not None:
+        return narrow([_widened(answer) for answer in eager])
+    count = min(len(inputs), application.subject.wide_draws)
+    comparison = _beside_float64(application, inputs[:count], part, normals, narrow)
+    if count < len(inputs) and not near(eager[count:], actual[count:], eager[:count], comparison.eager64):
+        return _beside_float64(application, inputs, part, normals, narrow)
+    return comparison
+
+
+def _beside_float64(
+    application: Application,
+    inputs: Sequence[Inputs],
+    part: Part,
+    normals: Sequence[Callable[[Any], Any]],
+    narrow: Callable[..., Comparison],
+) -> Comparison:
+    """The comparison with what eager and the program do in float64 with some of the inputs."""
+    eager: list[Any] = []
+    actual: list[Any] = []
+    # What is approximate by design, a quantizer say, need not exist in float64.
+    exists = not isinstance(application.contract, Approximate) and application.has_float64
+    for normal, each in zip(normals, inputs, strict=False):
+        expected = application.eager(each, wide=True)
+        if expected.error is not None:
+            break
+        eager.append(normal(part(expected)))
+        found = application.actual(each, wide=True) if exists else None
+        if found is not None and found.error is None:  # a pass that is right in one dtype need not take the other
+            actual.append(normal(part(found)))
+    return narrow(eager, actual if len(actual) == len(eager) and exists else None)
 
 
 def _of_what_is_finite(
-    example: Example, variant: str, part: Part, normal: Callable[[Any], Any]
+    application: Application, inputs: Inputs, part: Part, normal: Callable[[Any], Any]
 ) -> Callable[[Any], Any]:
     """``normal``, and then 0 for the elements that are others in eager once each infinity is NaN, or 0."""
-    expected = part(example.eager(variant))
-    runs = [run for run in without_infinities(example, variant) if run.error is None]
+    expected = part(application.eager(inputs))
+    runs = [run for run in without_infinities(application, inputs) if run.error is None]
     masks = [_differing(expected, part(run)) for run in runs if skeleton(part(run)) == skeleton(expected)]
 
     def masked(value: Any) -> Any:
@@ -163,9 +228,11 @@ def _of_what_is_finite(
 
 
 def _differing(one: Any, other: Any) -> list[torch.Tensor | None]:
-    """Where the elements of two answers differ: a mask for each tensor, None for those of another size."""
+    """Where the elements of two answers differ: a mask for each tensor, None for another size or storage."""
     return [
-        (left != right) & ~((left != left) & (right != right)) if left.shape == right.shape else None
+        (left != right) & ~((left != left) & (right != right))
+        if left.shape == right.shape and is_strided(left)
+        else None
         for (_, left), (_, right) in zip(leaves(one), leaves(other), strict=True)
         if isinstance(left, torch.Tensor)
     ]
@@ -176,7 +243,7 @@ def _zero_where(mask: torch.Tensor | None, tensor: torch.Tensor) -> torch.Tensor
 
 
 def _widened(value: Any) -> Any:
-    return map_tensors(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor, value)
+    return map_tensors(lambda tensor: converted(tensor, torch.float64) if tensor.is_floating_point() else tensor, value)
 
 
 def _as_it_is(value: Any) -> Any:
@@ -187,7 +254,7 @@ def _without_infinities(value: Any) -> Any:
     """``value`` with NaN for each infinity: in another order of arithmetic one may become the other."""
 
     def normal(tensor: torch.Tensor) -> torch.Tensor:
-        if not tensor.is_floating_point() or bool(tensor.isfinite().all()):
+        if not tensor.is_floating_point() or not is_strided(tensor) or bool(tensor.isfinite().all()):
             return tensor
         return torch.where(tensor.isinf(), torch.full_like(tensor, torch.nan), tensor)
 
@@ -196,7 +263,11 @@ def _without_infinities(value: Any) -> Any:
 
 def _finite(value: Any) -> Any:
     """``value`` with 0 for what is not finite, which has no ratio of signal to noise."""
-    return map_tensors(lambda tensor: tensor.nan_to_num(0.0, 0.0, 0.0) if tensor.is_floating_point() else tensor, value)
+
+    def finite(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.nan_to_num(0.0, 0.0, 0.0) if tensor.is_floating_point() and is_strided(tensor) else tensor
+
+    return map_tensors(finite, value)
 
 
 _NORMAL: dict[type[Contract], Callable[[Any], Any]] = {Exact: _as_it_is, Approximate: _finite}
@@ -206,22 +277,23 @@ _NORMAL: dict[type[Contract], Callable[[Any], Any]] = {Exact: _as_it_is, Approxi
 # Where eager itself does not know better.
 
 
-def _is_ill_conditioned(example: Example, variant: str, part: Part) -> bool:
+def _is_ill_conditioned(application: Application, inputs: Sequence[Inputs], part: Part) -> bool:
     """Whether eager, slightly shaken, differs from itself as much as from the transformed program, in both dtypes."""
-    for wide in (False, True):
-        if wide and not example.has_float64:
-            continue
-        expected, actual = example.eager(variant, wide), example.actual(variant, wide)
-        if expected.error is not None or actual.error is not None:
-            continue
-        pairs = _pairs(part(expected), part(actual))
-        if pairs is None:
-            return False
-        allowed = _shaken_errors(example, variant, part, wide)
-        for leaf, limit in zip(pairs, allowed or [torch.inf] * len(pairs), strict=True):
-            own = leaf.limits(1e-5, 1e-8) if wide else leaf.limits(0, 64 * _eps(leaf) * leaf.scale)
-            if bool((leaf.errors > torch.maximum(own, torch.full_like(own, 4 * limit))).any()):
+    for each in inputs:
+        for wide in (False, True):
+            if wide and not application.has_float64:
+                continue
+            expected, actual = application.eager(each, wide), application.actual(each, wide)
+            if expected.error is not None or actual.error is not None:
+                continue
+            pairs = _pairs(part(expected), part(actual))
+            if pairs is None:
                 return False
+            allowed = _shaken_errors(application, each, part, wide)
+            for leaf, limit in zip(pairs, allowed or [torch.inf] * len(pairs), strict=True):
+                own = leaf.limits(1e-5, 1e-8) if wide else leaf.limits(0, 64 * _eps(leaf) * leaf.scale)
+                if bool((leaf.errors > torch.maximum(own, torch.full_like(own, 4 * limit))).any()):
+                    return False
     return True
 
 
@@ -229,11 +301,11 @@ def _eps(leaf: Leaf) -> float:
     return torch.finfo(leaf.actual.dtype).eps if leaf.actual.is_floating_point() else 0.0
 
 
-def _shaken_errors(example: Example, variant: str, part: Part, wide: bool) -> list[float] | None:
+def _shaken_errors(application: Application, inputs: Inputs, part: Part, wide: bool) -> list[float] | None:
     """How much eager differs from itself when shaken, for each tensor of ``part``; None if it then cannot answer."""
-    expected = part(example.eager(variant, wide))
+    expected = part(application.eager(inputs, wide))
     errors: list[float] = []
-    for answer in shaken_answers(example, variant, wide):
+    for answer in shaken_answers(application, inputs, wide):
         pairs = None if answer.error is not None else _pairs(expected, part(answer))
         if pairs is None:
             return None
@@ -242,13 +314,13 @@ def _shaken_errors(example: Example, variant: str, part: Part, wide: bool) -> li
     return errors
 
 
-def shaken_answers(example: Example, variant: str, wide: bool) -> Iterator[Run]:
+def shaken_answers(application: Application, inputs: Inputs, wide: bool) -> Iterator[Run]:
     """Yield what eager does with other rounding errors than it has."""
-    arguments = example.arguments(variant, wide)
-    assert arguments is not None
+    subject = application.subject
+    program = application.once(("shaken", wide), lambda: application.capture(wide))
     for shake in range(SHAKES):
-        program = example.capture(wide)
-        yield Runner(program, by(Shaken(program, shake)))(arguments, torch.float64 if wide else example.dtype)
+        runner = subject.runner(program, by(Shaken(program, shake)), wide=wide)
+        yield runner(subject.arguments(inputs, wide), torch.float64 if wide else subject.dtype)
 
 
 def _pairs(expected: Any, actual: Any) -> list[Leaf] | None:
@@ -259,6 +331,10 @@ def _pairs(expected: Any, actual: Any) -> list[Leaf] | None:
 def _largest(leaf: Leaf) -> float:
     errors = leaf.errors
     return float(errors.max()) if errors.numel() else 0.0
+
+
+def _is_shaken(value: torch.Tensor) -> bool:
+    return value.is_floating_point() and is_strided(value)
 
 
 class Shaken(Interpreter):
@@ -281,11 +357,11 @@ class Shaken(Interpreter):
         if self._is_whole(n, value):
             self._whole.add(n)
             return value
-        if isinstance(value, torch.Tensor) and value.requires_grad:
+        if isinstance(value, torch.Tensor) and value.requires_grad and _is_shaken(value):
             return value + self._noise(value.detach()) if self._is_new(n, value) else value
         if n.op not in ("get_attr", "output"):
             for _, leaf in leaves(value):
-                if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not overlaps(leaf):
+                if isinstance(leaf, torch.Tensor) and _is_shaken(leaf) and not overlaps(leaf):
                     leaf.data.add_(self._noise(leaf.detach()))
         return value
 
@@ -295,7 +371,7 @@ class Shaken(Interpreter):
         return map_tensors(self._shaken_backward, args), map_tensors(self._shaken_backward, kwargs)
 
     def _shaken_backward(self, value: torch.Tensor) -> torch.Tensor:
-        if not value.requires_grad or not value.is_floating_point():
+        if not value.requires_grad or not _is_shaken(value):
             return value
         used = value.view_as(value)
         factor = 1 + self._direction(value) * SHAKE_ULPS * torch.finfo(value.dtype).eps
@@ -308,7 +384,7 @@ class Shaken(Interpreter):
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
         if not isinstance(value, torch.Tensor) or not read or not (name in _ROUNDS or self._whole.issuperset(read)):
             return False
-        return value.is_floating_point() and bool((value == value.round()).all())
+        return _is_shaken(value) and bool((value == value.round()).all())
 
     def _is_new(self, node: Node, value: torch.Tensor) -> bool:
         """Whether nothing else shares the memory of ``value``, so that a sum may stand for it.

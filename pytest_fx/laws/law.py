@@ -2,48 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from fx.errors import FxError
+from pytest_fx.errors import LawViolation
+from pytest_fx.harness.application import Application
 
-if TYPE_CHECKING:
-    from .example import Example
-
-
-class LawViolation(FxError, AssertionError):
-    """A pass breaks a law on some program. The message has the law's name, what differs and why it matters."""
-
-    def __init__(
-        self,
-        law: str,
-        what: str,
-        *,
-        where: object | None = None,
-        value: object | None = None,
-        why: str | None = None,
-        remedy: str | None = None,
-    ) -> None:
-        """``law`` is the name of the law; the rest makes the message."""
-        super().__init__(f"law {law!r}: {what}", where=where, value=value, why=why, remedy=remedy)
-        self.law = law
-
-    @classmethod
-    def of(cls, law: str, error: Exception) -> LawViolation:
-        """A violation that says what ``error`` says."""
-        violation = cls(law, "")
-        violation.args = (f"law {law!r}: {error}",)
-        return violation
-
-    def with_details(self, text: str) -> LawViolation:
-        """Return the same violation with ``text`` below its message."""
-        detailed = LawViolation(self.law, "")
-        detailed.args = (f"{self}\n{text}",)
-        return detailed
-
-
-Check = Callable[["Example"], None]
+Check = Callable[["Application"], None]
 """Raises :class:`LawViolation` if a law is broken."""
 
 
@@ -61,11 +28,27 @@ class Law:
     """Whether a pass can break it that leaves the program as it was."""
     may_change: str = ""
     """What a pass lists in ``may_change`` where the law is not meant for it; see ``fx.passes.PassPipeline``."""
+    numbers: bool = False
+    """Whether it is about what is computed: if several laws are broken, these are told first."""
+    calls: int = 0
+    """About how many eager calls it takes on a model beside those that every comparison takes."""
+    of_passes: bool = True
+    """Whether it is about what a pass does; others hold for programs that were made in any other way, too."""
 
     @property
     def summary(self) -> str:
         """The first sentence of its documentation."""
         return " ".join((self.check.__doc__ or "").partition("\n\n")[0].split())
+
+
+def failure_class(error: BaseException) -> str:
+    """Return what two failures have in common that are the same one: type and first line, whatever the numbers.
+
+    >>> failure_class(ValueError("size 3 is not 4"))
+    'ValueError: size # is not #'
+    """
+    first = re.sub(r"\d+", "#", str(error).partition("\n")[0])
+    return f"{type(error).__name__}: {first}"
 
 
 def broken(name: str, what: str, **parts: Any) -> NoReturn:

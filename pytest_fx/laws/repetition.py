@@ -12,46 +12,45 @@ import torch
 from torch import nn
 
 import fx
+from fx import GraphModule
 from fx.errors import FxError, SaveError, TraceError
-from pytest_fx.comparison.capture import GraphModule
-from pytest_fx.comparison.pickled import unpickled
-from pytest_fx.comparison.state import same_tensor, tensors_of
-from pytest_fx.comparison.structure import describe, leaves
+from pytest_fx.harness.application import Application
+from pytest_fx.harness.deadline import TookTooLong
+from pytest_fx.harness.pickled import unpickled
+from pytest_fx.harness.run import Runner
+from pytest_fx.harness.snapshot import same_tensor, tensors_of
+from pytest_fx.harness.structure import describe, leaves
 
-from .deadline import TookTooLong
-from .example import Example
 from .judging import identical
 from .law import broken
-from .runs import Runner
 
 
-def deterministic(example: Example) -> None:
+def deterministic(application: Application) -> None:
     """Applied to an equal program, the pass makes an equal program: code, parameters and buffers."""
-    after = example.after
-    if after is None or not example.changed:
+    after, before = application.after, application.before
+    if after is None or before is None or not application.changed:
         return
-    known = {id(held) for held, _, _ in example.before.tensors.values()}
+    known = {id(held) for held, _, _ in before.module.tensors.values()}
     computes = any(id(tensor) not in known for tensor in tensors_of(after).values())
-    if not computes and _made_alike(example.wide_after, after):  # it is there anyway
-        return
-    equal = example.equal_module()
-    if equal is None:
+    if not computes and _made_alike(application.wide_after, after):  # it is there anyway
         return
     try:
-        again = example.transform(equal)
+        again = application.transform(application.subject.borrowed())
     except TookTooLong:
         return
     except Exception as error:
-        broken("deterministic", f"{example.name} fails on a program that it has just transformed", value=_said(error))
+        broken(
+            "deterministic", f"{application.name} fails on a program that it has just transformed", value=_said(error)
+        )
     if again is None:
-        broken("deterministic", f"{example.name} makes no program of one that it has just transformed")
+        broken("deterministic", f"{application.name} makes no program of one that it has just transformed")
     if again.code != after.code:
         shown = "\n         ".join(_first_difference(after.code, again.code))
-        broken("deterministic", f"{example.name} makes other code of the same program", value=shown, remedy=_ORDER)
+        broken("deterministic", f"{application.name} makes other code of the same program", value=shown, remedy=_ORDER)
     others = tensors_of(again)
     for name, tensor in tensors_of(after).items():
         if name not in others or not same_tensor(tensor, others[name]):
-            broken("deterministic", f"{example.name} makes another {name!r} of the same program", remedy=_ORDER)
+            broken("deterministic", f"{application.name} makes another {name!r} of the same program", remedy=_ORDER)
 
 
 _ORDER = "go over lists or dicts, not over sets of nodes, and draw no random numbers"
@@ -79,58 +78,58 @@ def _captured_again(program: GraphModule) -> GraphModule:
     return fx.GraphModule(program, _BufferTracer().trace(program))
 
 
-def retraceable(example: Example) -> None:
+def retraceable(application: Application) -> None:
     """What the pass made can be captured again, and the capture computes the same bits."""
-    if example.after is None:
+    if application.after is None:
         return
     try:
-        again = _captured_again(example.after)
+        again = _captured_again(application.after)
     except Exception as error:
-        if _succeeds(_captured_again, example.capture()):
+        if _succeeds(_captured_again, application.capture()):
             broken("retraceable", "the transformed program cannot be captured again", value=_said(error))
         return
     # What is computed of constants alone is one itself then, which has no other containers than Python's own.
-    _require_same("retraceable", example, again, "captured again, the program", part=_leaves_of)
+    _require_same("retraceable", application, again, "captured again, the program", part=_leaves_of)
 
 
-def round_trips(example: Example) -> None:
+def round_trips(application: Application) -> None:
     """Copied, pickled, or saved to a file and loaded, the program computes the same bits as before.
 
     What cannot be pickled before the pass need not be afterwards, and data-only files hold no functions of a user's.
     """
-    if example.after is None:
+    if application.after is None:
         return
     for how, trip in _TRIPS.items():
         try:
-            made = trip(example.after)
+            made = trip(application.after)
         except SaveError:
             continue
         except Exception as error:
-            if _succeeds(trip, example.capture()):
+            if _succeeds(trip, application.capture()):
                 broken("round trips", f"the transformed program cannot be {how}", value=_said(error))
             continue
-        if made.code != example.after.code:
+        if made.code != application.after.code:
             broken("round trips", f"{how}, the program has other code")
-        _require_same("round trips", example, made, f"{how}, the program")
+        _require_same("round trips", application, made, f"{how}, the program")
 
 
-def idempotent(example: Example) -> None:
+def idempotent(application: Application) -> None:
     """Applied to its own result, the pass changes nothing."""
-    if example.after is None:
+    if application.after is None:
         return
-    once, copied = example.after.code, _copied(example)
-    again: Any = example.pass_(copied) or copied
+    once, copied = application.after.code, _copied(application)
+    again: Any = application.pass_(copied) or copied
     if isinstance(again, GraphModule) and again.code != once:
         shown = "\n         ".join(_first_difference(once, again.code))
-        broken("idempotent", f"{example.name} changes what it made itself", value=shown)
+        broken("idempotent", f"{application.name} changes what it made itself", value=shown)
 
 
-def shrinks_the_graph(example: Example) -> None:
+def shrinks_the_graph(application: Application) -> None:
     """The graph has fewer nodes after the pass, wherever the pass changes it."""
-    if example.after is not None and example.changed:
-        before, now = len(example.before.nodes), len(example.after.graph.nodes)
+    if application.after is not None and application.changed:
+        before, now = len(application.before.nodes if application.before else ()), len(application.after.graph.nodes)
         if now >= before:
-            broken("shrinks the graph", f"the graph has {now} nodes after {example.name}, and had {before}")
+            broken("shrinks the graph", f"the graph has {now} nodes after {application.name}, and had {before}")
 
 
 def _through_a_file(program: GraphModule) -> GraphModule:
@@ -155,9 +154,9 @@ def _succeeds(trip: Callable[[GraphModule], Any], program: GraphModule) -> bool:
     return True
 
 
-def _copied(example: Example) -> GraphModule:
-    assert example.after is not None
-    return copy.deepcopy(example.after)
+def _copied(application: Application) -> GraphModule:
+    assert application.after is not None
+    return copy.deepcopy(application.after)
 
 
 def _as_it_is(answer: Any) -> Any:
@@ -169,15 +168,15 @@ def _leaves_of(answer: Any) -> list[Any]:
 
 
 def _require_same(
-    law: str, example: Example, program: nn.Module, what: str, part: Callable[[Any], Any] = _as_it_is
+    law: str, application: Application, program: nn.Module, what: str, part: Callable[[Any], Any] = _as_it_is
 ) -> None:
     """Raise unless ``program`` answers as the result of the pass does."""
-    actual, arguments = example.actual(), example.arguments()
-    if actual.error is not None or arguments is None:
+    actual, subject = application.actual(), application.subject
+    if actual.error is not None:
         return
-    assert example.after is not None
-    _lay_out_as(program, example.after)
-    found = Runner(program)(arguments, example.dtype)
+    assert application.after is not None
+    _lay_out_as(program, application.after)
+    found = Runner(program, thread_count=subject.threads)(subject.arguments(), subject.dtype)
     if found.error is not None:
         broken(law, f"{what} raises", value=_said(found.error))
     if not identical(part(actual.answer), part(found.answer)):

@@ -47,7 +47,7 @@ def describe(config: pytest.Config) -> str | None:
 def reason_not_to_time(config: pytest.Config) -> str | None:
     """Return why times taken now would mean nothing or are not wanted, or None."""
     if benchmarks_disabled(config):
-        return "benchmarks are switched off"
+        return "benchmarks are switched off (--benchmark-disable)"
     if is_worker(config) and LOCK not in config.stash:
         return "times taken beside other workers mean nothing, and no file can be locked here: run without -n"
     return None

@@ -14,7 +14,7 @@ def record_check(item: pytest.Item, sentence: str) -> None:
 
 
 def write_checks(reporter: pytest.TerminalReporter) -> None:
-    """Print a line for each check that found no broken law; the others have failed, and say more."""
+    """Print a line for each check that found no broken law, or judged nothing; the others have failed, and say more."""
     sentences = [
         str(value)
         for reports in reporter.stats.values()

@@ -15,8 +15,9 @@ from fx.errors import FxError
 from fx.passes import list_passes, pass_name
 from fx.passes.pipeline import PassPipeline
 from fx.passes.registry import write_pass
-from pytest_fx.comparison.structure import leaves
-from pytest_fx.laws import Example, LawViolation
+from pytest_fx.harness.application import Application
+from pytest_fx.harness.structure import leaves
+from pytest_fx.laws import LawViolation
 from pytest_fx.loading import importable_name, load_pass
 
 FOLDER = Path(".pytest_fx")
@@ -38,14 +39,15 @@ def test_{slug}():
 '''
 
 
-def describe(example: Example, violation: LawViolation, folder: Path) -> str:
+def describe(example: Application, violation: LawViolation, folder: Path) -> str:
     """Return the program, its inputs, the code before and after the pass, the answers, and the file that was written.
 
     A file that cannot be written is no reason to lose the violation: there is a line on why instead.
     """
     mode = "training" if example.mode == "train" else "evaluation"
-    parts = [f"the smallest program found, in {mode} mode:\n{_indented(example.program.source)}"]
-    parts.append(f"code before the pass:\n{_indented(example.before.code)}")
+    parts = [f"the smallest program found, in {mode} mode:\n{_indented(example.subject.source)}"]
+    if example.before is not None:
+        parts.append(f"code before the pass:\n{_indented(example.before.code)}")
     if example.after is not None:
         parts.append(f"code after the pass:\n{_indented(example.after.code)}")
         parts += [
@@ -60,7 +62,7 @@ def describe(example: Example, violation: LawViolation, folder: Path) -> str:
     return "\n".join(parts)
 
 
-def write_test(example: Example, violation: LawViolation, folder: Path) -> Path:
+def write_test(example: Application, violation: LawViolation, folder: Path) -> Path:
     """Write a test that checks the law that was broken on the program, and return its path.
 
     What an earlier run wrote for the same pass and law is replaced. Raises :class:`~fx.errors.FxError` if the pass
@@ -81,7 +83,7 @@ def write_test(example: Example, violation: LawViolation, folder: Path) -> Path:
     path = folder / f"test_{slug}.py"
     path.write_text(
         _TEMPLATE.format(
-            name=example.name, law=violation.law, imports=imports, source=example.program.source.strip() + "\n",
+            name=example.name, law=violation.law, imports=imports, source=example.subject.source.strip() + "\n",
             slug=slug, arguments=arguments,
         ),
         encoding="utf-8",
@@ -125,7 +127,7 @@ def _written(pass_: Any) -> str | None:
     return text if same else None
 
 
-def _answer(example: Example, which: str) -> str:
+def _answer(example: Application, which: str) -> str:
     run = example.eager() if which == "eager" else example.actual()
     if run.error is not None:
         return f"{type(run.error).__name__}: {str(run.error).partition(chr(10))[0]}"

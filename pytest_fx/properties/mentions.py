@@ -8,6 +8,7 @@ of the same package that these lead to:
 * classes of ``torch.nn`` modules, and modules themselves;
 * names of tensor methods, as texts: ``"permute"``;
 * ``"get_attr"``, or a look at all buffers or parameters, where neither operations nor kinds of calls are named;
+* checks (``torch._assert``), by that name, or where a pass asks what must not be erased;
 * other constants, such as the ``8.0`` of ``node.args[1] == 8.0``, and ``"reflect"``;
 * patterns: functions with ``pattern`` in their name, or those that a caller of ``replace_pattern`` names if there is
   none such, and modules, which are captured.
@@ -28,8 +29,8 @@ import torch
 from torch import nn
 
 from fx.interop import AdaptedPass
-from pytest_fx.comparison.capture import GraphModule, capture
-from pytest_fx.generation.bias import ATTRIBUTE, ATTRIBUTES
+from pytest_fx.generation.bias import ATTRIBUTE, ATTRIBUTES, CHECK
+from pytest_fx.harness.capture import GraphModule, capture
 
 MOST_OBJECTS = 5000
 """How many objects are looked at."""
@@ -57,6 +58,7 @@ _NO_METHODS = frozenset(
 )
 _CALLS = frozenset({"call_function", "call_method", "call_module"})
 _STATE = frozenset({"named_buffers", "named_parameters", "buffers", "parameters", "get_buffer", "get_parameter"})
+_ERASURE = frozenset({"eliminate_dead_code", "is_impure", "is_side_effectful"})
 _LOADS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 
@@ -91,7 +93,7 @@ def mentioned(pass_: Any) -> Mentions:
     texts = set(search.constants.values())
     attributes = (ATTRIBUTE,) if ATTRIBUTE in texts and texts.isdisjoint(_CALLS) else ()
     return Mentions(
-        tuple(search.operations) or attributes,
+        (*(search.operations or attributes), *([CHECK] if search.checks else [])),
         tuple(search.patterns),
         tuple(search.constants.values())[:MOST_CONSTANTS],
         search.replaces,
@@ -106,7 +108,7 @@ class _Search:
         self.operations: dict[Any, None] = {}
         self.patterns: list[GraphModule] = []
         self.constants: dict[str, float | str] = {}  # by their text, as 1 and 1.0 are equal
-        self.replaces = self.removes = False
+        self.replaces = self.removes = self.checks = False
         self._seen: set[int] = set()
         self._alive: list[Any] = []  # as an id may be used again
 
@@ -121,7 +123,9 @@ class _Search:
 
     def _parts(self, found: Any) -> Iterator[Any]:
         """Note what ``found`` is, and yield what it leads to."""
-        if isinstance(found, str):
+        if found is CHECK or found == CHECK.__name__:
+            self.checks = True
+        elif isinstance(found, str):
             is_method = found not in _NO_METHODS and callable(getattr(torch.Tensor, found, None))
             if (found[:1] != "_" and is_method) or found in ATTRIBUTES:
                 self.operations[found] = None
@@ -153,6 +157,7 @@ class _Search:
     def _parts_of_function(self, function: types.FunctionType) -> Iterator[Any]:
         names = set(_names_in(function.__code__))
         self.removes |= "eliminate_dead_code" in names
+        self.checks |= not _ERASURE.isdisjoint(names)
         if not _STATE.isdisjoint(names):
             self.constants.setdefault(repr(ATTRIBUTE), ATTRIBUTE)
         if "pattern" in function.__name__.lower():
@@ -196,7 +201,11 @@ def _is_operation(found: Any) -> bool:
 
 
 def _is_open(found: Any) -> bool:
-    module = str(getattr(found, "__module__", None))
+    return is_open(str(getattr(found, "__module__", None)))
+
+
+def is_open(module: str) -> bool:
+    """Whether a module is of those whose functions may be part of a pass."""
     return module.startswith("fx.passes.") or module.partition(".")[0] not in _CLOSED
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import hypothesis
@@ -18,29 +21,32 @@ from fx.errors import FxError, TraceError
 from fx.interop import AdaptedPass, adapt
 from fx.passes import Contract, contract_of, exact, pass_name
 from pytest_fx import generation
-from pytest_fx.comparison.evaluation import Arguments
-from pytest_fx.comparison.rewriting import may_change
-from pytest_fx.laws import Checked, Example, Law, LawViolation, choose_laws
-from pytest_fx.laws.deadline import Watchdog
-from pytest_fx.laws.example import LARGEST_TIME, GivenProgram
+from pytest_fx.errors import LawViolation, NothingJudged
+from pytest_fx.harness.application import LARGEST_TIME, Application, may_change
+from pytest_fx.harness.capture import capture
+from pytest_fx.harness.deadline import TookTooLong, Watchdog
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.process import process_kept
+from pytest_fx.harness.subject import Checked, GivenProgram, Subject
+from pytest_fx.laws import Law, broken_laws, choose_laws, is_kept_without
 from pytest_fx.loading import load_contract, load_pass
 
 from .counterexample import FOLDER, describe
 from .mentions import Mentions, mentioned
+from .nearness import Steps, nearest, running, steps_of, variations
 from .placement import PutBack
+from .reduction import reduced
 
 MODES = ("eval", "train")
 ENOUGH_CHANGES = 0.05
 """The part of the programs that a pass must change, unless it is said otherwise."""
 ONE_IN = 10
 """Slow laws are checked on one program in so many, and on the simplest."""
-MOST_SHRINKS = 600
-"""How many programs are tried after the first that breaks a law: the shrinking of a failure ends there."""
-MOST_HANGS = 12
-"""How many of these may take longer than the pass is allowed to."""
+SHRINKING = 60.0
+"""Seconds for which the first program that breaks a law is made smaller, at most."""
 INDEPENDENT = 11
 """Examples of which Hypothesis makes no variants: the simplest one, and ten by which it judges whether all is well."""
-SHRINKING_TIME = 1.0
+SHORT = 1.0
 """Seconds that a pass may take on a program once it has taken too long on another."""
 
 
@@ -105,8 +111,10 @@ def check_pass(
         folder: where the test file of a failure goes; by default ``.pytest_fx`` in the current folder.
 
     Raises:
-        LawViolation: the pass breaks a law, or changes too few programs. The message has the smallest program found,
-            its code before and after the pass, the answers, and the path of a test file.
+        LawViolation: the pass breaks a law. The message has the smallest program found, its code before and after the
+            pass, the answers, and the path of a test file.
+        NothingJudged: the pass changes too few programs, after as many again that are near to those on which it went
+            furthest.
         FxError: the pass, the contract, or a law is not known by its name.
     """
     __tracebackhide__ = True
@@ -115,27 +123,32 @@ def check_pass(
     laws = choose_laws(without, demand, may_change(made))
     about = mentioned(made)
     search = _Search(made, promise, laws, {law for law in demand if isinstance(law, str)}, seconds, about)
-    drawn = st.tuples(
-        _programs(about if like is None else replace(about, operations=(), patterns=(like,)))
-        if programs is None
-        else programs,
-        st.sampled_from(_checked_modes(modes)),
-        st.integers(0, ONE_IN - 1),
-    )
-
-    examples = _Examples(drawn, _settings(settings, max_examples), seed, f"{pass_name(made)} {promise} {modes}")
-    random_state: Any = torch.random.fork_rng(devices=[])  # pyright: ignore[reportUnknownMemberType]
+    about = about if like is None else replace(about, operations=(), patterns=(like,))
+    others = st.sampled_from(_checked_modes(modes)), st.integers(0, ONE_IN - 1)
+    drawn = st.tuples(_programs(about) if programs is None else programs, *others)
+    parent = hypothesis.settings() if settings is None else settings
+    examples = _Examples(drawn, _settings(parent, max_examples), seed, f"{pass_name(made)} {promise} {modes}")
     violation = None
-    with random_state, search.watchdog, warnings.catch_warnings():
+    with process_kept(), search.watchdog, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what random programs warn of is nobody's fault
         try:
             examples.try_on(search.check)
-        except ShrunkEnough:
-            violation = search.explained(search.smallest(), folder or Path.cwd() / FOLDER)
+            if search.lacks(min_changed) and programs is None and Phase.generate in parent.phases:
+                steps, half = search.steps(), -(-examples.settings.max_examples // 2)
+                found = [running(source) for source in nearest(steps)]
+                patterns = tuple(capture(program.module, program.inputs) for program in found if program)
+                again = hypothesis.settings(examples.settings, max_examples=half, database=None)
+                drawn = st.tuples(_programs(replace(about, patterns=patterns)), *others)
+                replace(examples, drawn=drawn, settings=again).try_on(search.check)
+                search.vary(steps, about.constants, modes, min_changed)
         except LawViolation as error:
-            # not raised from here, to leave Hypothesis's frames and its print of the whole example behind
-            violation = search.explained(error, folder or Path.cwd() / FOLDER)
+            violation = error
+        if violation is not None:
+            if Phase.shrink in parent.phases:
+                search.shrink(modes)
+            violation = search.explained(folder or Path.cwd() / FOLDER)
     if violation is not None:
+        # raised from here to leave Hypothesis's frames and its print of the whole example behind
         raise violation
     search.require_changes(min_changed)
     return search.report()
@@ -172,17 +185,24 @@ def check_program(
     promise = contract_of(made) if contract is None else load_contract(contract)
     chosen = choose_laws((), laws or (), may_change(made))
     names = None if laws is None else set(laws)
-    random_state: Any = torch.random.fork_rng(devices=[])  # pyright: ignore[reportUnknownMemberType]
-    with random_state, Watchdog() as watchdog:
-        program, mode = GivenProgram(build, Arguments(args, kwargs)), _checked_modes((mode,))[0]
-        example = Example(made, program, mode=mode, contract=promise, watchdog=watchdog, seconds=seconds)
-        for law in chosen:
-            if names is None or law.name in names:
-                law.check(example)
+    with process_kept(), Watchdog() as watchdog:
+        subject = Subject.of(GivenProgram(build, Arguments(args, kwargs)), _checked_modes((mode,))[0])
+        application = Application(subject, made, contract=promise, watchdog=watchdog, seconds=seconds)
+        violations = broken_laws([law for law in chosen if names is None or law.name in names], application)
+    if violations:
+        raise violations[0].with_others(violations[1:])
 
 
-class ShrunkEnough(BaseException):
-    """Ends Hypothesis's shrinking, which else goes on drawing programs for minutes; no error that it would handle."""
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A law that the pass breaks."""
+
+    law: Law
+    """The law."""
+    violation: LawViolation
+    """What it says."""
+    example: Application
+    """The pass on the program on which it is broken."""
 
 
 class _Search:
@@ -201,91 +221,140 @@ class _Search:
         self._always = always
         self._seconds = seconds
         self.watchdog = Watchdog()
-        self._tried = self._changed = self._refused = self._unjudged = self._shrinks = self._hangs = 0
-        self._kept: set[tuple[str, str]] = set()  # what need not be tried again
-        self._broken: Law | None = None
-        self._violations: dict[tuple[str, str], tuple[LawViolation, Example]] = {}
-        self._last: tuple[LawViolation, Example] | None = None
+        self._tried = self._changed = self._refused = self._unjudged = 0
+        self._kept: dict[tuple[str, str], None] = {}  # what need not be tried again
+        self._found: _Found | None = None
 
     def check(self, program: Checked, mode: str, sample: int) -> bool:
-        """Apply the pass to one program and raise the violation of the first law that it breaks.
+        """Apply the pass to one program and raise the violation of a law that it breaks, on numbers if there is one.
 
-        Returns whether the program is a new one; one that was tried before is not tried again.
+        Returns whether the program is a new one; one that was tried before is not tried again. Raises ``TraceError``
+        where it is none that can be captured, hence says nothing about the pass.
 
-        Once a law was broken only that one is checked: Hypothesis is then making the program smaller. What broke it
-        breaks it again without another look, so that a pass which does so only at times cannot confuse Hypothesis.
+        Once a law was broken that is what comes of every program: Hypothesis tries it again, and a pass that breaks a
+        law only at times is not to confuse it.
         """
-        if self._broken is not None:
-            self._shrinks += 1
-            if self._shrinks > MOST_SHRINKS or self._hangs > MOST_HANGS:
-                raise ShrunkEnough
+        if self._found is not None:
+            raise self._found.violation
         key = (mode, program.source or f"program {id(program)}")
-        if key in self._violations:
-            self._last = self._violations[key]
-            raise self._last[0]
         if key in self._kept:
             return False
-        seconds = min(self._seconds, SHRINKING_TIME) if self._hangs else self._seconds
-        try:
-            example = Example(
-                self._pass, program, mode=mode, contract=self._contract, watchdog=self.watchdog, seconds=seconds
-            )
-        except TraceError:  # no program, hence nothing to say about the pass
-            hypothesis.reject()
-        self._hangs += example.too_long is not None
-        if self._broken is None:
-            self._tried += 1
-            self._changed += example.changed
-            self._refused += example.refusal is not None
-        for law in self._laws if self._broken is None else [self._broken]:
-            if not self._applies(law, example, sample):
-                continue
-            try:
-                law.check(example)
-            except LawViolation as violation:
-                if not self._is_to_blame(law, example):
-                    self._unjudged += 1
-                    break
-                self._broken = law
-                self._last = self._violations[key] = (violation, example)
-                raise
+        example = self._example(program, mode, self._seconds)
+        self._tried += 1
+        self._changed += example.changed
+        self._refused += example.refusal is not None
+        violations = broken_laws([law for law in self._laws if self._applies(law, example, sample)], example)
+        blamed = next((found for found in violations if self._is_to_blame(self._law_of(found), example)), None)
+        if blamed is not None:
+            self._found = _Found(self._law_of(blamed), blamed, example)
+            raise blamed
+        self._unjudged += bool(violations)
         if program.source:
-            self._kept.add(key)
+            self._kept[key] = None
         return True
 
-    def _is_to_blame(self, law: Law, example: Example) -> bool:
-        """Whether it is the pass that breaks a law, and neither the capture nor what torch.fx offers to passes."""
-        if not all(_is_kept_by(tool, law, example, exact) for tool in (_leave_alone, *self._tools)):
+    def _example(self, program: Checked, mode: str, seconds: float) -> Application:
+        return Application(
+            Subject.of(program, mode),
+            self._pass,
+            contract=self._contract,
+            watchdog=self.watchdog,
+            seconds=seconds,
+        )
+
+    def _law_of(self, violation: LawViolation) -> Law:
+        return next(law for law in self._laws if law.name == violation.law)
+
+    def shrink(self, modes: Sequence[str]) -> None:
+        """Make what was found smaller as long as the pass breaks the same law on it, in evaluation mode if it can be.
+
+        That is done to the text of the program; one without a text stays as it is.
+        """
+        assert self._found is not None, "there is nothing to make smaller"
+        source, mode = self._found.example.subject.source, self._found.example.mode
+        if not self._shows(source, mode):  # no text that makes a program, or a pass that is wrong at times
+            return
+        if "eval" in modes and self._shows(source, "eval"):
+            mode = "eval"
+        reduced(source, lambda text: self._shows(text, mode), SHRINKING)
+
+    def _shows(self, source: str, mode: str) -> bool:
+        """Whether the pass breaks the law that was broken on another program, too; if so, that is what was found."""
+        assert self._found is not None
+        law, before = self._found.law, self._found.example
+        seconds = self._seconds if before.too_long is None else min(self._seconds, SHORT)
+        program = running(source, mode)
+        if program is None:
             return False
+        try:
+            example = self._example(program, mode, seconds)
+        except TraceError:
+            return False
+        try:
+            law.check(example)
+        except LawViolation as violation:
+            if self._is_to_blame(law, example):
+                self._found = _Found(law, violation, example)
+                return True
+        return False
+
+    def _is_to_blame(self, law: Law, example: Application) -> bool:
+        """Whether it is the pass that breaks a law, and neither the capture nor what torch.fx offers to passes."""
+        if not is_kept_without(law, example):
+            return False
+        if not all(_is_kept_by(tool, law, example, exact) for tool in self._tools):
+            return False
+        if self._tools and example.error is not None:
+            again = Application(example.subject, adapt(_trace_again)).error
+            if type(again) is type(example.error) and str(again) == str(example.error):
+                return False
         return not self._replaces or not _is_kept_by(PutBack(self._pass), law, example, example.contract)
 
-    def _applies(self, law: Law, example: Example, sample: int) -> bool:
+    def _applies(self, law: Law, example: Application, sample: int) -> bool:
         sampled = law.kind == "sampled" and law.name not in self._always
         return (not sampled or sample == 0) and (law.when_unchanged or example.changed)
 
-    def smallest(self) -> LawViolation:
-        """The violation on the shortest program, where Hypothesis is not left to find out which one that is."""
-        self._last = min(self._violations.values(), key=lambda found: len(found[1].program.source))
-        return self._last[0]
-
-    def explained(self, violation: LawViolation, folder: Path) -> LawViolation:
+    def explained(self, folder: Path) -> LawViolation:
         """The violation, with the program on which it was found."""
-        found, example = self._last or (violation, None)
-        if example is None:
-            return violation
+        assert self._found is not None
+        violation, example = self._found.violation, self._found.example
         tried = f"found after {self._tried} program(s), of which {example.name} changed {self._changed}"
-        return found.with_details(f"{tried}\n{describe(example, found, folder)}")
+        laws = [law for law in self._laws if law is not self._found.law and self._applies(law, example, 0)]
+        others = [found for found in broken_laws(laws, example) if self._is_to_blame(self._law_of(found), example)]
+        return violation.with_others(others).with_details(f"{tried}\n{describe(example, violation, folder)}")
+
+    def lacks(self, least: float) -> bool:
+        """Whether the pass changed fewer programs than ``least``, a number or a part."""
+        return self._changed < self._wanted(least)
+
+    def _wanted(self, least: float) -> float:
+        return least * self._tried if least < 1 else least
+
+    def steps(self) -> dict[str, Steps]:
+        """How far the pass goes on each program that it was tried on, by its text."""
+        found = {source: running(source) for _, source in self._kept}
+        return {source: self._steps(program) for source, program in found.items() if program is not None}
+
+    def _steps(self, program: Checked) -> Steps:
+        try:
+            with self.watchdog.limit(self._seconds):
+                return steps_of(self._pass, program)
+        except TookTooLong:
+            return frozenset()
+
+    def vary(self, steps: dict[str, Steps], constants: Sequence[Any], modes: Sequence[str], least: float) -> None:
+        """Try variations of the programs on which the pass went furthest, until it changed enough or has seen many."""
+        random, most = Random(0), self._tried // 3
+        for program in itertools.islice(variations(steps, self._steps, constants, random), most):
+            if not self.lacks(least):
+                return
+            with contextlib.suppress(TraceError):
+                self.check(program, random.choice(modes), random.randrange(ONE_IN))
 
     def require_changes(self, least: float) -> None:
-        """Raise :class:`LawViolation` if the pass changed fewer programs than ``least``, a number or a part."""
-        wanted = least * self._tried if least < 1 else least
-        if self._changed < wanted:
-            raise LawViolation(
-                "changes",
-                f"{pass_name(self._pass)} changed {self._changed} of {self._tried} programs",
-                why=f"that tells little about it; at least {wanted:g} must be changed",
-                remedy="say what it is about with like=…, or allow it with min_changed=0",
-            )
+        """Raise :class:`~pytest_fx.errors.NothingJudged` if the pass changed fewer than ``least`` programs."""
+        if self.lacks(least):
+            raise NothingJudged(pass_name(self._pass), self._tried, self._changed, self._wanted(least))
 
     def report(self) -> CheckReport:
         """What the search found."""
@@ -308,14 +377,15 @@ def _pass_through(program: Any) -> Any:
     return program
 
 
-def _leave_alone(program: Any) -> Any:
-    return program
+def _trace_again(program: Any) -> Any:
+    """What a pass of torch.fx does first that lets torch.fx capture the program again: some of ours it cannot."""
+    return torch.fx.symbolic_trace(program)
 
 
-def _is_kept_by(pass_: Any, law: Law, example: Example, contract: Contract) -> bool:
+def _is_kept_by(pass_: Any, law: Law, example: Application, contract: Contract) -> bool:
     """Whether another pass keeps a law on a program: none at all, say, or else it is not the pass that breaks it."""
     try:
-        law.check(Example(pass_, example.program, mode=example.mode, contract=contract))
+        law.check(Application(example.subject, pass_, contract=contract))
     except LawViolation:
         return False
     return True
@@ -359,7 +429,10 @@ class _Examples:
         @given(self.drawn)
         def keep_the_laws(example: tuple[Checked, str, int]) -> None:
             new.append(False)
-            new[-1] = check(*example)
+            try:
+                new[-1] = check(*example)
+            except TraceError:
+                hypothesis.reject()
 
         test: Any = keep_the_laws
         if self.seed is not None:
@@ -384,13 +457,12 @@ def _programs(about: Mentions) -> st.SearchStrategy[Any]:
     )
 
 
-def _settings(given: hypothesis.settings | None, max_examples: int | None) -> hypothesis.settings:
-    parent = hypothesis.settings() if given is None else given
+def _settings(parent: hypothesis.settings, max_examples: int | None) -> hypothesis.settings:
     return hypothesis.settings(
         parent,
         max_examples=parent.max_examples if max_examples is None else max_examples,
         deadline=None,  # the first call of many operations is slow; passes have a limit of their own
-        phases=[phase for phase in parent.phases if phase is not Phase.explain],  # comments on what we do not print
+        phases=[phase for phase in parent.phases if phase not in (Phase.shrink, Phase.explain)],  # see _Search.shrink
         report_multiple_bugs=False,  # one program with all there is to say about it
     )
 

@@ -1,9 +1,10 @@
-"""An earlier run to compare speed-ups with. Ratios are compared, not seconds, and by their intervals."""
+"""An earlier run to compare with: speed-ups, as ratios and by their intervals, and how much passes changed."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_fx.options import OPTIONS
+from pytest_fx.options import OPTIONS, WIDEST_INTERVAL
 
 Key = tuple[str, str, int | None, str, str, int]
 """Model, pass, batch, dtype, device and threads: what must agree for two speed-ups to be compared."""
@@ -90,6 +91,11 @@ class Change:
         """Whether the whole interval lies above ``limit``: what noise can explain is no slowdown."""
         return self.interval[0] > limit
 
+    def too_noisy(self, limit: float | None = None) -> bool:
+        """Whether the interval holds no change as well as more than ``limit``, or than 10 %: it tells nothing."""
+        low, high = self.interval
+        return low <= 0.0 and high > (WIDEST_INTERVAL if limit is None else limit)
+
 
 def _sides(lower: Measurement, upper: Measurement) -> tuple[tuple[float, float], tuple[float, float]]:
     """The quotients that lead from the median of one down to its lower limit, and of the other up to its upper."""
@@ -97,18 +103,64 @@ def _sides(lower: Measurement, upper: Measurement) -> tuple[tuple[float, float],
 
 
 @dataclass(frozen=True, slots=True)
+class Firing:
+    """How much a pass changed in a model."""
+
+    model: str
+    """The model's name, without its batch."""
+    program: str
+    """What tables call the program that the pass made."""
+    edits: int | None
+    """Edits that the pass made; None where it does not say which it makes."""
+    nodes_before: int
+    """Nodes that the graph had before the pass."""
+    nodes_after: int
+    """Nodes that it had afterwards."""
+    changed: bool
+    """Whether the pass changed anything."""
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> Firing | None:
+        """The firing that a row of the summary tells of, if it tells of one."""
+        known: dict[str, Any] = {field.name: row.get(field.name) for field in fields(cls)}
+        if not all(isinstance(known[name], int) for name in ("nodes_before", "nodes_after", "changed")):
+            return None
+        known["model"] = re.sub(r", batch \d+$", "", str(known["model"]))
+        return cls(**known)
+
+    def less_than(self, before: Firing) -> bool:
+        """Whether the pass changed less than ``before``: it made fewer edits, took away fewer nodes, or did nothing."""
+        edits, removed = (before.edits or 0) - (self.edits or 0), before.nodes_before - before.nodes_after
+        fewer_edits = self.edits is not None and before.edits is not None and edits > 0
+        fewer_nodes = removed > max(self.nodes_before - self.nodes_after, 0)
+        return fewer_edits or fewer_nodes or (before.changed and not self.changed)
+
+    def __str__(self) -> str:
+        if not self.changed:
+            return f"nothing in {self.nodes_before} nodes"
+        edits = "" if self.edits is None else f"{self.edits} edit(s), "
+        return f"{edits}{self.nodes_before} -> {self.nodes_after} nodes"
+
+
+@dataclass(frozen=True, slots=True)
 class Baseline:
-    """The speed-ups of an earlier run."""
+    """The speed-ups of an earlier run, and what passes changed in it."""
 
     name: str
     """The file, as it was given."""
     measurements: Mapping[Key, Measurement]
     """Its rows; the last one where several agree in all that matters."""
+    firings: Mapping[tuple[str, str], Firing]
+    """What passes changed, by model and program."""
 
     @classmethod
-    def of(cls, name: str, measurements: Iterable[Measurement]) -> Baseline:
+    def of(cls, name: str, measurements: Iterable[Measurement], firings: Iterable[Firing] = ()) -> Baseline:
         """Return the baseline of these rows."""
-        return cls(name, {measurement.key: measurement for measurement in measurements})
+        return cls(
+            name,
+            {measurement.key: measurement for measurement in measurements},
+            {(firing.model, firing.program): firing for firing in firings},
+        )
 
     def change(self, now: Measurement) -> Change | None:
         """Return how ``now`` compares with its row, or None if there is no row for it."""
@@ -117,12 +169,17 @@ class Baseline:
 
     def as_data(self) -> dict[str, Any]:
         """Return what :meth:`from_data` makes the baseline of in another process."""
-        return {"name": self.name, "measurements": [asdict(one) for one in self.measurements.values()]}
+        return {
+            "name": self.name,
+            "measurements": [asdict(one) for one in self.measurements.values()],
+            "firings": [asdict(one) for one in self.firings.values()],
+        }
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Baseline:
         """Return the baseline that :meth:`as_data` described."""
-        return cls.of(data["name"], (Measurement(**one) for one in data["measurements"]))
+        measurements = (Measurement(**one) for one in data["measurements"])
+        return cls.of(data["name"], measurements, (Firing(**one) for one in data["firings"]))
 
 
 BASELINE = pytest.StashKey["Baseline | None"]()
@@ -133,12 +190,14 @@ def chosen_baseline(config: pytest.Config) -> Baseline | None:
     """Return the run that ``--fx-baseline`` names, or None.
 
     A worker gets it from the controller, whose files it need not have. Raises :class:`pytest.UsageError` for a file
-    that is missing or holds no timings, and for a limit without a baseline.
+    that is missing or holds nothing to compare with, and for a limit without a baseline.
     """
     options = config.stash[OPTIONS]
     if options.baseline is None:
         if options.fail_slower is not None:
             raise pytest.UsageError("--fx-fail-slower needs a run to compare with: --fx-baseline FILE")
+        if config.getoption("fx_strict"):
+            raise pytest.UsageError("--fx-strict needs a run to compare with: --fx-baseline FILE")
         return None
     given: Mapping[str, Any] | None = getattr(config, "workerinput", {}).get("fx_baseline")
     if given is not None:
@@ -158,13 +217,13 @@ def read_baseline(path: Path, name: str) -> Baseline:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise pytest.UsageError(f"--fx-baseline: cannot read {name}: {reason}") from None
-    measurements = list(_measurements(text))
-    if not measurements:
+    measurements, firings = list(_measurements(text)), list(_firings(text))
+    if not measurements and not firings:
         raise pytest.UsageError(
             f"--fx-baseline: {name} holds no timings of pytest-fx: give .pytest_fx/last_run.json of an earlier run, "
             "or what --benchmark-json wrote in one"
         )
-    return Baseline.of(name, measurements)
+    return Baseline.of(name, measurements, firings)
 
 
 def describe(machine: Mapping[str, Any]) -> str:
@@ -187,6 +246,14 @@ def _measurements(text: str) -> Iterator[Measurement]:
             info: Any = benchmark.get("extra_info")
             if isinstance(info, dict) and info.get("role") == "transformed":
                 yield from _measurement(info, machine)
+
+
+def _firings(text: str) -> Iterator[Firing]:
+    for document in _documents(text):
+        for record in _lists(document, "records") or [document]:
+            row: Any = record.get("row")
+            if isinstance(row, dict) and (firing := Firing.of_row(row)) is not None:
+                yield firing
 
 
 def _documents(text: str) -> Iterator[dict[str, Any]]:

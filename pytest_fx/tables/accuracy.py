@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from fx.quantize import Choice, QuantizationScheme, convert, prepare, prepare_qat
-from pytest_fx.comparison import evaluation
-from pytest_fx.comparison.capture import capture
+from pytest_fx.harness import evaluation
+from pytest_fx.harness.capture import capture
 
 from .registry import register_table
 from .table import Chart, Column, Row, Scale, Series, Table

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from fx.passes import FuseConvBN
 from model_zoo import get_model
-from pytest_fx.comparison import evaluation
-from pytest_fx.comparison.capture import capture
+from pytest_fx.harness import evaluation
+from pytest_fx.harness.capture import capture
 from pytest_fx.timing.paired import time_pairs
 
 from .pairs import record_pairs, tell_pairs

@@ -16,7 +16,7 @@ from torch.fx.proxy import TraceError
 import fx
 from fx.passes import RemoveChecks
 from model_zoo import get_model
-from pytest_fx.comparison.capture import capture, capture_without_leaves
+from pytest_fx.harness.capture import capture, capture_without_leaves
 
 from .registry import register_table
 from .table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table

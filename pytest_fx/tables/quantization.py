@@ -15,8 +15,8 @@ from fx.graph_module import GraphModule
 from fx.quantize import Choice, KeptMemory, QuantizationScheme, convert, prepare
 from fx.quantize.scheme import Precision
 from model_zoo import get_model
-from pytest_fx.comparison import evaluation
-from pytest_fx.comparison.capture import capture
+from pytest_fx.harness import evaluation
+from pytest_fx.harness.capture import capture
 from pytest_fx.timing.memory import peak_memory
 
 from .pairs import record_pairs, tell_pairs

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model_zoo.deep_recommender import AutoEncoder, masked_mse
-from pytest_fx.comparison import evaluation
+from pytest_fx.harness import evaluation
 
 from .wheels import digits, movielens
 

@@ -12,7 +12,7 @@ from torch.fx.proxy import TraceError
 
 from fx.passes import FuseConvBN
 from model_zoo import get_model, list_models
-from pytest_fx.comparison.capture import GraphModule, capture
+from pytest_fx.harness.capture import GraphModule, capture
 from pytest_fx.timing.paired import time_pairs
 
 from .pairs import record_pairs, tell_pairs

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pytest_fx.comparison.structure import leaves
+from pytest_fx.harness.structure import leaves
 
 
 def peak_memory(program: Callable[[], Any], device: str = "cpu") -> int:

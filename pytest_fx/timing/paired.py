@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from pytest_fx.comparison import evaluation
-from pytest_fx.options import WARMUP_ROUNDS
+from pytest_fx.harness import evaluation
+from pytest_fx.options import TOO_NOISY, WARMUP_ROUNDS, WIDEST_INTERVAL
 
 SHORTEST_SAMPLE = 2e-3
 """Seconds that a sample takes at least; faster programs are called several times in each."""
@@ -65,11 +65,17 @@ class PairedTiming:
         return median_interval(self.speedups)
 
     @property
+    def noisy(self) -> bool:
+        """Whether the interval is too wide for :attr:`speedup` to mean anything: 10 % of it, or more."""
+        low, high = self.interval
+        return high - low >= WIDEST_INTERVAL * self.speedup
+
+    @property
     def verdict(self) -> str:
-        """``"faster"``, ``"slower"``, or ``"no difference shown"`` where the interval holds 1."""
+        """``"faster"`` or ``"slower"``, or that no difference is shown or too noisy, where the interval holds 1."""
         low, high = self.interval
         if low <= 1.0 <= high:
-            return "no difference shown"
+            return TOO_NOISY if self.noisy else "no difference shown"
         return "faster" if low > 1.0 else "slower"
 
     @property

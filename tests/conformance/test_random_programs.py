@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 import fx
 from pytest_fx import Program, programs
-from pytest_fx.comparison.structure import leaves
+from pytest_fx.harness.structure import leaves
 
 
 def nodes(graph: Any) -> list[tuple[str, str, str]]:

@@ -232,7 +232,7 @@ def checked(x: torch.Tensor) -> torch.Tensor:
 def test_recorded_checks_pass_good_inputs_and_fail_bad_ones_with_the_users_message() -> None:
     traced = fx.symbolic_trace(checked)
     assert torch.equal(traced(torch.ones(2, 3)), torch.full((2, 3), 2.0))
-    with pytest.raises(AssertionError, match=r"expected 2D, got \{x.dim\(\)\}D"):
+    with pytest.raises(AssertionError, match=r"expected 2D, got 1D"):
         traced(torch.ones(2))
     with pytest.raises(AssertionError, match="empty batch"):
         traced(torch.ones(0, 3))

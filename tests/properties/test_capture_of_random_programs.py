@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from torch import nn
 
 import fx
-from pytest_fx.comparison.evaluation import Arguments
-from pytest_fx.comparison.structure import leaves, skeleton
 from pytest_fx.generation import Program, programs
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.structure import leaves, skeleton
 
 without_deadline = settings(deadline=None)
 """A program is drawn, captured and run in some milliseconds, but the first one loads the library."""

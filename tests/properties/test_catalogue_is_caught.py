@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from catalogue import RIGHT, WRONG
+from catalogue.minimality import counterexample, is_wrong_on, smaller
 from catalogue.rows import case, numbers
 from catalogue.trial import try_pass
 
-from pytest_fx.comparison.evaluation import Arguments
-from pytest_fx.laws import Example
-from pytest_fx.laws.example import GivenProgram
+from pytest_fx.harness.application import Application
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.subject import GivenProgram, Subject
 from pytest_fx.properties.mentions import mentioned
 
 CAUGHT = (
@@ -42,10 +43,22 @@ def test_a_right_pass_is_not_flagged(name: str) -> None:
     assert trial.changed > 3
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["squeeze_and_unsqueeze", "interpolate_without_corners", "number_filled_in"])
+def test_nothing_can_go_from_what_is_shown_of_a_wrong_pass(name: str) -> None:
+    shown = counterexample(WRONG[name])
+    assert shown is not None
+    law, mode, source = shown
+    assert is_wrong_on(WRONG[name], source, law, mode)
+    others = list(smaller(source))
+    assert others
+    assert not [text for text in others if is_wrong_on(WRONG[name], text, law, mode)]
+
+
 def test_a_constant_that_forward_makes_is_no_change() -> None:
     witness = case(lambda m, x: x + torch.ones(3), numbers(3))
     program = GivenProgram(lambda: witness.module, Arguments(witness.inputs))
-    assert not Example(lambda graph_module: graph_module, program).changed
+    assert not Application(Subject.of(program), lambda graph_module: graph_module).changed
 
 
 def test_operations_are_found_in_passes_of_torch_fx() -> None:

@@ -27,8 +27,7 @@ class Trial:
 
 
 TRIALS = (
-    # torch.Tensor.size and the like, into which methods are turned, take no proxies
-    Trial("canonicalize", without=("retraceable",)),
+    Trial("canonicalize"),
     Trial("eliminate-common-subexpressions"),
     Trial("fold-constants", min_changed=0),
     Trial("fold-into-modules"),
@@ -37,7 +36,7 @@ TRIALS = (
     # results need not be continuous in values, as those of histogram are not; tests/fx/quantize judges the numbers
     Trial(
         "quantize",
-        without=("retraceable", "contract", "batch sizes", "non-contiguous inputs", "non-finite inputs"),
+        without=("contract", "batch sizes", "non-contiguous inputs", "non-finite inputs"),
     ),
     Trial("remove-checks"),
     Trial("remove-dead-code"),

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_fx.storage.baseline import Baseline, Change, Measurement, describe, read_baseline
+from pytest_fx.storage.baseline import Baseline, Change, Firing, Measurement, describe, read_baseline
 
 THEN = Measurement("resnet50", "fuse-conv-bn", 1, "float32", "cpu", 1, 1.20, 1.18, 1.22, "a machine")
+FUSED = Firing("resnet50", "fuse-conv-bn", 53, 177, 124, True)
 INFO = {
     "model": "resnet50",
     "pass": "fuse-conv-bn",
@@ -74,7 +75,7 @@ def test_only_measurements_of_the_same_thing_are_compared(other):
 
 
 def test_a_baseline_arrives_whole_in_another_process():
-    baseline = Baseline.of("main.json", [THEN, replace(THEN, batch=None)])
+    baseline = Baseline.of("main.json", [THEN, replace(THEN, batch=None)], [FUSED])
     assert Baseline.from_data(json.loads(json.dumps(baseline.as_data()))) == baseline
 
 
@@ -119,3 +120,57 @@ def test_a_row_without_all_that_is_compared_is_no_row(tmp_path, damage):
 def test_a_machine_is_described_by_what_is_known_of_it():
     assert describe({"device": "NVIDIA H100", **MACHINE}) == "NVIDIA H100, a processor, torch 2.13.0, commit abc1234"
     assert describe({}) == "torch ?"
+
+
+@pytest.mark.parametrize(
+    "interval, limit, noisy",
+    [
+        ((0.99, 1.01), 0.05, False),
+        ((0.90, 1.10), 0.05, True),  # holds no change and the limit
+        ((0.90, 1.10), 0.20, False),
+        ((0.90, 1.10), None, True),
+        ((0.97, 1.03), None, False),
+    ],
+)
+def test_an_interval_that_holds_no_change_and_the_limit_is_too_noisy_to_tell(interval, limit, noisy):
+    exactly = replace(THEN, speedup=1.0, low=1.0, high=1.0)
+    now = replace(exactly, low=interval[0], high=interval[1])
+    assert Change(exactly, now).too_noisy(limit) is noisy
+
+
+def test_what_is_shown_to_be_slower_is_not_too_noisy_to_tell():
+    assert not change_to(1.0, 0.15).too_noisy(0.05)
+
+
+@pytest.mark.parametrize(
+    "now, less",
+    [
+        ({}, False),
+        ({"edits": 52}, True),
+        ({"edits": 54}, False),
+        ({"nodes_after": 125}, True),
+        ({"nodes_after": 120}, False),
+        ({"edits": None}, False),
+        ({"edits": 0, "nodes_after": 177, "changed": False}, True),
+    ],
+    ids=str,
+)
+def test_fewer_edits_fewer_nodes_taken_away_and_nothing_are_less(now, less):
+    assert replace(FUSED, **now).less_than(FUSED) is less
+
+
+def test_a_pass_that_adds_nodes_or_names_no_edits_does_less_only_if_it_does_nothing():
+    before = Firing("mlp", "split", None, 5, 9, True)
+    assert not replace(before, nodes_after=12).less_than(before)
+    assert not replace(before, nodes_after=7).less_than(before)
+    assert replace(before, nodes_after=5, changed=False).less_than(before)
+
+
+def test_rows_that_nobody_timed_are_read_for_what_passes_changed(tmp_path):
+    row = {"model": "resnet50, batch 8", "program": "fuse-conv-bn", "nodes_before": 177, "nodes_after": 124}
+    records = [{"row": {**row, "edits": 53, "changed": True}, "timing": None}, {"row": row, "timing": None}]
+    path = tmp_path / "file"
+    path.write_text(json.dumps({"records": records}))
+    baseline = read_baseline(path, "file")
+    assert not baseline.measurements
+    assert baseline.firings == {("resnet50", "fuse-conv-bn"): FUSED}

@@ -1,10 +1,10 @@
-"""pytest_fx.comparison.capture: programs for the calls that the example inputs make."""
+"""pytest_fx.harness.capture: programs for the calls that the example inputs make."""
 
 import torch
 from torch import nn
 
-from pytest_fx.comparison.capture import capture, capture_without_leaves
-from pytest_fx.comparison.evaluation import Arguments
+from pytest_fx.harness.capture import capture, capture_without_leaves
+from pytest_fx.harness.evaluation import Arguments
 
 
 class Shifting(nn.Module):

@@ -1,4 +1,4 @@
-"""pytest_fx.comparison.contracts: what each contract lets pass, and what it says when it does not."""
+"""pytest_fx.harness.contracts: what each contract lets pass, and what it says when it does not."""
 
 import math
 
@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from fx.passes import Close
-from pytest_fx.comparison.contracts import ERROR_FACTOR, Comparison
 from pytest_fx.errors import ContractViolation
+from pytest_fx.harness.contracts import ERROR_FACTOR, Comparison
 
 EXACT = torch.linspace(1, 2, 64, dtype=torch.float64)
 EAGER = (EXACT + 1e-6).float()

@@ -58,4 +58,4 @@ def test_a_worker_that_can_lock_times_unless_benchmarks_are_switched_off(pytestc
     config.stash[LOCK].release()
     assert reason_not_to_time(config) is None
     disabled = worker(pytestconfig, benchmark_disable=True)
-    assert reason_not_to_time(disabled) == "benchmarks are switched off"
+    assert reason_not_to_time(disabled) == "benchmarks are switched off (--benchmark-disable)"

@@ -1,12 +1,17 @@
-"""pytest_fx.comparison.equality: distances between answers."""
+"""pytest_fx.harness.equality: distances between answers."""
 
 import math
 
 import pytest
 import torch
+from torch import nn
 
-from pytest_fx.comparison.equality import Leaf, Mismatch, pair_leaves, worst_difference
 from pytest_fx.errors import ComparisonError
+from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves, worst_difference
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.run import Runner, layout_notes
+from pytest_fx.harness.snapshot import overlaps, same_tensor
+from pytest_fx.laws.judging import identical
 
 NAN, INF = math.nan, math.inf
 
@@ -174,3 +179,58 @@ def test_the_worst_element_knows_its_steps_and_what_is_left_of_the_signal():
     difference = worst_difference(numbers, numbers.bits_differ, numbers.errors, numbers.errors * 0)
     assert difference is not None
     assert (difference.ulps, difference.sqnr_db, difference.distance) == (None, None, "1 apart")
+
+
+VALUES = torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 3.0]])
+LAID_OUT = {
+    "MKL-DNN": torch.Tensor.to_mkldnn,
+    "coordinates": torch.Tensor.to_sparse,
+    "rows": torch.Tensor.to_sparse_csr,
+    "columns": torch.Tensor.to_sparse_csc,
+    "blocks of rows": lambda tensor: tensor.to_sparse_bsr((1, 1)),
+    "half of a complex number": lambda tensor: tensor.to(torch.complex32),
+    "8 bits": lambda tensor: tensor.to(torch.float8_e4m3fn),
+    "quantized": lambda tensor: torch.quantize_per_tensor(tensor, 0.5, 0, torch.qint8),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*(beta|ComplexHalf|TypedStorage|deprecated).*")
+@pytest.mark.parametrize("lay_out", LAID_OUT.values(), ids=LAID_OUT.keys())
+def test_tensors_of_any_layout_are_compared_by_layout_and_then_by_values(lay_out):
+    one, equal, other = lay_out(VALUES), lay_out(VALUES.clone()), lay_out(VALUES + 1)
+    assert same_tensor(one, equal)
+    assert not same_tensor(one, other)
+    assert not same_tensor(one, VALUES)
+    assert identical(one, equal)
+    assert not identical(one, other)
+    (leaf,) = pair_leaves(one, equal)
+    assert not leaf.errors.any()
+    (leaf,) = pair_leaves(one, other)
+    assert torch.equal(leaf.errors, torch.ones(2, 3, dtype=torch.float64))
+    assert isinstance(pair_leaves(one, VALUES), Mismatch)
+    arguments = Arguments((one,))
+    assert same_tensor(arguments.copies().args[0], one)
+    for made in (arguments.copies(torch.float64), arguments.shrunk(0)):
+        assert made.args[0].layout == one.layout
+    assert arguments.samples == 2
+    assert not overlaps(one)
+    seen = Runner(nn.Identity())(arguments, torch.float32)
+    assert seen.error is None
+    assert layout_notes(seen.answer, seen.answer) == []
+
+
+def test_zeros_of_tensors_of_another_layout_have_signs():
+    assert not identical(torch.tensor([0.0, 1.0]).to_mkldnn(), torch.tensor([-0.0, 1.0]).to_mkldnn())
+
+
+def test_tensors_without_values_are_the_same_if_their_shapes_are():
+    assert same_tensor(torch.empty(2, device="meta"), torch.empty(2, device="meta"))
+    assert not same_tensor(torch.empty(2, device="meta"), torch.empty(3, device="meta"))
+
+
+@pytest.mark.filterwarnings("ignore:.*prototype.*")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=str)
+def test_nested_tensors_are_the_same_if_their_parts_are(layout):
+    one, other = (torch.nested.nested_tensor([VALUES, last], layout=layout) for last in (VALUES[:1], VALUES[1:]))
+    assert same_tensor(one, one.clone())
+    assert not same_tensor(one, other)

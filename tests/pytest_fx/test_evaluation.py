@@ -1,43 +1,8 @@
-"""pytest_fx.comparison.evaluation: the same program gives the same answer."""
+"""pytest_fx.harness.evaluation: what a program is called with, and what holds still meanwhile."""
 
 import torch
-from torch import nn
 
-from pytest_fx.comparison.evaluation import Arguments, default_dtype, evaluate
-
-
-def test_a_program_that_draws_random_numbers_gives_the_same_answer_twice():
-    def program(x):
-        return x + torch.rand(3)
-
-    first = evaluate(program, Arguments((torch.ones(3),)), torch.float32)
-    torch.rand(1)
-    state = torch.get_rng_state()
-    second = evaluate(program, Arguments((torch.ones(3),)), torch.float32)
-    assert torch.equal(first, second)
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_a_program_that_writes_to_its_inputs_writes_to_copies():
-    x = torch.zeros(3)
-    answer = evaluate(lambda x: x.add_(1), Arguments((x,)), torch.float32)
-    assert answer.tolist() == [1, 1, 1]
-    assert x.tolist() == [0, 0, 0]
-
-
-def test_no_gradients_are_recorded():
-    assert not evaluate(nn.Linear(2, 2), Arguments((torch.ones(1, 2),)), torch.float32).requires_grad
-
-
-def test_floating_point_inputs_and_new_tensors_have_the_dtype_asked_for():
-    arguments = Arguments((torch.ones(2), torch.ones(2, dtype=torch.int64)), {"nested": [torch.ones(2)]})
-
-    def program(x, index, nested):
-        return x.dtype, index.dtype, nested[0].dtype, torch.zeros(1).dtype
-
-    answer = evaluate(program, arguments, torch.float64)
-    assert answer == (torch.float64, torch.int64, torch.float64, torch.float64)
-    assert torch.get_default_dtype() == torch.float32
+from pytest_fx.harness.evaluation import Arguments, default_dtype
 
 
 def test_the_default_dtype_stays_where_pytorch_has_no_such_default():

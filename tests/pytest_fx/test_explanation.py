@@ -2,17 +2,17 @@
 
 import pytest
 import torch
+from judged import violation_of
 from torch import nn
 
 from fx.passes import FuseConvBN, approximate, close, exact
 from fx.passes.pipeline import PassPipeline
-from pytest_fx.comparison.evaluation import Arguments
-from pytest_fx.comparison.subject import Subject
-from pytest_fx.comparison.verification import require, verify
 from pytest_fx.failures.details import WIDTH, fitted, format_errors
 from pytest_fx.failures.explanation import explain
 from pytest_fx.failures.failure import Failure
 from pytest_fx.failures.localization import NodeError
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.subject import Subject
 
 
 class Counting(nn.Module):
@@ -33,12 +33,8 @@ class Scaled(nn.Module):
 def explained(tmp_path, pass_, name=None, contract=close, module=None, inputs=None, **options):
     given = Arguments((torch.rand(2, 3) if inputs is None else inputs,))
     subject = Subject("own", module or Scaled(), lambda draw: given)
-    try:
-        require(verify(subject, pass_, contract, "own").comparison, contract)
-    except Exception as error:
-        failure = Failure(subject, pass_, contract, error, "own", name, test="here")
-        return explain(failure, tmp_path, **options), tmp_path / failure.slug / "failure.md"
-    raise AssertionError("the pass is right")
+    failure = Failure(subject, pass_, contract, violation_of(subject, pass_, contract), "own", name, test="here")
+    return explain(failure, tmp_path, **options), tmp_path / failure.slug / "failure.md"
 
 
 def test_a_pass_that_raises_has_no_node_but_details(tmp_path):
@@ -48,7 +44,8 @@ def test_a_pass_that_raises_has_no_node_but_details(tmp_path):
     text, details = explained(tmp_path, refuse)
     assert text.startswith("no test file was made of it: the pass cannot be imported by name\ndetails:")
     written = details.read_text(encoding="utf-8")
-    assert written.startswith("# own fails on own with ValueError: not today\n")
+    assert written.startswith("# law 'refusal': own raised where it should transform the program")
+    assert "value  ValueError: not today" in written
     assert "## The program after the pass\n\nThere is none: ValueError." in written
 
 

@@ -88,7 +88,7 @@ def test_fx_equal_takes_a_pass_or_the_program_that_it_made(user):
     result.stdout.fnmatch_lines(
         [
             ">*fx_equal(mine.scaled(fx_traced))",
-            "E*ContractViolation: test_wrong?mine:pair? changes what mine:pair computes",
+            "E*LawViolation: law 'contract': test_wrong?mine:pair? changes what mine:pair computes",
             "E*value  eager *, transformed *",
             "E*eager in float64 *",
             "E*close allows *, 8 times the largest error that eager makes itself, *",
@@ -138,3 +138,26 @@ def test_inputs_and_the_transformed_program_can_be_asked_for(pytester):
 def test_a_model_without_inputs_skips_what_asks_for_them(user):
     path = user.makepyfile("def test_inputs(fx_inputs):\n    assert False")
     user.runpytest("--fx-model", "mine:bare", path).assert_outcomes(skipped=1)
+
+
+def test_passes_are_named_to_fx_equal_and_fx_timing_as_on_the_command_line(user):
+    path = user.makepyfile(
+        """
+        import pytest
+        import mine
+
+        @pytest.mark.parametrize("name", ["remove-dead-code", "split{at=linear}", "mine:Renamed", mine.Renamed])
+        def test_names(fx_equal, fx_timing, name):
+            fx_equal(name)
+            assert len(fx_timing(name).speedups) == 2
+
+        def test_wrong(fx_equal):
+            with pytest.raises(LookupError, match="did you mean 'mine:scaled'"):
+                fx_equal("mine:scale")
+
+        def test_violation(fx_equal):
+            with pytest.raises(AssertionError, match="scaled changes what mine:pair computes"):
+                fx_equal("mine:scaled")
+        """
+    )
+    user.runpytest("--fx-model", "mine:pair", "--fx-rounds", "2", path).assert_outcomes(passed=6)

@@ -28,3 +28,22 @@ def test_a_batch_that_is_no_size_is_refused(pytester, batch):
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     wrong = "" if batch == "1,,2" else batch
     result.stderr.fnmatch_lines(f"*--fx-batch: must be a whole number from 1 on, not '{wrong}'")
+
+
+def test_a_factorys_inputs_have_that_many_samples_in_each_row(user):
+    result = user.runpytest("--fx-model", "mine:pair", "--fx-batch", "1,8", "-k", "test_capture_equals_eager", "-v")
+    result.assert_outcomes(passed=2, deselected=result.parseoutcomes()["deselected"])
+    result.stdout.fnmatch_lines(["mine:pair, batch 1 *capture *", "mine:pair, batch 8 *capture *"])
+
+
+def test_a_factorys_inputs_that_cannot_be_resized_are_refused_once_with_what_to_do(user):
+    result = user.runpytest("--fx-model", "mine:pair_with_keywords", "--fx-batch", "8", "-k", "capture", "-rs")
+    assert (result.parseoutcomes()["errors"], "passed" in result.parseoutcomes()) == (1, False)
+    result.stdout.fnmatch_lines(
+        [
+            "E *LoadError: the inputs of 'mine:pair_with_keywords' cannot have 8 sample(s)",
+            "E *where  --fx-batch 8",
+            "E *why    its input tensors share no first size: (2, 4), (4,)",
+            "E *try    return a ZooModel, whose example_inputs takes a batch; or leave out --fx-batch *",
+        ]
+    )

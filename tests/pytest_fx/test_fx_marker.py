@@ -82,3 +82,64 @@ def test_an_unknown_keyword_lists_those_there_are(pytester):
 def test_the_marker_is_registered(pytester, strict):
     path = pytester.makepyfile("import pytest\n@pytest.mark.fx(models='mlp')\ndef test_it():\n    pass")
     pytester.runpytest(path, *(["--strict-markers"] if strict else [])).assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    "keyword, message",
+    [
+        ("batch='x'", "batch in a marker fx must be a whole number from 1 on, not 'x'"),
+        ("batch=0", "batch in a marker fx must be a whole number from 1 on, not '0'"),
+        ("batch=[1, 2.5]", "batch in a marker fx must be a whole number from 1 on, not '2.5'"),
+        ("threads=[]", "threads in a marker fx must be a whole number from 1 on, not ''"),
+        ("rounds=-1", "rounds in a marker fx must be a whole number from 1 on, not '-1'"),
+        ("rounds=True", "rounds in a marker fx must be a whole number from 1 on, not 'True'"),
+        ("seed='one'", "seed in a marker fx must be a whole number from 0 on, not 'one'"),
+        ("rtol=-1.0", "rtol in a marker fx must be a number from 0 on, not '-1.0'"),
+        ("device='tpu'", "device in a marker fx must be cpu or cuda, not 'tpu'"),
+        ("size='tiny'", "size in a marker fx must be full or small, not 'tiny'"),
+        ("fail_slower=-0.5", "fail_slower in a marker fx must be a percentage from 0 on, such as 5%, not *"),
+        ("timing='no'", "timing in a marker fx must be True or False, not 'no'"),
+        ("strict=1", "strict in a marker fx must be True or False, not 1"),
+        ("dtype='float23'", "there is no floating-point dtype named 'float23'*"),
+        ("dtype=3", "there is no floating-point dtype named '3'*"),
+        ("contract='exactly'", "there is no contract 'exactly'*"),
+        ("models='mlpp'", "there is no model named 'mlpp'*"),
+        ("models=3", "there is no model named '3'*"),
+        ("models='mine:piar'", "there is no factory named 'mine:piar'*"),
+        ("models='mine:pair', size='small'", "there is no small mine:pair*"),
+        ("passes=['fuse-conv-nb']", "there is no pass named 'fuse-conv-nb'*"),
+        ("checks='mine:scale'", "there is no pass named 'mine:scale'*"),
+    ],
+)
+def test_a_marker_is_checked_as_the_command_line_is(user, keyword, message):
+    path = user.makepyfile(f"import pytest\n@pytest.mark.fx({keyword})\ndef test_marked(fx_device): pass")
+    result = user.runpytest(path)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(f"*::test_marked: {message}")
+    result.stdout.no_fnmatch_line("*options.py*")
+
+
+def test_a_marker_takes_values_and_what_the_command_line_takes_for_them(pytester):
+    path = pytester.makepyfile(
+        """
+        import pytest, torch
+        from pytest_fx.options import options_of
+
+        @pytest.mark.fx(batch="1,8", rounds="7", rtol="1e-3", dtype=torch.float64, fail_slower="5%", contract=None)
+        def test_text(request):
+            options = options_of(request.node)
+            assert (options.batch, options.rounds, options.rtol) == ((1, 8), 7, 1e-3)
+            assert options.fail_slower == 0.05
+
+        @pytest.mark.fx(batch=[1, 8], rounds=7, rtol=1e-3, dtype="float64", fail_slower=0.05, strict=True, timing=False)
+        def test_values(request):
+            options = options_of(request.node)
+            assert (options.batch, options.rounds, options.rtol) == ((1, 8), 7, 1e-3)
+            assert (options.fail_slower, options.strict, options.timing) == (0.05, True, False)
+
+        @pytest.mark.fx(models="mlp", dtype=torch.float64)
+        def test_dtype(fx_model):
+            assert fx_model.dtype == torch.float64
+        """
+    )
+    pytester.runpytest(path).assert_outcomes(passed=3)

@@ -140,3 +140,94 @@ def test_an_unknown_tag_lists_those_there_are(pytester):
     result = pytester.runpytest("--fx-model", "tag:vsion")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: no model has the tag 'vsion'", "*known tags: paper, *vision*"])
+
+
+RAISING = """
+import torch
+from torch import nn
+from model_zoo import ZooModel
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(-1, 2)
+
+def in_torch():
+    return Net()
+
+def own():
+    raise ValueError("no weights here")
+
+def demanding(width):
+    return nn.Linear(width, width)
+
+def of_a_builder():
+    return ZooModel("built", Net, lambda batch=1, seed=0: (torch.ones(batch, 4),), source="here")
+
+def of_inputs():
+    def inputs(batch=1, seed=0):
+        return 1 / 0
+    return ZooModel("fed", lambda: nn.Linear(2, 2), inputs, source="here")
+"""
+
+
+@pytest.mark.parametrize(
+    "factory, error, line",
+    [
+        (
+            "in_torch",
+            "RuntimeError: Trying to create tensor with negative dimension*",
+            "self.linear = nn.Linear(-1, 2)",
+        ),
+        ("own", "ValueError: no weights here", 'raise ValueError("no weights here")'),
+        ("demanding", "TypeError: demanding() missing 1 required *", "demanding"),
+        ("of_a_builder", "RuntimeError: Trying to create tensor *", "self.linear = nn.Linear(-1, 2)"),
+        ("of_inputs", "ZeroDivisionError: division by zero", "return 1 / 0"),
+    ],
+)
+def test_a_factory_that_raises_is_told_once_with_the_users_line(user, factory, error, line):
+    user.makepyfile(raising=RAISING)
+    result = user.runpytest("--fx-model", f"raising:{factory}", "--fx-pass", "mine:unchanged", "-rs")
+    outcomes = result.parseoutcomes()
+    assert (outcomes["errors"], set(outcomes)) == (1, {"errors", "skipped"})
+    result.stdout.fnmatch_lines([f"E *{error}", f"*the factory of raising:{factory} raised it", f"*raising.py:*{line}"])
+    result.stdout.fnmatch_lines(f"SKIPPED*raising:{factory} cannot be made: the first of its tests says why")
+    for ours in ("fx_model", "load_subject", "_subject", "_zoo_arguments"):
+        result.stdout.no_fnmatch_line(f"*def {ours}(*")
+        result.stdout.no_fnmatch_line(f"*: in {ours}")
+
+
+def test_a_factory_that_raises_leaves_the_tests_of_other_models_alone(user):
+    user.makepyfile(raising=RAISING)
+    options = ("--fx-model", "raising:own", "--fx-model", "mlp", "-k", "capture_equals_eager or well_formed")
+    outcomes = user.runpytest(*options).parseoutcomes()
+    assert (outcomes["errors"], outcomes["skipped"], outcomes["passed"]) == (1, 1, 2)
+
+
+@pytest.mark.parametrize(
+    "name, nearest",
+    [
+        ("mypackge.models:pair", "'mypackage.models'"),
+        ("mypackage.model:pair", "'mypackage.models'"),
+        ("mypackage.nested.deap:pair", "'mypackage.nested.deep'"),
+        ("mien:pair", "'mine'"),
+        ("mypackage/models.py:pair", "'mypackage.models'"),
+        ("mine.py:pair", "'mine'"),
+    ],
+)
+def test_a_misspelt_module_is_answered_with_the_nearest_ones(user, name, nearest):
+    package = user.mkpydir("mypackage")
+    (package / "models.py").write_text("from mine import pair")
+    (package / "nested").mkdir()
+    (package / "nested" / "deep.py").write_text("from mine import pair")
+    for option in ("--fx-model", "--fx-pass"):
+        result = user.runpytest(option, name)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines([f"ERROR: cannot import the module of the * '{name}'", f"*did you mean {nearest}*"])
+
+
+def test_a_module_that_lacks_another_one_is_not_called_misspelt(user):
+    user.makepyfile(lacking="import torchvisoin")
+    result = user.runpytest("--fx-model", "lacking:pair")
+    result.stderr.fnmatch_lines("*why    ModuleNotFoundError: No module named 'torchvisoin'")
+    result.stderr.no_fnmatch_line("*did you mean*")

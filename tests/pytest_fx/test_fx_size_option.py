@@ -28,3 +28,22 @@ def test_another_size_is_refused(pytester, size):
     result = pytester.runpytest("--fx-size", size)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(f"*--fx-size: must be full or small, not '{size}'")
+
+
+@pytest.mark.parametrize("name", ["mine:pair", "mine:zoo"])
+def test_a_factory_has_no_small_sibling_and_is_refused(user, name):
+    result = user.runpytest("--fx-model", name, "--fx-size", "small")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        [
+            f"ERROR: there is no small {name}",
+            "*only models of the zoo have small siblings",
+            "*leave out --fx-size small",
+        ]
+    )
+
+
+def test_all_models_can_be_small(pytester):
+    result = pytester.runpytest("--fx-model", "all", "--fx-size", "small", "--collect-only", "-q", "-k", "well_formed")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines("*well_formed?resnet_tiny?")

@@ -25,7 +25,7 @@ def test_timing(fx_model, fx_timing):
 def test_comparison(fx_model, fx_equal):
     seen.clear()
     torch.set_num_threads(3)
-    fx_model.answers_of(Watching(), torch.float32)
+    fx_model.runner(Watching())(fx_model.arguments(), torch.float32)
     assert set(seen) == {{{threads}}}
     assert torch.get_num_threads() == 3
 """

@@ -45,3 +45,29 @@ def test_a_setting_that_makes_no_sense_is_a_usage_error(pytester, setting, messa
     result = pytester.runpytest()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(f"*{message}")
+
+
+@pytest.mark.parametrize(
+    "setting, message",
+    [
+        ("fx_model = mlpp", "there is no model named 'mlpp'"),
+        ("fx_pass = fuse-conv-nb", "there is no pass named 'fuse-conv-nb'"),
+        ("fx_model = mlp\nfx_dtype = float23", "there is no floating-point dtype named 'float23'"),
+        ("fx_model = mlp\nfx_contract = exactly", "there is no contract 'exactly'"),
+    ],
+)
+def test_names_that_there_are_not_are_told_by_the_first_tests_that_use_them(pytester, setting, message):
+    pytester.makeini(f"[pytest]\n{setting}")
+    path = pytester.makepyfile("def test_own(fx_model, fx_pass): pass")
+    result = pytester.runpytest(path)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(f"*::test_own: {message}*")
+    result.stdout.no_fnmatch_line("*loading.py*")
+
+
+@pytest.mark.parametrize("setting", ["fx_no_timing", "fx_strict"])
+def test_a_flag_that_is_neither_true_nor_false_is_a_usage_error(pytester, setting):
+    pytester.makeini(f"[pytest]\n{setting} = perhaps")
+    result = pytester.runpytest()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(f"ERROR: {setting} in the ini file must be true or false: *perhaps*")

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fx.passes import Approximate, Close, FuseConvBN, approximate, close, exact
-from pytest_fx.collection import ModelCase
+from fx.passes import Approximate, Close, FuseConvBN, approximate, close, exact, pass_name
+from pytest_fx.collection import ModelCase, labels
 from pytest_fx.errors import LoadError
 from pytest_fx.loading import chosen_contract, load_dtype, load_pass, load_subject
 from pytest_fx.options import TABLE, Options
@@ -14,8 +14,8 @@ def options(**given):
     return Options(timing=True, **{**{option.name: option.default for option in TABLE}, **given})
 
 
-def case(model, batch=1):
-    return ModelCase.of(model, options(batch=(batch,)))
+def case(model, batch=None):
+    return ModelCase.of(model, options(batch=() if batch is None else (batch,)))
 
 
 @pytest.fixture
@@ -87,3 +87,109 @@ def test_dtypes_are_found_by_name_and_must_be_floating_point():
     for name in ("int8", "nn", "flaot32"):
         with pytest.raises(LoadError, match=f"no floating-point dtype named '{name}'"):
             load_dtype(name)
+
+
+RESIZED = """
+import torch
+from torch import nn
+from mine import Linear
+
+class Two(nn.Module):
+    def forward(self, x, labels=None, *, scale=None, more=()):
+        loss = x.sum(1) if labels is None else x.sum(1) + labels
+        return (loss if scale is None else loss * scale) + sum(one["y"] for one in more)
+
+def labelled():
+    return Two(), (torch.ones(2, 4), torch.tensor([0, 1]))
+
+def scalar():
+    return Two(), {"x": torch.ones(2, 4), "scale": torch.tensor(3.0), "more": [{"y": torch.tensor([5.0, 6.0])}]}
+
+def times_first():
+    return nn.RNN(4, 3), torch.ones(5, 2, 4)
+
+def broadcast():
+    return Linear(), {"x": torch.ones(4, 4), "shift": torch.ones(4)}
+
+def empty():
+    return Linear(), torch.ones(0, 4)
+
+def numbers():
+    return Two(), ()
+"""
+
+
+@pytest.fixture
+def resizable(mine):
+    mine.makepyfile(resizable=RESIZED)
+    return mine
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 8])
+def test_a_users_inputs_are_resized_along_the_first_dimension_that_they_share(resizable, batch):
+    subject = load_subject(case("resizable:labelled", batch))
+    x, labels = subject.arguments().args
+    assert subject.batch == batch
+    assert x.shape == (batch, 4)
+    assert labels.tolist() == ([0, 1] * 4)[:batch]
+
+
+def test_tensors_in_containers_and_keywords_are_resized_and_scalars_stay(resizable):
+    arguments = load_subject(case("resizable:scalar", 3)).arguments().kwargs
+    assert arguments["x"].shape == (3, 4)
+    assert arguments["scale"].shape == ()
+    assert arguments["more"][0]["y"].tolist() == [5.0, 6.0, 5.0]
+
+
+def test_without_a_batch_a_users_inputs_are_as_they_are_and_of_no_batch(resizable):
+    subject = load_subject(case("resizable:labelled"))
+    assert subject.arguments().args[0].shape == (2, 4)
+    assert subject.batch is None
+
+
+@pytest.mark.parametrize(
+    "factory, why",
+    [
+        ("mine:pair_with_keywords", r"its input tensors share no first size: \(2, 4\), \(4,\)"),
+        ("mine:bare", "it has no example inputs"),
+        ("resizable:times_first", "the first dimension of its inputs is not the batch"),
+        ("resizable:broadcast", "with them it raises RuntimeError: The size of tensor"),
+        ("resizable:empty", r"its input tensors share no first size: \(0, 4\)"),
+        ("resizable:numbers", "its input tensors share no first size: none"),
+    ],
+)
+def test_inputs_that_cannot_have_that_many_samples_are_refused_with_what_to_do(resizable, factory, why):
+    with pytest.raises(LoadError, match=f"(?s)cannot have 3 sample.*{why}.*return a ZooModel, .* or leave out"):
+        load_subject(case(factory, 3))
+
+
+def test_the_one_size_that_the_inputs_have_is_always_right(resizable):
+    assert load_subject(case("resizable:times_first", 5)).batch == 5
+    with pytest.raises(LoadError, match="or give 5, which they have"):
+        load_subject(case("resizable:times_first", 3))
+
+
+def test_things_of_one_name_are_told_apart_by_all_that_is_known_of_them():
+    names = ["a:fuse", "b:fuse", "c:split"]
+    assert labels(names, lambda name: name[2:]) == ["a:fuse", "b:fuse", "split"]
+    own = test_a_registered_pass_is_found_by_its_name
+    assert labels([own, load_pass], lambda thing: "one") == [
+        f"{__name__}:test_a_registered_pass_is_found_by_its_name",
+        "pytest_fx.loading:load_pass",
+    ]
+    same = [FuseConvBN(), FuseConvBN(checked=False), FuseConvBN()]
+    assert labels(same, pass_name) == [
+        "fx.passes.fuse_conv_bn:FuseConvBN (1)",
+        "fx.passes.fuse_conv_bn:FuseConvBN{checked=false}",
+        "fx.passes.fuse_conv_bn:FuseConvBN (2)",
+    ]
+
+
+class NeedsMore:
+    def __init__(self, factor):
+        self.factor = factor
+
+
+def test_a_pass_class_that_cannot_be_called_without_arguments_is_refused():
+    with pytest.raises(LoadError, match=r"(?s)NeedsMore cannot be called without arguments.*missing 1 required"):
+        load_pass(NeedsMore)

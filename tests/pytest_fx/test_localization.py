@@ -4,15 +4,15 @@ import operator
 
 import pytest
 import torch
+from judged import made_in_float64
 from torch import nn
 
 import fx
 from fx.passes import FuseConvBN
 from model_zoo import get_model
-from pytest_fx.comparison.evaluation import Arguments
-from pytest_fx.comparison.rewriting import rewrite_in
-from pytest_fx.comparison.subject import Subject
 from pytest_fx.failures.localization import localize
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.subject import Subject
 
 
 def subject_of(module, *inputs):
@@ -30,7 +30,7 @@ def tolerance(leaf, eager):
 
 def located(subject, pass_):
     original = subject.capture(subject.fresh(torch.float64))
-    transformed = rewrite_in(subject, pass_, torch.float64)
+    transformed = made_in_float64(subject, pass_)
     return localize(original, transformed, subject.arguments(), tolerance, subject.capture())
 
 
@@ -131,7 +131,7 @@ def test_values_written_in_place_are_compared_as_they_were():
 def test_the_programs_are_left_as_they_were():
     subject = zoo_subject("two_heads")
     original, eager = subject.capture(subject.fresh(torch.float64)), subject.capture()
-    transformed = rewrite_in(subject, FuseConvBN(), torch.float64)
+    transformed = made_in_float64(subject, FuseConvBN())
     before = [
         (program.code, {name: tensor.clone() for name, tensor in program.state_dict().items()})
         for program in (original, transformed, eager)

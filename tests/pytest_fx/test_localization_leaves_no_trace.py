@@ -4,15 +4,14 @@ import weakref
 
 import pytest
 import torch
+from judged import made_in_float64, violations_of
 from torch import nn
 
 import fx
 from fx.passes import close, exact
-from pytest_fx.comparison.evaluation import Arguments
-from pytest_fx.comparison.rewriting import rewrite_in
-from pytest_fx.comparison.subject import Subject
-from pytest_fx.comparison.verification import require, verify
 from pytest_fx.failures.localization import localize
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.subject import Subject
 
 
 def subject_of(module, *inputs, **named):
@@ -25,7 +24,7 @@ def tolerance(leaf, eager):
 
 def located(subject, pass_):
     original = subject.capture(subject.fresh(torch.float64))
-    transformed = rewrite_in(subject, pass_, torch.float64)
+    transformed = made_in_float64(subject, pass_)
     return localize(original, transformed, subject.arguments(), tolerance, subject.capture())
 
 
@@ -98,7 +97,7 @@ SUBJECTS = {
 def test_no_program_differs_from_itself(kind):
     subject = SUBJECTS[kind]()
     for contract in (exact, close):
-        require(verify(subject, unchanged, contract, "own").comparison, contract)
+        assert not violations_of(subject, unchanged, contract)
     found = located(subject, unchanged)
     assert found.errors
     assert not any(error.wrong or error.made or error.inherited for error in found.errors)
@@ -107,7 +106,7 @@ def test_no_program_differs_from_itself(kind):
 def test_random_states_buffers_hooks_and_code_are_as_they_were():
     subject = subject_of(nn.Sequential(Counting(), Noisy(), nn.Linear(4, 4)), torch.ones(2, 4))
     original, eager = subject.capture(subject.fresh(torch.float64)), subject.capture()
-    transformed = rewrite_in(subject, unchanged, torch.float64)
+    transformed = made_in_float64(subject, unchanged)
     programs = (original, transformed, eager)
     seen = []
     for program in programs:
@@ -150,7 +149,7 @@ def test_values_are_let_go_as_the_walk_goes():
         return value
 
     original = subject.capture(subject.fresh(torch.float64))
-    transformed = rewrite_in(subject, unchanged, torch.float64)
+    transformed = made_in_float64(subject, unchanged)
     original_call = fx.Interpreter.call_function
 
     class Watch:

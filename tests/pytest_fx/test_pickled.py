@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import fx
-from pytest_fx.comparison.pickled import unpickled
+from pytest_fx.harness.pickled import unpickled
 
 
 class Tied(nn.Module):

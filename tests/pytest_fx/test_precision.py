@@ -1,11 +1,11 @@
-"""pytest_fx.comparison.precision: distances in steps of a number format, and ratios of signal to noise."""
+"""pytest_fx.harness.precision: distances in steps of a number format, and ratios of signal to noise."""
 
 import math
 
 import pytest
 import torch
 
-from pytest_fx.comparison.precision import decibels, ulps_apart
+from pytest_fx.harness.precision import decibels, ulps_apart
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 

@@ -6,7 +6,6 @@ import math
 import operator
 import random
 import re
-import statistics
 import traceback
 import warnings
 from collections.abc import Callable
@@ -23,11 +22,16 @@ import fx
 from pytest_fx.generation import Pair, Program, programs, shapes, tensors
 from pytest_fx.generation.bias import choices_for, targets_of
 from pytest_fx.generation.choices import Choices
+from pytest_fx.generation.formulas import FORMULAS
 from pytest_fx.generation.grammar import ROWS
 from pytest_fx.generation.operations import Operation, written
+from pytest_fx.generation.siblings import siblings
 from pytest_fx.generation.sketch import Sketch, Value
 from pytest_fx.generation.tensors import TensorRecipe
 from pytest_fx.generation.writes import AUGMENTED
+from pytest_fx.harness.subject import Subject
+from pytest_fx.harness.variants import VARIANTS, of_batch
+from pytest_fx.laws.answers import BATCHES
 from pytest_fx.properties.pass_check import INDEPENDENT
 
 few = settings(max_examples=40, deadline=None)
@@ -265,12 +269,6 @@ def test_a_failure_shrinks_to_the_operation() -> None:
         "        a = F.softmax(x, dim=-1)",
         "        return a",
     ]
-
-
-def test_a_chain_shrinks_to_the_chain() -> None:
-    found = [smallest(lambda program: program.source.count(".permute(") >= 2, start) for start in range(3)]
-    sizes = [len(fx.symbolic_trace(program.build()).graph.nodes) for program in found]
-    assert statistics.median(sizes) <= 5
 
 
 def test_examples_print_their_source(simplest: Program) -> None:
@@ -565,3 +563,113 @@ def test_masks_of_patterns_are_masks() -> None:
 
     found = drawn(programs(like=fx.symbolic_trace(pattern)), 30)
     assert sum(".masked_fill(" in program.source and "torch.tanh(" in program.source for program in found) >= 15
+
+
+@pytest.mark.parametrize("row", FORMULAS, ids=lambda row: row.spellings[0])
+def test_every_formula_has_siblings_that_are_other_formulas(row: Operation) -> None:
+    for spelling in row.spellings:
+        found = [sibling for kind in siblings(row, spelling) for sibling in kind]
+        texts = [sibling.spellings[0] for sibling in found]
+        assert len(texts) >= 3
+        assert spelling not in texts
+        for sibling, text in zip(found, texts, strict=True):
+            holes = set(re.findall(r"\{(\w+)\}", text))
+            known = {argument.name for argument in sibling.arguments}
+            assert holes <= known | {str(number) for number in range(len(sibling.operands))}, text
+
+
+ATTENTION = (operator.matmul, torch.matmul, F.softmax, torch.softmax, "transpose", operator.mul)
+"""What a pass that fuses attention looks for."""
+RMS_NORM = ("pow", "mean", torch.rsqrt, operator.add, operator.mul)
+"""What a pass that fuses a normalization looks for."""
+
+
+@pytest.mark.parametrize("ops", [ATTENTION, RMS_NORM], ids=["attention", "rms norm"])
+def test_most_programs_have_siblings_of_a_formula_where_its_functions_are_asked_for(ops: tuple[Any, ...]) -> None:
+    found = drawn(programs(ops=ops), 200)
+    kinds = "number argument order operand cast mask use"
+    count = {kind: sum(f"another {kind}" in program.features for program in found) for kind in kinds.split()}
+    assert sum(any(feature.startswith("another ") for feature in program.features) for program in found) >= 120
+    assert {kind: times for kind, times in count.items() if times < 4} == {}
+
+
+ATTENDS = r"(?:@|bmm\(|matmul\()"
+"""A product of matrices, in the ways in which formulas write it."""
+PARTS = {
+    "attention": (
+        ATTENTION,
+        {
+            "another dimension of the softmax": rf"softmax\(.*{ATTENDS}.*dim=(?!-1\))",
+            "other dimensions of the transpose": rf"softmax\(.*{ATTENDS}.*transpose\((?!-2, -1|1, 2)",
+            "a constant scale": rf"softmax\(.*{ATTENDS}.* \* (0\.5|0\.125)",
+            "a cast": rf"softmax\(.*{ATTENDS}.*\.(half|double)\(",
+            "a mask": rf"softmax\(.*{ATTENDS}.*\.(masked_fill|where)\(.*dim=",
+            "another use": rf"\w, \w = .*softmax\(.*{ATTENDS}.*, inner",
+        },
+    ),
+    "rms norm": (
+        RMS_NORM,
+        {
+            "another dimension": r"rsqrt\(.*\.pow\(2\).*\.mean\((?!-1, )",
+            "a lost dimension": r"rsqrt\(.*\.pow\(2\).*\.mean\(-1\)",
+            "another power": r"rsqrt\(.*\.pow\((?!2\)).*\.mean\(-1, ",
+            "another value": r"= (\w) \* torch\.rsqrt\((?!\1\b)\w\.pow\(2\)",
+            "a cast": r"rsqrt\(.*\.(half|double)\(.*\.mean\(",
+        },
+    ),
+}
+"""Formulas whose siblings a reader of the source sees."""
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_each_part_of_a_formula_is_another_at_times(name: str) -> None:
+    ops, forms = PARTS[name]
+    source = [program.source for program in drawn(programs(ops=ops), 200)]
+    count = {part: sum(re.search(form, text) is not None for text in source) for part, form in forms.items()}
+    assert {part: times for part, times in count.items() if times < 3} == {}
+
+
+OTHERS = (*map(of_batch, BATCHES), *VARIANTS)
+"""Inputs that laws call programs with beside their own."""
+
+
+def refused(program: Program) -> dict[str, str]:
+    """The variants of its inputs that a check of a program refuses, with the message."""
+    messages: dict[str, str] = {}
+    subject = Subject.of(program)
+    for name in OTHERS:
+        if subject.has(name):
+            inputs = subject.arguments(name).copies()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    program.build()(*inputs.args, **inputs.kwargs)
+                except Exception as error:
+                    line = traceback.extract_tb(error.__traceback__)[-1].line or ""
+                    if isinstance(error, AssertionError) or "raise ValueError(" in line:
+                        messages[name] = str(error)
+    return messages
+
+
+def test_checks_refuse_variants_of_the_inputs_that_they_let_pass(sample: list[Program]) -> None:
+    found = drawn(programs(ops=[getattr(torch, "_assert")]), 200)  # noqa: B009
+    messages = [refused(program) for program in found]
+    assert sum(map(bool, messages)) >= 60
+    assert sum(map(bool, map(refused, sample))) >= 4
+    for name in OTHERS:
+        assert sum(name in each for each in messages) >= 4, name
+    assert sum("got" in text for each in messages for text in each.values()) >= 4
+    assert sum(len(re.findall(r"assert|raise ValueError", program.source)) > 1 for program in found) >= 60
+
+
+def test_checks_are_captured_with_what_they_say(sample: list[Program]) -> None:
+    for program in drawn(programs(ops=[getattr(torch, "_assert")]), 40):  # noqa: B009
+        captured = fx.symbolic_trace(program.build(), program.concrete_args)
+        inputs = program.inputs.copies()
+        captured(*inputs.args, **inputs.kwargs)
+        for name, message in refused(program).items():
+            arguments = Subject.of(program).arguments(name)
+            with pytest.raises(AssertionError) as caught:
+                captured(*arguments.copies().args, **arguments.copies().kwargs)
+            form = re.escape(re.sub(r"\{.*?\}", "<>", str(caught.value))).replace("<>", ".*")
+            assert re.fullmatch(form, message) or not message

@@ -1,11 +1,11 @@
-"""pytest_fx.comparison.structure: leaves of nested values and the paths to them."""
+"""pytest_fx.harness.structure: leaves of nested values and the paths to them."""
 
 from collections import namedtuple
 from dataclasses import dataclass
 
 import torch
 
-from pytest_fx.comparison.structure import describe, leaves, map_tensors, skeleton
+from pytest_fx.harness.structure import describe, leaves, map_tensors, skeleton
 
 Pair = namedtuple("Pair", "left right")
 

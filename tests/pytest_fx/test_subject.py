@@ -1,12 +1,12 @@
-"""pytest_fx.comparison.subject: copies of a model, its inputs, its own answers."""
+"""pytest_fx.harness.subject: copies of a model, its inputs, its own answers."""
 
 import pytest
 import torch
 from torch import nn
 
 from model_zoo import get_model
-from pytest_fx.comparison.evaluation import Arguments, default_dtype
-from pytest_fx.comparison.subject import Subject
+from pytest_fx.harness.evaluation import Arguments, default_dtype
+from pytest_fx.harness.subject import Subject
 
 
 def linear(outputs: int = 1) -> Subject:
@@ -37,25 +37,22 @@ def test_without_parameters_the_working_dtype_is_that_of_the_inputs():
 
 
 def test_an_answer_of_few_elements_is_asked_for_several_times_with_other_inputs():
-    answers = linear(outputs=40).eager_answers(torch.float32)
-    assert len(answers) == 7
-    assert not torch.equal(answers[0], answers[1])
+    subject = linear(outputs=40)
+    assert subject.draws == 7
+    assert not torch.equal(subject.eager(0).answer, subject.eager(1).answer)
 
 
 def test_an_answer_of_many_elements_is_asked_for_twice():
-    assert len(linear(outputs=256).eager_answers(torch.float32)) == 2
+    assert linear(outputs=256).draws == 2
 
 
 def test_however_few_elements_there_are_the_model_is_called_eight_times_at_most():
-    assert len(linear(outputs=1).eager_answers(torch.float64)) == 8
+    assert linear(outputs=1).draws == 8
 
 
-def test_another_program_is_asked_the_same_questions():
-    subject = linear()
-    seen = []
-    answers = subject.answers_of(lambda x: seen.append(x) or x, torch.float64)
-    assert [x.dtype for x in seen] == [torch.float64] * 8
-    assert torch.equal(answers[2], torch.full((1, 4), 3.0, dtype=torch.float64))
+def test_arguments_are_the_same_in_every_dtype():
+    (third,) = linear().arguments(2, wide=True).args
+    assert torch.equal(third, torch.full((1, 4), 3.0, dtype=torch.float64))
 
 
 def test_eager_answers_are_computed_once():
@@ -67,8 +64,10 @@ def test_eager_answers_are_computed_once():
             return x
 
     subject = Subject("own", Counting(), lambda draw: Arguments((torch.ones(300),)))
-    subject.eager_answers(torch.float32)
-    subject.eager_answers(torch.float32)
+    for _ in range(2):
+        assert subject.draws == 2
+        subject.eager(0)
+        subject.eager(1)
     assert len(calls) == 2
 
 
@@ -97,12 +96,14 @@ class Counting(nn.Module):
         return x * self.factor + self.calls
 
 
-def test_what_observed_calls_write_to_the_capture_that_is_kept_is_undone():
+@pytest.mark.parametrize("wide", [False, True])
+def test_what_calls_write_is_undone(wide):
     subject = Subject("counting", Counting(), lambda draw: Arguments((torch.ones(2),)))
-    first = subject.answers_of(subject.captured, torch.float32)
-    assert [answer[0].item() for answer in first[:3]] == [2 + 1, 4 + 2, 8 + 3]
-    again = subject.answers_of(subject.captured, torch.float32)
-    assert all(map(torch.equal, first, again))
+    runner = subject.runner(subject.captured)
+    dtype = torch.float64 if wide else torch.float32
+    runs = [subject.eager(0, wide), subject.eager(1, wide), *(runner(subject.arguments(), dtype) for _ in range(2))]
+    assert [run.answer[0].item() for run in runs] == [3] * 4
+    assert all(run.state["calls"] == 1 and run.state["factor"].tolist() == [2, 2] for run in runs)
     assert subject.captured.calls == 0 and subject.captured.factor.tolist() == [1, 1]
 
 
@@ -115,11 +116,30 @@ class ReturnsItsCount(nn.Module):
         return self.calls.add_(x), x
 
 
-def test_each_answer_that_lies_in_a_buffer_is_what_it_was_when_it_was_given():
+def test_an_answer_that_lies_in_a_buffer_is_what_it_was_when_it_was_given():
     subject = Subject("counting", ReturnsItsCount(), lambda draw: Arguments((torch.ones(1),)), draws=3)
-    for answers in (subject.eager_answers(torch.float32), subject.answers_of(subject.captured, torch.float32)):
-        assert [answer[0].item() for answer in answers] == [1, 2, 3]
+    assert [subject.eager(draw).answer[0].item() for draw in range(3)] == [1, 1, 1]
     assert subject.borrowed().calls.item() == subject.captured.calls.item() == 0
+
+
+def test_other_inputs_are_known_by_their_names():
+    subject = Subject("own", nn.Linear(4, 2), lambda draw: Arguments((torch.ones(2, 4) + draw,)))
+    assert subject.arguments("inputs of batch size 3").args[0].shape == (3, 4)
+    assert not subject.has("inputs of batch size 2")
+    assert subject.has("inputs with NaN and infinities") and not subject.has("inputs of batch size 2")
+    assert subject.at("inputs of batch size 3").arguments().args[0].shape == (3, 4)
+    assert subject.at("inputs of batch size 3").name == "own on inputs of batch size 3"
+
+
+def test_a_model_of_many_elements_is_of_full_size():
+    assert Subject("large", nn.Linear(1024, 1024), None).is_full_size
+    assert not Subject("small", nn.Linear(8, 8), None).is_full_size
+
+
+def test_what_is_in_float64_already_is_known():
+    given = Arguments((torch.ones(2, 4, dtype=torch.float64),))
+    assert Subject("wide", nn.Linear(4, 2).double(), lambda draw: given).is_wide
+    assert not Subject("narrow", nn.Linear(4, 2), lambda draw: given).is_wide
 
 
 def test_a_copy_in_another_dtype_keeps_what_is_tied_and_what_is_frozen():

@@ -83,7 +83,9 @@ def test_a_capture_that_loses_something_is_caught_by_its_numbers(pytester):
     )
     result = pytester.runpytest("--fx-model", "mine:factory", "-k", "capture_equals_eager")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["*ContractViolation: capture changes what mine:factory computes", "*equal bits*"])
+    result.stdout.fnmatch_lines(
+        ["*LawViolation: law 'contract': capture changes what mine:factory computes", "*equal bits*"]
+    )
 
 
 def test_a_model_that_cannot_be_captured_fails_once_with_the_users_line(pytester):

@@ -1,5 +1,6 @@
 """pytest_fx.summary: the table at the end of a run."""
 
+import re
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 
@@ -47,11 +48,32 @@ def test_what_no_test_found_out_is_a_dash_and_no_error_is_a_zero():
     assert [column.cell(exact) for column in COLUMNS][3:5] == ["0", "0 (0) float32"]
 
 
-def test_a_noisy_timing_is_said_to_be_one_and_no_other():
+def timed(*ratios: float) -> Row:
+    return Row("model", "fuse").with_timing(PairedTiming(ratios, (1.0,) * len(ratios), threads=1, iterations=1))
+
+
+def test_times_too_noisy_to_tell_show_no_ratio_but_how_noisy_they_are():
     cell = COLUMNS[7].cell
-    assert "noisy" not in cell(TIMES)
-    assert cell(replace(TIMES, outliers=0.2)).endswith("faster; noisy: 20% outliers, pairs deviate by 0.0%")
-    assert cell(replace(TIMES, noise=0.06)).endswith("faster; noisy: 0% outliers, pairs deviate by 6.0%")
+    assert cell(timed(0.99, 1.0, 1.01, 1.0, 1.0)) == "1.000 (0.990 to 1.010), no difference shown"
+    assert cell(timed(0.5, 2.0, 1.0, 0.7, 1.4)) == "too noisy to tell: 0% outliers, pairs deviate by 40.0%"
+    assert cell(timed(2.0, 4.0, 3.0, 2.5, 3.5)) == (
+        "faster, too noisy to tell by how much: 0% outliers, pairs deviate by 16.7%"
+    )
+
+
+def test_a_change_is_no_ratio_where_the_times_of_either_run_are_too_noisy():
+    before = Measurement("model", "fuse", 1, "float32", "cpu", 1, 1.0, 0.99, 1.01, "here")
+    noisy = Change(replace(before, low=0.7, high=1.4), before)
+    assert CHANGE.cell(timed(1.0, 1.0).with_change(noisy)) == "too noisy to tell (-30.0% to +40.0%)"
+    shown = Change(before, replace(before, speedup=0.5, low=0.49, high=0.51))
+    cell = CHANGE.cell(timed(0.3, 0.5, 0.7, 0.4, 0.6).with_change(shown))
+    assert re.fullmatch(r"slower, too noisy to tell by how much \(\+9\d\.\d% to \+10\d\.\d%\)", cell)
+
+
+def test_a_pass_that_changes_nothing_says_so():
+    row = Row("model", "fuse", nodes_before=9, nodes_after=9, edits=0, changed=False)
+    assert COLUMNS[2].cell(row) == "9, changes nothing"
+    assert COLUMNS[2].cell(ERRORS.merged(replace(row, nodes_after=8, changed=True))) == "9 -> 8"
 
 
 def test_memory_and_the_time_of_the_host_have_columns_where_they_are_known():
@@ -86,7 +108,7 @@ def test_the_summary_names_errors_times_and_verdict_of_a_pass(user):
             "*fx: largest errors against eager in float64, median times of a call*",
             "model *program *nodes *float64 error *error (eager's own) *eager *transformed *speed-up * *peak memory *",
             "mine:pair  capture *  5 *float32*",
-            "mine:pair  approximate-scaled*  5 -> 5  *e-0? (*e-0?) float32  * ms  * ms *(* to *), * 32 B (32 B)",
+            "mine:pair  approximate-scaled*  5 -> 5  *e-0? (*e-0?) float32  * ms  * ms  * 32 B (32 B)",
         ]
     )
 

@@ -12,10 +12,13 @@ from torch import nn
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 import fx
+from fx.codegen import CodeGen
 from fx.errors import InteropError
-from fx.interop import adapt, to_torch
+from fx.interop import AdaptedPass, adapt, to_torch
 from fx.passes import contract_of, exact, pass_name
 from fx.passes.pipeline import PassPipeline
+from pytest_fx.harness.application import with_data
+from pytest_fx.harness.evaluation import Arguments
 
 
 class Scaled(nn.Module):
@@ -260,9 +263,66 @@ def test_a_pass_that_returns_no_program_is_refused(result: Any) -> None:
     def returns(graph_module: Any) -> Any:
         return result
 
-    with pytest.raises(fx.PassError, match="the pass 'returns' returned no program") as caught:
-        adapt(returns)(program())
+    original = program()
+    with pytest.raises(InteropError, match="the pass 'returns' returned no program") as caught:
+        adapt(returns)(original)
+    assert not isinstance(caught.value, fx.PassError)  # with which a pass refuses a program
     assert f"an object of class {type(result).__name__}" in str(caught.value)
+
+
+def test_a_pass_that_leaves_what_cannot_be_converted_changes_nothing() -> None:
+    def writes_no_code(graph_module: torch.fx.GraphModule) -> None:
+        def transform(body: list[str]) -> list[str]:
+            raise KeyError("not this body")
+
+        subtract(graph_module)
+        graph_module.graph.on_generate_code(lambda _: transform)
+
+    original = program()
+    code, revision = original.code, original.graph.revision
+    with pytest.raises(InteropError, match="what the pass left is no program that can be converted") as caught:
+        adapt(writes_no_code)(original)
+    assert caught.value.__notes__ == ["in the pass 'writes-no-code', adapted from torch.fx"]
+    assert (original.graph.python_code("self").src, original.graph.revision) == (code, revision)
+
+
+def test_a_pass_gets_the_data_that_it_asks_for() -> None:
+    class AddsCalls:
+        def __init__(self, calls: tuple[Any, ...] = ()) -> None:
+            self.calls = calls
+
+        def with_data(self, data: Any) -> AddsCalls:
+            return AddsCalls(tuple(data))
+
+        def __call__(self, graph_module: torch.fx.GraphModule) -> None:
+            graph_module.meta["calls"] = len(self.calls)
+
+    given = with_data(adapt(AddsCalls()), lambda: [Arguments((X,))] * 3)
+    assert isinstance(given, AdaptedPass)
+    assert given(program()).meta["calls"] == 3
+    assert not hasattr(adapt(subtract), "with_data")
+    asks_for_none = adapt(subtract)
+    assert with_data(asks_for_none, lambda: pytest.fail("nobody asked")) is asks_for_none
+
+
+def test_inputs_that_a_pass_adds_behind_a_computation_are_inputs() -> None:
+    def adds_an_input(graph_module: torch.fx.GraphModule) -> None:
+        graph = graph_module.graph
+        add = next(node for node in graph.nodes if node.target is operator.add)
+        with graph.inserting_after(add):
+            offset = graph.placeholder("offset", default_value=0)
+        with graph.inserting_after(offset):
+            both = graph.call_function(operator.sub, (add, offset))
+        add.replace_all_uses_with(both, delete_user_cb=lambda user: user is not both)
+        graph_module.recompile()
+
+    original = program()
+    expected = original(X - 2)
+    assert adapt(adds_an_input)(original) is original
+    assert [node.name for node in original.graph.nodes][:4] == ["x", "offset", "add", "sub"]
+    assert fx.verify.find_violation(original.graph) is None
+    torch.testing.assert_close(original(X, 2), expected)
+    torch.testing.assert_close(fx.Interpreter(original).run(X, 2), expected)
 
 
 def test_what_is_no_pass_is_refused() -> None:
@@ -284,6 +344,17 @@ def test_a_program_that_torch_fx_cannot_hold_is_refused_by_the_pass() -> None:
         to_torch(program)
     with pytest.raises(fx.PassError, match=r"is written for torch\.fx, which cannot hold this program"):
         adapt(lambda graph_module: graph_module)(program)
+
+
+def test_a_program_whose_code_somebody_else_writes_is_refused_by_the_pass() -> None:
+    class OwnCode(CodeGen):
+        pass
+
+    original = program()
+    original.graph.set_codegen(OwnCode())
+    with pytest.raises(fx.PassError, match=r"which cannot hold this program") as caught:
+        adapt(subtract)(original)
+    assert "writes its code with" in str(caught.value)
 
 
 def test_torch_fx_captures_after_a_pass_that_captured_again_what_is_specialized_on_none() -> None:

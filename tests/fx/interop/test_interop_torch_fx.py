@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.fx
 from torch import nn
+from torch.fx._symbolic_trace import _assert_is_none
 from torch.fx.passes import shape_prop as torch_shape_prop
 
 import fx
@@ -321,3 +322,16 @@ def test_graphs_that_are_not_well_formed_are_refused() -> None:
     mul.append(add)
     with pytest.raises(fx.GraphError, match="was used before it has been defined"):
         to_torch(ours)
+
+
+@pytest.mark.parametrize("by_name", [False, True], ids=["by position", "by name"])
+def test_a_check_for_none_takes_its_message_as_in_torch_fx(by_name: bool) -> None:
+    graph = torch.fx.Graph()
+    x, message = graph.placeholder("x"), "must be None"
+    args, kwargs = ((x,), {"msg": message}) if by_name else ((x, message), {})
+    graph.output(graph.call_function(_assert_is_none, args, kwargs))
+    program = from_torch(torch.fx.GraphModule(nn.Module(), graph))
+    for run in (program, to_torch(program), fx.symbolic_trace(program)):
+        assert run(None) is None
+        with pytest.raises(AssertionError, match="must be None"):
+            run(3)

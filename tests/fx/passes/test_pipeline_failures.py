@@ -211,7 +211,8 @@ def test_a_permission_that_is_unknown_is_refused() -> None:
         PassPipeline([Odd()])
     assert str(caught.value) == (
         "pass 'odd' may change 'name', which is unknown\n"
-        "  try    may_change is a tuple of 'signature', 'result', 'writes', 'tensors', 'gradients', 'metadata'"
+        "  try    may_change is a tuple of 'signature', 'result', 'writes', 'tensors', 'gradients', "
+        "'metadata', 'checks', 'tracing'"
     )
 
 

@@ -7,8 +7,9 @@ import fx
 from fx.errors import PassError
 from fx.passes import PassPipeline, approximate, contract_of, get_pass
 from fx.quantize import Quantize, QuantizedLayer
-from pytest_fx.comparison.evaluation import Arguments
-from pytest_fx.comparison.rewriting import CALLS_OF_DATA, FIRST_OF_DATA, data_of, with_data
+from pytest_fx.harness.application import with_data
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.subject import CALLS_OF_DATA, FIRST_OF_DATA, Subject
 
 
 def program():
@@ -86,18 +87,19 @@ def test_pipelines_take_it():
 
 
 def test_the_plugin_calibrates_on_inputs_that_it_compares_no_answers_for():
-    class Model:
-        has_inputs = True
-        asked: list[int] = []  # noqa: RUF012 - of one test
+    asked: list[int] = []
 
-        def arguments(self, draw):
-            self.asked.append(draw)
-            return Arguments((torch.zeros(1, 8),))
+    def inputs(draw):
+        asked.append(draw)
+        return Arguments((torch.zeros(1, 8),))
 
-    pipeline = with_data(PassPipeline("fuse-conv-bn,quantize"), lambda: data_of(Model(), torch.float64))
+    subject = Subject("model", torch.nn.Linear(8, 8), inputs)
+    assert subject.dtype is torch.float32
+    asked.clear()
+    pipeline = with_data(PassPipeline("fuse-conv-bn,quantize"), lambda: subject.data(torch.float64))
     assert len(pipeline.passes[1].data) == CALLS_OF_DATA
     assert pipeline.passes[1].data[0][0][0].dtype is torch.float64
-    assert min(Model.asked) == FIRST_OF_DATA
+    assert min(asked) == FIRST_OF_DATA
     assert with_data("a pass without", list) == "a pass without"
 
 

@@ -25,6 +25,7 @@ from fx.quantize import (
     quantize_channels,
 )
 
+needs_kernels = pytest.mark.skipif(not layers.has_kernels(), reason="this processor has no instructions for 8 bits")
 needs_fbgemm = pytest.mark.skipif(
     not (fbgemm.is_available() and layers.has_kernels()), reason="torch has no kernels of FBGEMM here"
 )
@@ -291,6 +292,7 @@ def test_kept_memory_is_used_again_only_when_nothing_refers_to_it(monkeypatch):
     assert second.fill_(3).sum() == 96  # which outlives what kept it
 
 
+@needs_kernels
 def test_programs_give_the_same_answers_in_kept_memory(everything_is_large):
     prepared = prepare(fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.SELU())))
     data = torch.randn(2 * linear.FEW_ROWS, 20)  # few rows are computed without kept memory

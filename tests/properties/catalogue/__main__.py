@@ -40,14 +40,16 @@ def table(trials: list[Trial], seed: int, seeds: int) -> str:
     ]
     for trial in wrong:
         words = f"{trial.kind}: {WRONG[trial.name].wrong[:1].lower()}{WRONG[trial.name].wrong[1:]}"
-        law = trial.law if trial.caught else f"**not caught**{' in time' if trial.law else ''}"
+        found = trial.law if trial.judged else "*none: it changes nothing*"
+        law = found if trial.caught else f"**not caught**{' in time' if trial.law else ''}"
         lines.append(f"| `{trial.name}` | {words} | {law} | {trial.programs} | {trial.changed} | {trial.seconds:.1f} |")
     lines += ["", "## Right", "", "| pass | what it does | programs | changed | flagged |", "|---|---|--:|--:|---|"]
     for name in dict.fromkeys(trial.name for trial in right):
         of_pass = [trial for trial in right if trial.name == name]
         laws = ", ".join(f"**{trial.law}** (seed {trial.seed})" for trial in of_pass if trial.law) or "no"
         programs, changed = (sum(counts) for counts in zip(*((t.programs, t.changed) for t in of_pass), strict=True))
-        lines.append(f"| `{name}` | {RIGHT[name].does} | {programs} | {changed} | {laws} |")
+        flagged = laws if changed else "*nothing judged*"
+        lines.append(f"| `{name}` | {RIGHT[name].does} | {programs} | {changed} | {flagged} |")
     return "\n".join(lines) + "\n"
 
 

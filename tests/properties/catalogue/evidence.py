@@ -15,7 +15,7 @@ from torch import nn
 import fx
 from fx.errors import FxError, PassError
 from fx.passes import Exact
-from pytest_fx.comparison.structure import leaves, skeleton
+from pytest_fx.harness.structure import leaves, skeleton
 
 from .rows import Case, Pass, Right, Wrong
 

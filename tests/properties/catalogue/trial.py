@@ -11,6 +11,7 @@ from pathlib import Path
 import hypothesis
 from hypothesis import Phase
 
+from pytest_fx import NothingJudged
 from pytest_fx.laws import LawViolation
 from pytest_fx.properties.pass_check import check_pass
 
@@ -41,6 +42,8 @@ class Trial:
     """The seed of the programs."""
     law: str
     """The law that was found broken; empty if none was."""
+    judged: bool
+    """False if the pass changed too few programs to be judged."""
     programs: int
     """Programs that were tried."""
     changed: int
@@ -52,8 +55,9 @@ class Trial:
 
     @property
     def caught(self) -> bool:
-        """Whether a law was found broken within what is allowed."""
-        return bool(self.law) and self.seconds <= SECONDS
+        """Whether the mistake was found within what is allowed: a broken law, or nothing done where that is wrong."""
+        found = bool(self.law) if self.judged else "changes" in self.expected
+        return found and self.seconds <= SECONDS
 
 
 def try_pass(row: Wrong | Right, seed: int = 0, examples: int = EXAMPLES) -> Trial:
@@ -64,7 +68,7 @@ def try_pass(row: Wrong | Right, seed: int = 0, examples: int = EXAMPLES) -> Tri
     least = 0 if isinstance(row, Right) or "changes" not in row.laws else 0.05
     kind, laws = (row.kind, ", ".join(row.laws)) if isinstance(row, Wrong) else ("", "")
     started = time.perf_counter()
-    law, message, programs, changed = "", "", examples, 0
+    law, judged, message, programs, changed = "", True, "", examples, 0
     with tempfile.TemporaryDirectory() as folder:
         try:
             report = check_pass(
@@ -82,4 +86,7 @@ def try_pass(row: Wrong | Right, seed: int = 0, examples: int = EXAMPLES) -> Tri
             law, message = violation.law, str(violation)
             counts = _FOUND.search(message)
             programs, changed = map(int, counts.groups()) if counts else (examples, 0)
-    return Trial(row.name, kind, laws, seed, law, programs, changed, time.perf_counter() - started, message)
+        except NothingJudged as error:
+            judged, message, programs, changed = False, str(error), error.programs, error.changed
+    seconds = time.perf_counter() - started
+    return Trial(row.name, kind, laws, seed, law, judged, programs, changed, seconds, message)

@@ -1,4 +1,4 @@
-"""Running a program so that two runs of the same program give the same answer."""
+"""What a program is called with, and what holds still so that two calls of it give the same answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import Any
 
 import torch
 
+from .snapshot import is_strided
 from .structure import leaves, map_tensors
+
+SEED = 0
+"""The random seed of every call, and of every capture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,27 +36,25 @@ class Arguments:
     def shrunk(self, seed: int) -> Arguments:
         """Return arguments whose floating-point elements are up to 2 % nearer to zero, each by its own part.
 
+        Tensors that are not strided stay as they are.
+
         Signs, zeros and ranges stay, so that a program which accepts the original accepts these.
         """
         generator = torch.Generator().manual_seed(seed)
 
         def shrink(tensor: torch.Tensor) -> torch.Tensor:
-            if not tensor.is_floating_point():
+            if not (tensor.is_floating_point() and is_strided(tensor)):
                 return tensor
             factor = 1 - torch.rand(tensor.shape, generator=generator, dtype=torch.float64) / 50
-            return (tensor * factor.to(tensor.device)).to(tensor.dtype)
+            return (tensor.to(torch.float64) * factor.to(tensor.device)).to(tensor.dtype)
 
         return self.map(shrink)
 
     @property
     def samples(self) -> int | None:
         """The size of the first dimension that all tensors share; None if they share none."""
-        sizes = {tensor.shape[0] for tensor in self.tensors if tensor.dim()}
+        sizes = {tensor.size(0) for tensor in self.tensors if tensor.dim()}
         return sizes.pop() if len(sizes) == 1 else None
-
-    def repeated(self) -> Arguments:
-        """Return arguments with each sample twice: tensors are as long again in their first dimension."""
-        return self.map(lambda tensor: torch.cat([tensor, tensor]) if tensor.dim() else tensor)
 
     @property
     def tensors(self) -> list[torch.Tensor]:
@@ -64,10 +66,12 @@ class Arguments:
 def converted(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
     """Return a floating-point tensor in ``dtype``, a complex one in parts of ``dtype``, and any other as it is.
 
+    So is one of MKL-DNN, which has few dtypes.
+
     >>> converted(torch.zeros(1, dtype=torch.complex64), torch.float64).dtype
     torch.complex128
     """
-    if dtype is not None and tensor.is_floating_point():
+    if dtype is not None and tensor.is_floating_point() and not tensor.is_mkldnn:
         return tensor.to(dtype)
     if dtype in (torch.float32, torch.float64) and tensor.is_complex():
         return tensor.to(torch.complex64 if dtype == torch.float32 else torch.complex128)
@@ -89,23 +93,29 @@ def default_dtype(dtype: torch.dtype) -> Generator[None]:
 def threads(count: int | None) -> Generator[None]:
     """Let PyTorch compute with ``count`` threads inside the block, or with as many as it does if that is None."""
     before = torch.get_num_threads()
-    torch.set_num_threads(before if count is None else count)
+    if count is not None and count != before:
+        torch.set_num_threads(count)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        if torch.get_num_threads() != before:
+            torch.set_num_threads(before)
 
 
-def evaluate(
-    program: Callable[..., Any], arguments: Arguments, dtype: torch.dtype, thread_count: int | None = None
-) -> Any:
-    """Return what ``program`` answers in ``dtype``: without gradients, on copies of arguments, from one random seed.
+@contextmanager
+def same_random_numbers(arguments: Arguments | None = None) -> Generator[None]:
+    """Draw the same numbers inside the block each time, where ``arguments`` are too, and leave the global state alone.
 
-    The global random state and the number of threads are left alone.
+    ``torch.manual_seed`` seeds the generators of all devices, which takes longer than to run a small program.
     """
-    copies = arguments.copies(dtype)
-    devices = sorted({tensor.device.index for tensor in copies.tensors if tensor.device.type == "cuda"})
-    random_state: Any = torch.random.fork_rng(devices=devices)  # pyright: ignore[reportUnknownMemberType]
-    with torch.no_grad(), default_dtype(dtype), random_state, threads(thread_count):
-        torch.manual_seed(0)  # pyright: ignore[reportUnknownMemberType]
-        return program(*copies.args, **copies.kwargs)
+    tensors = [] if arguments is None else arguments.tensors
+    cuda = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
+    generators = [torch.default_generator, *(torch.cuda.default_generators[device.index] for device in cuda)]
+    states = [generator.get_state() for generator in generators]
+    for generator in generators:
+        generator.manual_seed(SEED)
+    try:
+        yield
+    finally:
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fx.passes import Close
+from fx.passes import Approximate, Close, Contract, Exact
 from pytest_fx.errors import ContractViolation
 
 from .equality import Difference, Leaf, Mismatch, pair_leaves, worst_difference
@@ -46,12 +46,18 @@ class Comparison:
     """Eager's answers in float64, at least to the first draws; to all, unless the others are :func:`near`."""
     actual64: Sequence[Any] | None = None
     """The program's answers to these in float64, if it can be had in float64."""
-    inputs: Comparison | None = None
-    """The same for what calls leave in the inputs that they write to; None if they write to none."""
-    notes: tuple[str, ...] = ()
-    """What differs that no contract speaks of: layout and sharing of memory, in sentences."""
     whose: str = "output"
     """What the tensors that are compared are: an ``output``, or an ``input`` or a ``buffer`` that was written to."""
+
+    def require(self, contract: Contract) -> None:
+        """Raise :class:`ContractViolation` unless the answers keep ``contract``."""
+        __tracebackhide__ = True
+        if isinstance(contract, Exact):
+            self.require_exact()
+        elif isinstance(contract, Close):
+            self.require_close(contract)
+        elif isinstance(contract, Approximate):
+            self.require_sqnr(contract.sqnr_db)
 
     def require_exact(self) -> None:
         """Raise :class:`ContractViolation` unless the answers in the working dtype are bitwise equal."""
@@ -80,7 +86,7 @@ class Comparison:
                     value = f"{_values(difference)}\neager in its own dtype {own}"
                     promise = f"{contract} allows {difference.limit:.2g} there in float64\n{self._eager_error()}"
                     raise self._violation(difference, promise, INACCURATE, value, "values")
-        self._require_error_like_eager()
+        self._require_error_like_eager(contract)
 
     def require_sqnr(self, sqnr_db: float) -> None:
         """Raise :class:`ContractViolation` unless each output has ``sqnr_db`` decibels of signal over noise."""
@@ -126,7 +132,7 @@ class Comparison:
             return None
         return max((_largest(leaf) for leaf in self._leaves(self.eager64, self.actual64)), default=0.0)
 
-    def _require_error_like_eager(self) -> None:
+    def _require_error_like_eager(self, contract: Close) -> None:
         __tracebackhide__ = True
         eager_leaves = self._against_float64(self.eager)
         eager_error: dict[str, float] = {}
@@ -137,11 +143,14 @@ class Comparison:
         for eager, leaf in zip(eager_leaves, self._against_float64(self.actual), strict=True):
             limit = _rounding_limit(leaf.actual.dtype, eager_error[leaf.path], scale[leaf.path])
             errors = leaf.errors
-            difference = worst_difference(leaf, errors > limit, errors, torch.full_like(errors, limit))
+            limits = torch.full_like(errors, limit)
+            if leaf.actual.dtype in (torch.float64, torch.complex128):  # where the contract itself is meant
+                limits = torch.maximum(limits, leaf.limits(contract.rtol, contract.atol))
+            difference = worst_difference(leaf, errors > limits, errors, limits)
             if difference is not None:
                 promise = (
-                    f"close allows {limit:.2g}, {ERROR_FACTOR:g} times the largest error that eager makes itself, "
-                    f"{eager_error[leaf.path]:.2g}"
+                    f"close allows {difference.limit:.2g}, {ERROR_FACTOR:g} times the largest error that eager makes "
+                    f"itself, {eager_error[leaf.path]:.2g}"
                 )
                 own = eager.actual[difference.index].item()
                 value = f"eager {own!r}, transformed {difference.actual!r}\neager in float64 {difference.expected!r}"

@@ -1,22 +1,30 @@
-"""Observation: what a program writes to its inputs, and in whose memory its answers lie, and how."""
+"""pytest_fx.harness.run: what one call of a program does, and in whose memory its answer lies, and how."""
 
 import pytest
 import torch
+from judged import violation_of, violations_of
 from torch import nn
 
 from fx.passes import approximate, close, exact
-from pytest_fx.comparison.evaluation import Arguments
-from pytest_fx.comparison.observation import memory_notes, observe, stride_class
-from pytest_fx.comparison.subject import Subject
-from pytest_fx.comparison.verification import require, verify
-from pytest_fx.errors import ContractViolation
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.run import Runner, layout_notes, stride_class
+from pytest_fx.harness.subject import Subject
 
 
-def seen(program, *args, **kwargs):
-    return observe(program, Arguments(args, kwargs), torch.float32)
+class Program(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args, **kwargs):
+        return self.function(*args, **kwargs)
 
 
-def test_inputs_that_are_written_to_are_kept_as_the_call_left_them():
+def seen(program, *args, dtype=torch.float32, **kwargs):
+    return Runner(Program(program))(Arguments(args, kwargs), dtype)
+
+
+def test_inputs_are_known_as_the_call_left_them_and_are_copies():
     def program(x, pair, *, mask):
         pair[1].mul_(3)
         mask.fill_(True)
@@ -24,7 +32,9 @@ def test_inputs_that_are_written_to_are_kept_as_the_call_left_them():
 
     x, mask = torch.ones(2), torch.zeros(2, dtype=torch.bool)
     found = seen(program, x, (torch.ones(1), torch.ones(1)), mask=mask)
-    assert {place: tensor.tolist() for place, tensor in found.written.items()} == {
+    assert {place: tensor.tolist() for place, tensor in found.inputs.items()} == {
+        "[0]": [1.0, 1.0],
+        "[1][0]": [1.0],
         "[1][1]": [3.0],
         "['mask']": [True, True],
     }
@@ -37,12 +47,60 @@ def test_outputs_that_share_memory_with_inputs_and_with_each_other_are_known():
         return {"view": x.view(-1), "first": z[0], "second": z, "own": y + 1, "empty": x[:0]}
 
     found = seen(program, torch.ones(2, 2), torch.ones(2))
-    assert found.shared == {
-        ("output['view']", "input[0]"),
-        ("output['second']", "output['first']"),
-        ("output['empty']", "input[0]"),
-        ("output['empty']", "output['view']"),
-    }
+    assert found.shared == (("['view']", "input[0]"), ("['second']", "output['first']"))
+
+
+def test_a_program_that_draws_random_numbers_gives_the_same_answer_twice():
+    def program(x):
+        return x + torch.rand(3)
+
+    first = seen(program, torch.ones(3))
+    torch.rand(1)
+    state = torch.get_rng_state()
+    second = seen(program, torch.ones(3))
+    assert torch.equal(first.answer, second.answer)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_no_gradients_are_recorded_and_an_error_is_what_came_of_the_call():
+    assert not Runner(nn.Linear(2, 2))(Arguments((torch.ones(1, 2),)), torch.float32).answer.requires_grad
+    assert isinstance(seen(lambda x: x.no_such_method(), torch.ones(1)).error, AttributeError)
+
+
+def test_new_tensors_have_the_dtype_asked_for():
+    assert seen(lambda: torch.zeros(1), dtype=torch.float64).answer.dtype == torch.float64
+    assert torch.get_default_dtype() == torch.float32
+
+
+class Counting(nn.Module):
+    def __init__(self, elements=2):
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(elements))
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x):
+        self.factor.data.mul_(2)
+        return self.calls.add_(1), x * self.factor
+
+
+@pytest.mark.parametrize("elements", [2, 2**17])
+def test_what_a_call_writes_to_the_state_is_told_and_undone(elements):
+    module = Counting(elements)
+    module.factor.data
+    runner = Runner(module)
+    for _ in range(2):
+        found = runner(Arguments((torch.ones(1),)), torch.float32)
+        assert found.answer[0].item() == 1
+        assert found.state["calls"].item() == 1
+    assert module.calls.item() == 0
+    assert ("factor" in found.state) == (elements == 2)  # of a large one only what torch counts is seen
+
+
+def test_layouts_that_differ_are_put_into_sentences():
+    x = torch.ones(2, 3)
+    one, other = (x.t(), x), (x.t().contiguous(), x.clone())
+    assert layout_notes(one, one) == []
+    assert layout_notes(one, other) == ["output[0] is not contiguous in eager and contiguous in the program"]
 
 
 @pytest.mark.parametrize(
@@ -61,19 +119,6 @@ def test_outputs_that_share_memory_with_inputs_and_with_each_other_are_known():
 )
 def test_strides_fall_into_three_classes(tensor, name):
     assert stride_class(tensor) == name
-
-
-def test_layouts_and_sharing_that_differ_are_put_into_sentences():
-    one = seen(lambda x: (x.t(), x, x * 2), torch.ones(2, 3))
-    other = seen(lambda x: (x.t().contiguous(), x.clone(), x * 2), torch.ones(2, 3))
-    assert memory_notes(one, one) == []
-    assert memory_notes(one, other) == [
-        "output[0] is not contiguous in eager and contiguous in the program",
-        "output[0] shares memory in eager only: with input[0]",
-        "output[1] shares memory in eager only: with input[0]",
-        "output[1] shares memory in eager only: with output[0]",
-    ]
-    assert "output[0] shares memory in the program only: with input[0]" in memory_notes(other, one)
 
 
 class Writing(nn.Module):
@@ -102,17 +147,15 @@ def write_more(program):
 @pytest.mark.parametrize("pass_", [lose_the_write, write_more])
 @pytest.mark.parametrize("contract", [exact, close, approximate(60)])
 def test_what_is_written_to_inputs_is_held_to_the_contract_as_well(pass_, contract):
-    comparison = verify(writing(), pass_, contract, "own").comparison
-    with pytest.raises(ContractViolation) as error:
-        require(comparison, contract)
-    message = str(error.value)
-    assert message.startswith("own changes what writing writes to its inputs")
+    (violation, *_) = [found for found in violations_of(writing(), pass_, contract, "own") if "inputs" in found.law]
+    message = str(violation)
+    assert message.startswith("law 'inputs untouched': own changes what writing writes to its inputs")
     assert "\n  where  input['state']" in message
 
 
 def test_a_write_that_is_kept_keeps_the_contract():
     for contract in (exact, close, approximate(60)):
-        require(verify(writing(), lambda program: None, contract, "own").comparison, contract)
+        assert not violations_of(writing(), lambda program: None, contract)
 
 
 def test_a_new_write_to_an_input_is_a_violation_that_shows_both_values():
@@ -127,9 +170,9 @@ def test_a_new_write_to_an_input_is_a_violation_that_shows_both_values():
             return x * 2
 
     subject = Subject("doubling", Doubling(), lambda draw: Arguments((torch.ones(300),)))
-    with pytest.raises(ContractViolation, match="where  input\\[0\\]\\[0\\], the worst of 300 wrong in 300") as error:
-        require(verify(subject, write, exact, "own").comparison, exact)
-    assert "value  eager 1.0, transformed 0.0\n         eager in float64 1.0" in str(error.value)
+    message = str(violation_of(subject, write, exact))
+    assert "where  input[0][0], the worst of 300 wrong in 300" in message
+    assert "value  eager 1.0, transformed 0.0\n         eager in float64 1.0" in message
 
 
 LAYOUT = """

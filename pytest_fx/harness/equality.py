@@ -11,6 +11,7 @@ import torch
 from pytest_fx.errors import ComparisonError
 
 from .precision import decibels, ulps_apart
+from .snapshot import dense
 from .structure import describe, leaves, skeleton
 
 
@@ -51,11 +52,14 @@ class Leaf:
         return float(magnitude.max()) if magnitude.numel() else 0.0
 
     def limits(self, rtol: float, atol: float) -> torch.Tensor:
-        """Return the error that each element may have; no tolerance makes up for a lost infinity or a wrong integer."""
+        """Return the error that each element may have; no tolerance makes up for a lost infinity or a wrong integer.
+
+        ``atol`` is meant for numbers about 1. Of a tensor whose largest element is smaller, it is that part.
+        """
         if not (self.expected.is_floating_point() or self.expected.is_complex()):
             return torch.zeros(self.expected.shape, dtype=torch.float64)
         magnitude = self.expected.to(_wide_real(self.expected)).abs()
-        limit = atol + rtol * magnitude
+        limit = atol * min(1.0, self.scale or 1.0) + rtol * magnitude
         return torch.where(magnitude.isfinite(), limit, torch.zeros_like(limit)).to(torch.float64)
 
     @property
@@ -199,8 +203,7 @@ def _as_tensor(value: Any, path: str) -> torch.Tensor:
                 why="its parts have shapes of their own" if value.is_nested else "it has a shape, but no values",
                 remedy="let the model return dense tensors: x.to_padded_tensor(0.0)" if value.is_nested else None,
             )
-        dense = value.detach().dequantize() if value.is_quantized else value.detach()
-        return (dense if dense.layout == torch.strided else dense.to_dense()).cpu()
+        return dense(value).cpu()
     return torch.tensor(value, dtype=torch.float64) if isinstance(value, float) else torch.tensor(value)
 
 

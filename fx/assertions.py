@@ -1,0 +1,76 @@
+"""What checks in programs call when they run: conditions, and messages that are written only when a check fails."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import handle_torch_function, has_torch_function
+
+READ_ATTRIBUTES = frozenset(
+    "shape ndim dtype device layout requires_grad is_sparse is_cuda is_quantized T mT H real imag".split()
+)
+"""Attributes that a message may read: those of every tensor."""
+READ_METHODS = frozenset(
+    "size dim ndimension numel nelement element_size stride is_contiguous is_floating_point is_complex item tolist "
+    "min max sum mean std var any all abs norm isnan isinf".split()
+)
+"""Methods that it may call, without arguments: none that writes."""
+READ_FUNCTIONS: dict[str, Callable[[Any], Any]] = {"tuple": tuple, "list": list, "len": len}
+"""Functions of one argument that it may call."""
+
+_STEP = re.compile(r"\.(\w+)(\(\))?|\[(-?\d*(?::-?\d*)*)\]|\|(\w+)", re.ASCII)
+_FIELD = re.compile(rf"(\d+)((?:{_STEP.pattern})*)", re.ASCII)
+
+
+def check(condition: Any, template: str, *values: Any) -> None:
+    """Raise an ``AssertionError`` unless ``condition`` holds; its message is ``template`` with ``values`` filled in.
+
+    The template is one of ``str.format`` with fields by number, as in ``"{0}"``. What they read of a value is shape,
+    dtype and the like, computed by methods without arguments: ``{0.shape[1]}``, ``{0.max()}``, ``{0.shape|tuple}``.
+    It is read when the check fails. ``torch._assert`` has messages that are known before.
+
+    >>> check(False, "expected 2D, got {0.ndim}D", torch.ones(3))
+    Traceback (most recent call last):
+        ...
+    AssertionError: expected 2D, got 1D
+    """
+    if has_torch_function((condition,)):  # while a program is captured, by either library
+        handle_torch_function(check, (condition,), condition, template, *values)
+    elif torch.compiler.is_dynamo_compiling():  # which knows this one, if not how to write the message
+        vars(torch)["_assert"](condition, template)
+    elif not condition:
+        raise AssertionError(_Message().vformat(template, values, {}))
+
+
+def is_false(value: Any) -> Any:
+    """``not value``, as a function that is recorded when ``value`` is traced; part of recorded checks."""
+    return handle_torch_function(is_false, (value,), value) if has_torch_function((value,)) else not value
+
+
+class _Message(string.Formatter):
+    """Fills in fields that only read what is listed above: templates also come from files, which may say anything."""
+
+    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The value of a field."""
+        field = _FIELD.fullmatch(field_name)
+        if field is None:
+            raise ValueError(f"a message cannot read {field_name!r}")
+        value = args[int(field[1])]
+        for name, is_call, index, function in _STEP.findall(field[2]):
+            if function in READ_FUNCTIONS:
+                value = READ_FUNCTIONS[function](value)
+            elif name in (READ_METHODS if is_call else READ_ATTRIBUTES):
+                value = getattr(value, name)() if is_call else getattr(value, name)
+            elif index:
+                bounds = [int(bound) if bound else None for bound in index.split(":")]
+                value = value[slice(*bounds) if ":" in index else bounds[0]]
+            else:
+                raise ValueError(f"a message cannot read {field_name!r}")
+        return value, field_name
+
+
+__all__ = ["READ_ATTRIBUTES", "READ_FUNCTIONS", "READ_METHODS", "check", "is_false"]

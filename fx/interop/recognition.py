@@ -1,0 +1,137 @@
+"""``is_for_torch``: which library a pass is written for."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+_OURS = re.compile(r"(?<![\w.])fx(?![\w])")
+_THEIRS = re.compile(r"(?<![\w.])torch\.fx(?![\w])")
+
+
+def is_for_torch(pass_: object) -> bool:
+    """Whether a pass is written for ``torch.fx``, as far as it shows.
+
+    Where classes, annotations, and then what the code mentions, name one of the libraries, that decides; what names
+    both takes our programs too. Where they name none, the pass's own functions that it calls are asked in turn.
+    """
+    pending, seen = [pass_], list[object]()
+    while pending:
+        part = _behind(pending.pop(0))
+        if any(part is known for known in seen):
+            continue
+        seen.append(part)
+        for evidence in _evidence(part):
+            ours, theirs = any(map(_OURS.search, evidence)), any(map(_THEIRS.search, evidence))
+            if ours or theirs:
+                return not ours
+        if _name(part).partition(".")[0] != "torch":  # whose own functions use torch.fx for their own ends
+            pending += _own_parts(part)
+    return False
+
+
+def _behind(part: Any) -> Any:
+    """What partial functions, bound methods and decorators stand for."""
+    while True:
+        if isinstance(part, functools.partial):
+            part = part.func
+        elif isinstance(part, (MethodType, staticmethod, classmethod)):
+            part = part.__func__
+        elif hasattr(part, "__wrapped__"):
+            part = part.__wrapped__
+        else:
+            return part
+
+
+def _evidence(part: Any) -> Iterator[list[str]]:
+    """Names of what a pass is or uses, the most telling first."""
+    if isinstance(part, FunctionType):
+        known = _known_in(part)
+        yield [part.__module__]
+        yield [_annotation(annotation, known) for annotation in part.__annotations__.values()]
+        yield [_name(used) for used in _used_in(part.__code__, known)]
+    else:
+        yield [base.__module__ for base in _class(part).__mro__]
+
+
+def _own_parts(part: Any) -> list[Any]:
+    """What a part may call: functions of its module that it names, what is around it, its methods and attributes."""
+    if isinstance(part, FunctionType):
+        around = [cell.cell_contents for cell in part.__closure__ or () if _is_filled(cell)]
+        named = [used for used in _used_in(part.__code__, _known_in(part)) if _name(used) == part.__module__]
+        return [one for one in (*around, *named) if callable(one)]
+    methods = [value for base in _class(part).__mro__ for value in vars(base).values()]
+    called = [inspect.getattr_static(_class(part), "__call__", None), *methods]
+    return [
+        *(method for method in map(_behind, called) if isinstance(method, FunctionType)),
+        *(held for held in getattr(part, "__dict__", {}).values() if callable(held) and not isinstance(part, type)),
+    ]
+
+
+def _class(part: Any) -> type[Any]:
+    return part if isinstance(part, type) else type(part)
+
+
+def _annotation(annotation: Any, known: dict[str, Any]) -> str:
+    """An annotation with the names that it has where it is defined, however it is written."""
+    if isinstance(annotation, str):
+        try:
+            return str(eval(annotation, known))
+        except Exception:  # names that only type checkers import, say: the text is all there is
+            return annotation
+    return str(annotation)
+
+
+def _name(used: Any) -> str:
+    name = used.__name__ if isinstance(used, ModuleType) else getattr(used, "__module__", None)
+    return name if isinstance(name, str) else ""
+
+
+def _known_in(function: FunctionType) -> dict[str, Any]:
+    """What names mean inside of a function when it starts."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return {**function.__globals__, **{name: cell.cell_contents for name, cell in cells if _is_filled(cell)}}
+
+
+def _used_in(code: CodeType, known: dict[str, Any]) -> Iterator[Any]:
+    """What code refers to: what its names mean, what it imports itself, and attributes of modules."""
+    known = {name: value for name, value in known.items() if name not in code.co_varnames}
+    module = current = None
+    is_imported = False
+    for instruction in dis.get_instructions(code):
+        kind, name = instruction.opname, instruction.argval
+        name = name[-1] if kind.startswith("LOAD_FAST") and isinstance(name, tuple) else name
+        if kind == "IMPORT_NAME":
+            module = current = sys.modules.get(name) or ModuleType(name)
+            is_imported = True
+        elif kind == "IMPORT_FROM":
+            current, is_imported = getattr(module, name, None), True
+        elif kind.startswith("STORE") and is_imported:
+            known[name if isinstance(name, str) else name[0]] = current
+            is_imported = False
+        elif kind in ("LOAD_ATTR", "LOAD_METHOD"):
+            current = getattr(current, name, None) if isinstance(current, ModuleType) else None
+        elif kind.startswith(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST")):
+            current = known.get(name)
+        else:
+            continue
+        yield current
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _used_in(constant, known)
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
+
+
+__all__ = ["is_for_torch"]

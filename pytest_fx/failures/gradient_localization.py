@@ -1,0 +1,158 @@
+"""Which node's gradient differs: both programs run forward and backward, and gradients are compared from the end on."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fx import GraphModule, Interpreter, Node
+from fx.interpreter import positional
+from fx.printing import describe
+from fx.provenance import SourceLocation, complete_origins
+from pytest_fx.harness.application import Application
+from pytest_fx.harness.equality import Leaf, worst_difference
+from pytest_fx.harness.evaluation import Arguments, default_dtype, same_random_numbers
+from pytest_fx.harness.snapshot import tensors_of
+from pytest_fx.harness.subject import Subject
+from pytest_fx.laws.gradients import differ, gradients_of, weighted_sum
+
+from .localization import matched
+
+GRADIENTS = "gradients"
+"""The law."""
+
+
+@dataclass(frozen=True, slots=True)
+class GradientError:
+    """A node whose gradient differs, while those of all that is computed of it are right."""
+
+    node: str
+    """The node as printed."""
+    original: str
+    """Name of the node of the original that it stands for."""
+    origins: frozenset[str]
+    """Names of all nodes of the original whose work is done between it and what reads it."""
+    where: SourceLocation | None
+    """The user's line that the node comes from."""
+    users: tuple[str, ...]
+    """The nodes that read it, as printed: what one of them hands back is wrong."""
+    shown: str
+    """The element that differs most."""
+
+    def __str__(self) -> str:
+        lines = [self.node]
+        if self.where is not None:
+            lines.append(f"  where  {self.where}")
+        lines.append(f"  value  {self.shown}")
+        if self.users:
+            lines.append(f"  read   by {', '.join(self.users)}, which hands it back")
+        return "\n".join(lines)
+
+
+def localize_gradient(application: Application) -> GradientError | None:
+    """Return the last node whose gradient differs where those behind it are right, or None if none does.
+
+    Gradients are those of the sum by which the law on them judges, with respect to each value that a node computes, in
+    float64 if both programs exist there.
+    """
+    wide = application.has_float64
+    transformed = application.wide_after if wide else application.after
+    assert transformed is not None
+    complete_origins(transformed.graph)
+    original = application.capture(wide)
+    arguments = application.subject.arguments(wide=wide)
+    dtype = torch.float64 if wide else application.subject.dtype
+    expected, found = _gradients(original, arguments, dtype), _gradients(transformed, arguments, dtype)
+    partners = matched(original, transformed)
+    for node in reversed(list(transformed.graph.nodes)):
+        partner = partners.get(node)
+        if partner is None or partner not in expected:
+            continue
+        # What does not require a gradient gets none.
+        gradient = found.get(node, torch.zeros_like(expected[partner]))
+        if expected[partner].shape != gradient.shape:
+            continue
+        leaf = Leaf(partner.name, expected[partner], gradient)
+        if differ(leaf, 0.0):
+            origins = {partner.name, *(name for user in node.users for name in user.origins or (user.name,))}
+            users = tuple(describe(user) for user in node.users if user.op != "output" and node in found)
+            return GradientError(describe(node), partner.name, frozenset(origins), node.source, users, _shown(leaf))
+    return None
+
+
+def _shown(leaf: Leaf) -> str:
+    errors = leaf.errors
+    worst = worst_difference(leaf, errors > 0, errors, torch.zeros_like(errors))
+    assert worst is not None
+    if not bool(leaf.actual.any()):
+        return (
+            f"the gradient of {leaf.path}{worst.element} is {worst.expected!r} in the original, and there is none here"
+        )
+    return f"the gradient of {leaf.path}{worst.element} is {worst.expected!r} in the original, {worst.actual!r} here"
+
+
+class _Keeping(Interpreter):
+    """Runs a program and keeps the tensors that can be differentiated, as they were computed."""
+
+    def __init__(self, program: GraphModule) -> None:
+        super().__init__(program)
+        self.values: dict[Node, torch.Tensor] = {}
+
+    def run_node(self, n: Node) -> Any:
+        """Run the node, and let what reads its value read a view of what is kept."""
+        value = super().run_node(n)
+        if n.op == "output" or not isinstance(value, torch.Tensor) or not value.is_floating_point():
+            return value
+        if not value.requires_grad and n.op != "placeholder":
+            return value
+        if n.op == "placeholder":
+            value = value.detach().clone().requires_grad_()
+        self.values[n] = value
+        return value.clone() if n.op == "placeholder" else value  # which may be written to
+
+
+def _gradients(program: GraphModule, arguments: Arguments, dtype: torch.dtype) -> dict[Node, torch.Tensor]:
+    """The gradient with respect to the value of each node, zeros where there is none."""
+    given = arguments.copies()
+    running = _Keeping(program)
+    before = {name: tensor.detach().clone() for name, tensor in program.named_buffers()}
+    try:
+        with torch.enable_grad(), default_dtype(dtype), same_random_numbers(arguments), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            total = weighted_sum(running.run(*positional(program, given.args, given.kwargs)))
+            if total is None:
+                return {}
+            values = running.values
+            found: Any = torch.autograd.grad(total, list(values.values()), allow_unused=True)
+    finally:
+        with torch.no_grad():
+            for name, tensor in program.named_buffers():
+                tensor.copy_(before[name])
+    return {
+        node: torch.zeros_like(value) if gradient is None else gradient.detach()
+        for (node, value), gradient in zip(values.items(), found, strict=True)
+    }
+
+
+def gradients_are_kept(subject: Subject) -> Callable[[GraphModule], bool]:
+    """Return what says whether a program in float64 has the gradients of the model, as far as they share parameters."""
+    arguments = subject.arguments(wide=True)
+    expected = gradients_of(subject.eager_runner(wide=True), arguments, torch.float64)
+
+    def is_good(program: GraphModule) -> bool:
+        found = gradients_of(subject.runner(program, wide=True), arguments, torch.float64)
+        if isinstance(found, Exception) or isinstance(expected, Exception):
+            return isinstance(expected, Exception)
+        held = tensors_of(program)
+        own = tensors_of(subject.eager_runner(wide=True).program)
+        return not any(
+            differ(Leaf(name, wanted, found[name]), 0.0)
+            for name, wanted in expected.items()
+            if name in found and (name not in own or torch.equal(own[name], held[name]))
+        )
+
+    return is_good

@@ -1,0 +1,187 @@
+"""Siblings of formulas: rows that differ from a formula in one thing, and that no pass must take for it."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from .operands import ANOTHER
+from .operations import NAMESPACE, Argument, Operand, Operation
+from .signatures import further_arguments
+
+FORMULA = frozenset({"formula"})
+"""The tag of rows that have siblings."""
+_HOLE, _NAME, _OPERAND = re.compile(r"\{(\w+)\}"), re.compile(r"\b_([a-z0-9]+)_\b"), re.compile(r"\b_\d+_\b")
+_CASTS = ("{}.double()", "{}.half()", "{}.half().float()")
+_MASKS = (
+    "(part := {}).masked_fill(part > 0, float('-inf'))",
+    "(part := {}).masked_fill(part > 0, -100.0)",
+    "(part := {}).where(part < 1, 0.5)",
+)
+_TAGS = {"cast": frozenset({"cast"}), "layout": frozenset({"view"}), "use": frozenset({"view"})}
+"""Siblings that may return the memory that they were given, by kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    """What stands in the place of a part of a formula."""
+
+    kind: str
+    """What is another: ``"number"``, ``"argument"``, ``"order"``, ``"operand"``, ``"cast"``, ``"mask"``, ``"layout"``,
+    ``"use"``."""
+    text: str
+    """The part."""
+    arguments: tuple[Argument, ...] = ()
+    """Constants that it takes beside those of the formula."""
+    operands: tuple[Operand, ...] = ()
+    """Values that it takes beside those of the formula."""
+
+
+@functools.lru_cache(maxsize=4096)
+def siblings(row: Operation, spelling: str) -> tuple[tuple[Operation, ...], ...]:
+    """The siblings of a formula in one of its spellings, by the kind of what differs; two kinds twice.
+
+    Eager need not take all of them.
+
+    >>> from .operands import FLOAT
+    >>> formula = Operation(("{0} * torch.sigmoid({0})",), (FLOAT,))
+    >>> for kind in siblings(formula, formula.spellings[0]):
+    ...     print(kind[0].spellings[0])
+    torch.sigmoid({0}) * {0}
+    {1} * torch.sigmoid({0})
+    {0}.double() * torch.sigmoid({0})
+    {0} * torch.sigmoid((part := {0}).masked_fill(part > 0, float('-inf')))
+    {0} * (inner := torch.sigmoid({0})), inner
+    """
+    text = _HOLE.sub(r"_\1_", spelling)
+    root = _SignedNumbers().visit(ast.parse(text, mode="eval").body)
+    found: dict[str, list[Operation]] = {}
+    for node in ast.walk(root):
+        if not isinstance(node, ast.expr):
+            continue
+        edits = [*_numbers(node), *_arguments(node, row), *_orders(node), *_reads(node, row, text), *_masks(node, text)]
+        edits += _around(node, text) if node is not root else ()
+        for edit in edits:
+            edited = text[: node.col_offset] + edit.text + text[node.end_col_offset :]
+            if edited == text:  # both operands are the same
+                continue
+            edited += ", inner" if edit.kind == "use" else ""
+            tags = row.tags | {f"another {edit.kind}"} | _TAGS.get(edit.kind, frozenset())
+            sibling = replace(
+                row,
+                spellings=(_NAME.sub(r"{\1}", edited),),
+                arguments=(*row.arguments, *edit.arguments),
+                operands=(*row.operands, *edit.operands),
+                tags=tags,
+            )
+            found.setdefault(edit.kind, []).append(sibling)
+    often = [kind for kind in found if kind in ("number", "argument")]  # which passes leave unchecked most
+    return tuple(tuple(found[kind]) for kind in (*found, *often))
+
+
+class _SignedNumbers(ast.NodeTransformer):
+    """Makes ``-1`` one number."""
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        """Put a negative number in the place of a positive one with a sign."""
+        match node:
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(value) | float(value))):
+                return ast.copy_location(ast.Constant(-value), node)
+            case _:
+                return self.generic_visit(node)
+
+
+def _numbers(node: ast.expr) -> Iterator[_Edit]:
+    """Another number, dimensions and bounds among them."""
+    match node:
+        case ast.Constant(value=int(value) | float(value)) if type(value) is not bool:
+            others = dict.fromkeys((2 * value, value + 1, -value))
+            yield from (_Edit("number", repr(round(other, 6))) for other in others if other != value)
+        case _:
+            pass
+
+
+def _arguments(node: ast.expr, row: Operation) -> Iterator[_Edit]:
+    """A call without one of its keywords, or with one more."""
+    if not isinstance(node, ast.Call):
+        return
+    for keyword in node.keywords:
+        rest = [each for each in node.keywords if each is not keyword]
+        yield _Edit("argument", ast.unparse(ast.Call(node.func, node.args, rest)))
+    known = frozenset(each.arg for each in node.keywords if each.arg) | {each.name for each in row.arguments}
+    name = ast.unparse(node.func)
+    if isinstance(node.func, ast.Attribute) and not _is_of_module(node.func):
+        name = f"{{0}}.{node.func.attr}"
+    for argument in further_arguments(f"{name}({{0}}{{*}})", known):
+        more = ast.keyword(argument.name, ast.Name(f"_{argument.name}_"))
+        yield _Edit("argument", ast.unparse(ast.Call(node.func, node.args, [*node.keywords, more])), (argument,))
+
+
+def _is_of_module(function: ast.Attribute) -> bool:
+    return ast.unparse(function).partition(".")[0] in NAMESPACE
+
+
+def _orders(node: ast.expr) -> Iterator[_Edit]:
+    """Two operands in the other order."""
+    match node:
+        case ast.BinOp(left=left, op=sign, right=right):
+            yield _Edit("order", ast.unparse(ast.BinOp(right, sign, left)))
+        case ast.Compare(left=left, ops=signs, comparators=[right]):
+            yield _Edit("order", ast.unparse(ast.Compare(right, signs, [left])))
+        case ast.Call(func=ast.Attribute() as function, args=[*rest, one, other]) if _is_of_module(function):
+            yield _Edit("order", ast.unparse(ast.Call(function, [*rest, other, one], node.keywords)))
+        case _:
+            pass
+
+
+def _reads(node: ast.expr, row: Operation, text: str) -> Iterator[_Edit]:
+    """Something else in one of the places where the same value or number is read."""
+    if not isinstance(node, ast.Name) or len(re.findall(rf"\b{node.id}\b", text)) < 2:
+        return
+    if _OPERAND.fullmatch(node.id):
+        yield _Edit("operand", f"_{len(row.operands)}_", operands=(ANOTHER,))
+    for argument in row.arguments:
+        if node.id == f"_{argument.name}_":
+            yield _Edit("number", "_other_", (replace(argument, name="other"),))
+
+
+def _masks(node: ast.expr, text: str) -> Iterator[_Edit]:
+    """A call, of the softmax where there is one, on what is masked."""
+    match node:
+        case ast.Call(func=ast.Attribute() as function, args=[part, *rest]) if (
+            _is_of_module(function) and (function.attr == "softmax" or "softmax(" not in text) and _is_value(part)
+        ):
+            for form in _MASKS:
+                masked = ast.parse(form.format(ast.unparse(part)), mode="eval").body
+                yield _Edit("mask", ast.unparse(ast.Call(function, [masked, *rest], node.keywords)))
+        case _:
+            pass
+
+
+def _around(node: ast.expr, text: str) -> Iterator[_Edit]:
+    """A part that is cast, transposed or no more so, or read once more."""
+    if not _is_value(node):
+        return
+    for form in _CASTS:
+        yield _Edit("cast", form.format(_closed(node)))
+    if re.search(r" @ |mm\(|matmul\(", text):
+        yield _Edit("layout", f"{_closed(node)}.mT")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "transpose":
+            yield _Edit("layout", ast.unparse(node.func.value))
+    if not isinstance(node, ast.Name):
+        yield _Edit("use", f"(inner := {ast.unparse(node)})")
+
+
+def _is_value(node: ast.expr) -> bool:
+    """Whether a part is computed of operands, or is one."""
+    return isinstance(node, ast.BinOp | ast.Call | ast.Subscript | ast.Name) and bool(
+        _OPERAND.search(ast.unparse(node))
+    )
+
+
+def _closed(node: ast.expr) -> str:
+    """A part as it stands before a dot."""
+    return f"({ast.unparse(node)})" if isinstance(node, ast.BinOp) else ast.unparse(node)

@@ -1,0 +1,397 @@
+"""A transform applied to a subject, and what both compute: all that laws are about, each worked out when asked."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from fx import GraphModule, Node
+from fx.effects import effect_of
+from fx.errors import FxError, PassError
+from fx.passes import Contract, Pass, RewritingPass, close, contract_of, exact, pass_name
+from fx.passes.pipeline import PassPipeline
+from fx.passes.rewriting import make_edits
+from fx.printing import describe
+from fx.provenance import SourceLocation, record_origins
+
+from .deadline import TookTooLong, Watchdog
+from .evaluation import Arguments, default_dtype, threads
+from .layouts import LayoutIndependent
+from .process import ProcessState
+from .run import Run, Runner
+from .snapshot import Snapshot, same_tensor, settings_of, tensors_of
+from .subject import Inputs, Subject
+
+MARK = "kept by passes"
+"""A key of ``node.meta`` that every node has before the pass, as if an analysis had written it."""
+LARGEST_TIME = 10.0
+"""Seconds that a pass may take on one random program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The captured program as it was before the pass, which may have edited it since."""
+
+    code: str
+    """Its generated code."""
+    layers: dict[str, tuple[Any, ...]]
+    """The settings of the modules that it calls."""
+    nodes: dict[str, tuple[str, SourceLocation | None]]
+    """Each node printed, and the user's line of it, by name."""
+    inputs: tuple[tuple[str, str], ...]
+    """The placeholders' targets with their defaults, written as Python."""
+    module: Snapshot
+    """The module that was captured."""
+    constants: frozenset[str]
+    """Tensors that the captured program holds beside those, such as ``forward`` makes."""
+    has_checks: bool
+    """Whether it checks anything that may not hold."""
+
+
+class Application:
+    """A pass applied to one capture of a subject, or a program that was made of the subject elsewhere.
+
+    The pass is called once, and the program is left as it left it. Laws read all of this.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        pass_: Pass,
+        *,
+        contract: Contract | None = None,
+        leaves: bool = True,
+        label: str | None = None,
+        draws: int | None = None,
+        watchdog: Watchdog | None = None,
+        seconds: float = LARGEST_TIME,
+    ) -> None:
+        """Apply ``pass_`` to a capture of ``subject``.
+
+        Args:
+            subject: the module.
+            pass_: the pass.
+            contract: what the pass is held to; None for its own.
+            leaves: whether the program is captured with leaf modules.
+            label: what messages call the pass; None for its name.
+            draws: how many sets of inputs the program is called with; None for as many as the module is.
+            watchdog: ends it when its time is over; None for no limit.
+            seconds: how long it may take.
+
+        Raises:
+            TraceError: the module cannot be captured.
+        """
+        self._prepare(subject, pass_name(pass_) if label is None else label, contract or contract_of(pass_), draws)
+        self.pass_: Any = pass_
+        self.leaves = leaves
+        self.seconds = seconds
+        self._watchdog = watchdog
+        module = subject.borrowed()
+        captured = subject.capture(module, leaves=leaves)
+        self.before: Before | None = _before(captured, module, subject)
+        self._apply(captured)
+        self.damage = self.before.module.damage(module)
+        """What it did to the module that was captured, in words."""
+        if self.damage is not None:
+            subject.renew()
+
+    @classmethod
+    def given(
+        cls,
+        subject: Subject,
+        program: nn.Module,
+        contract: Contract = close,
+        label: str = "",
+        draws: int | None = None,
+    ) -> Application:
+        """Take ``program``, which somebody made of ``subject``; laws on graphs and passes do not apply to it."""
+        made = cls.__new__(cls)
+        made._prepare(subject, label or type(program).__name__, contract, draws)
+        made.pass_, made.leaves, made.before, made.damage, made.result = None, True, None, None, program
+        return made
+
+    def _prepare(self, subject: Subject, name: str, contract: Contract, draws: int | None) -> None:
+        self.subject = subject
+        self.name = name
+        self.contract = contract
+        self._draws = draws
+        self.result: Any = None
+        """Whatever the pass returned; the captured program if that was None."""
+        self.edits: int | None = None
+        """Edits that the pass made; None if it does not say which it makes."""
+        self.error: Exception | None = None
+        """What the pass raised, a refusal aside."""
+        self.refusal: PassError | None = None
+        """The :class:`~fx.errors.PassError` with which it refused the program."""
+        self.too_long: TookTooLong | None = None
+        """Where it was when its time was over."""
+        self.disturbance: list[str] = []
+        """What it changed of the process, in sentences; it is put back."""
+        self._watchdog: Watchdog | None = None
+        self._cache: dict[Any, Any] = {}
+        self._layout_independent = False
+
+    def _apply(self, captured: GraphModule) -> None:
+        """Call the pass, and keep what came of it."""
+        subject = self.subject
+        started = time.perf_counter()
+        try:
+            with (
+                self._process_watched(),
+                self._limit(),
+                warnings.catch_warnings(),
+                default_dtype(subject.dtype),
+                threads(subject.threads),
+            ):
+                pass_ = with_data(self.pass_, lambda: subject.data(subject.dtype))
+                result, self.edits = _called(pass_, captured)
+            self.result = captured if result is None else result
+        except TookTooLong as error:
+            self.too_long = error
+        except PassError as error:
+            if _is_refusal(self.pass_, error):
+                self.refusal = error
+            else:
+                self.error = error
+        except Exception as error:
+            self.error = error
+        self.seconds_taken = time.perf_counter() - started
+
+    @contextmanager
+    def _process_watched(self) -> Generator[None]:
+        """Note what the pass changes of the process, and put it back."""
+        before = ProcessState.now()
+        try:
+            yield
+        finally:
+            if changes := before.changes():
+                before.put_back()
+                self.disturbance = changes
+
+    @property
+    def draws(self) -> int:
+        """How many sets of inputs the program is called with."""
+        return self.subject.draws if self._draws is None else self._draws
+
+    @property
+    def mode(self) -> str:
+        """``"eval"`` or ``"train"``."""
+        return self.subject.mode
+
+    @property
+    def program(self) -> nn.Module | None:
+        """What is run: the program that the pass made, or that was given; None if the pass made none."""
+        return self.after if self.before is not None else self.result
+
+    @property
+    def after(self) -> GraphModule | None:
+        """What the pass made, or None if it made no program."""
+        return self.result if isinstance(self.result, GraphModule) else None
+
+    @property
+    def changed(self) -> bool:
+        """Whether what the pass made is written otherwise, or holds other modules or values, than before."""
+        return self.once("changed", self._is_changed)
+
+    @property
+    def written(self) -> str:
+        """The code of the graph that the pass left, whether or not that is what the program runs."""
+        after = self.after
+        assert after is not None, "the pass made no program"
+        return self.once("written", lambda: after.graph.python_code("self").src)
+
+    def _is_changed(self) -> bool:
+        after, before = self.after, self.before
+        if before is None:
+            return True
+        if after is None:
+            return False
+        if self.written != before.code or _layers(after) != before.layers:
+            return True
+        held = before.module.tensors
+        return any(
+            name not in held
+            or not ((tensor is held[name][0] and self.damage is None) or same_tensor(tensor, held[name][1]))
+            or tensor.requires_grad != held[name][2]
+            for name, tensor in tensors_of(after).items()
+            if name not in before.constants
+        )
+
+    # What is computed.
+
+    def eager(self, inputs: Inputs = 0, wide: bool = False) -> Run:
+        """Return what the module itself does with its inputs, or a variant of them; in float64 if ``wide``."""
+        if not self._layout_independent:
+            return self.subject.eager(inputs, wide)
+        return self._run(self.subject.eager_runner(wide), "eager", inputs, wide)
+
+    def actual(self, inputs: Inputs = 0, wide: bool = False) -> Run:
+        """Return what the transformed program does with them."""
+        return self._run(self.runner(wide), "actual", inputs, wide)
+
+    def _run(self, runner: Runner, which: str, inputs: Inputs, wide: bool) -> Run:
+        dtype = torch.float64 if wide else self.subject.dtype
+        key = (which, inputs, wide, self._layout_independent)
+        return self.once(key, lambda: runner(self.subject.arguments(inputs, wide), dtype))
+
+    def runner(self, wide: bool = False) -> Runner:
+        """Return what calls the transformed program."""
+        program = self.wide_after if wide else self.program
+        assert program is not None, "asked for a program that there is not"
+        return self.once(("runner", wide), lambda: self.subject.runner(program, wide=wide))
+
+    @property
+    def has_float64(self) -> bool:
+        """Whether there is a float64 version of the program that is another one, and of what the pass makes of it."""
+        return not self.subject.is_wide and self.wide_after is not None and self.subject.eager(0, True).error is None
+
+    @property
+    def wide_after(self) -> GraphModule | None:
+        """What the pass makes of the program in float64, or None if it makes nothing of it, or it is there already."""
+        if self.subject.is_wide or self.before is None:
+            return None
+        return self.once("wide after", self._transformed_wide)
+
+    def _transformed_wide(self) -> GraphModule | None:
+        try:
+            return self.transform(self.subject.borrowed(wide=True), wide=True)
+        except (Exception, TookTooLong):
+            return None
+        finally:
+            if self.damage is not None:  # what was written to in one dtype is so in the other
+                self.subject.renew()
+
+    def transform(self, module: nn.Module, wide: bool = False) -> GraphModule | None:
+        """Return what the pass makes of ``module``, None if that is no program, or raise what the pass raises."""
+        dtype = torch.float64 if wide else self.subject.dtype
+        captured = self.subject.capture(module, leaves=self.leaves, wide=wide)
+        record_origins(captured.graph)
+        with self._process_watched(), default_dtype(dtype), threads(self.subject.threads), self._limit():
+            result, _ = _called(with_data(self.pass_, lambda: self.subject.data(dtype)), captured)
+        result = captured if result is None else result
+        return result if isinstance(result, GraphModule) else None
+
+    def capture(self, wide: bool = False) -> GraphModule:
+        """Return a new capture of the module that no pass has seen."""
+        return self.subject.capture(self.subject.borrowed(wide), leaves=self.leaves, wide=wide)
+
+    def untouched(self) -> Application:
+        """The same subject with no pass applied to its capture."""
+        return self.once("untouched", self._apply_nothing)
+
+    def _apply_nothing(self) -> Application:
+        return Application(self.subject, _leave_alone, contract=exact, leaves=self.leaves, draws=self._draws)
+
+    @contextmanager
+    def layout_independent(self) -> Generator[None]:
+        """Inside the block, let runs and gradients depend less on how values lie in memory than they do otherwise."""
+        self._layout_independent = True
+        try:
+            with LayoutIndependent():
+                yield
+        finally:
+            self._layout_independent = False
+
+    def once(self, key: Any, compute: Callable[[], Any]) -> Any:
+        """Return what ``compute`` returns, which is found out once for a key."""
+        if key not in self._cache:
+            self._cache[key] = compute()
+        return self._cache[key]
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The name in the captured module of each parameter and buffer of the program, wherever the pass put it."""
+        return self.once("names", self._names)
+
+    def _names(self) -> dict[str, str]:
+        assert self.program is not None, "the pass made no program"
+        held = {} if self.before is None else self.before.module.tensors
+        known = {id(tensor): name for name, (tensor, _, _) in held.items()}
+        return {name: known.get(id(tensor), name) for name, tensor in tensors_of(self.program).items()}
+
+    def _limit(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._watchdog is None else self._watchdog.limit(self.seconds)
+
+
+def applied(subject: Subject, pass_: Pass, *, leaves: bool = True) -> Application:
+    """Return ``pass_`` applied to ``subject``, to be read and called, never changed: the latest is kept."""
+    key = "application", leaves
+    kept: Application | None = subject.findings.get(key)
+    if kept is None or kept.pass_ is not pass_:
+        subject.findings.pop(key, None)  # two programs need not be there at once
+        kept = subject.findings[key] = Application(subject, pass_, leaves=leaves)
+    return kept
+
+
+def _called(pass_: Any, program: GraphModule) -> tuple[Any, int | None]:
+    """What the pass returns, which is anything if it is a user's, and how many edits it made, if it says so."""
+    if type(pass_) is PassPipeline:
+        ran = pass_.run(program)
+        return ran.graph_module, sum(len(report.edits) for report in ran.reports)
+    if isinstance(pass_, RewritingPass) and type(pass_).__call__ is RewritingPass.__call__:
+        return program, len(make_edits(pass_, program))
+    return pass_(program), None
+
+
+def with_data(pass_: Any, calls: Callable[[], Sequence[Arguments]]) -> Any:
+    """A pass that asks for data (by a method ``with_data``), or a pipeline of some, with the arguments of ``calls``."""
+    if isinstance(pass_, PassPipeline):
+        return PassPipeline([with_data(part, calls) for part in pass_.passes], pass_.listeners, pass_.name)
+    if isinstance(pass_, type) or not hasattr(pass_, "with_data"):
+        return pass_
+    return pass_.with_data([(arguments.args, arguments.kwargs) for arguments in calls()])
+
+
+def may_change(pass_: Pass) -> set[str]:
+    """What a pass, or one of a pipeline, changes on purpose."""
+    parts = pass_.passes if isinstance(pass_, PassPipeline) else (pass_,)
+    return {kept for part in parts for kept in getattr(part, "may_change", ())}
+
+
+def inputs_of(program: GraphModule) -> tuple[tuple[str, str], ...]:
+    """Return the targets of the placeholders with their defaults, written as Python."""
+    placeholders: list[Node] = program.graph.find_nodes(op="placeholder")
+    return tuple((str(node.target), ", ".join(map(repr, node.args))) for node in placeholders)
+
+
+def _is_refusal(pass_: Pass, error: PassError) -> bool:
+    """Whether a pass refuses with ``error``. A pipeline also raises where a pass of its broke a rule or raised."""
+    if isinstance(pass_, PassPipeline):
+        return isinstance(error.__cause__, PassError)
+    return error.__cause__ is None or isinstance(error.__cause__, FxError)
+
+
+def _before(captured: GraphModule, module: nn.Module, subject: Subject) -> Before:
+    record_origins(captured.graph)
+    for node in captured.graph.nodes:
+        node.meta[MARK] = node.name
+    return Before(
+        captured.code,
+        _layers(captured),
+        {node.name: (describe(node), node.source) for node in captured.graph.nodes},
+        inputs_of(captured),
+        Snapshot.of(module, subject.tensors),
+        frozenset(tensors_of(captured).keys() - tensors_of(module).keys()),
+        any(map(_is_check, captured.graph.nodes)),
+    )
+
+
+def _is_check(node: Node) -> bool:
+    effect = effect_of(node) if node.op == "call_function" and not node.users else None
+    return effect is not None and effect.kind == "check"
+
+
+def _layers(program: GraphModule) -> dict[str, tuple[Any, ...]]:
+    """The settings of the modules of a program, but its own: of these there is only the mode."""
+    return {**settings_of(program), "": (program.training,)}
+
+
+def _leave_alone(program: GraphModule) -> GraphModule:
+    return program

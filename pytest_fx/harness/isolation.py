@@ -1,0 +1,52 @@
+"""What one test does to the process, kept from the next one. Nothing here imports torch before a test does."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+_PROCESS = "pytest_fx.harness.process"
+
+
+@contextmanager
+def isolated_test(item: pytest.Item, fixtures: Iterable[str]) -> Generator[None]:
+    """Put back what a test changes of the process in the block, if it uses one of ``fixtures``."""
+    if set(fixtures).isdisjoint(getattr(item, "fixturenames", ())):
+        yield
+    else:
+        with importlib.import_module(_PROCESS).process_kept():
+            yield
+
+
+@contextmanager
+def isolated_set_up(fixture: pytest.FixtureDef[Any], fixtures: Iterable[str]) -> Generator[None]:
+    """Put back what the set-up of one of ``fixtures`` changes: it captures, and applies passes.
+
+    Those of a whole session load models, too, and what their modules do when they are imported stays.
+    """
+    if fixture.argname not in fixtures:
+        yield
+    else:
+        with importlib.import_module(_PROCESS).process_kept(imports_stay=fixture.scope != "function"):
+            yield
+
+
+@contextmanager
+def interrupted_finished() -> Generator[None]:
+    """Put back, after the block, what the functions above were kept from putting back by an exception of a signal.
+
+    It must be outside of what sets the signal: then nothing strikes any more.
+    """
+    process: Any = sys.modules.get(_PROCESS)
+    known = process.unfinished() if process else 0
+    try:
+        yield
+    finally:
+        process = sys.modules.get(_PROCESS)
+        if process:
+            process.finish(known)

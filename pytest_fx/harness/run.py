@@ -1,0 +1,194 @@
+"""One call of a program, and all that is to be seen of it: answer, inputs and state afterwards, shared memory."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from fx import GraphModule, Interpreter
+from fx.interpreter import positional
+from fx.kept_tensors import KeptTensor
+from fx.passes.verification import find_violation_in
+from fx.quantize.state import may_be_written
+
+from .evaluation import Arguments, default_dtype, same_random_numbers, threads
+from .snapshot import is_strided, same_tensor, tensors_of
+from .structure import leaves, map_tensors
+
+FEW_ELEMENTS = 2**16
+"""Elements of a parameter or buffer up to which its values are looked at after a call, whether torch counts a write to
+it or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one call of a program did."""
+
+    answer: Any = None
+    """What it returned."""
+    inputs: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+    """The tensors that it was given, as it left them, by their places in the arguments."""
+    state: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+    """The parameters and buffers that it changed, as it left them."""
+    rewritten: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+    """Those that it wrote to, but with the values that they had."""
+    shared: tuple[tuple[str, str], ...] = ()
+    """Pairs of an output and an input, or of two outputs, that have memory in common."""
+    error: Exception | None = None
+    """What it raised, if it did not return."""
+
+
+class Runner:
+    """Calls a program again and again from the same state: what a call writes to parameters and buffers is undone."""
+
+    def __init__(
+        self,
+        program: nn.Module,
+        call: Callable[..., Any] | None = None,
+        *,
+        kept: Mapping[int, KeptTensor] | None = None,
+        thread_count: int | None = None,
+    ) -> None:
+        """Take ``program``.
+
+        Args:
+            program: whose state is put back.
+            call: what to call in its place, which uses its state.
+            kept: tensors that others keep already, by identity.
+            thread_count: how many PyTorch computes with; None for as many as it does.
+        """
+        self.program = program
+        self._call = program if call is None else call
+        self._threads = thread_count
+        known = kept or {}
+        held = tensors_of(program)
+        new = {id(tensor) for tensor in held.values() if id(tensor) not in known}
+        if any(tensor.numel() > FEW_ELEMENTS and id(tensor) in new for tensor in held.values()):
+            new = _worth_a_copy(program, held)
+        self._state = {
+            name: known.get(id(tensor)) or KeptTensor(tensor)
+            for name, tensor in held.items()
+            if id(tensor) in known or id(tensor) in new
+        }
+
+    def __call__(self, arguments: Arguments, dtype: torch.dtype) -> Run:
+        """Call the program on copies of ``arguments``, without gradients, from a fixed random seed."""
+        copies = arguments.copies()
+        versions = {name: kept.tensor._version for name, kept in self._state.items()}
+        try:
+            with (
+                torch.no_grad(),
+                default_dtype(dtype),
+                same_random_numbers(copies),
+                threads(self._threads),
+                warnings.catch_warnings(),
+            ):
+                warnings.simplefilter("ignore")  # what the program warns of, eager warns of, too
+                answer = self._call(*copies.args, **copies.kwargs)
+        except Exception as error:
+            self.restore()
+            return Run(error=error)
+        inputs = places(copies)
+        shared = _shared(answer, inputs)
+        written = self._written()
+        rewritten = {
+            name: kept.tensor.detach().clone()
+            for name, kept in self._state.items()
+            if kept.tensor._version != versions[name] and name not in written
+        }
+        if written:
+            with torch.no_grad():  # as were the views among them
+                answer = map_tensors(torch.Tensor.clone, answer)
+            written = {name: tensor.detach().clone() for name, tensor in written.items()}
+            self.restore()
+        return Run(answer, inputs, written, rewritten, shared)
+
+    def restore(self) -> None:
+        """Put the state back to what it was when this was made."""
+        for name in self._written():
+            self._state[name].put_back()
+
+    def _written(self) -> dict[str, torch.Tensor]:
+        """What no longer holds the values that it held, however it got others."""
+        return {
+            name: kept.tensor
+            for name, kept in self._state.items()
+            if (kept.written or kept.tensor.numel() <= FEW_ELEMENTS)
+            and not same_tensor(kept.tensor, kept.values.to(kept.tensor.dtype))
+        }
+
+
+def _worth_a_copy(program: nn.Module, held: Mapping[str, torch.Tensor]) -> set[int]:
+    """The tensors of a program to keep copies of, by identity: not the large ones that it never writes to."""
+    if not isinstance(program, GraphModule) or find_violation_in(program) is not None:
+        return set(map(id, held.values()))
+    few = {id(tensor) for tensor in held.values() if tensor.numel() <= FEW_ELEMENTS}
+    return few | set(map(id, may_be_written(program)))
+
+
+def by(interpreter: Interpreter) -> Callable[..., Any]:
+    """Return a function that calls the program of ``interpreter`` by it."""
+    return lambda *args, **kwargs: interpreter.run(*positional(interpreter.module, args, kwargs))
+
+
+def places(arguments: Arguments) -> dict[str, torch.Tensor]:
+    """Return the tensors among ``arguments`` by their places: ``[0]``, or ``['mask']`` where passed by name."""
+    return {
+        place: value
+        for part in (arguments.args, arguments.kwargs)
+        for place, value in leaves(part)
+        if isinstance(value, torch.Tensor)
+    }
+
+
+def _shared(answer: Any, inputs: dict[str, torch.Tensor]) -> tuple[tuple[str, str], ...]:
+    memory: dict[int, str] = {}
+    for place, tensor in inputs.items():
+        if (address := _address(tensor)) is not None:
+            memory.setdefault(address, f"input{place}")
+    pairs: list[tuple[str, str]] = []
+    for path, leaf in leaves(answer):
+        if isinstance(leaf, torch.Tensor) and (address := _address(leaf)) is not None:
+            first = memory.setdefault(address, f"output{path}")
+            if first != f"output{path}":
+                pairs.append((path, first))
+    return tuple(pairs)
+
+
+def _address(tensor: torch.Tensor) -> int | None:
+    """Where the memory of a tensor starts; None for one without elements or without memory of its own."""
+    return None if not is_strided(tensor) or not tensor.numel() else tensor.untyped_storage().data_ptr() or None
+
+
+def layout_notes(expected: Any, actual: Any) -> list[str]:
+    """Return a sentence for each output that lies in memory otherwise than in eager.
+
+    Contracts promise values. This is worth a line because what works on one layout, ``x.view(-1)`` say, may raise on
+    another.
+    """
+    notes = list[str]()
+    for (place, wanted), (_, found) in zip(leaves(expected), leaves(actual), strict=False):
+        if isinstance(wanted, torch.Tensor) and isinstance(found, torch.Tensor):
+            classes = stride_class(wanted), stride_class(found)
+            if classes[0] != classes[1]:
+                notes.append(f"output{place} is {classes[0]} in eager and {classes[1]} in the program")
+    return notes
+
+
+def stride_class(tensor: torch.Tensor) -> str:
+    """Return how the elements of a tensor lie in memory: contiguous, channels last, or neither.
+
+    >>> stride_class(torch.ones(2, 3).t())
+    'not contiguous'
+    """
+    if not is_strided(tensor) or tensor.is_contiguous():
+        return "contiguous"
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    if tensor.dim() in formats and tensor.is_contiguous(memory_format=formats[tensor.dim()]):
+        return "channels last"
+    return "not contiguous"

@@ -1,0 +1,194 @@
+"""What a module holds and is at one time: its tensors, and the settings of the modules in it."""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+__all__ = ["Snapshot", "dense", "is_strided", "overlaps", "same_tensor", "settings_of", "tensors_of"]
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
+_HELD_APART = {"_parameters", "_buffers", "_modules"}
+_CLOSED = {"torch", "fx", "numpy"}
+"""Packages whose objects are told apart by their classes alone."""
+FEW_ELEMENTS = 1024
+"""Elements of a tensor that is no parameter and no buffer up to which its values are looked at."""
+DEPTH = 4
+"""How deep settings are looked into."""
+MOST_NAMED = 3
+"""Tensors of a kind that are named in a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A module as it was."""
+
+    tensors: Mapping[str, tuple[torch.Tensor, torch.Tensor, bool]]
+    """Each parameter and buffer by name, with one that holds the same and that nobody writes to, and whether it
+    required a gradient."""
+    settings: Mapping[str, tuple[Any, ...]]
+    """What each module in it was, by name."""
+
+    @classmethod
+    def of(cls, module: nn.Module, equal: Mapping[str, torch.Tensor] | None = None) -> Snapshot:
+        """Return ``module`` as it is now; ``equal`` has tensors that hold the same, where there are such already."""
+        known = equal or {}
+        held = {
+            name: (tensor, known[name] if name in known else tensor.detach().clone(), tensor.requires_grad)
+            for name, tensor in tensors_of(module).items()
+        }
+        return cls(held, settings_of(module))
+
+    def damage(self, module: nn.Module) -> str | None:
+        """Return what happened to ``module`` since, in words, or None if it is as it was."""
+        now = tensors_of(module)
+        found: dict[str, list[str]] = {}
+        for name, (tensor, copied, requires_grad) in self.tensors.items():
+            if now.get(name) is not tensor:
+                found.setdefault("put another tensor in the place of" if name in now else "removed", []).append(name)
+            elif not same_tensor(tensor, copied):
+                found.setdefault("wrote to", []).append(name)
+            elif tensor.requires_grad != requires_grad:
+                verb = "made a parameter of" if tensor.requires_grad else "froze"
+                found.setdefault(verb, []).append(name)
+        if added := [name for name in now if name not in self.tensors]:
+            found["added"] = added
+        parts = [f"it {verb} {_listed(names)}" for verb, names in found.items()]
+        modules = settings_of(module)
+        changed = [name for name in {**self.settings, **modules} if modules.get(name) != self.settings.get(name)]
+        parts += [self._what_changed(name, modules) for name in changed[:MOST_NAMED] if not (name == "" and added)]
+        return "; ".join(parts) or None
+
+    def _what_changed(self, name: str, modules: Mapping[str, tuple[Any, ...]]) -> str:
+        """What is another setting of one module, in words."""
+        where = name or "the module itself"
+        if name not in modules or name not in self.settings:
+            return f"{where} is {'new' if name in modules else 'gone'}"
+        (kind, before), (other, now) = self.settings[name], modules[name]
+        if kind is not other:
+            return f"{where} is another module, of class {getattr(other, '__name__', other)}"
+        held, found = dict(before), dict(now)
+        names = [key for key in {**held, **found} if held.get(key, _ABSENT) != found.get(key, _ABSENT)]
+        if names == ["training"]:
+            return f"{where} is in {'training' if found['training'] == 'True' else 'evaluation'} mode"
+        return f"{where} has another {_listed(names)}"
+
+
+_ABSENT = object()
+
+
+def _listed(names: list[str]) -> str:
+    rest = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the parameters and buffers of ``module`` by name, tied ones once, also what is not saved with them."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def settings_of(module: nn.Module) -> dict[str, tuple[Any, ...]]:
+    """Return what each module in ``module`` is, by its name: to be compared with what it is later.
+
+    What ``repr`` does not show counts as well: the heads of an attention, the reduction of a loss, hooks, what lists,
+    dicts and objects hold. Functions are told apart by their names.
+
+    >>> before = settings_of(nn.MSELoss())
+    >>> before == settings_of(nn.MSELoss()), before == settings_of(nn.MSELoss(reduction="sum"))
+    (True, False)
+    """
+    return {
+        name: (
+            type(part),
+            tuple((key, _value(value)) for key, value in vars(part).items() if key not in _HELD_APART),
+        )
+        for name, part in module.named_modules(remove_duplicate=False)
+    }
+
+
+def _value(found: Any, depth: int = 0) -> Any:
+    """Something that is equal for equal settings, also of a copy of the module."""
+    if isinstance(found, _PLAIN):
+        return repr(found)  # in which NaN is equal to itself, and 1 is not True
+    if isinstance(found, torch.Tensor):
+        few = is_strided(found) and found.numel() <= FEW_ELEMENTS
+        return found.dtype, found.shape, repr(found.tolist()) if few else None
+    if depth < DEPTH:
+        if isinstance(found, list | tuple):
+            return type(found), tuple(_value(value, depth + 1) for value in cast("tuple[Any, ...]", found))
+        if isinstance(found, set | frozenset):
+            return type(found), frozenset(map(repr, cast("set[Any]", found)))
+        if isinstance(found, Mapping):
+            values = cast("Mapping[Any, Any]", found)
+            # Hooks are kept by numbers that count up, and are others in each copy.
+            numbered = isinstance(found, OrderedDict)
+            return type(found), tuple(
+                ("" if numbered and isinstance(key, int) else repr(key), _value(value, depth + 1))
+                for key, value in values.items()
+            )
+        if _is_record(found):
+            return type(found), _value(vars(found), depth + 1)
+    return getattr(found, "__qualname__", None) or type(found)
+
+
+def _is_record(found: Any) -> bool:
+    """Whether an object of a user's is there for what it holds, a configuration say."""
+    package = type(found).__module__.partition(".")[0]
+    is_open = hasattr(found, "__dict__") and not isinstance(found, nn.Module | type) and not callable(found)
+    return is_open and (package == "types" or package not in sys.stdlib_module_names) and package not in _CLOSED
+
+
+def is_strided(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has values that lie in memory by strides: none that is sparse, of MKL-DNN, nested or meta."""
+    return tensor.layout == torch.strided and not (tensor.is_nested or tensor.is_meta)
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """The values that a tensor stands for, by strides and in a dtype that can be compared."""
+    tensor = tensor.detach()
+    tensor = tensor.dequantize() if tensor.is_quantized else tensor
+    tensor = tensor if tensor.layout == torch.strided else tensor.to_dense()
+    if tensor.dtype == torch.complex32:
+        return tensor.to(torch.complex64)
+    return tensor.to(torch.float32) if tensor.is_floating_point() and tensor.element_size() == 1 else tensor
+
+
+def same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors have the same dtype, device, layout and elements; NaN equals NaN."""
+    if (one.dtype, one.device, one.layout, one.is_nested) != (other.dtype, other.device, other.layout, other.is_nested):
+        return False
+    if one.is_nested:
+        parts = list(one.unbind()), list(other.unbind())
+        return len(parts[0]) == len(parts[1]) and all(map(same_tensor, *parts))
+    if one.shape != other.shape or one.is_meta:
+        return one.shape == other.shape
+    if one.is_quantized and other.qscheme() != one.qscheme():
+        return False
+    one, other = dense(one), dense(other)
+    if torch.equal(one, other):
+        return True
+    return (one.is_floating_point() or one.is_complex()) and bool(
+        ((one == other) | (one.isnan() & other.isnan())).all()
+    )
+
+
+def overlaps(tensor: torch.Tensor) -> bool:
+    """Whether elements have memory in common, so that what writes to them leave depends on their order.
+
+    >>> overlaps(torch.ones(3).expand(2, 3)), overlaps(torch.ones(3).unfold(0, 2, 1)), overlaps(torch.ones(2, 3).t())
+    (True, True, False)
+    """
+    if not is_strided(tensor):
+        return False
+    end = 0
+    for stride, size in sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride <= end:
+            return True
+        end += stride * (size - 1)
+    return False

@@ -1,0 +1,337 @@
+"""What is judged: a module with its inputs, be it a model or a random program, and what it does when left alone."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from fx import GraphModule
+from fx.kept_tensors import KeptTensor
+
+from .capture import capture, capture_without_leaves
+from .evaluation import Arguments, converted, default_dtype, same_random_numbers, threads
+from .run import Run, Runner
+from .snapshot import tensors_of
+from .structure import leaves
+from .variants import VARIANTS, batch_of, with_batch
+
+ENOUGH_ELEMENTS = 256
+"""Elements of an output over which an error is taken: the largest of few is a matter of luck."""
+FEWEST_DRAWS = 2
+"""Input sets that a model is called with at least: a program specialized to the values of one fails on another."""
+MOST_DRAWS = 8
+"""Input sets that a model is called with at most, however few elements it returns."""
+FIRST_OF_DATA = 1000
+"""The first draw of inputs that is data for a pass: none that answers are compared for."""
+CALLS_OF_DATA = 32
+"""How many draws a pass gets."""
+FULL_SIZE = 2**20
+"""Elements of parameters, buffers and inputs from which on a model is of full size, and held to what it can afford."""
+
+Inputs = int | str
+"""Which inputs: the number of a draw, or the name of a variant of the first one (:mod:`pytest_fx.harness.variants`)."""
+
+
+class Checked(Protocol):
+    """A program that stands for itself; :class:`pytest_fx.generation.Program` is one."""
+
+    @property
+    def source(self) -> str:
+        """Text that defines ``build()`` and ``inputs()``."""
+        ...
+
+    @property
+    def inputs(self) -> Arguments:
+        """What it is called with."""
+        ...
+
+    def build(self) -> nn.Module:
+        """Return a new module."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GivenProgram:
+    """A program that somebody wrote."""
+
+    build: Callable[[], nn.Module]
+    """Makes the module."""
+    inputs: Arguments
+    """What it is called with."""
+    source: str = ""
+    """Its text, where that is known."""
+
+
+class Subject:
+    """A module under test with its inputs. It is never handed out, run or changed itself: :meth:`fresh` makes copies.
+
+    >>> from torch import nn
+    >>> subject = Subject("linear", nn.Linear(2, 1), lambda draw: Arguments((torch.ones(3, 2),)))
+    >>> subject.fresh().training, subject.fresh(torch.float64).weight.dtype
+    (False, torch.float64)
+    """
+
+    def __init__(
+        self,
+        name: str,
+        module: nn.Module,
+        inputs: Callable[[int], Arguments] | None,
+        batch: int | None = None,
+        threads: int | None = None,
+        device: str = "cpu",
+        working_dtype: torch.dtype | None = None,
+        draws: int | None = None,
+        other_inputs: Callable[[int], Arguments] | None = None,
+        *,
+        mode: str = "eval",
+        source: str = "",
+    ) -> None:
+        """Take a copy of ``module``.
+
+        Args:
+            name: what to call it.
+            module: the model.
+            inputs: makes the arguments of the n-th draw, the same ones whenever it is asked for the same n.
+            batch: samples in them, where that can be chosen.
+            threads: how many PyTorch computes with; None for as many as it has.
+            device: where it runs.
+            working_dtype: of its floating-point tensors; None for its own.
+            draws: how many sets of inputs it is called with; None for as many as its outputs need.
+            other_inputs: makes arguments with as many samples as asked for; None if they are made of ``inputs``.
+            mode: ``"eval"`` or ``"train"``.
+            source: text that defines it, where it is a random program.
+        """
+        self.name = name
+        self.batch = batch
+        self.threads = threads
+        self.device = torch.device(device)
+        self.mode = mode
+        self.source = source
+        self._module = copy.deepcopy(module).train(mode == "train").to(self.device)
+        if working_dtype is not None:
+            in_dtype(self._module, working_dtype)
+        self._inputs = inputs
+        self._default_dtype = torch.get_default_dtype()
+        self._draws = draws
+        self._other_inputs = other_inputs
+        self._runs: dict[tuple[Inputs, bool], Run] = {}
+        self._lent: dict[torch.dtype, dict[int, KeptTensor]] = {}
+        self._runners: dict[bool, Runner] = {}
+        self.findings: dict[Any, Any] = {}
+        """What others found out about the model and keep with it, by keys of theirs."""
+
+    @classmethod
+    def of(cls, program: Checked, mode: str = "eval") -> Subject:
+        """A program that stands for itself, called with its one set of inputs in the dtypes that they have."""
+        module = program.build()
+        subject = cls("the program", module, lambda draw: program.inputs, draws=1, mode=mode, source=program.source)
+        subject.__dict__["dtype"] = torch.get_default_dtype()
+        subject._keeps_dtypes = True
+        return subject
+
+    _keeps_dtypes = False
+    """Whether inputs keep the dtypes that they have, whatever the working dtype is."""
+
+    def at(self, inputs: Inputs) -> Subject:
+        """The same module, called with one variant of the inputs only."""
+        other = copy.copy(self)
+        for found in ("captured", "capture_error", "draws", "wide_draws"):
+            vars(other).pop(found, None)
+        other.name = f"{self.name} on {inputs}" if isinstance(inputs, str) else self.name
+        other._inputs, other._draws, other._other_inputs = lambda draw: self._made(inputs), 1, None
+        other._runs, other.findings = {}, {}
+        return other
+
+    @property
+    def has_inputs(self) -> bool:
+        """Whether the model can be called at all: a factory need not give example inputs."""
+        return self._inputs is not None
+
+    @property
+    def state_names(self) -> list[str]:
+        """What the parameters and buffers are called that are saved with it."""
+        return list(self._module.state_dict())
+
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Its parameters and buffers by name: to be compared with, never to be changed."""
+        return tensors_of(self._module)
+
+    @cached_property
+    def dtype(self) -> torch.dtype:
+        """The working dtype: that of the first floating-point parameter, buffer or input."""
+        inputs = self._made(0).tensors if self.has_inputs else []
+        for tensor in (*self.tensors.values(), *inputs):
+            if tensor.is_floating_point():
+                return tensor.dtype
+        return torch.get_default_dtype()
+
+    @cached_property
+    def is_full_size(self) -> bool:
+        """Whether it is so large that it is held to what it can afford only."""
+        inputs = self._made(0).tensors if self.has_inputs else []
+        return sum(tensor.numel() for tensor in (*self.tensors.values(), *inputs)) >= FULL_SIZE
+
+    @cached_property
+    def is_wide(self) -> bool:
+        """Whether all that it computes with is in float64 already."""
+        inputs = self._made(0).tensors if self.has_inputs and self._keeps_dtypes else []
+        narrow = (tensor for tensor in (*self.tensors.values(), *inputs) if tensor.dtype in _NARROW)
+        return next(narrow, None) is None and (self._keeps_dtypes or self.dtype == torch.float64)
+
+    def fresh(self, dtype: torch.dtype | None = None) -> nn.Module:
+        """Return a new copy of the module in its mode, its floating-point tensors in ``dtype`` if given."""
+        if dtype is None or (dtype == self.dtype and not self._keeps_dtypes):
+            return copy.deepcopy(self._module)
+        # Parameters are most of a model, and are not copied once more than it takes to convert them.
+        made: dict[int, Any] = {
+            id(one): nn.Parameter(converted(one.detach(), dtype), one.requires_grad)
+            for one in self._module.parameters()
+            if type(one) is nn.Parameter and converted(one.new_empty(0), dtype).dtype != one.dtype
+        }
+        return in_dtype(copy.deepcopy(self._module, made), dtype)
+
+    def borrowed(self, wide: bool = False) -> nn.Module:
+        """Return a new copy that shares its tensors with others, in float64 if ``wide``: to be captured and called.
+
+        What a :class:`~.run.Runner` that is told of :meth:`lent` sees written to them is undone. Whoever else changes
+        them says so: :meth:`renew`.
+        """
+        own = list(self.tensors.values())
+        lent = [kept.tensor for kept in self._lending(wide).values()]
+        return copy.deepcopy(self._module, dict(zip(map(id, own), lent, strict=True)))
+
+    def lent(self, wide: bool = False) -> dict[int, KeptTensor]:
+        """The tensors that :meth:`borrowed` modules share, by identity, with what they hold."""
+        return self._lending(wide)
+
+    def _lending(self, wide: bool) -> dict[int, KeptTensor]:
+        dtype = torch.float64 if wide else self.dtype
+        if dtype not in self._lent:
+            copied = tensors_of(self.fresh(dtype if wide else None))
+            own = self.tensors
+            self._lent[dtype] = {id(tensor): KeptTensor(tensor, own[name]) for name, tensor in copied.items()}
+        return self._lent[dtype]
+
+    def renew(self) -> None:
+        """Lend other tensors from now on: somebody has changed those that are lent."""
+        self._lent.clear()
+        self._runners.clear()
+        vars(self).pop("captured", None)
+
+    def _made(self, inputs: Inputs) -> Arguments:
+        """The arguments as they are made, on the device."""
+        if self._inputs is None:
+            raise LookupError(f"{self.name} has no example inputs: its factory should return (module, inputs)")
+        found = self._find(inputs)
+        if found is None:
+            raise LookupError(f"{self.name} has no {inputs}")
+        return found.map(lambda tensor: tensor.to(self.device))
+
+    def _find(self, inputs: Inputs) -> Arguments | None:
+        assert self._inputs is not None
+        with default_dtype(self._default_dtype):  # another one would draw other numbers
+            if isinstance(inputs, int):
+                return self._inputs(inputs)
+            size = batch_of(inputs)
+            if size is None:
+                return VARIANTS[inputs](self._inputs(0))
+            if self._other_inputs is not None:
+                return None if size == self.batch else self._other_inputs(size)
+            return with_batch(self._inputs(0), size)
+
+    def has(self, inputs: Inputs) -> bool:
+        """Whether there are such inputs."""
+        return self._inputs is not None and (isinstance(inputs, int) or self._find(inputs) is not None)
+
+    def arguments(self, inputs: Inputs = 0, wide: bool = False) -> Arguments:
+        """Return the arguments of a call, other values for each draw, or raise ``LookupError`` if there are none."""
+        made = self._made(inputs)
+        if wide:
+            return made.map(lambda tensor: converted(tensor, torch.float64))
+        return made if self._keeps_dtypes else made.map(lambda tensor: converted(tensor, self.dtype))
+
+    def data(self, dtype: torch.dtype) -> list[Arguments]:
+        """Arguments of calls that are not among those that answers are compared for, for a pass that asks for data."""
+        if not self.has_inputs:
+            return []
+        if self._draws == 1:
+            return [self.arguments().copies(dtype if dtype != self.dtype else None)]
+        return [self._made(FIRST_OF_DATA + number).copies(dtype) for number in range(CALLS_OF_DATA)]
+
+    def capture(self, module: nn.Module | None = None, *, leaves: bool = True, wide: bool = False) -> GraphModule:
+        """Return a new capture, of a fresh copy or of ``module``, for calls like those with the example inputs.
+
+        With ``leaves`` false it is in functions only, and ``TraceError`` is raised where a module branches on values.
+        """
+        how = capture if leaves else capture_without_leaves
+        dtype = torch.float64 if wide else self.dtype
+        arguments = self._made(0) if self.has_inputs else None
+        # What is computed while capturing becomes a constant.
+        with default_dtype(dtype), same_random_numbers(), threads(self.threads):
+            return how(self.fresh(torch.float64 if wide else None) if module is None else module, arguments)
+
+    @cached_property
+    def draws(self) -> int:
+        """How many input sets the model is called with."""
+        if self._draws is not None:
+            return self._draws
+        return max(FEWEST_DRAWS, _draws_for(self.eager().answer))
+
+    @cached_property
+    def wide_draws(self) -> int:
+        """With how many of them it is called in float64, too: as many as give every output enough elements."""
+        return min(self.draws, _draws_for(self.eager().answer))
+
+    @cached_property
+    def captured(self) -> GraphModule:
+        """One capture of the model that is kept: to be read and called by :meth:`runner`, never changed."""
+        return self.capture(self.borrowed())
+
+    @cached_property
+    def capture_error(self) -> Exception | None:
+        """Why the model cannot be captured, if it cannot."""
+        try:
+            self.captured.graph  # noqa: B018 - found out by capturing
+        except Exception as error:  # whatever the model's code raises when it is given traced values
+            return error
+        return None
+
+    def runner(self, program: nn.Module, call: Callable[..., Any] | None = None, *, wide: bool = False) -> Runner:
+        """Return what calls a program that shares tensors with borrowed modules, or ``call`` in its place."""
+        return Runner(program, call, kept=self.lent(wide), thread_count=self.threads)
+
+    def eager_runner(self, wide: bool = False) -> Runner:
+        """Return what calls the module itself, in float64 if ``wide``."""
+        if wide not in self._runners:
+            self._runners[wide] = self.runner(self.borrowed(wide), wide=wide)
+        return self._runners[wide]
+
+    def eager(self, inputs: Inputs = 0, wide: bool = False) -> Run:
+        """Return what the module itself does when it is called, in float64 if ``wide``; found out once."""
+        key = inputs, wide
+        if key not in self._runs:
+            dtype = torch.float64 if wide else self.dtype
+            self._runs[key] = self.eager_runner(wide)(self.arguments(inputs, wide), dtype)
+        return self._runs[key]
+
+
+_NARROW = {torch.float16, torch.bfloat16, torch.float32, torch.complex64, torch.complex32}
+
+
+def in_dtype(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """Return ``module`` with its floating-point and complex tensors in ``dtype``; ``Module.to`` makes those real."""
+    return module._apply(lambda tensor: converted(tensor, dtype))
+
+
+def _draws_for(answer: Any) -> int:
+    """Return how many draws give every floating-point output enough elements, within limits."""
+    sizes = [leaf.numel() for _, leaf in leaves(answer) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
+    smallest = min((size for size in sizes if size), default=ENOUGH_ELEMENTS)
+    return min(MOST_DRAWS, -(-ENOUGH_ELEMENTS // smallest))

@@ -1,0 +1,193 @@
+"""The text of a program as a tree: its methods and names, how it is called, and the same with parts replaced."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+Tree = TypeVar("Tree", bound=ast.AST)
+Edits = Mapping[Any, Sequence[ast.AST]]
+"""Parts of a tree, with what stands in the place of each."""
+NAMESPACES = frozenset("torch F nn math operator self".split())
+"""What a name with a dot begins with where it is no value."""
+
+
+def edited(tree: Tree, edits: Edits) -> Tree:
+    """Return the tree with some parts replaced; what has none of them in it is shared."""
+    changes: dict[str, Any] = {}
+    for name, value in ast.iter_fields(tree):
+        if isinstance(value, list):
+            parts: Any = [kept for part in value for kept in _edited_part(part, edits)]
+            if len(parts) != len(value) or any(one is not other for one, other in zip(parts, value, strict=True)):
+                changes[name] = parts
+        elif isinstance(value, ast.AST):
+            part = next(iter(_edited_part(value, edits)), None)  # None for what may be left out
+            if part is not value:
+                changes[name] = part
+    return ast.copy_location(type(tree)(**{**dict(ast.iter_fields(tree)), **changes}), tree) if changes else tree
+
+
+def _edited_part(part: Any, edits: Edits) -> Sequence[Any]:
+    if not isinstance(part, ast.AST):
+        return (part,)
+    return edits[part] if part in edits else (edited(part, edits),)
+
+
+def methods(tree: ast.AST, name: str) -> list[ast.FunctionDef]:
+    """The functions of a name, those of inner classes too."""
+    return [part for part in ast.walk(tree) if isinstance(part, ast.FunctionDef) and part.name == name]
+
+
+def attribute_of(line: ast.stmt) -> str:
+    """The attribute that a line of ``__init__`` makes; empty if it does something else."""
+    match line:
+        case ast.Assign(targets=[ast.Attribute(attr=name)]):
+            return name
+        case ast.Expr(value=ast.Call(args=[ast.Constant(value=str(name)), *_])):
+            return name
+        case _:
+            return ""
+
+
+def stored(statement: ast.AST) -> set[str]:
+    """The names that a statement gives values to."""
+    return {part.id for part in ast.walk(statement) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+
+
+def loaded(statement: ast.AST) -> set[str]:
+    """The names whose values it reads."""
+    return {part.id for part in ast.walk(statement) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
+
+
+def uses_of(forward: ast.FunctionDef, names: set[str]) -> list[ast.Name]:
+    """Where a method reads the values of these names."""
+    loads = [part for part in ast.walk(forward) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)]
+    return [part for part in loads if part.id in names]
+
+
+def operands_of(tree: ast.AST, known: set[str]) -> list[str]:
+    """The values that an expression is computed from, as text, attributes of the module last."""
+    called = {part.func for part in ast.walk(tree) if isinstance(part, ast.Call)}
+    values = [part.id for part in ast.walk(tree) if isinstance(part, ast.Name) and part.id in known & loaded(tree)]
+    held = [part for part in ast.walk(tree) if isinstance(part, ast.Attribute) and part not in called]
+    own = [ast.unparse(part) for part in held if isinstance(part.value, ast.Name) and part.value.id == "self"]
+    return list(dict.fromkeys([*values, *own]))
+
+
+def name_of(name: str) -> ast.Name:
+    """An expression that reads a name."""
+    return ast.Name(name, ast.Load())
+
+
+def expression(text: str) -> ast.expr:
+    """An expression that is given as text."""
+    return ast.parse(text or "None", mode="eval").body
+
+
+def children_of(part: ast.AST) -> list[ast.expr]:
+    """The parts of an expression that may stand for it."""
+    match part:
+        case ast.Call(func=ast.Attribute(attr="Parameter" | "register_buffer")):
+            return []
+        case ast.Call(func=function, args=args, keywords=keywords):
+            held = [part.value if isinstance(part, ast.Starred) else part for part in args]
+            receiver = [function.value] if isinstance(function, ast.Attribute) and not _is_fixed(function) else []
+            found = [*receiver, *held, *(keyword.value for keyword in keywords)]
+            return [child for child in found if not isinstance(child, ast.Constant)]
+        case ast.BinOp(left=left, right=right):
+            found = [left, right]
+        case ast.Compare(left=left, comparators=others):
+            found = [left, *others]
+        case ast.UnaryOp(operand=operand):
+            return [operand]
+        case ast.IfExp(body=body, orelse=other):
+            found = [body, other]
+        case ast.Subscript(value=value) | ast.NamedExpr(value=value):
+            return [value]
+        case ast.Attribute(value=value) if not _is_fixed(part):
+            return [value]
+        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+            return elements
+        case ast.Dict(values=values):
+            return values
+        case _:
+            return []
+    return [child for child in found if not isinstance(child, ast.Constant)]
+
+
+def _is_fixed(attribute: ast.Attribute) -> bool:
+    """Whether it is a name with dots, such as ``torch.float32`` or ``self.norm.weight``, and no part of a value."""
+    part: ast.expr = attribute
+    while isinstance(part, ast.Attribute):
+        part = part.value
+    return isinstance(part, ast.Name) and part.id in NAMESPACES and ast.unparse(attribute.value) != "self.training"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of ``forward`` and what is passed for it."""
+
+    name: str
+    """Its name."""
+    value: ast.expr | None
+    """What is passed, if anything is."""
+    default: ast.expr | None = None
+    """Its default value, if it has one."""
+    keyword: bool = False
+    """Whether it is passed by keyword."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How a program is called."""
+
+    forward: ast.FunctionDef
+    """The method."""
+    inputs: ast.Return
+    """The line that makes the arguments."""
+    parameters: tuple[Parameter, ...]
+    """Both, side by side."""
+
+    @classmethod
+    def of(cls, tree: ast.Module) -> Call | None:
+        """Find it; None where it is written otherwise than by :mod:`pytest_fx.generation`."""
+        forwards, inputs = methods(tree, "forward"), methods(tree, "inputs")
+        if not forwards or not inputs:
+            return None
+        given, last = forwards[-1].args, inputs[-1].body[-1]
+        match last:
+            case ast.Return(value=ast.Tuple(elts=[ast.Tuple(elts=args), ast.Dict(keys=keys, values=values)])):
+                pass
+            case _:
+                return None
+        passed = {key.value: value for key, value in zip(keys, values, strict=True) if isinstance(key, ast.Constant)}
+        parts: list[Parameter] = []
+        names = [part.arg for part in given.args[1:]]
+        defaults = [None] * (len(names) - len(given.defaults)) + given.defaults
+        for name, default, value in itertools.zip_longest(names, defaults, args[: len(names)]):
+            parts.append(Parameter(name, value or passed.get(name), default, value is None))
+        for part, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+            parts.append(Parameter(part.arg, passed.get(part.arg), default, True))
+        return cls(forwards[-1], last, tuple(parts))
+
+    def edits(self, parameters: Iterable[Parameter]) -> dict[Any, list[ast.AST]]:
+        """Let the program have these parameters."""
+        parts = sorted(parameters, key=lambda part: (part.keyword, part.default is not None))
+        texts = ["self"]
+        for part in parts:
+            if part.keyword and "*" not in texts:
+                texts.append("*")
+            texts.append(part.name if part.default is None else f"{part.name}={ast.unparse(part.default)}")
+        (signature,) = ast.parse(f"def forward({', '.join(texts)}): ...").body
+        assert isinstance(signature, ast.FunctionDef)
+        assert self.inputs.value is not None
+        args = [part.value for part in parts if part.value and not part.keyword]
+        named = {part.name: part.value for part in parts if part.value and part.keyword}
+        passed = ast.Dict([ast.Constant(name) for name in named], list(named.values()))
+        return {
+            self.forward.args: [signature.args],
+            self.inputs.value: [ast.Tuple([ast.Tuple([*args], ast.Load()), passed], ast.Load())],
+        }

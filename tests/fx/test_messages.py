@@ -1,0 +1,177 @@
+"""What a check says when it fails is what eager says, made when it fails."""
+
+from __future__ import annotations
+
+import copy
+import operator
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.fx
+from programs_with_checks import FORMATTED
+
+import fx
+from fx.assertions import check
+from fx.interop import from_torch, to_torch
+from fx.passes import RemoveChecks, RemoveDeadCode
+
+GOOD = torch.ones(2, 3, 4, 5), torch.ones(5)
+BAD = [
+    (torch.ones(2, 2, 4, 5), torch.ones(5)),
+    (torch.ones(3, 3, 7), torch.ones(5)),
+    (torch.ones(2, 3, 4, 6), torch.ones(5)),
+    (torch.ones(2, 3, 4, 5), -torch.arange(5.0)),
+]
+
+
+CALL = "call_function"
+
+
+class Checked(torch.nn.Module):
+    def __init__(self, function: Callable[..., None]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Any, y: Any) -> Any:
+        self.function(x, y)
+        return x + 1
+
+
+def said(run: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> str | None:
+    """What ``run`` raises, without the notes on where."""
+    try:
+        run(*inputs)
+    except Exception as error:
+        return str(error)
+    return None
+
+
+@pytest.fixture(params=FORMATTED, ids=lambda function: function.__name__)
+def module(request: pytest.FixtureRequest) -> Checked:
+    return Checked(request.param)
+
+
+def test_a_program_that_fails_says_what_eager_says(module: Checked, tmp_path: Path) -> None:
+    program = fx.symbolic_trace(module)
+    path = tmp_path / "program.safetensors"
+    fx.save(program, path)
+    forms = {
+        "code": program,
+        "interpreter": fx.Interpreter(program).run,
+        "captured again": fx.symbolic_trace(program),
+        "transformed": fx.Transformer(program).transform(),
+        "copy": copy.deepcopy(program),
+        "pickle": pickle.loads(pickle.dumps(program)),
+        "file": fx.load(path),
+        "torch.fx": to_torch(program),
+        "captured again by torch.fx": torch.fx.symbolic_trace(to_torch(program)),
+        "back from torch.fx": from_torch(to_torch(program)),
+        "without dead code": RemoveDeadCode()(copy.deepcopy(program)),
+    }
+    for name, run in forms.items():
+        assert said(run, GOOD) is None, name
+        assert [said(run, bad) for bad in BAD] == [said(module, bad) for bad in BAD], name
+    assert any(said(module, bad) for bad in BAD)
+
+
+def test_the_code_is_captured_to_the_same_program(module: Checked) -> None:
+    program = fx.symbolic_trace(module)
+    assert fx.symbolic_trace(program).code == program.code
+    assert fx.symbolic_trace(from_torch(to_torch(program))).code == program.code
+
+
+def test_nothing_is_computed_for_the_message_alone(module: Checked) -> None:
+    program = fx.symbolic_trace(module)
+    calls = [node.target for node in program.graph.nodes if node.op == "call_method"]
+    assert calls.count("max") == 0
+    assert calls.count("min") <= 1
+    RemoveChecks()(program)
+    expected = [node.target for node in program.graph.nodes if node.op == "call_function"][-1:]
+    assert expected == [operator.add]
+    assert torch.equal(program(*BAD[0]), BAD[0][0] + 1)
+
+
+def test_names_are_those_of_a_message_without_values() -> None:
+    def plain(x: Any) -> Any:
+        if x.dim() != 2:
+            raise ValueError("another rank")
+        return x.dim() + x.shape[0] + x.shape[1]
+
+    def telling(x: Any) -> Any:
+        if x.dim() != 2:
+            raise ValueError(f"got {x.dim()}, {x.shape[3]}")
+        return x.dim() + x.shape[0] + x.shape[1]
+
+    names = [[node.name for node in fx.symbolic_trace(f).graph.nodes] for f in (plain, telling)]
+    assert [name.replace("_assert", "check") for name in names[0]] == names[1]
+
+
+def test_a_message_that_cannot_be_made_ahead_is_its_source() -> None:
+    def reported(x: Any) -> str:
+        return ", ".join(str(size) for size in x)
+
+    def program(x: Any) -> Any:
+        if x.dim() != 2:
+            raise ValueError(f"got {reported(x.shape)}")
+        if x.shape[0] > 9:
+            raise ValueError(f"object {object()}")
+        if x.shape[0] > 8:
+            raise ValueError(f"largest {x.max(0)}")
+        return x
+
+    messages = [node.args[1] for node in fx.symbolic_trace(program).graph.find_nodes(target=torch._assert, op=CALL)]
+    assert messages == ["got {reported(x.shape)}", "object {object()}", "largest {x.max(0)}"]
+
+
+def test_a_message_of_real_values_is_what_they_are() -> None:
+    def program(x: Any, wanted: int = 3) -> Any:
+        sizes = [2, 4]
+        if x.dim() == 7:
+            raise ValueError(f"one of {sizes}, {len(sizes)} in all, %s" % sizes[0])
+        return x
+
+    (found,) = fx.symbolic_trace(program).graph.find_nodes(op=CALL, target=torch._assert)
+    assert found.args[1] == "one of [2, 4], 2 in all, 2"
+
+
+def test_printing_a_traced_attribute_records_nothing() -> None:
+    def program(x: Any) -> Any:
+        assert f"{x.shape} {x.shape}" == "Proxy(x.shape) Proxy(x.shape)"
+        return x
+
+    assert [node.name for node in fx.symbolic_trace(program).graph.nodes] == ["x", "output"]
+
+
+def test_dead_code_of_torch_fx_leaves_checks_in_place() -> None:
+    program = to_torch(fx.symbolic_trace(Checked(FORMATTED[0])))
+    program.graph.eliminate_dead_code()
+    program.recompile()
+    assert said(program, BAD[0]) == "expected 3 channels, got 2 of torch.Size([2, 2, 4, 5])"
+
+
+@pytest.mark.parametrize(
+    "template", ["{0.__class__}", "{0.grad_fn}", "{0.backward()}", "{0.zero_()}", "{0|eval}", "{x}", "{0[x]}"]
+)
+def test_a_template_reads_nothing_but_what_is_listed(template: str) -> None:
+    with pytest.raises(ValueError, match="a message cannot read"):
+        check(False, template, torch.ones(1))
+    check(True, template, torch.ones(1))
+
+
+def test_a_check_of_truth_is_saved_dropped_and_captured_by_torch_fx(tmp_path: Path) -> None:
+    def truth(x: Any) -> Any:
+        if x.sum():
+            raise ValueError(f"sum {x.sum()}")
+        return x
+
+    program = fx.symbolic_trace(truth)
+    fx.save(program, tmp_path / "program")
+    for run in (program, fx.load(tmp_path / "program"), torch.fx.symbolic_trace(to_torch(program))):
+        assert said(run, (torch.zeros(2),)) is None
+        assert said(run, (torch.ones(2),)) == "sum 2.0"
+    RemoveChecks()(program)
+    assert [node.op for node in program.graph.nodes] == ["placeholder", "output"]

@@ -1,0 +1,28 @@
+"""What tests of the harness share: a pass on a subject, held to its laws."""
+
+import torch
+
+from fx import GraphModule
+from fx.passes import close, contract_of
+from pytest_fx.errors import LawViolation
+from pytest_fx.harness.application import Application, may_change
+from pytest_fx.laws import affordable, broken_laws, choose_laws
+
+
+def violations_of(subject, pass_, contract=None, label=None) -> list[LawViolation]:
+    """How a pass breaks the laws on a subject."""
+    application = Application(subject, pass_, contract=contract or contract_of(pass_), label=label)
+    return broken_laws(affordable(choose_laws((), (), may_change(pass_)), application), application)
+
+
+def violation_of(subject, pass_, contract=close, label="own") -> LawViolation:
+    """The first of these."""
+    (violation, *_) = violations_of(subject, pass_, contract, label)
+    return violation
+
+
+def made_in_float64(subject, pass_) -> GraphModule:
+    """What a pass makes of a subject in float64."""
+    program = Application(subject, pass_).transform(subject.fresh(torch.float64), wide=True)
+    assert program is not None
+    return program

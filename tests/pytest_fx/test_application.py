@@ -1,0 +1,192 @@
+"""pytest_fx.harness.application: a pass applied to a subject, and what it leaves."""
+
+import copy
+
+import pytest
+import torch
+from judged import made_in_float64, violations_of
+from torch import nn
+
+from pytest_fx.harness.application import Application, applied
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.subject import Subject
+
+
+def subject() -> Subject:
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+    return Subject("own", module, lambda draw: Arguments((torch.ones(1, 3, 8, 8),)))
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_pass_that_does_nothing_changes_nothing(leaves):
+    assert not Application(subject(), lambda program: None, leaves=leaves).changed
+
+
+def test_without_leaf_modules_a_pass_sees_functions_only():
+    operations = set()
+
+    def look(program):
+        operations.update(node.op for node in program.graph.nodes)
+
+    Application(subject(), look, leaves=False)
+    assert "call_function" in operations
+    assert "call_module" not in operations
+
+
+def test_a_pass_sees_a_capture_in_the_dtype_asked_for():
+    dtypes = []
+
+    def look(program):
+        dtypes.append((next(program.parameters()).dtype, torch.get_default_dtype()))
+
+    Application(subject(), look)
+    made_in_float64(subject(), look)
+    assert dtypes == [(torch.float32, torch.float32)] * 2 + [(torch.float64, torch.float64)]
+
+
+def edit_graph(program):
+    node = next(node for node in program.graph.nodes if node.op == "call_module" and node.target == "2")
+    node.replace_all_uses_with(node.args[0])
+    program.graph.erase_node(node)
+
+
+def replace_parameter(program):
+    program.get_submodule("0").weight = nn.Parameter(torch.zeros(4, 3, 3, 3))
+
+
+def change_setting(program):
+    program.get_submodule("1").eps = 0.5
+
+
+@pytest.mark.parametrize("pass_", [edit_graph, replace_parameter, change_setting])
+def test_an_edit_of_the_graph_a_parameter_or_a_setting_is_a_change(pass_):
+    def on_a_copy(program):
+        program = copy.deepcopy(program)
+        pass_(program)
+        return program
+
+    assert Application(subject(), on_a_copy).changed
+
+
+def test_a_buffer_that_is_not_saved_is_the_originals_too():
+    class Shifted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("shift", torch.ones(2), persistent=False)
+
+        def forward(self, x):
+            return x + self.shift
+
+    def write(program):
+        next(program.buffers()).zero_()
+
+    violation = violations_of(Subject("own", Shifted(), lambda draw: Arguments((torch.ones(2),))), write)[-1]
+    assert violation.law == "original untouched"
+    assert "it wrote to shift" in str(violation)
+
+
+def test_nodes_are_counted_before_and_after_and_the_code_is_as_the_pass_left_it():
+    application = Application(subject(), edit_graph)
+    assert application.before is not None and application.after is not None
+    assert (len(application.before.nodes), len(application.after.graph.nodes)) == (5, 4)
+    assert application.after.code == application.before.code != application.written
+
+
+def test_the_pass_is_called_once_for_all_that_ask():
+    calls = []
+
+    def count(program):
+        calls.append(program)
+
+    judged = subject()
+    for _ in range(3):
+        assert applied(judged, count).after is not None
+    assert len(calls) == 1
+
+
+def test_eager_computes_what_it_did_after_a_pass_that_wrote_to_the_original():
+    def zero(program):
+        with torch.no_grad():
+            for parameter in program.parameters():
+                parameter.zero_()
+
+    judged = subject()
+    before = judged.eager().answer
+    application = Application(judged, zero)
+    assert application.damage == "it wrote to 0.weight, 0.bias, 1.weight"
+    assert torch.equal(Application(judged, lambda program: None).actual().answer, before)
+    assert not torch.equal(application.actual().answer, before)
+
+
+def laws_broken(pass_):
+    return [violation.law for violation in violations_of(subject(), pass_)]
+
+
+def leave_in_training_mode(program):
+    return program.train()
+
+
+def add_a_hook(program):
+    program.get_submodule("0").register_forward_hook(lambda module, args, output: None)
+
+
+def keep_a_list(program):
+    program.get_submodule("1").seen = [1]
+
+
+def freeze(program):
+    program.get_submodule("0").weight.requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    "pass_, law",
+    [
+        (edit_graph, "code and graph agree"),
+        (leave_in_training_mode, "mode"),
+        (add_a_hook, "original untouched"),
+        (keep_a_list, "original untouched"),
+        (change_setting, "original untouched"),
+        (freeze, "original untouched"),
+    ],
+)
+def test_the_laws_on_what_a_pass_leaves_hold_for_models(pass_, law):
+    assert law in laws_broken(pass_)
+
+
+def test_a_graph_that_is_not_well_formed_is_told():
+    def call_what_is_not_there(program):
+        next(node for node in program.graph.nodes if node.op == "call_module").target = "missing"
+
+    found = {violation.law: str(violation) for violation in violations_of(subject(), call_what_is_not_there)}
+    assert "missing" in found["well formed"]
+
+
+def rename_the_input(program):
+    (node,) = program.graph.find_nodes(op="placeholder")
+    node.target = "renamed"
+
+
+def test_another_signature_is_told_unless_the_pass_says_that_it_may_change():
+    found = {violation.law: str(violation) for violation in violations_of(subject(), rename_the_input)}
+    assert found["signature"].startswith("law 'signature': the program's inputs are (renamed) instead of (input)")
+
+    def allowed(program):
+        rename_the_input(program)
+        program.recompile()
+
+    allowed.may_change = ("signature",)
+    assert not violations_of(subject(), allowed)
+
+
+def test_a_default_is_part_of_the_signature():
+    class Scaled(nn.Module):
+        def forward(self, x, scale=2):
+            return x * scale
+
+    def drop_the_default(program):
+        program.graph.find_nodes(op="placeholder")[1].args = ()
+        program.recompile()
+
+    scaled = Subject("own", Scaled(), lambda draw: Arguments((torch.ones(2), 3)))
+    (violation,) = violations_of(scaled, drop_the_default)
+    assert "(x, scale) instead of (x, scale=2)" in str(violation)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -141,7 +140,6 @@ class Application:
     def _apply(self, captured: GraphModule) -> None:
         """Call the pass, and keep what came of it."""
         subject = self.subject
-        started = time.perf_counter()
         try:
             with (
                 self._process_watched(),
@@ -162,7 +160,6 @@ class Application:
                 self.error = error
         except Exception as error:
             self.error = error
-        self.seconds_taken = time.perf_counter() - started
 
     @contextmanager
     def _process_watched(self) -> Generator[None]:

@@ -134,7 +134,12 @@ class ProcessState:
             if before == after:
                 continue
             for name, old in before.items():
-                if (new := after.get(name, _GONE)) is old or name in _FORGOTTEN or new == old or _is_by_torch(new):
+                if (
+                    (new := after.get(name, _GONE)) is old
+                    or name in _FORGOTTEN
+                    or new == old
+                    or _is_torchs_wrapper(new, old)
+                ):
                     continue
                 yield place, name, old, new
             for name in after.keys() - before.keys() - _FORGOTTEN:
@@ -146,10 +151,11 @@ _GONE = object()
 _TORCH = str(Path(torch.__file__).parent)
 
 
-def _is_by_torch(new: Any) -> bool:
-    """Whether a function was defined by torch, parts of which wrap functions of others when they are imported."""
+def _is_torchs_wrapper(new: Any, old: Any) -> bool:
+    """Whether torch has wrapped a function of its own, as parts of it do when they are imported."""
     code = getattr(new, "__code__", None)
-    return code is not None and code.co_filename.startswith(_TORCH)
+    is_by_torch = code is not None and code.co_filename.startswith(_TORCH)
+    return is_by_torch and getattr(new, "__wrapped__", None) is old
 
 
 def _hides(owner: Any, name: str) -> bool:

@@ -204,14 +204,11 @@ class Subject:
         them says so: :meth:`renew`.
         """
         own = list(self.tensors.values())
-        lent = [kept.tensor for kept in self._lending(wide).values()]
+        lent = [kept.tensor for kept in self.lent(wide).values()]
         return copy.deepcopy(self._module, dict(zip(map(id, own), lent, strict=True)))
 
     def lent(self, wide: bool = False) -> dict[int, KeptTensor]:
         """The tensors that :meth:`borrowed` modules share, by identity, with what they hold."""
-        return self._lending(wide)
-
-    def _lending(self, wide: bool) -> dict[int, KeptTensor]:
         dtype = torch.float64 if wide else self.dtype
         if dtype not in self._lent:
             copied = tensors_of(self.fresh(dtype if wide else None))

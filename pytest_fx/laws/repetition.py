@@ -16,6 +16,7 @@ from fx import GraphModule
 from fx.errors import FxError, SaveError, TraceError
 from pytest_fx.harness.application import Application
 from pytest_fx.harness.deadline import TookTooLong
+from pytest_fx.harness.equality import Leaf
 from pytest_fx.harness.pickled import unpickled
 from pytest_fx.harness.run import Runner
 from pytest_fx.harness.snapshot import same_tensor, tensors_of
@@ -205,7 +206,8 @@ def _made_alike(wide: GraphModule | None, after: GraphModule) -> bool:
 def _nearly(one: torch.Tensor, other: torch.Tensor | None) -> bool:
     if other is None or one.shape != other.shape:
         return False
-    return torch.allclose(one.double(), other.double(), rtol=1e-3, atol=1e-6, equal_nan=True)
+    leaf = Leaf("", other.detach(), one.detach())
+    return not bool((leaf.errors > leaf.limits(1e-3, 1e-6)).any())
 
 
 def _first_difference(one: str, other: str) -> list[str]:

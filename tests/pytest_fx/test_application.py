@@ -190,3 +190,20 @@ def test_a_default_is_part_of_the_signature():
     scaled = Subject("own", Scaled(), lambda draw: Arguments((torch.ones(2), 3)))
     (violation,) = violations_of(scaled, drop_the_default)
     assert "(x, scale) instead of (x, scale=2)" in str(violation)
+
+
+def test_complex_parameters_that_a_pass_makes_are_compared_with_both_their_parts():
+    class Rotated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(3, 3, dtype=torch.complex64))
+
+        def forward(self, x):
+            return x @ self.weight
+
+    def conjugate_twice(program):
+        program.weight = nn.Parameter(program.weight.detach().conj().resolve_conj().conj().resolve_conj())
+        return program
+
+    given = Arguments((torch.randn(2, 3, dtype=torch.complex64),))
+    assert not violations_of(Subject("rotated", Rotated(), lambda draw: given), conjugate_twice)

@@ -295,6 +295,10 @@ def patch_torch(graph_module):
     torch.relu = F.gelu
 
 
+def patch_torch_with_a_function_of_its_own(graph_module):
+    torch.relu = F.silu
+
+
 def set_a_variable(graph_module):
     os.environ["SET_BY_A_PASS"] = "1"
 
@@ -328,6 +332,7 @@ WRONG = (
     ("original untouched", hook_the_original, {}),
     ("process untouched", leave_gradients_off, {}),
     ("process untouched", patch_torch, {}),
+    ("process untouched", patch_torch_with_a_function_of_its_own, {}),
     ("process untouched", set_a_variable, {}),
     ("original untouched", scale_and_refuse, {}),
     ("well formed", use_before_definition, {}),

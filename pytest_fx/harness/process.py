@@ -148,13 +148,13 @@ class ProcessState:
 
 
 _GONE = object()
-_TORCH = str(Path(torch.__file__).parent)
+_KEEPS_DYNAMO_OUT = str(Path(torch.__file__).with_name("_compile.py"))
 
 
 def _is_torchs_wrapper(new: Any, old: Any) -> bool:
-    """Whether torch has wrapped a function of its own, as parts of it do when they are imported."""
+    """Whether torch keeps its compiler out of a function, by a wrapper that parts of it make when they are imported."""
     code = getattr(new, "__code__", None)
-    is_by_torch = code is not None and code.co_filename.startswith(_TORCH)
+    is_by_torch = code is not None and code.co_filename == _KEEPS_DYNAMO_OUT
     return is_by_torch and getattr(new, "__wrapped__", None) is old
 
 

@@ -122,7 +122,7 @@ CHANGES = {
         torch.backends.mkldnn.conv, "fp32_precision", "bf16"
     ),
     "oneDNN is off, was on": lambda: torch.backends.mkldnn.set_flags(_enabled=False),
-    "cuDNN's search for algorithms is on, was off": lambda: setattr(torch.backends.cudnn, "benchmark", True),
+    "cuDNN's search for algorithms is on, was off": lambda: torch._C._set_cudnn_benchmark(True),  # others freeze flags
     "plain attention is off, was on": lambda: torch.backends.cuda.enable_math_sdp(False),
     "the fast path of attention is off, was on": lambda: torch.backends.mha.set_fastpath_enabled(False),
     "the number of threads is 3, was 1": lambda: torch.set_num_threads(3),

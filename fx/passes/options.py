@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import difflib
+import functools
 import inspect
 import itertools
 import sys
@@ -231,6 +232,7 @@ def _annotation(pass_class: type, field: dataclasses.Field[Any]) -> Any:
         ) from error
 
 
+@functools.lru_cache  # every name of a pass on a command line asks, and reading source takes milliseconds
 def _field_docs(pass_class: type) -> dict[str, str]:
     """The strings under the fields of a class and of its bases, as far as their source can be read."""
     docs: dict[str, str] = {}

@@ -14,6 +14,8 @@ from torch import nn
 __all__ = ["Snapshot", "dense", "is_strided", "overlaps", "same_tensor", "settings_of", "tensors_of"]
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
+_HOLDERS = frozenset({OrderedDict, dict, list, tuple, set})
+"""What most settings of a module are, without anything in them: there are no hooks of some kind."""
 _HELD_APART = {"_parameters", "_buffers", "_modules"}
 _CLOSED = {"torch", "fx", "numpy"}
 """Packages whose objects are told apart by their classes alone."""
@@ -114,6 +116,9 @@ def settings_of(module: nn.Module) -> dict[str, tuple[Any, ...]]:
 
 def _value(found: Any, depth: int = 0) -> Any:
     """Something that is equal for equal settings, also of a copy of the module."""
+    kind = type(found)
+    if kind in _HOLDERS and not found:
+        return kind
     if isinstance(found, _PLAIN):
         return repr(found)  # in which NaN is equal to itself, and 1 is not True
     if isinstance(found, torch.Tensor):

@@ -100,7 +100,11 @@ def _depends_on_layout(node: Node) -> bool:
     effect = effect_of(node)
     if effect is not None and (effect.draws or effect.kind in ("random", "unknown", "state")):
         return True
-    return "norm" in str(node.target) or node.op == "call_module"
+    if node.op != "call_module":
+        return "norm" in str(node.target)
+    owner = node.graph.owning_module
+    assert owner is not None, "the effect of a module without an owner is unknown"
+    return any("norm" in type(part).__name__.lower() for part in owner.get_submodule(str(node.target)).modules())
 
 
 def _require_kept(law: str, application: Application, inputs: Sequence[Inputs], part: Part, whose: str) -> None:

@@ -18,7 +18,7 @@ from fx.passes.dead_code import RemoveDeadCode
 from fx.passes.fold_constants import FoldConstants
 
 many = settings(
-    max_examples=60,
+    max_examples=30,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],

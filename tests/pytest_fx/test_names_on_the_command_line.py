@@ -84,8 +84,9 @@ def ids(result):
     return re.findall(r"^FAILED (\S+?\[.*?\])(?= - |$)", result.stdout.str(), re.MULTILINE)
 
 
-@pytest.mark.parametrize("distributed", [(), ("-n", "1")], ids=["alone", "beside"])
-@pytest.mark.parametrize("folder", [".", "deeper"])
+@pytest.mark.parametrize(
+    "folder, distributed", [(".", ()), ("deeper", ()), ("deeper", ("-n", "1"))], ids=["here", "deeper", "on a worker"]
+)
 def test_the_id_of_a_test_that_failed_can_be_pasted_back(two, monkeypatch, folder, distributed):
     two.makeini("[pytest]\npythonpath = .")
     two.mkdir("deeper")

@@ -5,7 +5,6 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 # Bytecode is kept, wherever it usually is not: tests start hundreds of processes, each of which would compile anew.
 unexport PYTHONDONTWRITEBYTECODE
-export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .PHONY: verify test lint bench catalogue verdicts accuracy properties fuzz fuzz-atheris

@@ -1,6 +1,7 @@
 """What every test can use."""
 
 import os
+import sys
 
 # One thread computes as fast as two on programs of this size, and does not wait for a core that something else uses.
 # Set before torch is imported, and inherited by the processes that tests start.
@@ -25,9 +26,12 @@ def same_random_numbers() -> None:
 def inner_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let runs of pytest inside of a test know nothing of the one that they are in.
 
-    Hypothesis's plugin stays out of them: at the end of each it would import Hypothesis, for a second.
+    Hypothesis's plugin stays out of them: at the end of each it would import Hypothesis, for a second. They leave no
+    bytecode: a file that a test writes anew within a second, no longer than before, would be taken for the old one.
     """
     if "pytester" in request.fixturenames:
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)
+        monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
         request.getfixturevalue("pytester")  # clears the variable, so it comes first
         monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
         for name in [name for name in os.environ if name.startswith("PYTEST_XDIST")]:

@@ -106,7 +106,7 @@ class Runner:
                 answer = map_tensors(torch.Tensor.clone, answer)
             written = {name: tensor.detach().clone() for name, tensor in written.items()}
             self.restore()
-        return Run(answer, inputs, written, rewritten, shared)
+        return Run(map_tensors(_without_history, answer), inputs, written, rewritten, shared)
 
     def restore(self) -> None:
         """Put the state back to what it was when this was made."""
@@ -121,6 +121,11 @@ class Runner:
             if (kept.written or kept.tensor.numel() <= FEW_ELEMENTS)
             and not same_tensor(kept.tensor, kept.values.to(kept.tensor.dtype))
         }
+
+
+def _without_history(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory for autograd's view alone: it refuses a view of a parameter that is written to later."""
+    return tensor.detach() if tensor._is_view() else tensor
 
 
 def _worth_a_copy(program: nn.Module, held: Mapping[str, torch.Tensor]) -> set[int]:

@@ -11,7 +11,6 @@ import warnings
 import numpy
 import pytest
 import torch
-from hypothesis.errors import HypothesisException
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -356,7 +355,7 @@ def test_a_signal_at_any_moment_of_a_search_leaves_the_process_as_it_was(quick_c
                 with interrupted_finished():
                     signal.setitimer(signal.ITIMER_REAL, moments.uniform(0.001, 0.3))
                     check_pass("remove-dead-code", max_examples=60, min_changed=0)  # one may go unheard
-            except (Struck, HypothesisException):  # Hypothesis may find that a strategy draws otherwise when struck
+            except BaseException:  # another one, where Hypothesis cannot end any more what it was struck in
                 assert len(strikes) == strike_number + 1
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)

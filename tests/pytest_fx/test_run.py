@@ -24,6 +24,14 @@ def seen(program, *args, dtype=torch.float32, **kwargs):
     return Runner(Program(program))(Arguments(args, kwargs), dtype)
 
 
+def test_an_answer_that_is_a_view_of_a_parameter_is_read_after_that_was_written_to():
+    linear = nn.Linear(2, 4)
+    run = Runner(linear, call=lambda: linear.weight.chunk(2))(Arguments(()), torch.float32)
+    with torch.no_grad():
+        linear.weight.add_(0)
+    assert all(part.isfinite().all() for part in run.answer)
+
+
 def test_inputs_are_known_as_the_call_left_them_and_are_copies():
     def program(x, pair, *, mask):
         pair[1].mul_(3)

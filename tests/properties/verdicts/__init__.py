@@ -1,0 +1,56 @@
+"""What the harness says of passes, models and runs of pytest that were once judged wrongly.
+
+A case has the verdict that is right: *red*, with the law that is broken, *green*, or *said*, with the words that must
+stand in what pytest prints. Each was the other way round, or silent, at some time; beside a red one stands a green one
+that does the same rightly.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+# Passes on formulas are shared with the tests of the plugin.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "pytest_fx"))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One pass, or one run, and what is right to say of it."""
+
+    item: str
+    """What it is about, in a few words."""
+    says: str
+    """The pass, the model or the command."""
+    expected: str
+    """``green``, ``said``, ``unjudged``, or ``red`` and laws that are told."""
+    judge: Callable[[], str]
+    """Asks the harness."""
+
+    def is_right(self, answer: str) -> bool:
+        """Whether that is right: where laws are to be told, others may be told with them."""
+        if not self.expected.startswith("red"):
+            return answer == self.expected
+        return answer.startswith("red") and _laws(self.expected) <= _laws(answer)
+
+
+def _laws(answer: str) -> set[str]:
+    return set(answer.removeprefix("red").removeprefix(": ").split(", ")) - {""}
+
+
+CASES: list[Case] = []
+
+
+def case(item: str, says: str, expected: str) -> Callable[[Callable[[], str]], Callable[[], str]]:
+    """Enter a case."""
+
+    def enter(judge: Callable[[], str]) -> Callable[[], str]:
+        CASES.append(Case(item, says, expected, judge))
+        return judge
+
+    return enter
+
+
+from . import judged, told  # noqa: E402, F401

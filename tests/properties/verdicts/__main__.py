@@ -1,0 +1,57 @@
+"""``make verdicts``: ask the harness of every case, and write the table ``results/verdicts.md``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pytest_fx.storage.baseline import describe
+from pytest_fx.storage.records import describe_machine, write_atomically
+
+from . import CASES, Case
+
+RESULT = Path("results/verdicts.md")
+
+
+def table(rows: list[tuple[Case, str]]) -> str:
+    """The page: each case with what was told of it."""
+    right = sum(one.is_right(told) for one, told in rows)
+    lines = [
+        "# Verdicts",
+        "",
+        f"`make verdicts` on {describe(describe_machine())}. What the harness says of passes, models and",
+        "runs that were once judged wrongly, and of right ones beside them.",
+        "",
+        f"**{right} of {len(rows)} verdicts are right.**",
+        "",
+        "| about | case | right | found |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| {one.item} | {one.says} | {one.expected} | {told if one.is_right(told) else f'**{told}**'} |"
+        for one, told in rows
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main(wanted: str = "") -> int:
+    """Write the page, or print the cases about one thing; 1 if a verdict is wrong."""
+    rows: list[tuple[Case, str]] = []
+    for one in CASES:
+        if wanted in one.item:
+            rows.append((one, one.judge()))
+            print(
+                "right" if one.is_right(rows[-1][1]) else "WRONG",
+                one.item,
+                one.says,
+                rows[-1][1],
+                sep=" | ",
+                flush=True,
+            )
+    if not wanted:
+        write_atomically(RESULT, table(rows))
+    return int(not all(one.is_right(told) for one, told in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:2]))

@@ -1,0 +1,383 @@
+"""Passes on models and on random programs, judged in this process."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import formula_passes  # pyright: ignore[reportMissingImports]
+import hypothesis
+import torch
+import torch.fx
+from torch import nn
+from torch.fx.experimental.optimization import fuse, remove_dropout
+
+import fx
+from fx.effects import effect_of
+from fx.interop import adapt
+from fx.interop.recognition import is_for_torch
+from fx.passes import FuseConvBN, contract_of
+from pytest_fx import LawViolation, NothingJudged, check_pass
+from pytest_fx.harness.application import Application, may_change, with_data
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.subject import GivenProgram, Subject
+from pytest_fx.laws import affordable, broken_laws, choose_laws
+
+from . import case
+
+
+def verdict(subject: Subject, pass_: Any) -> str:
+    """What the suite says of a pass on a model."""
+    application = Application(subject, pass_, contract=contract_of(pass_))
+    if application.refusal is not None:
+        return "unjudged"
+    violations = broken_laws(affordable(choose_laws((), (), may_change(pass_)), application), application)
+    return "red: " + ", ".join(violation.law for violation in violations) if violations else "green"
+
+
+def model(dtype: torch.dtype = torch.float32) -> Subject:
+    """A convolution with its batch norm, as a model of the suite."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+    module[1].running_var.uniform_(0.5, 2)
+    images = torch.randn(2, 3, 8, 8)
+    return Subject("conv_bn", module, lambda draw: Arguments((images + draw,)), working_dtype=dtype)
+
+
+def program(forward: Callable[..., Any], *inputs: torch.Tensor, mode: str = "eval") -> Subject:
+    """A module with ``forward``, as the search holds one."""
+    made = type("Program", (nn.Module,), {"forward": forward})
+    return Subject.of(GivenProgram(made, Arguments(inputs)), mode)
+
+
+def found(pass_: Any, **options: Any) -> str:
+    """What ``check_pass`` says of a pass on random programs."""
+    options = {"settings": hypothesis.settings(database=None), "max_examples": 200, "seed": 0, **options}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            check_pass(pass_, folder=Path(folder), **options)
+        except NothingJudged:
+            return "nothing judged"
+        except LawViolation as violation:
+            return f"red: {violation.law}"
+    return "green"
+
+
+def nothing(graph_module: Any) -> None:
+    """Change nothing."""
+
+
+@case("stale code", "edits the graph and does not recompile", "red: code and graph agree")
+def _() -> str:
+    return verdict(model(), _relu_as_function)
+
+
+@case("stale code", "edits the graph and recompiles", "green")
+def _() -> str:
+    def edit(graph_module: Any) -> None:
+        _relu_as_function(graph_module)
+        graph_module.recompile()
+
+    return verdict(model(), edit)
+
+
+def _relu_as_function(graph_module: Any) -> None:
+    (node,) = graph_module.graph.find_nodes(op="call_module", target="2")
+    node.op, node.target = "call_function", torch.relu
+
+
+@case("mode", "leaves the program in training mode", "red: mode")
+def _() -> str:
+    return verdict(model(), lambda graph_module: graph_module.train())
+
+
+@case("mode", "leaves the program in the mode in which it was", "green")
+def _() -> str:
+    return verdict(model(), lambda graph_module: graph_module.train().eval())
+
+
+_CHANGES: dict[str, Callable[[Any], Any]] = {
+    "adds a hook to a layer": lambda layer: layer.register_forward_pre_hook(lambda module, args: None),
+    "changes a setting of a layer": lambda layer: setattr(layer, "momentum", 0.5),
+    "gives a layer a list": lambda layer: setattr(layer, "seen", [1]),
+    "gives a layer a dict": lambda layer: setattr(layer, "seen", {"images": 1}),
+    "freezes a parameter": lambda layer: layer.weight.requires_grad_(False),
+}
+
+
+def _enter_change(says: str, act: Callable[[Any], Any]) -> None:
+    @case("the original's modules", f"{says} of the original", "red: original untouched")
+    def _() -> str:
+        def change(graph_module: Any) -> None:
+            act(graph_module.get_submodule("1"))
+
+        return verdict(model(), change)
+
+
+for _says, _act in _CHANGES.items():
+    _enter_change(_says, _act)
+
+
+@case("the original's modules", "gives a copy of a layer a list", "green")
+def _() -> str:
+    def copied(graph_module: Any) -> None:
+        layer = copy.deepcopy(graph_module.get_submodule("1"))
+        layer.seen = [1]
+        setattr(graph_module, "1", layer)
+
+    return verdict(model(), copied)
+
+
+@case("adapted passes", "a pass for torch.fx that returns a number", "red: refusal")
+def _() -> str:
+    def count(graph_module: torch.fx.GraphModule) -> Any:
+        return len(graph_module.graph.nodes)
+
+    return verdict(model(), adapt(count))
+
+
+@case("adapted passes", "a pass for torch.fx that returns the program", "green")
+def _() -> str:
+    def give_back(graph_module: torch.fx.GraphModule) -> Any:
+        return graph_module
+
+    return verdict(model(), adapt(give_back))
+
+
+def _checked(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    assert x.shape[0] > 1, f"one sample is not enough, got {x.shape[0]}"
+    return x - x.mean(0)
+
+
+def _is_check(node: Any) -> bool:
+    effect = effect_of(node)
+    return effect is not None and effect.kind == "check"
+
+
+def _erase_checks(graph_module: Any) -> None:
+    graph = graph_module.graph
+    for node in reversed(list(graph.nodes)):
+        if not node.users and node.op == "call_function" and _is_check(node):
+            graph.erase_node(node)
+    graph_module.recompile()
+
+
+@case("checks", "erases a check of the program", "red: checks")
+def _() -> str:
+    return verdict(program(_checked, torch.randn(2, 3)), _erase_checks)
+
+
+@case("checks", "erases checks, on random programs", "red: checks")
+def _() -> str:
+    return found(_erase_checks)
+
+
+@case("checks", "computes a difference otherwise and keeps the check", "green")
+def _() -> str:
+    def other_difference(graph_module: Any) -> None:
+        for node in graph_module.graph.find_nodes(op="call_function"):
+            if getattr(node.target, "__name__", "") == "sub":
+                node.target = torch.sub
+        graph_module.recompile()
+
+    return verdict(program(_checked, torch.randn(2, 3)), other_difference)
+
+
+def _enter_formulas(right: str, passes: dict[str, Any], says: str) -> None:
+    for name, pass_ in passes.items():
+
+        @case("formulas", f"{says}: {name}", right)
+        def _(pass_: Any = pass_) -> str:
+            return found(pass_, min_changed=0, max_examples=400)
+
+
+_enter_formulas("red", formula_passes.WRONG, "a match that leaves unchecked")
+_enter_formulas("green", formula_passes.RIGHT, "a match that checks all")
+
+
+@case("the process", "sets the default dtype", "red: process untouched")
+def _() -> str:
+    return verdict(model(), lambda graph_module: torch.set_default_dtype(torch.float64))
+
+
+@case("the process", "computes without gradients, and turns them on again", "green")
+def _() -> str:
+    def without_gradients(graph_module: Any) -> None:
+        with torch.no_grad():
+            torch.ones(2).sum()
+
+    return verdict(model(), without_gradients)
+
+
+@case(
+    "several laws",
+    "scales the original's weights: wrong numbers, another original",
+    "red: contract, original untouched",
+)
+def _() -> str:
+    def scale(graph_module: Any) -> None:
+        with torch.no_grad():
+            for parameter in graph_module.parameters():
+                parameter.mul_(1.5)
+
+    return verdict(model(), scale)
+
+
+@case("float64", "fuses batch norms of a model in float64", "green")
+def _() -> str:
+    return verdict(model(torch.float64), FuseConvBN())
+
+
+@case("float64", "scales by 1.0001 in float64", "red: contract")
+def _() -> str:
+    def scale(graph_module: Any) -> None:
+        output = graph_module.graph.output_node()
+        with graph_module.graph.inserting_before(output):
+            output.args = (graph_module.graph.call_function(torch.mul, (output.args[0], 1.0001)),)
+        graph_module.recompile()
+
+    return verdict(model(torch.float64), scale)
+
+
+def _sets_an_item(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    y = x + 1
+    y[0] = 2
+    return y
+
+
+def _enter_theirs(pass_: Any) -> None:
+    @case("torch.fx", f"its own {pass_.__name__}, on random programs", "green")
+    def _() -> str:
+        return found(adapt(pass_), min_changed=0)
+
+    @case("torch.fx", f"its own {pass_.__name__}, where an element is set", "unjudged")
+    def _() -> str:
+        return verdict(program(_sets_an_item, torch.randn(2, 3)), adapt(pass_))
+
+
+for _theirs in (fuse, remove_dropout):
+    _enter_theirs(_theirs)
+
+
+@case("torch.fx", "a check for None with a message", "green")
+def _() -> str:
+    graph = torch.fx.Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y", default_value=None)
+    graph.call_function(torch.fx._symbolic_trace._assert_is_none, (y,), {"msg": "y must be None"})
+    graph.output(graph.call_function(torch.relu, (x,)))
+    given = torch.fx.GraphModule(nn.Module(), graph)
+    return verdict(Subject.of(GivenProgram(lambda: given, Arguments((torch.randn(2, 3),))), "eval"), nothing)
+
+
+@case("torch.fx", "moves an input behind a computation", "green")
+def _() -> str:
+    def moves_the_input(graph_module: torch.fx.GraphModule) -> None:
+        _, other, doubled, *_ = graph_module.graph.nodes
+        doubled.append(other)
+        graph_module.recompile()
+
+    return verdict(program(lambda self, x, y: x * 2 + y, torch.ones(2), torch.ones(2)), adapt(moves_the_input))
+
+
+class _Calibrated:
+    """A pass for torch.fx that wants data, and is written with names that only this class imports."""
+
+    def __init__(self, samples: int = 0) -> None:
+        self.samples = samples
+
+    def with_data(self, data: Any) -> _Calibrated:
+        return _Calibrated(len(list(data())))
+
+    def __call__(self, graph_module: Any) -> Any:
+        from torch.fx import GraphModule
+
+        assert isinstance(graph_module, GraphModule), "written for torch.fx"
+        assert self.samples, "no data was given"
+        return graph_module
+
+
+@case("torch.fx", "a class for torch.fx, by a local import, that is given data", "green")
+def _() -> str:
+    made = with_data(adapt(_Calibrated()), lambda: [Arguments((torch.ones(2, 3, 8, 8),))])
+    return verdict(model(), made) if is_for_torch(_Calibrated) else "taken for one of ours"
+
+
+@case("torch.fx", "answers in the layout of MKL-DNN", "green")
+def _() -> str:
+    return verdict(program(lambda self, x: x.to_mkldnn(), torch.randn(2, 3)), nothing)
+
+
+@case("torch.fx", "answers dense instead of in the layout of MKL-DNN", "red: dtype")
+def _() -> str:
+    def without_layout(graph_module: Any) -> None:
+        (node,) = graph_module.graph.find_nodes(op="call_method", target="to_mkldnn")
+        node.replace_all_uses_with(node.args[0])
+        graph_module.graph.erase_node(node)
+        graph_module.recompile()
+
+    return verdict(program(lambda self, x: x.relu().to_mkldnn(), torch.randn(2, 3)), without_layout)
+
+
+@case("nothing to judge", "a pass that never fires", "nothing judged")
+def _() -> str:
+    return found(nothing, min_changed=5)
+
+
+def _division_first(times: float) -> Callable[[Any], None]:
+    """A pass that divides before it casts, and multiplies by ``times`` for it."""
+
+    def divide_first(graph_module: Any) -> None:
+        (scaled,) = graph_module.graph.find_nodes(op="call_function", target=torch.mul)
+        (halved,) = graph_module.graph.find_nodes(op="call_function", target=torch.div)
+        scaled.args = (scaled.args[0], times)
+        halved.replace_all_uses_with(halved.args[0])
+        graph_module.graph.erase_node(halved)
+        graph_module.recompile()
+
+    return divide_first
+
+
+def _overflowing() -> Subject:
+    given = torch.tensor([1.0, 2.0, 2000.0])
+    return program(lambda self, x: torch.div(torch.mul(x, 60.0).half(), 2.0), given)
+
+
+@case("overflow", "another order of arithmetic before a cast to float16, which overflows in eager", "green")
+def _() -> str:
+    return verdict(_overflowing(), _division_first(30.0))
+
+
+@case("overflow", "the same, and what does not overflow is wrong", "red: contract")
+def _() -> str:
+    return verdict(_overflowing(), _division_first(31.0))
+
+
+def _enter_small(says: str, factor: float, right: str) -> None:
+    @case("small numbers", f"outputs of 1e-10, {says}", right)
+    def _() -> str:
+        def scale(graph_module: Any) -> None:
+            (scaled,) = graph_module.graph.find_nodes(op="call_function", target=torch.mul)
+            scaled.args = (scaled.args[0], factor)
+            graph_module.recompile()
+
+        return verdict(program(lambda self, x: torch.mul(x, 1e-10), torch.randn(4, 3)), scale)
+
+
+_enter_small("wrong by a tenth", 1.1e-10, "red: contract")
+_enter_small("wrong in the last digits of float32", 1.0000001e-10, "green")
+
+
+@case("captured again", "checks whose messages tell values, and a pass that changes nothing", "green")
+def _() -> str:
+    def named(self: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        if x.shape[-1] != y.shape[-1]:
+            raise ValueError(f"{x.shape[-1]} columns of x, {y.shape[-1]:>5} of y: {list(y.shape)}")
+        return x + y
+
+    subject = program(named, torch.ones(2, 3), torch.ones(2, 3))
+    assert not any("Proxy" in str(node.args) for node in subject.program.graph.nodes), "a message with a Proxy's text"
+    fx.symbolic_trace(subject.program)
+    return verdict(subject, nothing)

@@ -1,0 +1,297 @@
+"""Runs of pytest in a user's folder, judged by what they print."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from . import case
+
+_MINE = """
+import torch
+from torch import nn
+from fx.passes import Edit, RewritingPass
+
+def pair():
+    return nn.Linear(4, 4), torch.ones(3, 4)
+
+def odd():
+    class Odd(nn.Module):
+        def forward(self, x, y):
+            return x.sum() + y.sum()
+    return Odd(), (torch.ones(3, 4), torch.ones(2, 4))
+
+def broken():
+    raise ValueError("no weights today")
+
+class Branching(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+def branching():
+    return Branching(), torch.ones(3, 4)
+
+def nothing(graph_module):
+    return None
+
+def quiet(graph_module):
+    torch.set_grad_enabled(False)
+    torch.relu = torch.nn.functional.gelu
+    torch.set_default_dtype(torch.float64)
+
+class Cut(RewritingPass):
+    def rewrites(self, graph_module):
+        output = graph_module.graph.output_node()
+        yield Edit("the output is cut off", output.source)
+        with graph_module.graph.inserting_before(output):
+            output.args = (graph_module.graph.call_function(torch.detach, (output.args[0],)),)
+"""
+_OTHER = """
+def nothing(graph_module):
+    return None
+"""
+_FIRING = """
+import fx, torch
+from torch import nn
+
+class Net(nn.Module):
+    def forward(self, x):
+        x = torch.relu(torch.exp(x))
+        return torch.relu(torch.FUNCTION(x))
+
+def model():
+    return Net(), torch.ones(2, 4)
+
+def fuse(program):
+    fx.replace_pattern(program, lambda x: torch.relu(torch.exp(x)), lambda x: torch.exp(x))
+"""
+_NOISY = """
+import pytest_fx.timing_check
+from pytest_fx.timing.paired import PairedTiming
+
+def test_timing(fx_traced, fx_timing, monkeypatch):
+    times = (0.5, 2.0, 1.0, 0.7, 1.4)
+    scattered = PairedTiming(times, (1.0,) * len(times), threads=1, iterations=1)
+    monkeypatch.setattr(pytest_fx.timing_check, "time_pairs", lambda *args, **kwargs: scattered)
+    fx_timing(fx_traced, label="capture")
+"""
+_NAMED = """
+import pytest
+
+@pytest.mark.parametrize("name", ["remove-dead-code", "mine:nothing"])
+def test_named(fx_equal, fx_timing, name):
+    fx_equal(name)
+    fx_timing(name)
+"""
+_MARKED = """
+import pytest
+
+@pytest.mark.fx(models="mlp", batch="many")
+def test_marked(fx_model):
+    pass
+"""
+_ROOT = str(Path(__file__).resolve().parents[3])
+_QUICK = ("--fx-no-timing", "-k", "test_pass_keeps_its_contract")
+
+
+class Folder:
+    """A user's folder, and what pytest prints in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file."""
+        (self.path / name).write_text(text, "utf-8")
+
+    def pytest(self, *arguments: str) -> str:
+        """Run pytest; what it prints, with every space single."""
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+        environment = {**os.environ, "PYTHONPATH": _ROOT, "PYTHONDONTWRITEBYTECODE": "1"}
+        ran = subprocess.run(
+            command, cwd=self.path, capture_output=True, text=True, env=environment, check=False, timeout=600
+        )
+        return " ".join((ran.stdout + ran.stderr).split())
+
+
+@contextmanager
+def folder(**files: str) -> Any:
+    """A folder with files of Python."""
+    with tempfile.TemporaryDirectory() as path:
+        made = Folder(Path(path))
+        for name, text in files.items():
+            made.write(f"{name}.py", text)
+        yield made
+
+
+def says(text: str, *parts: str, never: tuple[str, ...] = ()) -> str:
+    """``said`` if each of the parts is in the text and none that must not be; else what is wrong."""
+    wrong = [f"not said: {part}" for part in parts if part not in text]
+    wrong += [f"said: {part}" for part in never if part in text]
+    return wrong[0] if wrong else "said"
+
+
+def _enter(item: str, what: str, arguments: tuple[str, ...], *parts: str, never: tuple[str, ...] = ()) -> None:
+    @case(item, what, "said")
+    def _() -> str:
+        with folder(mine=_MINE, other=_OTHER, test_named=_NAMED, test_marked=_MARKED) as user:
+            return says(user.pytest(*arguments), *parts, never=never)
+
+
+PAIR = ("--fx-model", "mine:pair")
+
+_enter(
+    "the process",
+    "a pass that turns gradients off, patches torch, sets the default dtype; the next pass is innocent",
+    ("--fx-model", "mlp", "--fx-pass", "mine:quiet", "--fx-pass", "mine:nothing", *_QUICK),
+    "law 'process untouched'",
+    "gradients are off",
+    "1 failed",
+)
+_enter(
+    "batches",
+    "--fx-batch 1,8 on a user's pair resizes its inputs",
+    (*PAIR, "--fx-batch", "1,8", "--fx-pass", "mine:nothing", *_QUICK),
+    "mine:pair, batch 1",
+    "mine:pair, batch 8",
+)
+_enter(
+    "batches",
+    "--fx-batch 8 where inputs share no batch is refused",
+    ("--fx-model", "mine:odd", "--fx-batch", "8", *_QUICK),
+    "cannot have 8 sample(s)",
+    "share no first size",
+)
+_enter(
+    "batches",
+    "--fx-size small of a user's pair is refused",
+    (*PAIR, "--fx-size", "small", *_QUICK),
+    "small",
+    never=("1 passed",),
+)
+_enter(
+    "equal names",
+    "two passes of one name have rows of their own",
+    (*PAIR, "--fx-pass", "mine:nothing", "--fx-pass", "other:nothing", *_QUICK),
+    "mine:pair mine:nothing",
+    "mine:pair other:nothing",
+)
+_enter(
+    "no change",
+    "a pass that changes nothing has a row that says so",
+    (*PAIR, "--fx-pass", "mine:nothing", *_QUICK),
+    "nothing, changes nothing",
+)
+_enter(
+    "gradients",
+    "names the edit and the node, keeps autograd's own words, leaves a test, shows no line of the harness",
+    (*PAIR, "--fx-pass", "mine:Cut", *_QUICK),
+    "law 'gradients'",
+    "the output is cut off",
+    "whose gradient differs",
+    "does not require grad",
+    "that shows it alone",
+    never=("pytest_fx/laws/", "pytest_fx/harness/"),
+)
+_enter(
+    "frames",
+    "a model that branches on values: the user's line, and no frame of the tracer",
+    ("--fx-model", "mine:branching", "--fx-no-timing", "-k", "test_capture_equals_eager"),
+    "mine.py:22",
+    never=("fx/tracer.py:", "fx/proxy.py:"),
+)
+_enter(
+    "factories",
+    "a factory that raises is told with the user's line",
+    ("--fx-model", "mine:broken", "--fx-no-timing"),
+    "no weights today",
+    "mine.py:16",
+)
+_enter("names", "a misspelt module gets the nearest", ("--fx-model", "minne:pair"), "did you mean")
+_enter("names", "a misspelt pass gets the nearest", (*PAIR, "--fx-pass", "fuse-conv-nb"), "did you mean 'fuse-conv-bn'")
+_enter(
+    "names",
+    "fx_equal and fx_timing take what --fx-pass takes",
+    (*PAIR, "test_named.py", "--fx-rounds", "2"),
+    "2 passed",
+)
+_enter(
+    "names",
+    "a value of the marker is checked as the command line's is",
+    ("test_marked.py",),
+    "batch must be a whole number",
+    "'many'",
+)
+
+
+@case("factories", "a factory that raises is told once, however many tests want it", "said")
+def _() -> str:
+    with folder(mine=_MINE) as user:
+        times = user.pytest("--fx-model", "mine:broken", "--fx-no-timing", "-q").count("E ValueError: no weights today")
+        return "said" if times == 1 else f"said {times} times"
+
+
+@case("names", "the id of a test that failed is pasted back", "said")
+def _() -> str:
+    with folder(mine=_MINE) as user:
+        options = (*PAIR, "--fx-pass", "mine:Cut", "--fx-no-timing")
+        (printed,) = re.findall(r"FAILED (\S+?\[.*?\])(?= |$)", user.pytest(*options, *_QUICK))
+        return says(user.pytest(*options, printed), "1 failed", f"FAILED {printed}")
+
+
+@case("skips", "every reason is a sentence", "said")
+def _() -> str:
+    with folder(mine=_MINE) as user:
+        run = user.pytest("--fx-model", "learning_to_paint_critic_small", "--fx-no-timing", "-rs", "-q")
+        reasons = re.findall(r"SKIPPED \[\d+\] \S+ (.*?)(?= SKIPPED \[|$| \d+ passed)", run)
+        bad = [reason for reason in reasons if len(reason.split()) < 4 or re.search(r"Error\(|<.*object at", reason)]
+        return f"no sentence: {bad[0]}" if bad else "said" if reasons else "nothing is skipped"
+
+
+def _firing(*options: str) -> str:
+    with folder(mine=_FIRING.replace("FUNCTION", "exp")) as user:
+        arguments = ("--fx-model", "mine:model", "--fx-pass", "mine:fuse", *_QUICK)
+        user.pytest(*arguments)
+        (user.path / ".pytest_fx" / "last_run.json").rename(user.path / "main.json")
+        user.write("mine.py", _FIRING.replace("FUNCTION", "sin"))
+        return user.pytest(*arguments, "--fx-baseline", "main.json", *options)
+
+
+@case("a pass that fires no more", "--fx-baseline names it, with the match that nearly was", "said")
+def _() -> str:
+    return says(
+        _firing(), "fuse changes less in mine:model than in the baseline", "fed by exp, here by sin", "1 passed"
+    )
+
+
+@case("a pass that fires no more", "--fx-strict fails it", "said")
+def _() -> str:
+    return says(_firing("--fx-strict"), "LostRewrite: fuse changes less", "1 failed")
+
+
+def _noisy(*options: str) -> str:
+    baseline = {
+        "model": "mlp", "pass": "capture", "batch": 1, "dtype": "float32", "device": "cpu", "threads": 1,
+        "speedup": 1.0, "speedup_interval": [0.99, 1.01],
+    }  # fmt: skip
+    with folder(test_noisy=_NOISY) as user:
+        user.write("main.json", json.dumps({"records": [{"timing": {"info": baseline}, "machine": {}}]}))
+        timed = ("--fx-baseline", "main.json", "--fx-fail-slower", "5%")
+        return user.pytest("--fx-model", "mlp", "--fx-batch", "1", "test_noisy.py", *timed, *options)
+
+
+@case("noise", "--fx-fail-slower where pairs scatter: no ratio", "said")
+def _() -> str:
+    return says(_noisy(), "too noisy to tell", "1 passed", never=("1.00x",))
+
+
+@case("noise", "--fx-fail-slower where pairs scatter, --fx-strict", "said")
+def _() -> str:
+    return says(_noisy("--fx-strict"), "NoisyTiming: it is too noisy to tell", "1 failed")

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from fx.errors import TraceError
 from fx.node import base_types
+from fx.provenance import GENERATED_FILES
 from fx.proxy import Proxy, TracerBase
 from fx.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.serialization.allow_list import allow
@@ -189,7 +190,13 @@ def _record_specialization(tracer: TracerBase, proxy: Proxy, name: str, value: A
 
 
 def _annotations(function: Any) -> dict[str, Any]:
-    """The annotations of ``function``, as objects where its strings can be evaluated."""
+    """The annotations of ``function``, as objects where its strings can be evaluated.
+
+    Those of generated code are what its graph holds, which may come from a file: they stay what they are.
+    """
+    behind = inspect.unwrap(function)
+    if getattr(getattr(behind, "__code__", None), "co_filename", None) in GENERATED_FILES:
+        return dict(behind.__annotations__)
     try:
         return inspect.get_annotations(function, eval_str=True)
     except Exception:  # evaluating the user's annotations may do anything; as strings they are just names

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copyreg
 import importlib
 import sys
 from collections.abc import Callable
 from functools import reduce
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ForwardRef, NamedTuple
 
 import torch
 
@@ -152,8 +153,8 @@ def _leaf_encoder(node: Node, numbers: dict[Node, NodeNumber]) -> Callable[[Any]
     def leaf(value: Any) -> Any:
         if isinstance(value, Node):
             return numbers[value]
-        if isinstance(value, torch.memory_format):  # its own pickle fails in protocol 2, which torch.save uses
-            return ImportedName("torch", str(value).removeprefix("torch."))
+        if isinstance(value, torch.memory_format):
+            return _format_name(value)
         if not callable(value):
             return value
         name = imported_name(value)
@@ -204,6 +205,15 @@ def _found(pickled: PickledNode, target: ImportedName) -> Any:
         ) from error
 
 
+def _format_name(value: torch.memory_format) -> ImportedName:
+    """The name of a memory format, whose own pickle fails in protocol 2, which ``torch.save`` uses."""
+    return ImportedName("torch", str(value).removeprefix("torch."))
+
+
+# The "Tensor" of List["Tensor"] has compiled code, which pickle does not take.
+copyreg.pickle(ForwardRef, lambda reference: (ForwardRef, (reference.__forward_arg__,)))
+
+
 def _annotation(node: Node) -> Any:
     kind = node.type
     return imported_name(kind) if isinstance(kind, type) else kind
@@ -229,6 +239,8 @@ class _Missing:
 
 def _plain(value: Any, seen: dict[int, Any]) -> Any:
     """The part of ``meta`` that is data; classes become names. Shared values stay shared."""
+    if isinstance(value, torch.memory_format):
+        return _format_name(value)
     if isinstance(value, _PLAIN):
         return value
     if id(value) in seen:
@@ -258,6 +270,8 @@ def _restored(value: Any) -> Any:
         return type(value)((key, _restored(item)) for key, item in value.items())
     if type(value) is tuple:
         return tuple(_restored(item) for item in value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(_restored, value))
     return value
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
+from typing import Any
 
 import pytest
 from torch import nn
 
 from fx import GraphModule
+from fx.interop import AdaptedPass
 from fx.passes import Contract, Pass, close, contract_of
 
 from .collection import label_of
@@ -77,9 +80,15 @@ class EqualityCheck:
         comparison = self._recorded(application, row)
         if application.refusal is not None:
             pytest.skip(f"{application.name} refuses {self._subject.name}: {_first_line(application.refusal)}")
-        violations = self._broken(application, leaves)
+        broken = self._broken(application, leaves)
+        violations = self._due(application, broken)
         if violations:
             raise told(violations, self._explained(application, violations))
+        if broken:
+            pytest.skip(
+                f"{application.name} is not judged on {self._subject.name}, where what torch.fx offers to every pass "
+                f"breaks the law {broken[0].law!r}: {_first_line(application.error or broken[0])}"
+            )
         self._warn_of_layouts(application)
         require_no_less(self._item, application)
         return comparison
@@ -106,6 +115,14 @@ class EqualityCheck:
         if application.before is None:
             return violations
         return [found for found in violations if is_kept_without(law_called(found.law), application)]
+
+    def _due(self, application: Application, violations: list[LawViolation]) -> list[LawViolation]:
+        """Those that the pass is to blame for."""
+        if not violations or not isinstance(application.pass_, AdaptedPass):
+            return violations
+        # It reads what the pass mentions, for which the grammar of random programs is imported.
+        blame: Any = importlib.import_module("pytest_fx.properties.blame").Blame(application.pass_)
+        return [found for found in violations if blame.is_due(law_called(found.law), application)]
 
     def _recorded(self, application: Application, row: Row) -> Comparison:
         """What is computed beside eager's answers, which goes into the summary whether or not the laws are kept."""

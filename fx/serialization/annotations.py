@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 import sys
 import typing
 from types import GenericAlias, UnionType
@@ -22,6 +23,8 @@ _GENERICS: dict[str, Any] = {
 }
 _ORIGINS: dict[Any, str] = {typing.get_origin(value) or value: name for name, value in _GENERICS.items()}
 _PLAIN = ValueWriter(None)
+# Whoever resolves annotations, typing.get_type_hints say, evaluates them. Without these nothing in them is called.
+_RUNS_NOTHING = re.compile(r"[\w.,|\[\] '\"-]*")
 
 
 def encode_annotation(hint: Any, depth: int = 0) -> Json:
@@ -32,6 +35,10 @@ def encode_annotation(hint: Any, depth: int = 0) -> Json:
     """
     if depth > DEPTH:
         raise Refused(f"an annotation nests more than {DEPTH} levels deep")
+    if isinstance(hint, typing.ForwardRef):
+        hint = hint.__forward_arg__
+    if type(hint) is str:
+        _check_text(hint)
     if hint is None or hint is Ellipsis or type(hint) is str:
         return _PLAIN.value(hint)
     if hint is Any:
@@ -67,6 +74,7 @@ def decode_annotation(stored: Json, depth: int = 0) -> Any:
     if type(stored) is not dict or stored.keys() != {"generic"}:
         hint = ValueReader([]).value(stored)
         if type(hint) is str:
+            _check_text(hint)
             return sys.intern(hint)  # generated code has one global for each string object
         if hint is None or hint is Ellipsis or isinstance(hint, type) or callable(hint):
             return hint
@@ -75,6 +83,15 @@ def decode_annotation(stored: Json, depth: int = 0) -> Any:
     if type(name) is not str or type(parts) is not list or len(parts) > _MOST_PARTS:
         raise Refused("a generic type is not a name and a list")
     return _generic(name, [decode_annotation(part, depth + 1) for part in parts])
+
+
+def _check_text(text: str) -> None:
+    if not _RUNS_NOTHING.fullmatch(text):
+        raise Refused(
+            f"the annotation {shown(text)} is more than names of types",
+            why="annotations that are strings are evaluated by whoever asks for their types",
+            remedy="node.type = None, or the type itself",
+        )
 
 
 def _generic(name: str, args: list[Any]) -> Any:

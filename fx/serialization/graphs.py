@@ -299,7 +299,13 @@ def _name(text: str) -> str:
 def _location(stored: Json) -> SourceLocation:
     if type(stored) is not list or list(map(type, stored)) != [str, int, str, str]:
         raise Refused("a place in the source is not a file, line, function and text")
-    return SourceLocation.of(*stored)
+    file, line, function, text = stored
+    return SourceLocation.of(_printable(file), line, _printable(function), _printable(text))
+
+
+def _printable(text: str) -> str:
+    """``text`` for messages: what moves a terminal's cursor or ends a line is a blank."""
+    return "".join(sign if sign.isprintable() else " " for sign in text)
 
 
 __all__ = ["decode_graph", "encode_graph"]

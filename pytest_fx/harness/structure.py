@@ -50,7 +50,7 @@ def map_tensors(function: Callable[[torch.Tensor], torch.Tensor], value: Any) ->
     if _is_named_tuple(value):
         return type(value)(*map(mapped, value))
     if isinstance(value, tuple | list):
-        return _sequence_type(value)(map(mapped, cast("Sequence[Any]", value)))
+        return _like(value, [mapped(part) for part in cast("Sequence[Any]", value)])
     if isinstance(value, Mapping):
         return {key: mapped(item) for key, item in cast("Mapping[Any, Any]", value).items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -77,9 +77,20 @@ def _is_named_tuple(value: Any) -> bool:
     return isinstance(value, tuple) and hasattr(cast("object", value), "_fields")
 
 
-def _sequence_type(value: Any) -> type[tuple[Any, ...]] | type[list[Any]]:
-    """Return the type to rebuild a sequence in: lists of other classes, a captured program's say, become plain ones."""
-    return list if isinstance(value, list) else tuple
+def _like(sequence: tuple[Any, ...] | list[Any], parts: list[Any]) -> Any:
+    """Return ``parts`` in the kind of ``sequence``: lists of other classes, a captured program's say, become plain ones.
+
+    >>> _like(torch.Size((2, 3)), [2, 3]), _like(torch.ones(2).max(0), [1, 0])
+    (torch.Size([2, 3]), torch.return_types.max(
+    values=1,
+    indices=0))
+    """
+    if isinstance(sequence, list):
+        return parts
+    try:
+        return type(sequence)(parts)
+    except Exception:  # a class of the user's that is made of something else
+        return tuple(parts)
 
 
 def _kind(value: Any) -> str:

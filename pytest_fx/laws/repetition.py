@@ -19,7 +19,7 @@ from pytest_fx.harness.deadline import TookTooLong
 from pytest_fx.harness.equality import Leaf
 from pytest_fx.harness.pickled import unpickled
 from pytest_fx.harness.run import Runner
-from pytest_fx.harness.snapshot import same_tensor, tensors_of
+from pytest_fx.harness.snapshot import is_strided, same_tensor, tensors_of
 from pytest_fx.harness.structure import describe, leaves
 
 from .judging import identical
@@ -190,9 +190,14 @@ def _lay_out_as(program: nn.Module, other: nn.Module) -> None:
     others = tensors_of(other)
     for name, tensor in tensors_of(program).items():
         wanted = others.get(name)
-        if wanted is not None and wanted.shape == tensor.shape and wanted.stride() != tensor.stride():
-            laid = torch.empty_strided(wanted.shape, wanted.stride(), dtype=tensor.dtype, device=tensor.device)
-            tensor.data = laid.copy_(tensor.detach())
+        if wanted is None or not wanted.numel() or not is_strided(wanted) or not same_tensor(wanted, tensor):
+            continue
+        if (strides := wanted.stride()) != tensor.stride() and not wanted.is_quantized:
+            count = 1 + sum((size - 1) * stride for size, stride in zip(wanted.shape, strides, strict=True))
+            places = torch.arange(count, device=tensor.device).as_strided(wanted.shape, strides)
+            memory = torch.empty(count, dtype=tensor.dtype, device=tensor.device)
+            memory[places.flatten()] = tensor.detach().flatten()  # elements may share a place
+            tensor.data = memory.as_strided(wanted.shape, strides)
 
 
 def _made_alike(wide: GraphModule | None, after: GraphModule) -> bool:

@@ -12,14 +12,12 @@ from random import Random
 from typing import Any
 
 import hypothesis
-import torch
 from hypothesis import Phase, core, given
 from hypothesis import strategies as st
 from torch import nn
 
 from fx.errors import FxError, TraceError
-from fx.interop import AdaptedPass, adapt
-from fx.passes import Contract, contract_of, exact, pass_name
+from fx.passes import Contract, contract_of, pass_name
 from pytest_fx import generation
 from pytest_fx.errors import LawViolation, NothingJudged
 from pytest_fx.harness.application import LARGEST_TIME, Application, may_change
@@ -28,13 +26,13 @@ from pytest_fx.harness.deadline import TookTooLong, Watchdog
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.process import process_kept
 from pytest_fx.harness.subject import Checked, GivenProgram, Subject
-from pytest_fx.laws import Law, broken_laws, choose_laws, is_kept_without
+from pytest_fx.laws import Law, broken_laws, choose_laws
 from pytest_fx.loading import load_contract, load_pass
 
+from .blame import Blame
 from .counterexample import FOLDER, describe
 from .mentions import Mentions, mentioned
 from .nearness import Steps, nearest, running, steps_of, variations
-from .placement import PutBack
 from .reduction import reduced
 
 MODES = ("eval", "train")
@@ -211,11 +209,8 @@ class _Search:
     def __init__(
         self, pass_: Any, contract: Contract, laws: list[Law], always: set[str], seconds: float, about: Mentions
     ) -> None:
-        is_for_torch = isinstance(pass_, AdaptedPass)
         self._pass = pass_
-        self._tools = [adapt(_pass_through)] if is_for_torch else []
-        self._tools += [adapt(_remove_dead_code)] if is_for_torch and about.removes else []
-        self._replaces = is_for_torch and about.replaces
+        self._blame = Blame(pass_, about)
         self._contract = contract
         self._laws = laws
         self._always = always
@@ -244,7 +239,7 @@ class _Search:
         self._changed += example.changed
         self._refused += example.refusal is not None
         violations = broken_laws([law for law in self._laws if self._applies(law, example, sample)], example)
-        blamed = next((found for found in violations if self._is_to_blame(self._law_of(found), example)), None)
+        blamed = next((found for found in violations if self._blame.is_due(self._law_of(found), example)), None)
         if blamed is not None:
             self._found = _Found(self._law_of(blamed), blamed, example)
             raise blamed
@@ -293,22 +288,10 @@ class _Search:
         try:
             law.check(example)
         except LawViolation as violation:
-            if self._is_to_blame(law, example):
+            if self._blame.is_due(law, example):
                 self._found = _Found(law, violation, example)
                 return True
         return False
-
-    def _is_to_blame(self, law: Law, example: Application) -> bool:
-        """Whether it is the pass that breaks a law, and neither the capture nor what torch.fx offers to passes."""
-        if not is_kept_without(law, example):
-            return False
-        if not all(_is_kept_by(tool, law, example, exact) for tool in self._tools):
-            return False
-        if self._tools and example.error is not None:
-            again = Application(example.subject, adapt(_trace_again)).error
-            if type(again) is type(example.error) and str(again) == str(example.error):
-                return False
-        return not self._replaces or not _is_kept_by(PutBack(self._pass), law, example, example.contract)
 
     def _applies(self, law: Law, example: Application, sample: int) -> bool:
         sampled = law.kind == "sampled" and law.name not in self._always
@@ -320,7 +303,7 @@ class _Search:
         violation, example = self._found.violation, self._found.example
         tried = f"found after {self._tried} program(s), of which {example.name} changed {self._changed}"
         laws = [law for law in self._laws if law is not self._found.law and self._applies(law, example, 0)]
-        others = [found for found in broken_laws(laws, example) if self._is_to_blame(self._law_of(found), example)]
+        others = [found for found in broken_laws(laws, example) if self._blame.is_due(self._law_of(found), example)]
         return violation.with_others(others).with_details(f"{tried}\n{describe(example, violation, folder)}")
 
     def lacks(self, least: float) -> bool:
@@ -360,35 +343,6 @@ class _Search:
         """What the search found."""
         names = tuple(law.name for law in self._laws)
         return CheckReport(pass_name(self._pass), self._tried, self._changed, self._refused, self._unjudged, names)
-
-
-def _remove_dead_code(program: Any) -> Any:
-    program.graph.eliminate_dead_code()
-    program.recompile()
-    return program
-
-
-def _pass_through(program: Any) -> Any:
-    """What torch.fx does to the arguments of each node that it touches: a ``torch.Size`` becomes a tuple."""
-    for node in program.graph.nodes:
-        node.args = torch.fx.map_arg(node.args, lambda read: read)
-        node.kwargs = torch.fx.map_arg(node.kwargs, lambda read: read)
-    program.recompile()
-    return program
-
-
-def _trace_again(program: Any) -> Any:
-    """What a pass of torch.fx does first that lets torch.fx capture the program again: some of ours it cannot."""
-    return torch.fx.symbolic_trace(program)
-
-
-def _is_kept_by(pass_: Any, law: Law, example: Application, contract: Contract) -> bool:
-    """Whether another pass keeps a law on a program: none at all, say, or else it is not the pass that breaks it."""
-    try:
-        law.check(Application(example.subject, pass_, contract=contract))
-    except LawViolation:
-        return False
-    return True
 
 
 @dataclass(frozen=True, slots=True)

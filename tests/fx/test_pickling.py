@@ -8,12 +8,13 @@ import operator
 import pickle
 import sys
 import types
-from typing import Any
+from typing import Any, List  # noqa: UP035
 
 import pytest
 import torch
 
 import fx
+from fx.passes.shape_prop import ShapeProp
 
 
 class Inner(torch.nn.Module):
@@ -59,6 +60,22 @@ def through_torch_save(value: Any) -> Any:
     torch.save(value, stored)
     stored.seek(0)
     return torch.load(stored, weights_only=False)
+
+
+class Listed(torch.nn.Module):
+    def forward(self, x: List[torch.Tensor]) -> torch.Tensor:  # noqa: UP006
+        return x[0].relu()
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_every_protocol_keeps_references_to_types_and_recorded_shapes(protocol: int) -> None:
+    program = fx.symbolic_trace(Listed())
+    ShapeProp(program).propagate([torch.ones(1, 2, 3, 4).to(memory_format=torch.channels_last)])
+    kept = pickle.loads(pickle.dumps(program, protocol))
+    for node, other in zip(program.graph.nodes, kept.graph.nodes, strict=True):
+        assert (node.type, node.meta.get("tensor_meta")) == (other.type, other.meta.get("tensor_meta"))
+    assert next(iter(kept.graph.nodes)).type == List["torch.Tensor"]  # noqa: UP006
+    assert kept.graph.output_node().args[0].meta["tensor_meta"].memory_format is torch.channels_last
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from saved_files import edited, edited_header, put_together, take_apart
+from saved_files import edited, edited_header, put_together, reload, take_apart
 
 import fx
 from fx import serialization
@@ -592,3 +592,44 @@ def test_a_loaded_program_calls_only_what_is_listed(path: Path, tmp_path: Path) 
 
         assert_not_loaded(edited(small(), path, edit), "is nothing that a saved program may use")
     assert not canary.exists()
+
+
+@pytest.mark.parametrize("wrap", [lambda text: text, lambda text: {"generic": ["List", [text]]}], ids=["", "in a list"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "open({!r}, 'w')",
+        "[open for open in ({!r},)]",
+        "(lambda: open({!r}, 'w'))()",
+        "f'{{open({!r})}}'",
+        "a := {!r}",
+        "x @ {!r}",
+    ],
+)
+@pytest.mark.parametrize("op", ["placeholder", "call_module", "output"])
+def test_annotations_that_could_run_code_are_refused(path: Path, tmp_path: Path, code: str, wrap: Any, op: str) -> None:
+    def edit(stored: Any) -> None:
+        node = next(node for node in nodes(stored) if node["op"] == op)
+        node["type"] = wrap(code.format(str(tmp_path / "canary")))
+
+    assert_not_loaded(edited(small(), path, edit), "is more than names of types")
+    assert not (tmp_path / "canary").exists()
+
+
+@pytest.mark.parametrize("hint", ["torch.Tensor", 'Optional["List[int]"]', "int | None", "batch dim"])
+def test_annotations_that_are_text_stay_text_when_a_loaded_program_is_captured(path: Path, hint: str) -> None:
+    program = small()
+    next(iter(program.graph.nodes)).type = hint
+    program.recompile()
+    for each in (program, reload(program, path)):
+        assert next(iter(fx.symbolic_trace(each).graph.nodes)).type == hint
+
+
+def test_places_in_the_source_are_printable(path: Path) -> None:
+    def edit(stored: Any) -> None:
+        stored["modules"][-1]["graph"]["sources"] = [["a\x1b[2J.py", 3, "for\nward", "y = 1\r\x1b]0;title\x07"]]
+        relu(stored)["source"] = 0
+
+    program = serialization.load(edited(small(), path, edit))
+    (node,) = program.graph.find_nodes(op="call_module", target="1")
+    assert str(node.source) == "a [2J.py:3, in for ward:  y = 1  ]0;title "

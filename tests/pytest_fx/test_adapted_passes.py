@@ -250,3 +250,35 @@ def test_what_torch_fx_optimizes_for_inference_is_judged():
     check_program(optimized, build, lambda: ((torch.ones(2, 3, 8, 8),), {}), laws=laws)
     with pytest.raises(LawViolation, match="cannot be differentiated"):  # which nobody needs there
         check_program(optimized, build, lambda: ((torch.ones(2, 3, 8, 8),), {}), laws=["gradients"])
+
+
+def test_the_suite_does_not_blame_a_pass_for_what_torch_fx_cannot_capture_again(pytester):
+    pytester.makepyfile(
+        mine="""
+        import torch, torch.fx
+        from torch import nn
+        from torch.fx.experimental.optimization import remove_dropout
+
+        class SetsAnElement(nn.Module):
+            def forward(self, x):
+                y = x + 1
+                y[0] = 2
+                return torch.relu(y)
+
+        def model():
+            return SetsAnElement(), torch.ones(2, 2)
+
+        def takes_no_writes(graph_module: torch.fx.GraphModule):
+            raise TypeError("cannot take this")
+        """
+    )
+    passes = ("--fx-pass", "mine:remove_dropout", "--fx-pass", "mine:takes_no_writes")
+    result = pytester.runpytest("--fx-model", "mine:model", *passes, "--fx-no-timing", "-k", "contract", "-rs")
+    assert result.parseoutcomes()["failed"] == 1
+    result.stdout.fnmatch_lines(["E *LawViolation: law 'refusal': takes-no-writes raised where it should*"])
+    result.stdout.fnmatch_lines(
+        [
+            "SKIPPED*: remove-dropout is not judged on mine:model, where what torch.fx offers to every pass breaks the "
+            "law 'refusal': 'Proxy' object does not support item assignment"
+        ]
+    )

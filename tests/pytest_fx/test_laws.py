@@ -762,9 +762,14 @@ def test_gradients_of_what_is_not_finite_are_not_judged():
         assert broken_by(take_the_second_of_two, of=of, given=lambda given=given: given, contract=close) is None
 
 
-def test_a_program_through_a_file_is_compared_with_its_tensors_laid_out_as_before():
+@pytest.mark.parametrize(
+    "folded",
+    [torch.arange(24.0).sin().reshape(4, 6).t(), torch.arange(6.0).sin()[:, None].expand(6, 4)],
+    ids=["transposed", "expanded"],
+)
+def test_a_program_through_a_file_is_compared_with_its_tensors_laid_out_as_before(folded):
     def fold(graph_module):
-        graph_module.register_buffer("folded", torch.arange(24.0).sin().reshape(4, 6).t())
+        graph_module.register_buffer("folded", folded)
         node = node_of(graph_module, "weight")
         node.target = "folded"
         graph_module.recompile()
@@ -772,7 +777,7 @@ def test_a_program_through_a_file_is_compared_with_its_tensors_laid_out_as_befor
     class Product(nn.Module):
         def __init__(self):
             super().__init__()
-            self.weight = nn.Parameter(torch.arange(24.0).sin().reshape(4, 6).t())
+            self.weight = nn.Parameter(folded)
 
         def forward(self, x):
             return (x @ self.weight).logsumexp(0)

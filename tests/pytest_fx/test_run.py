@@ -32,6 +32,14 @@ def test_an_answer_that_is_a_view_of_a_parameter_is_read_after_that_was_written_
     assert all(part.isfinite().all() for part in run.answer)
 
 
+def test_answers_of_a_program_that_writes_are_of_the_kinds_that_it_returns():
+    norm = nn.BatchNorm1d(2)
+    size, largest, _ = Runner(norm, call=lambda x: (x.size(), x.max(0), norm(x)))(
+        Arguments((torch.ones(3, 2),)), torch.float32
+    ).answer
+    assert (type(size), type(largest)) == (torch.Size, torch.return_types.max)
+
+
 def test_inputs_are_known_as_the_call_left_them_and_are_copies():
     def program(x, pair, *, mask):
         pair[1].mul_(3)

@@ -53,4 +53,6 @@ def case(item: str, says: str, expected: str) -> Callable[[Callable[[], str]], C
     return enter
 
 
-from . import judged, told  # noqa: E402, F401
+from . import judged, told  # noqa: E402  # they enter their cases
+
+__all__ = ["CASES", "Case", "case", "judged", "told"]

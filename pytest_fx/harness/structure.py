@@ -78,7 +78,7 @@ def _is_named_tuple(value: Any) -> bool:
 
 
 def _like(sequence: tuple[Any, ...] | list[Any], parts: list[Any]) -> Any:
-    """Return ``parts`` in the kind of ``sequence``: lists of other classes, a captured program's say, become plain ones.
+    """Return ``parts`` in the kind of ``sequence``, where lists of other classes become plain ones.
 
     >>> _like(torch.Size((2, 3)), [2, 3]), _like(torch.ones(2).max(0), [1, 0])
     (torch.Size([2, 3]), torch.return_types.max(

@@ -142,11 +142,11 @@ class Application:
         subject = self.subject
         try:
             with (
-                self._process_watched(),
-                self._limit(),
-                warnings.catch_warnings(),
                 default_dtype(subject.dtype),
                 threads(subject.threads),
+                self._process_watched(),  # inside of what puts back the dtype and the threads
+                self._limit(),
+                warnings.catch_warnings(),
             ):
                 pass_ = with_data(self.pass_, lambda: subject.data(subject.dtype))
                 result, self.edits = _called(pass_, captured)
@@ -270,7 +270,7 @@ class Application:
         dtype = torch.float64 if wide else self.subject.dtype
         captured = self.subject.capture(module, leaves=self.leaves, wide=wide)
         record_origins(captured.graph)
-        with self._process_watched(), default_dtype(dtype), threads(self.subject.threads), self._limit():
+        with default_dtype(dtype), threads(self.subject.threads), self._process_watched(), self._limit():
             result, _ = _called(with_data(self.pass_, lambda: self.subject.data(dtype)), captured)
         result = captured if result is None else result
         return result if isinstance(result, GraphModule) else None

@@ -286,6 +286,14 @@ def freeze_the_original(graph_module):
     graph_module.get_submodule("norm").bias.requires_grad_(False)
 
 
+def leave_another_default_dtype(graph_module):
+    torch.set_default_dtype(torch.float64)
+
+
+def leave_more_threads(graph_module):
+    torch.set_num_threads(torch.get_num_threads() + 1)
+
+
 def leave_gradients_off(graph_module):
     torch.set_grad_enabled(False)
 
@@ -330,6 +338,8 @@ WRONG = (
     ("original untouched", give_another_eps, {}),
     ("original untouched", hook_the_original, {}),
     ("process untouched", leave_gradients_off, {}),
+    ("process untouched", leave_another_default_dtype, {}),
+    ("process untouched", leave_more_threads, {}),
     ("process untouched", patch_torch, {}),
     ("process untouched", patch_torch_with_a_function_of_its_own, {}),
     ("process untouched", set_a_variable, {}),

@@ -10,6 +10,7 @@ import inspect
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fx.comments import Comments
@@ -20,6 +21,7 @@ from fx.operators import BY_FUNCTION, Operator
 from fx.printing import describe
 from fx.provenance import SourceLocation
 from fx.spelling import Speller, VariableName
+from fx.wrapping import is_marked
 
 if TYPE_CHECKING:
     from fx.graph import Graph
@@ -305,7 +307,8 @@ class FunctionWriter:
             if target is getattr and len(args) == 2 and isinstance(args[1], str) and is_identifier(args[1]):
                 return f"{self._assigned(node)} = {self.speller.receiver(args[0])}.{args[1]}"
         function = self.speller.callable(target)
-        if node._meta is not None and node._meta.get("is_wrapped"):
+        is_wrapped = node._meta is not None and node._meta.get("is_wrapped")
+        if is_wrapped or (type(target) is FunctionType and is_marked(target)):
             self.wrapped[function] = None
         return f"{self._assigned(node)} = {function}({self.speller.call(args, node._kwargs)})"
 

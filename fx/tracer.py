@@ -205,7 +205,8 @@ class Tracer(TracerBase):
                 return
             self._written[id(tensor)] = tensor
             # Modes are left in the order in which they are entered: not inside a mode of the traced code's.
-            if not self._notes_reads and torch._C._len_torch_function_stack() == self._outer_modes:
+            first = self._tracing and not self._notes_reads  # a Transformer makes nodes, and traces nothing
+            if first and torch._C._len_torch_function_stack() == self._outer_modes:
                 self._modes.enter_context(ReadsOfWritten(self._read))
                 self._notes_reads = True
 

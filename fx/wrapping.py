@@ -70,6 +70,11 @@ def _not_top_level(name: str, caller: str) -> TraceError:
     )
 
 
+def is_marked(function: FunctionType) -> bool:
+    """Whether a function is marked where it is defined; a pass may call one that no trace has met."""
+    return (id(function.__globals__), function.__name__) in _registered
+
+
 def wrap_generated(function: FunctionType, names: list[str]) -> None:
     """Wrap globals of a generated function for as long as it lives, so that tracing it again keeps its calls whole."""
     if names:

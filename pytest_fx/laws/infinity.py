@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ _CONVERSIONS = frozenset("to type type_as half bfloat16 float".split())
 
 
 def without_infinities(application: Application, inputs: Inputs) -> list[Run]:
-    """Return what eager does with NaN, and with 0, for each infinite value, be it given or an overflow.
+    """Return what eager does with NaN, with 0 and with 1 for each infinite value, be it given or an overflow.
 
     What differs from eager's own answer follows from an infinity. ``F.gelu(inf)`` is NaN where ``inf * 0.5 * (1 +
     erf(inf))`` and its sigmoid are not; the softmax of infinities alone is NaN where attention answers 0; and
@@ -36,7 +37,7 @@ def _without_infinities(application: Application, inputs: Inputs) -> list[Run]:
     arguments = subject.arguments(inputs)
     given = any(map(_is_extreme, (*arguments.tensors, *subject.tensors.values())))
     runs: list[Run] = []
-    for value in (math.nan, 0.0):
+    for value in (math.nan, 0.0, 1.0):
         poisoned = Poisoned(program, value, everywhere=given)
         runs.append(subject.runner(poisoned.module, by(poisoned))(arguments, subject.dtype))
         if not poisoned.replaced:
@@ -69,7 +70,7 @@ class Poisoned(Interpreter):
         return value
 
     def _overflows(self, node: Node, value: torch.Tensor) -> bool:
-        """Whether ``value`` is infinite because its dtype ends there: it is finite in float64, or before a cast."""
+        """Whether ``value`` is infinite because its dtype ends there, and not at a pole alone, and not by a constant."""
         args, kwargs = self.fetch_args_kwargs_from_env(node)
         given = [leaf for _, leaf in leaves((args, kwargs))]
         tensors = [
@@ -84,12 +85,26 @@ class Poisoned(Interpreter):
             return True
         if node.op not in ("call_function", "call_method") or effect_of(node) is not None:
             return False
-        args, kwargs = map_tensors(_widened, args), map_tensors(_widened, kwargs)
+        wide = self._infinite(node, value.shape, _widened)
+        if wide is None or not wide.any():
+            return wide is not None
+        moved = self._infinite(node, value.shape, _moved)
+        return moved is not None and bool(moved[value.isinf()].all())
+
+    def _infinite(
+        self, node: Node, shape: torch.Size, prepared: Callable[[torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor | None:
+        """Where what the node makes of other values is infinite; None if it does not take them."""
+        args, kwargs = self.fetch_args_kwargs_from_env(node)
         try:
-            wide = getattr(self, node.op)(node.target, args, kwargs)
+            made = getattr(self, node.op)(node.target, map_tensors(prepared, args), map_tensors(prepared, kwargs))
         except Exception:  # whatever an operation raises that does not take float64
-            return False
-        return not any(_has_infinities(leaf) for _, leaf in leaves(wide))
+            return None
+        infinite = torch.zeros(shape, dtype=torch.bool)
+        for _, leaf in leaves(made):
+            if _has_infinities(leaf) and leaf.shape == shape:
+                infinite |= leaf.isinf()
+        return infinite
 
 
 def _has_infinities(leaf: Any) -> bool:
@@ -98,3 +113,8 @@ def _has_infinities(leaf: Any) -> bool:
 
 def _widened(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def _moved(tensor: torch.Tensor) -> torch.Tensor:
+    """Other numbers nearby, at which there is no pole: ``log(0)`` and ``1 / 0`` do not overflow, ``exp(1e5)`` does."""
+    return tensor.double() + 1e-3 * (1 + tensor.double().abs()) if tensor.is_floating_point() else tensor

@@ -19,8 +19,8 @@ from pytest_fx.harness.deadline import TookTooLong
 from pytest_fx.harness.equality import Leaf
 from pytest_fx.harness.pickled import unpickled
 from pytest_fx.harness.run import Runner
-from pytest_fx.harness.snapshot import is_strided, same_tensor, tensors_of
-from pytest_fx.harness.structure import describe, leaves
+from pytest_fx.harness.snapshot import dense, is_strided, same_tensor, tensors_of
+from pytest_fx.harness.structure import describe, leaves, skeleton
 
 from .judging import identical
 from .law import broken
@@ -181,8 +181,25 @@ def _require_same(
     if found.error is not None:
         broken(law, f"{what} raises", value=_said(found.error))
     if not identical(part(actual.answer), part(found.answer)):
-        shown = f"{describe(found.answer)} beside {describe(actual.answer)}"
+        shown = _first_leaf_that_differs(part(actual.answer), part(found.answer))
         broken(law, f"{what} answers something else", value=shown)
+
+
+def _first_leaf_that_differs(wanted: Any, found: Any) -> str:
+    if skeleton(wanted) == skeleton(found):
+        for (path, one), (_, other) in zip(leaves(wanted), leaves(found), strict=True):
+            if not identical(one, other):
+                return f"output{path}: {_beside(one, other)}"
+    return f"{describe(found)} beside {describe(wanted)}"
+
+
+def _beside(wanted: Any, found: Any) -> str:
+    if not (isinstance(wanted, torch.Tensor) and isinstance(found, torch.Tensor)):
+        return f"{found!r} beside {wanted!r}"
+    one, other = dense(wanted), dense(found)
+    if one.shape == other.shape and one.dtype == other.dtype and not one.is_quantized:
+        return f"elements up to {float(Leaf(path='', expected=one, actual=other).errors.max()):.2g} apart"
+    return f"{list(found.shape)} of {found.dtype} beside {list(wanted.shape)} of {wanted.dtype}"
 
 
 def _lay_out_as(program: nn.Module, other: nn.Module) -> None:

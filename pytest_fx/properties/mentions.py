@@ -20,6 +20,7 @@ import dataclasses
 import dis
 import functools
 import math
+import sys
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -46,8 +47,10 @@ _OPERATIONS = frozenset(
     "torch torch.functional torch.nn.functional torch._C._nn torch._C._linalg torch._C._special torch._C._fft "
     "torch.special torch.linalg operator _operator math".split()
 )
-_CLOSED = frozenset("torch builtins typing abc collections dataclasses functools fx re copy".split())
-"""Packages into whose functions and classes the search does not go; ``fx.passes`` is the exception."""
+_CLOSED = sys.stdlib_module_names | {"torch", "fx"}
+"""Packages into whose functions and classes the search does not go, but for :data:`_OPEN`."""
+_OPEN = ("fx.passes.", "torch.fx.passes.", "torch.fx.experimental.")
+"""Where passes are in them, which others call."""
 _NO_OPERATIONS = frozenset(
     "no_grad enable_grad manual_seed is_tensor finfo iinfo equal allclose is_floating_point compile typename "
     "set_grad_enabled inference_mode tensor as_tensor asarray scalar_tensor from_numpy".split()
@@ -206,7 +209,7 @@ def _is_open(found: Any) -> bool:
 
 def is_open(module: str) -> bool:
     """Whether a module is of those whose functions may be part of a pass."""
-    return module.startswith("fx.passes.") or module.partition(".")[0] not in _CLOSED
+    return module.startswith(_OPEN) or module.partition(".")[0] not in _CLOSED
 
 
 def _names_in(code: types.CodeType) -> Iterator[str]:

@@ -62,7 +62,7 @@ def steps_of(pass_: Any, program: Checked) -> Steps:
 
 def _is_traced(module: str) -> bool:
     root = module.partition(".")[0]
-    return root not in sys.stdlib_module_names and root not in ("pytest_fx", "random_program") and is_open(module)
+    return root not in ("pytest_fx", "random_program") and is_open(module)
 
 
 def nearest(steps: Mapping[str, Steps]) -> list[str]:

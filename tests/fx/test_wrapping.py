@@ -78,6 +78,15 @@ def test_generated_code_keeps_wrapped_calls_whole_when_traced_again() -> None:
     assert targets(fx.symbolic_trace(fx.symbolic_trace(traced))) == [leaf]
 
 
+def test_a_wrapped_function_that_a_pass_calls_is_kept_whole_when_traced_again() -> None:
+    traced = fx.symbolic_trace(lambda x: x + 1)
+    output = traced.graph.output_node()
+    with traced.graph.inserting_before(output):
+        output.args = (traced.graph.call_function(leaf, (output.args[0],)),)
+    traced.recompile()
+    assert leaf in targets(fx.symbolic_trace(traced))
+
+
 def test_wrapped_globals_of_generated_code_are_forgotten_with_it() -> None:
     traced = fx.symbolic_trace(lambda x: leaf(x))
     traced(torch.ones(1))

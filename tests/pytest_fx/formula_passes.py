@@ -193,10 +193,15 @@ def exponentials(is_kept: Callable[[Any], bool]) -> Any:
             dim = argument(total, 1, "dim")
             is_same = is_call(other, "exp") and other.args[0] is x and "dtype" not in total.kwargs
             if is_same and dim is not None and is_kept(argument(total, 2, "keepdim", False)):
-                return F.softmax, (x,), {"dim": dim}
+                return softmax_of_anything, (x, dim), {}
         return None
 
     return softmax
+
+
+@fx.wrap  # it asks for a dtype, which is not known when it is captured
+def softmax_of_anything(x: torch.Tensor, dim: int) -> torch.Tensor:
+    return F.softmax(x if x.is_floating_point() else x.float(), dim)
 
 
 def softmax_without_its_shift(node: fx.Node):
@@ -249,6 +254,7 @@ def lerp(node: fx.Node):
     return None
 
 
+@fx.wrap
 def interpolated(start: torch.Tensor, end: torch.Tensor, weight: float) -> torch.Tensor:
     return torch.lerp(start, end, weight) if start.dtype is end.dtype else start + weight * (end - start)
 

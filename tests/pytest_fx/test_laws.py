@@ -830,6 +830,30 @@ def test_what_follows_from_an_overflow_of_finite_values_in_a_conversion_is_not_c
     assert broken_by(wrong, of=of, given=lambda: given, contract=close, laws=("contract",)) == "contract"
 
 
+def softmax_of_exponentials(graph_module):
+    fx.replace_pattern(graph_module, lambda x: torch.exp(x) / torch.exp(x).sum(-1, True), lambda x: x.softmax(-1))
+
+
+@pytest.mark.parametrize("largest", [100.0, 1e5], ids=["finite in float64", "in float64, too"])
+def test_what_follows_from_an_overflow_of_which_eager_makes_nan_is_not_compared(largest):
+    of = program_of(lambda self, x: torch.exp(x) / torch.exp(x).sum(-1, True))
+    given = ((torch.tensor([[1.0, 2.0], [1.0, largest]]),), {})
+    assert of()(*given[0]).isnan().any(1).tolist() == [False, True]
+    assert broken_by(softmax_of_exponentials, of=of, given=lambda: given, contract=close, laws=("contract",)) is None
+    assert broken_by(softmax_of_exponentials, of=of, given=lambda: given, contract=exact) == "contract"
+
+
+def test_a_mask_by_a_pole_is_compared():
+    def drop_the_mask(graph_module):
+        (masked,) = graph_module.graph.find_nodes(op="call_function", target=operator.add)
+        masked.replace_all_uses_with(masked.args[0])
+        graph_module.recompile()
+
+    of = program_of(lambda self, x: (x + torch.log((x < 1.5).float())).softmax(-1))
+    given = ((torch.tensor([1.0, 2.0, 1.25]),), {})
+    assert broken_by(drop_the_mask, of=of, given=lambda: given, contract=close, laws=("contract",)) == "contract"
+
+
 def test_what_follows_from_a_number_is_compared_beside_an_infinity():
     def sigmoid_as_tanh(graph_module):
         for node in graph_module.graph.find_nodes(op="call_function", target=torch.sigmoid):

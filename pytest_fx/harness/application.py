@@ -256,6 +256,10 @@ class Application:
             return None
         return self.once("wide after", self._transformed_wide)
 
+    def forget_float64(self) -> None:
+        """Judge without what the pass makes of the program in float64, which is captured as another one there."""
+        self._cache["wide after"] = None
+
     def _transformed_wide(self) -> GraphModule | None:
         try:
             return self.transform(self.subject.borrowed(wide=True), wide=True)

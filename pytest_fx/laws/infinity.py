@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,8 +21,17 @@ LARGE = 1e9
 _CONVERSIONS = frozenset("to type type_as half bfloat16 float".split())
 
 
-def without_infinities(application: Application, inputs: Inputs) -> list[Run]:
-    """Return what eager does with NaN, with 0 and with 1 for each infinite value, be it given or an overflow.
+class WithoutInfinities(NamedTuple):
+    """What becomes of eager where other values stand for infinite ones."""
+
+    runs: list[Run]
+    """What eager does with NaN, and with 0, for each infinite value, be it given or an overflow; none if none is."""
+    overflows: bool
+    """Whether there are infinite values though all that is given is finite."""
+
+
+def without_infinities(application: Application, inputs: Inputs) -> WithoutInfinities:
+    """Run eager with NaN, and with 0, for each infinite value.
 
     What differs from eager's own answer follows from an infinity. ``F.gelu(inf)`` is NaN where ``inf * 0.5 * (1 +
     erf(inf))`` and its sigmoid are not; the softmax of infinities alone is NaN where attention answers 0; and
@@ -32,21 +41,22 @@ def without_infinities(application: Application, inputs: Inputs) -> list[Run]:
     return application.once(("without infinities", inputs), lambda: _without_infinities(application, inputs))
 
 
-def _without_infinities(application: Application, inputs: Inputs) -> list[Run]:
+def _without_infinities(application: Application, inputs: Inputs) -> WithoutInfinities:
     subject, program = application.subject, application.untouched().after
     arguments = subject.arguments(inputs)
-    given = any(map(_is_extreme, (*arguments.tensors, *subject.tensors.values())))
+    tensors = [each for each in (*arguments.tensors, *subject.tensors.values()) if each.is_floating_point()]
+    given = any(map(_is_extreme, tensors))
     runs: list[Run] = []
-    for value in (math.nan, 0.0, 1.0):
+    for value in (math.nan, 0.0):
         poisoned = Poisoned(program, value, everywhere=given)
         runs.append(subject.runner(poisoned.module, by(poisoned))(arguments, subject.dtype))
         if not poisoned.replaced:
-            return []
-    return runs
+            return WithoutInfinities([], overflows=False)
+    return WithoutInfinities(runs, overflows=all(bool(dense(tensor).isfinite().all()) for tensor in tensors))
 
 
 def _is_extreme(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() and not bool((dense(tensor).abs() < LARGE).all())
+    return not bool((dense(tensor).abs() < LARGE).all())
 
 
 class Poisoned(Interpreter):

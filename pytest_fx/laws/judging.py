@@ -35,6 +35,8 @@ _ROUNDS = frozenset("floor ceil round trunc fix sign floordiv floor_divide".spli
 
 Part = Callable[[Run], Any]
 """What of a call is compared."""
+Normal = Callable[[Any], Any]
+"""Puts other values for elements that are not compared."""
 
 
 def identical(expected: Any, actual: Any) -> bool:
@@ -116,12 +118,29 @@ def _require_kept(law: str, application: Application, inputs: Sequence[Inputs], 
     inputs = [each for each in inputs if application.actual(each).error is None]
     if all(identical(part(application.eager(each)), part(application.actual(each))) for each in inputs):
         return
-    exact = isinstance(application.contract, Exact)
     violation = _violation(compared(application, inputs, part, whose), application.contract)
-    if violation is not None and not exact:
-        violation = _violation(compared(application, inputs, part, whose, finite=True), application.contract)
-    if violation is not None and (exact or not _is_ill_conditioned(application, inputs, part)):
-        raise LawViolation.of(law, violation, inputs[0])
+    if violation is not None and application.has_float64 and not _is_captured_in_float64(application, inputs, part):
+        application.forget_float64()
+        violation = _violation(compared(application, inputs, part, whose), application.contract)
+    if violation is None:
+        return
+    if not isinstance(application.contract, Exact):
+        normals = [_of_what_is_finite(application, each, part) for each in inputs]
+        violation = _violation(compared(application, inputs, part, whose, normals), application.contract)
+        if violation is None or _is_ill_conditioned(application, inputs, part, normals):
+            return
+    raise LawViolation.of(law, violation, inputs[0])
+
+
+def _is_captured_in_float64(application: Application, inputs: Sequence[Inputs], part: Part) -> bool:
+    """Whether eager and its capture agree in float64, too: ``c = x.half(); c *= x`` stays in half precision in eager."""
+    for each in inputs:
+        expected, captured = application.eager(each, wide=True), application.untouched().actual(each, wide=True)
+        if expected.error is None and captured.error is None:
+            pairs = _pairs(part(expected), part(captured))
+            if pairs is None or any(bool((leaf.errors > leaf.limits(1e-5, 1e-8)).any()) for leaf in pairs):
+                return False
+    return True
 
 
 def _refuses_inputs(application: Application, error: Exception) -> bool:
@@ -165,15 +184,19 @@ def _violation(comparison: Comparison, contract: Contract) -> ContractViolation 
 
 
 def compared(
-    application: Application, inputs: Sequence[Inputs], part: Part, whose: str = "output", *, finite: bool = False
+    application: Application,
+    inputs: Sequence[Inputs],
+    part: Part,
+    whose: str = "output",
+    normals: Sequence[Normal] | None = None,
 ) -> Comparison:
     """The answers to several inputs beside each other, and beside eager's in float64.
 
-    Float64 is left out on inputs that are not needed to tell how large rounding errors are, if all is well there. With
-    ``finite``, zeros stand for what follows from an infinity.
+    Float64 is left out on inputs that are not needed to tell how large rounding errors are, if all is well there. What
+    is compared of the answers to each of the inputs is what ``normals`` make of them.
     """
-    normal = _NORMAL.get(type(application.contract), _without_infinities)
-    normals = [_of_what_is_finite(application, each, part, normal) if finite else normal for each in inputs]
+    if normals is None:
+        normals = [_NORMAL.get(type(application.contract), _without_infinities)] * len(inputs)
     eager = [make(part(application.eager(each))) for make, each in zip(normals, inputs, strict=True)]
     actual = [make(part(application.actual(each))) for make, each in zip(normals, inputs, strict=True)]
     narrow = partial(
@@ -194,7 +217,7 @@ def _beside_float64(
     application: Application,
     inputs: Sequence[Inputs],
     part: Part,
-    normals: Sequence[Callable[[Any], Any]],
+    normals: Sequence[Normal],
     narrow: Callable[..., Comparison],
 ) -> Comparison:
     """The comparison with what eager and the program do in float64 with some of the inputs."""
@@ -213,13 +236,18 @@ def _beside_float64(
     return narrow(eager, actual if len(actual) == len(eager) and exists else None)
 
 
-def _of_what_is_finite(
-    application: Application, inputs: Inputs, part: Part, normal: Callable[[Any], Any]
-) -> Callable[[Any], Any]:
-    """``normal``, and then 0 for the elements that are others in eager once each infinity is NaN, or 0."""
+def _of_what_is_finite(application: Application, inputs: Inputs, part: Part) -> Normal:
+    """What puts 0 for what follows from an infinity: elements that are others in eager once each is NaN, or 0.
+
+    What is NaN in eager follows from an overflow where there is one: ``exp(x) / exp(x).sum()`` has no other.
+    """
+    normal = _NORMAL.get(type(application.contract), _without_infinities)
     expected = part(application.eager(inputs))
-    runs = [run for run in without_infinities(application, inputs) if run.error is None]
-    masks = [_differing(expected, part(run)) for run in runs if skeleton(part(run)) == skeleton(expected)]
+    found = without_infinities(application, inputs)
+    same = [part(run) for run in found.runs if run.error is None]
+    masks = [_differing(expected, answer) for answer in same if skeleton(answer) == skeleton(expected)]
+    if found.overflows:
+        masks.append(_nans(expected))
 
     def masked(value: Any) -> Any:
         value = normal(value)
@@ -240,6 +268,11 @@ def _differing(one: Any, other: Any) -> list[torch.Tensor | None]:
         for (_, left), (_, right) in zip(leaves(one), leaves(other), strict=True)
         if isinstance(left, torch.Tensor)
     ]
+
+
+def _nans(value: Any) -> list[torch.Tensor | None]:
+    tensors = (tensor for _, tensor in leaves(value) if isinstance(tensor, torch.Tensor))
+    return [tensor != tensor if is_strided(tensor) else None for tensor in tensors]
 
 
 def _zero_where(mask: torch.Tensor | None, tensor: torch.Tensor) -> torch.Tensor:
@@ -281,16 +314,18 @@ _NORMAL: dict[type[Contract], Callable[[Any], Any]] = {Exact: _as_it_is, Approxi
 # Where eager itself does not know better.
 
 
-def _is_ill_conditioned(application: Application, inputs: Sequence[Inputs], part: Part) -> bool:
+def _is_ill_conditioned(
+    application: Application, inputs: Sequence[Inputs], part: Part, normals: Sequence[Normal]
+) -> bool:
     """Whether eager, slightly shaken, differs from itself as much as from the transformed program, in both dtypes."""
-    for each in inputs:
+    for each, normal in zip(inputs, normals, strict=True):
         for wide in (False, True):
             if wide and not application.has_float64:
                 continue
             expected, actual = application.eager(each, wide), application.actual(each, wide)
             if expected.error is not None or actual.error is not None:
                 continue
-            pairs = _pairs(part(expected), part(actual))
+            pairs = _pairs(normal(part(expected)), normal(part(actual)))
             if pairs is None:
                 return False
             allowed = _shaken_errors(application, each, part, wide)
@@ -341,6 +376,10 @@ def _is_shaken(value: torch.Tensor) -> bool:
     return value.is_floating_point() and is_strided(value)
 
 
+def _is_exact(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex())
+
+
 class Shaken(Interpreter):
     """Runs a program and adds a few rounding errors to each floating-point value that it computes.
 
@@ -383,10 +422,12 @@ class Shaken(Interpreter):
         return used
 
     def _is_whole(self, node: Node, value: Any) -> bool:
-        """Whether a value is rounded to whole numbers, or made of such ones alone: these have no rounding errors."""
+        """Whether a value is rounded to integers, or made of these or of booleans alone: it has no rounding errors."""
         read = node.all_input_nodes
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-        if not isinstance(value, torch.Tensor) or not read or not (name in _ROUNDS or self._whole.issuperset(read)):
+        if not isinstance(value, torch.Tensor) or not read:
+            return False
+        if name not in _ROUNDS and not all(used in self._whole or _is_exact(self.env.get(used)) for used in read):
             return False
         return _is_shaken(value) and bool((value == value.round()).all())
 

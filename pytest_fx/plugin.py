@@ -42,6 +42,7 @@ from .properties.check_summary import write_checks
 from .storage.baseline import BASELINE, chosen_baseline
 from .storage.benchmark_records import presented_as_benchmarks
 from .summary import CHANGE, COLUMNS, records_on, write_summary
+from .tracebacks import show_the_users
 
 __all__ = [
     "fx_check_pass",
@@ -159,6 +160,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Let a model that cannot be made fail once."""
     skip_if_told(item)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Show the user's frames alone, unless all are asked for."""
+    if call.excinfo is not None and not item.config.option.fulltrace:
+        show_the_users(call.excinfo)
+    return (yield)
 
 
 def pytest_runtest_logreport(report: Any) -> None:

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -40,11 +40,27 @@ def __tracebackhide__(raised: pytest.ExceptionInfo[BaseException]) -> bool:
     return raised.errisinstance(FxError) or not raised.errisinstance(AssertionError)
 
 
+TOLD = pytest.StashKey[list[Any]]()
+"""The parameters of ``fx_model`` for models that cannot be captured, of which a test has told."""
+
+
 @pytest.fixture(autouse=True)
 def fails_once(request: pytest.FixtureRequest, fx_model: Subject) -> None:
-    """Let a model that cannot be captured fail in the first test, which says why, and skip the others."""
-    if request.function is not test_capture_is_well_formed and fx_model.capture_error is not None:
-        pytest.skip(f"{fx_model.name} cannot be captured")
+    """Let a model that cannot be captured fail in one test, which says why, and skip the others."""
+    if fx_model.capture_error is None or request.function is test_capture_is_well_formed:
+        return
+    case, told = request.node.callspec.params["fx_model"], request.config.stash.setdefault(TOLD, [])
+    if case not in told:
+        told.append(case)
+        if not any(_captures(item, case) for item in request.session.items):  # they are not all asked for
+            raise fx_model.capture_error
+    pytest.skip(f"{fx_model.name} cannot be captured: another of its tests says why")
+
+
+def _captures(item: pytest.Item, case: Any) -> bool:
+    """Whether that is the test of a model's capture."""
+    is_capture = getattr(item, "function", None) is test_capture_is_well_formed
+    return is_capture and cast("pytest.Function", item).callspec.params["fx_model"] == case
 
 
 def test_capture_is_well_formed(request: pytest.FixtureRequest, fx_model: Subject) -> None:

@@ -25,13 +25,13 @@ class WithoutInfinities(NamedTuple):
     """What becomes of eager where other values stand for infinite ones."""
 
     runs: list[Run]
-    """What eager does with NaN, and with 0, for each infinite value, be it given or an overflow; none if none is."""
+    """What eager does with NaN, 0 and 1 for each infinite value, be it given or an overflow; none if none is."""
     overflows: bool
     """Whether there are infinite values though all that is given is finite."""
 
 
 def without_infinities(application: Application, inputs: Inputs) -> WithoutInfinities:
-    """Run eager with NaN, and with 0, for each infinite value.
+    """Run eager with NaN, with 0 and with 1 for each infinite value.
 
     What differs from eager's own answer follows from an infinity. ``F.gelu(inf)`` is NaN where ``inf * 0.5 * (1 +
     erf(inf))`` and its sigmoid are not; the softmax of infinities alone is NaN where attention answers 0; and
@@ -47,7 +47,7 @@ def _without_infinities(application: Application, inputs: Inputs) -> WithoutInfi
     tensors = [each for each in (*arguments.tensors, *subject.tensors.values()) if each.is_floating_point()]
     given = any(map(_is_extreme, tensors))
     runs: list[Run] = []
-    for value in (math.nan, 0.0):
+    for value in (math.nan, 0.0, 1.0):  # inf / inf is NaN, and so are 0 / 0 and NaN / NaN, but not 1 / 1
         poisoned = Poisoned(program, value, everywhere=given)
         runs.append(subject.runner(poisoned.module, by(poisoned))(arguments, subject.dtype))
         if not poisoned.replaced:
@@ -80,7 +80,7 @@ class Poisoned(Interpreter):
         return value
 
     def _overflows(self, node: Node, value: torch.Tensor) -> bool:
-        """Whether ``value`` is infinite because its dtype ends there, and not at a pole alone, and not by a constant."""
+        """Whether ``value`` is infinite because its dtype ends there: neither at a pole alone nor by a constant."""
         args, kwargs = self.fetch_args_kwargs_from_env(node)
         given = [leaf for _, leaf in leaves((args, kwargs))]
         tensors = [

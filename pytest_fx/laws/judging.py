@@ -133,7 +133,7 @@ def _require_kept(law: str, application: Application, inputs: Sequence[Inputs], 
 
 
 def _is_captured_in_float64(application: Application, inputs: Sequence[Inputs], part: Part) -> bool:
-    """Whether eager and its capture agree in float64, too: ``c = x.half(); c *= x`` stays in half precision in eager."""
+    """Whether eager and its capture agree in float64, too: ``c = x.half(); c *= x`` is half in eager alone."""
     for each in inputs:
         expected, captured = application.eager(each, wide=True), application.untouched().actual(each, wide=True)
         if expected.error is None and captured.error is None:

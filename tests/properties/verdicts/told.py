@@ -52,6 +52,16 @@ class Cut(RewritingPass):
         yield Edit("the output is cut off", output.source)
         with graph_module.graph.inserting_before(output):
             output.args = (graph_module.graph.call_function(torch.detach, (output.args[0],)),)
+
+def written_over(graph_module):
+    output = graph_module.graph.output_node()
+    with graph_module.graph.inserting_before(output):
+        made = graph_module.graph.call_method("exp", (output.args[0],))
+        squared = graph_module.graph.call_function(torch.mul, (made, made))
+        logarithm = graph_module.graph.call_function(torch.log, (squared,))
+        graph_module.graph.call_method("mul_", (made, 1.0))
+        output.args = (graph_module.graph.call_function(torch.div, (logarithm, 2.0)),)
+    graph_module.recompile()
 """
 _OTHER = """
 def nothing(graph_module):
@@ -187,23 +197,30 @@ _enter(
     "no change",
     "a pass that changes nothing has a row that says so",
     (*PAIR, "--fx-pass", "mine:nothing", *_QUICK),
-    "nothing, changes nothing",
+    "changes nothing",
 )
 _enter(
     "gradients",
-    "names the edit and the node, keeps autograd's own words, leaves a test, shows no line of the harness",
+    "names the edit and the node, leaves a test, shows no line of the harness",
     (*PAIR, "--fx-pass", "mine:Cut", *_QUICK),
     "law 'gradients'",
-    "the output is cut off",
-    "whose gradient differs",
-    "does not require grad",
+    "the first edit that goes wrong: edit 1 of cut: the output is cut off",
+    "the first node whose gradient differs",
     "that shows it alone",
+    never=("pytest_fx/laws/", "pytest_fx/harness/"),
+)
+_enter(
+    "gradients",
+    "keeps autograd's own words",
+    (*PAIR, "--fx-pass", "mine:written_over", *_QUICK),
+    "law 'gradients'",
+    "one of the variables needed for gradient computation has been modified by an inplace operation",
     never=("pytest_fx/laws/", "pytest_fx/harness/"),
 )
 _enter(
     "frames",
     "a model that branches on values: the user's line, and no frame of the tracer",
-    ("--fx-model", "mine:branching", "--fx-no-timing", "-k", "test_capture_equals_eager"),
+    ("--fx-model", "mine:branching", "--fx-no-timing", "-rs", "-k", "test_capture_equals_eager"),
     "mine.py:22",
     never=("fx/tracer.py:", "fx/proxy.py:"),
 )
@@ -226,8 +243,7 @@ _enter(
     "names",
     "a value of the marker is checked as the command line's is",
     ("test_marked.py",),
-    "batch must be a whole number",
-    "'many'",
+    "batch in a marker fx must be a whole number from 1 on, not 'many'",
 )
 
 

@@ -1,0 +1,67 @@
+"""The frames that a failure shows: those of the user's code, not those of the harness between them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+import _pytest
+import pluggy
+import pytest
+
+_ROOT = Path(__file__).resolve().parents[1]
+_OURS = (
+    *(f"{_ROOT / package}{os.sep}" for package in ("fx", "pytest_fx", "model_zoo")),
+    functools.__file__,
+    contextlib.__file__,
+)
+
+_RUNNER = tuple(str(Path(str(module.__file__)).parent) + os.sep for module in (_pytest, pluggy))
+"""What calls tests: pytest itself leaves it out where something else is left."""
+
+
+def show_the_users(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+    """Leave out the frames of the harness, in the error and in its causes.
+
+    They stay where nothing else explains the error: one that is not the harness's own, though raised inside of it.
+    """
+    if isinstance(excinfo.value, (pytest.skip.Exception, pytest.fail.Exception)) or not _is_explained(excinfo.value):
+        return
+    excinfo.traceback = excinfo.traceback.filter(lambda entry: not str(entry.path).startswith((*_OURS, *_RUNNER)))
+    for cause in list(_chain(excinfo.value))[1:]:
+        if _is_explained(cause):
+            cause.__traceback__ = _without_ours(cause.__traceback__)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+
+
+def _is_explained(error: BaseException) -> bool:
+    """Whether the error says itself what is wrong, or the user's code raised it."""
+    errors = sys.modules.get("fx.errors")
+    if errors is not None and isinstance(error, errors.FxError):
+        return True
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback is not None and not traceback.tb_frame.f_code.co_filename.startswith(_OURS)
+
+
+def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
+    if traceback is None:
+        return None
+    inner = _without_ours(traceback.tb_next)
+    if traceback.tb_frame.f_code.co_filename.startswith(_OURS):
+        return inner
+    return TracebackType(inner, traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno)

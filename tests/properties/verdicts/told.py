@@ -221,7 +221,7 @@ _enter(
     "frames",
     "a model that branches on values: the user's line, and no frame of the tracer",
     ("--fx-model", "mine:branching", "--fx-no-timing", "-rs", "-k", "test_capture_equals_eager"),
-    "mine.py:22",
+    "mine.py:20: TraceError",
     never=("fx/tracer.py:", "fx/proxy.py:"),
 )
 _enter(

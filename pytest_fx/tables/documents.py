@@ -106,7 +106,8 @@ def _overview(sections: Mapping[str, Sequence[Section]]) -> str:
         "# The evaluation",
         "What the paper says, and what `pytest --fx-tables` measured. The records are in `raw/`, one line for each "
         "time that a row was measured; the tables and figures are made of them. `make catalogue` writes "
-        "[what the harness finds](catalogue.md) of wrong and right passes.",
+        "[what the harness finds](catalogue.md) of wrong and right passes, `make verdicts` [what it says](verdicts.md) "
+        "of passes, models and runs that were once judged wrongly.",
         _markdown_table(["the paper says", "its number", "here", "table"], rows),
     )
 

@@ -14,7 +14,7 @@ from fx.interop import AdaptedPass
 from fx.passes import Contract, Pass, close, contract_of
 
 from .collection import label_of
-from .errors import ContractViolation, MemoryLayoutWarning, without_our_frames
+from .errors import ContractViolation, MemoryLayoutWarning
 from .failures.details import fitted
 from .failures.explanation import explain
 from .failures.failure import Failure
@@ -105,7 +105,7 @@ class EqualityCheck:
         __tracebackhide__ = True
         error = self._subject.capture_error or self._subject.eager().error
         if error is not None:
-            raise without_our_frames(error)
+            raise error
 
     def _broken(self, application: Application, leaves: bool) -> list[LawViolation]:
         """How the laws are broken that can be afforded, where the capture itself keeps them."""
@@ -183,9 +183,8 @@ def _first_line(error: Exception) -> str:
 
 
 def told(violations: list[LawViolation], violation: LawViolation) -> LawViolation:
-    """Return ``violation`` raised from what the first of all was, without the frames of ours that led there."""
-    cause = violations[0].__cause__
-    violation.__cause__ = without_our_frames(cause) if isinstance(cause, Exception) else None
+    """Return ``violation`` raised from what the first of all was."""
+    violation.__cause__ = violations[0].__cause__
     violation.__suppress_context__ = True
     return violation
 

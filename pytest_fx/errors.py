@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 
 from fx.errors import FxError
 
@@ -134,16 +133,3 @@ class LostRewrite(FxError, AssertionError):
 
     The message has what it changed in both, and where a pattern that it looks for nearly matches.
     """
-
-
-def without_our_frames(error: Exception) -> Exception:
-    """Return ``error`` with the part of its traceback that starts in the user's code, if it ever gets there."""
-    found: TracebackType | None = error.__traceback__
-    while found is not None and _is_ours(found):
-        found = found.tb_next
-    return error.with_traceback(found)
-
-
-def _is_ours(traceback: TracebackType) -> bool:
-    package = str(traceback.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
-    return package in ("fx", "pytest_fx", "model_zoo", "torch")

@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
-import linecache
 import re
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -35,20 +33,18 @@ from fx.passes import (
     register_pass,
 )
 from fx.passes.pipeline import PassPipeline
-from fx.provenance import SourceLocation
 
 from .collection import ModelCase
-from .errors import LoadError, without_our_frames
+from .errors import LoadError
 from .harness.evaluation import Arguments
 from .harness.subject import Subject
 from .options import OPTIONS, Options
+from .tracebacks import users_line
 
 REGISTERED = pytest.StashKey[bool]()
 """Whether hooks were asked for models and passes."""
 CHECKED = pytest.StashKey[list[Options]]()
 """The options that :func:`check_options` found to make sense."""
-_OURS = str(Path(__file__).parent)
-_TORCH = str(Path(torch.__file__).parent)
 _CONTRACTS = "exact, close or approximate(DECIBELS), e.g. approximate(30)"
 
 
@@ -159,20 +155,15 @@ def load_subject(case: ModelCase) -> Subject:
     except Exception as error:
         if not isinstance(error, LoadError):
             add_note(error, f"the factory of {case.label} raised it\n  where  {_users_line(error, factory)}")
-        raise without_our_frames(error) from error.__cause__
+        raise
     return subject
 
 
 def _users_line(error: BaseException, factory: Any) -> str:
-    """The innermost line of the user's on the way to ``error``, or else where ``factory`` is defined."""
-    frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    users = [entry for entry in frames if not entry[0].f_code.co_filename.startswith((_OURS, _TORCH))]
+    """The line of the user's that raised, or where the factory is defined if the error comes from torch."""
     code = getattr(factory, "__code__", None)
-    if not users:
-        return f"{code.co_filename}:{code.co_firstlineno}, {factory.__name__}" if code is not None else repr(factory)
-    frame, line = users[-1]
-    text = linecache.getline(frame.f_code.co_filename, line).strip()
-    return str(SourceLocation.of(frame.f_code.co_filename, line, frame.f_code.co_name, text))
+    defined = repr(factory) if code is None else f"{code.co_filename}:{code.co_firstlineno}, {factory.__name__}"
+    return users_line(error, or_torchs=False) or defined
 
 
 def _subject(case: ModelCase, made: Any) -> Subject:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +22,7 @@ _OURS = (
     contextlib.__file__,
 )
 
+_TORCH = f"{os.sep}torch{os.sep}"
 _RUNNER = tuple(str(Path(str(module.__file__)).parent) + os.sep for module in (_pytest, pluggy))
 """What calls tests: pytest itself leaves it out where something else is left."""
 
@@ -38,6 +40,14 @@ def show_the_users(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
             cause.__traceback__ = _without_ours(cause.__traceback__)
 
 
+def users_line(error: BaseException, or_torchs: bool = True) -> str | None:
+    """Return where the user's code was when ``error`` was raised, or else torch's, if that will do."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
+    users = [frame for frame in frames if _TORCH not in frame.filename]
+    frame = (users or (frames if or_torchs else None) or [None])[-1]
+    return None if frame is None else f"{frame.filename}:{frame.lineno}, in {frame.name}:  {frame.line}"
+
+
 def _chain(error: BaseException) -> Iterator[BaseException]:
     seen: set[int] = set()
     current: BaseException | None = error
@@ -52,16 +62,14 @@ def _is_explained(error: BaseException) -> bool:
     errors = sys.modules.get("fx.errors")
     if errors is not None and isinstance(error, errors.FxError):
         return True
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return traceback is not None and not traceback.tb_frame.f_code.co_filename.startswith(_OURS)
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and not frames[-1].filename.startswith(_OURS)
 
 
-def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
-    if traceback is None:
+def _without_ours(found: TracebackType | None) -> TracebackType | None:
+    if found is None:
         return None
-    inner = _without_ours(traceback.tb_next)
-    if traceback.tb_frame.f_code.co_filename.startswith(_OURS):
+    inner = _without_ours(found.tb_next)
+    if found.tb_frame.f_code.co_filename.startswith(_OURS):
         return inner
-    return TracebackType(inner, traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno)
+    return TracebackType(inner, found.tb_frame, found.tb_lasti, found.tb_lineno)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import traceback
-
 from fx.errors import FxError
 from fx.passes.verification import find_stale_code, find_violation_in
 from fx.printing import describe
 from fx.verify import Violation
 from pytest_fx.errors import LawViolation
 from pytest_fx.harness.application import MARK, Application, inputs_of
+from pytest_fx.tracebacks import users_line
 
 from .law import broken, failure_class
 
@@ -20,7 +19,7 @@ def terminates(application: Application) -> None:
         broken(
             "terminates",
             f"{application.name} was still running after {application.seconds:g} seconds",
-            where=_last_line(application.too_long),
+            where=users_line(application.too_long),
             why="it may find again what it has just made, or wait for a graph that no longer changes to change",
             remedy="go over a list of the nodes, list(graph.nodes), or count the rounds",
         )
@@ -35,7 +34,7 @@ def refusal(application: Application) -> None:
             "refusal",
             f"{application.name} raised where it should transform the program, leave it alone or refuse",
             value=text.replace("\n", "\n         "),
-            where=_last_line(error),
+            where=users_line(error),
             remedy="leave alone what the pass does not handle, or raise fx.errors.PassError with the reason",
             kind=failure_class(error),
         ) from error
@@ -150,11 +149,3 @@ def _parameter(written: tuple[str, str]) -> str:
 def _require_none(name: str, violation: Violation | None) -> None:
     if violation is not None:
         raise LawViolation.of(name, violation.error())
-
-
-def _last_line(error: BaseException) -> str | None:
-    """Where a pass was when it raised: the last frame outside of torch and of this library, or else the last."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "/torch/" not in frame.filename and "/fx/" not in frame.filename]
-    frame = (own or frames or [None])[-1]
-    return None if frame is None else f"{frame.filename}:{frame.lineno}, in {frame.name}:  {frame.line}"

@@ -29,6 +29,8 @@ SHAKES = 8
 """How often eager is run with other rounding errors before a difference is held against the pass."""
 SHAKE_ULPS = 16
 """How large these errors are, in rounding steps of the largest element of a value."""
+SHAKE_ULPS_OF_HALVES = 2
+"""The same where such a step is a hundredth or thousandth of the value: 16 would forgive what is plainly wrong."""
 
 _ROUNDS = frozenset("floor ceil round trunc fix sign floordiv floor_divide".split())
 """Operations whose results are whole numbers, by name."""
@@ -376,6 +378,10 @@ def _is_shaken(value: torch.Tensor) -> bool:
     return value.is_floating_point() and is_strided(value)
 
 
+def _ulps(dtype: torch.dtype) -> int:
+    return SHAKE_ULPS if torch.finfo(dtype).eps < 1e-4 else SHAKE_ULPS_OF_HALVES
+
+
 def _is_exact(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex())
 
@@ -417,7 +423,7 @@ class Shaken(Interpreter):
         if not value.requires_grad or not _is_shaken(value):
             return value
         used = value.view_as(value)
-        factor = 1 + self._direction(value) * SHAKE_ULPS * torch.finfo(value.dtype).eps
+        factor = 1 + self._direction(value) * _ulps(value.dtype) * torch.finfo(value.dtype).eps
         used.register_hook(lambda gradient: (gradient * factor).to(gradient.dtype))
         return used
 
@@ -445,7 +451,7 @@ class Shaken(Interpreter):
         self.coarsest = max(self.coarsest, info.eps)
         finite = value[value.isfinite()]
         scale = float(finite.abs().max()) if finite.numel() else 0.0
-        return (self._direction(value) * SHAKE_ULPS * (info.eps * scale + info.tiny)).to(value.dtype)
+        return (self._direction(value) * _ulps(value.dtype) * (info.eps * scale + info.tiny)).to(value.dtype)
 
     def _direction(self, value: torch.Tensor) -> torch.Tensor:
         if self._sign is None:

@@ -11,8 +11,9 @@ Importing this package imports neither torch nor fx: pytest does so at every sta
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from .lazy import load
 
 if TYPE_CHECKING:
     from .errors import LawViolation, NothingJudged
@@ -48,4 +49,4 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'pytest_fx' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(load(_HOMES[name]), name)

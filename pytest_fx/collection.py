@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from .lazy import load
 from .options import OPTIONS, Options, options_of
 from .parallel.distribution import plain_name
 
@@ -33,7 +33,7 @@ class SuiteModule(pytest.Module):
     """A built-in suite. Its tests are called ``fx::test_…`` from whatever folder pytest runs in."""
 
     def _getobj(self) -> ModuleType:
-        return importlib.import_module(SUITES[self.path])
+        return load(SUITES[self.path])
 
     def funcnamefilter(self, name: str) -> bool:
         """Collect by our names: the user's ``python_functions`` is for the user's tests."""
@@ -115,7 +115,7 @@ def label_of(item: pytest.Item, pass_: Any) -> str:
     case = getattr(getattr(item, "callspec", None), "params", {}).get("fx_pass")
     if isinstance(case, PassCase) and getattr(item, "funcargs", {}).get("fx_pass") is pass_:
         return case.label
-    name: str = importlib.import_module("fx.passes").pass_name(pass_)
+    name: str = load("fx.passes").pass_name(pass_)
     return name
 
 
@@ -128,7 +128,7 @@ def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
     try:
         options = options_of(definition)
         if options.used or options is not metafunc.config.stash[OPTIONS]:
-            loading = importlib.import_module("pytest_fx.loading")
+            loading = load("pytest_fx.loading")
             loading.check_options(metafunc.config, options, definition.nodeid)
     except pytest.UsageError as error:
         raise pytest.Collector.CollectError(str(error)) from None
@@ -140,7 +140,7 @@ def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
     wanted = set(metafunc.fixturenames) - named_by_test
     if "fx_model" in wanted:
         folder = metafunc.config.invocation_params.dir
-        models = importlib.import_module("pytest_fx.loading").expand(options, folder) if options.models else ()
+        models = load("pytest_fx.loading").expand(options, folder) if options.models else ()
         named = zip(models, labels(models, _name_of), strict=True)
         sizes = options.batch or (None,)
         cases = [ModelCase.of(model, options, batch, name) for model, name in named for batch in sizes]
@@ -148,7 +148,7 @@ def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
     if "fx_pass" in wanted:
         passes = options.passes
         if options.models and not passes:
-            passes = importlib.import_module("pytest_fx.loading").default_passes()
+            passes = load("pytest_fx.loading").default_passes()
         named = zip(passes, labels(passes, _name_of_pass), strict=True)
         cases = [PassCase(*case) for case in named]
         _parametrize(metafunc, "fx_pass", cases, _id_of_pass, "the test needs a pass: pytest --fx-pass NAME")
@@ -190,8 +190,8 @@ def _name_of_asked(pass_: Any) -> str:
 
 def _name_of_pass(pass_: Any) -> str:
     """What a pass calls itself, whatever it was asked for as."""
-    load_pass = importlib.import_module("pytest_fx.loading").load_pass
-    name: str = importlib.import_module("fx.passes").pass_name(load_pass(pass_))
+    load_pass = load("pytest_fx.loading").load_pass
+    name: str = load("fx.passes").pass_name(load_pass(pass_))
     return name
 
 
@@ -215,7 +215,7 @@ def _full_name(thing: Any) -> str:
     if isinstance(thing, str):
         return thing
     definition = thing if hasattr(thing, "__qualname__") else type(thing)
-    options = importlib.import_module("fx.passes.options").write_options(thing)
+    options = load("fx.passes.options").write_options(thing)
     return f"{definition.__module__}:{definition.__qualname__}{options}"
 
 

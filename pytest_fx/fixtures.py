@@ -6,13 +6,13 @@ def test_my_pass(fx_traced, fx_equal):
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from .collection import ModelCase, PassCase
+from .lazy import load
 from .options import OPTIONS, options_of
 from .properties.check_summary import record_check
 
@@ -42,7 +42,7 @@ def skip_if_told(item: pytest.Item) -> None:
 
 def _module(name: str) -> Any:
     """Return a module of this package that imports torch, which must not happen when pytest starts."""
-    return importlib.import_module(f"pytest_fx.{name}")
+    return load(f"pytest_fx.{name}")
 
 
 def _skip_if_unavailable(pass_: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ from .fixtures import (
     skip_if_told,
 )
 from .harness.isolation import interrupted_finished, isolated_set_up, isolated_test
+from .lazy import load
 from .options import OPTIONS, Options, add_options, read_options
 from .parallel import distribution
 from .properties.check_summary import write_checks
@@ -87,9 +87,9 @@ def pytest_configure(config: pytest.Config) -> None:
     asked: argparse.Namespace = config.option
     if asked.fx_model or asked.fx_pass or asked.fx_check:
         # The import costs what torch's does, so settings in the ini file wait for a test that uses them.
-        importlib.import_module("pytest_fx.loading").check_names(config)
+        load("pytest_fx.loading").check_names(config)
     if asked.fx_tables is not None:
-        importlib.import_module("pytest_fx.tables.run").prepare(config, asked.fx_tables, asked.fx_tables_afresh)
+        load("pytest_fx.tables.run").prepare(config, asked.fx_tables, asked.fx_tables_afresh)
     suites = {SUITE_NAME: asked.fx_model, LAWS_NAME: asked.fx_check, TABLES_NAME: asked.fx_tables}
     if wanted := [name for name, given in suites.items() if given]:
         choose_suites(config, wanted)
@@ -174,9 +174,9 @@ def pytest_runtest_logreport(report: Any) -> None:
     """Write what a worker measured."""
     worker = getattr(report, "node", None)
     if worker is not None and records_on(report):
-        importlib.import_module("pytest_fx.recording").receive(worker.config, report, worker.gateway.id)
+        load("pytest_fx.recording").receive(worker.config, report, worker.gateway.id)
     if worker is not None and worker.config.option.fx_tables is not None:
-        importlib.import_module("pytest_fx.tables.run").receive(worker.config, report)
+        load("pytest_fx.tables.run").receive(worker.config, report)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -190,21 +190,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep all timings for one worker, where pytest-xdist would deal them out one by one."""
     if not distribution.timings_last(config):
         return None
-    return importlib.import_module("pytest_fx.parallel.scheduling").TimingsLast(config, log)
+    return load("pytest_fx.parallel.scheduling").TimingsLast(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
     """Add to pytest-benchmark's record what a timing of PyTorch depends on; it has the commit elsewhere."""
     if config.stash[OPTIONS].used:
-        machine = importlib.import_module("pytest_fx.storage.records").describe_machine()
+        machine = load("pytest_fx.storage.records").describe_machine()
         machine_info["fx"] = {name: value for name, value in machine.items() if name != "commit"}
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_fx_contract(contract: Any, options: Options) -> Any:
     """Hold a pass to what the command line says, or else to its own contract."""
-    return importlib.import_module("pytest_fx.loading").chosen_contract(options, contract)
+    return load("pytest_fx.loading").chosen_contract(options, contract)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -220,11 +220,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     write_checks(terminalreporter)
     if config.option.fx_tables is not None:
         terminalreporter.write_sep("=", "fx: tables")
-        for line in importlib.import_module("pytest_fx.tables.run").summary(config):
+        for line in load("pytest_fx.tables.run").summary(config):
             terminalreporter.write_line(line)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the evaluation's documents, also when the run was interrupted."""
     if session.config.option.fx_tables is not None:
-        importlib.import_module("pytest_fx.tables.run").finish(session.config)
+        load("pytest_fx.tables.run").finish(session.config)

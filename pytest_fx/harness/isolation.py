@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+
+from pytest_fx.lazy import load
 
 _PROCESS = "pytest_fx.harness.process"
 
@@ -19,7 +20,7 @@ def isolated_test(item: pytest.Item, fixtures: Iterable[str]) -> Generator[None]
     if set(fixtures).isdisjoint(getattr(item, "fixturenames", ())):
         yield
     else:
-        with importlib.import_module(_PROCESS).process_kept():
+        with load(_PROCESS).process_kept():
             yield
 
 
@@ -32,7 +33,7 @@ def isolated_set_up(fixture: pytest.FixtureDef[Any], fixtures: Iterable[str]) ->
     if fixture.argname not in fixtures:
         yield
     else:
-        with importlib.import_module(_PROCESS).process_kept(imports_stay=fixture.scope != "function"):
+        with load(_PROCESS).process_kept(imports_stay=fixture.scope != "function"):
             yield
 
 

@@ -1,0 +1,68 @@
+"""Importing what needs torch when it is needed, and from where this package lies.
+
+``python -m pytest`` puts the current folder first on the import path, so that a folder ``fx`` or ``model_zoo`` of the
+user's stands before ours.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_ROOT = Path(__file__).resolve().parents[1]
+_OWN = ("fx", "model_zoo")
+_REMEDY = "rename it: one run cannot import both"
+
+
+class ShadowedPackageWarning(pytest.PytestWarning):
+    """Something of the user's has the name of a package that the plugin needs, and is not found in this run."""
+
+
+def load(name: str) -> Any:
+    """Import a module of the plugin, ``fx`` or ``model_zoo``.
+
+    Where one of the user's would be found in the place of ours, ours is imported, and a warning says so. Raises
+    :class:`pytest.UsageError` if the user's is there already.
+    """
+    for package in _OWN:
+        found = sys.modules.get(package)
+        if found is None:
+            _import_ours(package)
+        elif (place := _elsewhere(found)) is not None:
+            raise pytest.UsageError(
+                f"pytest-fx needs its package {package!r}, and another of that name is imported: {place}\n"
+                f"  try    {_REMEDY}"
+            )
+    return importlib.import_module(name)
+
+
+def _import_ours(package: str) -> None:
+    spec = importlib.util.find_spec(package)
+    place = None if spec is None else _elsewhere(spec)
+    if place is None:
+        return
+    sys.path.insert(0, str(_ROOT))
+    try:
+        importlib.import_module(package)
+    finally:
+        sys.path.remove(str(_ROOT))
+    warnings.warn(
+        ShadowedPackageWarning(
+            f"{place} is not found in this run, as pytest-fx has a package {package!r}, too; {_REMEDY}"
+        ),
+        stacklevel=3,
+    )
+
+
+def _elsewhere(found: Any) -> str | None:
+    """Where a package lies, by its module or its spec; None if it is ours."""
+    file = getattr(found, "__file__", None) or getattr(found, "origin", None)
+    folders = getattr(found, "__path__", None) or getattr(found, "submodule_search_locations", None) or [file]
+    place = Path(file).parent if file else Path(next(iter(folders)))
+    return None if place.resolve() in (_ROOT / name for name in _OWN) else str(place)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from pytest_fx.options import OPTIONS, WIDEST_INTERVAL
+
+from .reading import has_types, parsed
+
+LARGEST = 1e6
+"""A speed-up above it, or below its inverse, is none that was measured."""
 
 Key = tuple[str, str, int | None, str, str, int]
 """Model, pass, batch, dtype, device and threads: what must agree for two speed-ups to be compared."""
@@ -123,9 +127,9 @@ class Firing:
     def of_row(cls, row: Mapping[str, Any]) -> Firing | None:
         """The firing that a row of the summary tells of, if it tells of one."""
         known: dict[str, Any] = {field.name: row.get(field.name) for field in fields(cls)}
-        if not all(isinstance(known[name], int) for name in ("nodes_before", "nodes_after", "changed")):
+        if not has_types(cls, known):
             return None
-        known["model"] = re.sub(r", batch \d+$", "", str(known["model"]))
+        known["model"] = re.sub(r", batch \d+$", "", known["model"])
         return cls(**known)
 
     def less_than(self, before: Firing) -> bool:
@@ -228,8 +232,9 @@ def read_baseline(path: Path, name: str) -> Baseline:
 
 def describe(machine: Mapping[str, Any]) -> str:
     """Return what :func:`~pytest_fx.storage.records.describe_machine` found out, in a few words."""
-    versions: Mapping[str, Any] = machine.get("versions") or {}
-    named = (machine.get("device"), machine.get("machine"), f"torch {versions.get('torch', '?')}")
+    versions: Any = machine.get("versions")
+    torch = versions.get("torch", "?") if isinstance(versions, dict) else "?"
+    named = (machine.get("device"), machine.get("machine"), f"torch {torch}")
     commit = machine.get("commit")
     return ", ".join(str(part) for part in (*named, f"commit {commit}" if commit else None) if part)
 
@@ -258,18 +263,10 @@ def _firings(text: str) -> Iterator[Firing]:
 
 def _documents(text: str) -> Iterator[dict[str, Any]]:
     """The JSON objects in ``text``: it is one, or has one in each line, of which the last may be cut off."""
-    for part in (text,) if _parsed(text) is not None else text.splitlines():
-        document = _parsed(part)
+    for part in (text,) if parsed(text) is not None else text.splitlines():
+        document = parsed(part)
         if document is not None:
             yield document
-
-
-def _parsed(text: str) -> dict[str, Any] | None:
-    try:
-        document = json.loads(text)
-    except ValueError:
-        return None
-    return cast("dict[str, Any]", document) if isinstance(document, dict) else None
 
 
 def _lists(document: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
@@ -283,12 +280,10 @@ def _measurement(info: Any, machine: Any) -> Iterator[Measurement]:
         return
     known: dict[str, Any] = {field.name: info.get(field.name) for field in fields(Measurement)}
     known["program"] = info.get("pass")
-    known["low"], known["high"] = info.get("speedup_interval") or (None, None)
+    interval = info.get("speedup_interval")
+    known["low"], known["high"] = interval if isinstance(interval, list) and len(interval) == 2 else (None, None)
     known["machine"] = describe(machine) if isinstance(machine, dict) else "a machine that is not described"
-    if all(value is not None for name, value in known.items() if name != "batch") and _positive(known):
-        yield Measurement(**known)
-
-
-def _positive(known: Mapping[str, Any]) -> bool:
-    ratios = [known["low"], known["speedup"], known["high"]]
-    return all(isinstance(ratio, int | float) and 0 < ratio < math.inf for ratio in ratios)
+    if has_types(Measurement, known):
+        found = Measurement(**known)
+        if 1 / LARGEST < found.low <= found.speedup <= found.high < LARGEST:
+            yield found

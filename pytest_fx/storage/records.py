@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from .reading import parsed
+
 _PACKAGES = ("torch", "pytest-fx", "pytest", "pytest-benchmark")
 """Packages whose versions a record names."""
 
@@ -47,11 +49,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
         return []
     records: list[dict[str, Any]] = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict):
+        if (record := parsed(line)) is not None:
             records.append(record)
     return records
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import fx
 import model_zoo
+from pytest_fx.storage.reading import has_types
 from pytest_fx.storage.records import append_record, describe_machine, read_records
 
 from .table import NotRun, Row, Table
@@ -21,7 +22,19 @@ MACHINE = ("machine", "cores", "device")
 """The parts of a record that say which machine it is of."""
 _CONDITIONS = (*MACHINE, "cpu_capability", "python", "settings", "code")
 """What makes a measurement another one when it differs, beside the version of torch."""
-_NEEDED = ("row", "measured", "versions", *MACHINE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What each record has, beside its values or the reason why there are none."""
+
+    row: str
+    measured: str
+    machine: str
+    cores: int
+    device: str | None
+    versions: dict  # pyright: ignore[reportMissingTypeArgument]  its values are told as they are
+    load: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +51,7 @@ class Measurements:
     def read(self, table: Table) -> list[dict[str, Any]]:
         """Return the records of ``table``, oldest first, without lines that are none."""
         records = read_records(self.path(table))
-        return [record for record in records if _is_complete(record)]
+        return [record for record in records if _is_complete(table, record)]
 
     def damaged(self, table: Table) -> int:
         """Return how many lines :meth:`read` leaves out."""
@@ -85,9 +98,18 @@ def _same_row(record: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(record[part] == other[part] for part in ("row", *MACHINE))
 
 
-def _is_complete(record: Mapping[str, Any]) -> bool:
-    has_values = isinstance(record.get("values"), dict) or isinstance(record.get("reason"), str)
-    return has_values and all(part in record for part in _NEEDED) and isinstance(record["versions"], dict)
+def _is_complete(table: Table, record: Mapping[str, Any]) -> bool:
+    """Whether a record says what was measured, and of what, or why nothing was."""
+    if not has_types(_Record, record):
+        return False
+    values = record.get("values")
+    if not isinstance(values, dict):
+        return values is None and isinstance(record.get("reason"), str)
+    try:
+        numbers = table.numbers(values)
+    except Exception:  # whatever comes of computing with values that nobody measured
+        return False
+    return all(isinstance(number, int | float) for number in numbers.values())
 
 
 def _conditions(row: Row) -> dict[str, Any]:

@@ -58,58 +58,63 @@ def _places(tree: Any) -> list[tuple[Any, Any]]:
     return found[::-1]  # what is deep inside first, where Hypothesis looks most
 
 
+def damaged_tree(draw: st.DrawFn, tree: Any) -> Any:
+    """``tree``, with one value replaced, removed, copied from elsewhere, swapped, repeated or renamed."""
+    root = [tree]
+    places = _places(root)
+    container, key = places[draw(st.integers(0, len(places) - 1))]
+    action = draw(st.sampled_from(["replace", "replace", "remove", "copy", "swap", "repeat", "rename", "number"]))
+    if action == "remove" and container is not root:
+        del container[key]
+    elif action in ("copy", "swap"):
+        other, other_key = places[draw(st.integers(0, len(places) - 1))]
+        taken = copy.deepcopy(other[other_key])
+        if action == "swap":
+            other[other_key] = copy.deepcopy(container[key])
+        container[key] = taken
+    elif action == "repeat" and isinstance(container, list) and container is not root:
+        container.insert(key, copy.deepcopy(container[key]))
+    elif action == "rename" and isinstance(container, dict):
+        container[draw(st.sampled_from([*TAGS, *NAMES]))] = container.pop(key)
+    elif action == "number" and type(container[key]) is int:
+        container[key] += draw(st.sampled_from([-1, 1, 2**40, -(2**70)]))
+    else:
+        container[key] = draw(values)
+    return root[0]
+
+
 @st.composite
 def damaged_json(draw: st.DrawFn) -> bytes:
-    """A file whose program was edited: values replaced, removed, copied from elsewhere, swapped, repeated, renamed."""
+    """A file whose program was edited."""
     header, program, rest = take_apart(draw(st.sampled_from(saved_programs())))
     for _ in range(draw(st.integers(1, 3))):
-        in_program = draw(st.integers(0, 9)) > 0
-        root = [program if in_program else header]
-        places = _places(root)
-        container, key = places[draw(st.integers(0, len(places) - 1))]
-        action = draw(st.sampled_from(["replace", "replace", "remove", "copy", "swap", "repeat", "rename", "number"]))
-        if action == "remove" and container is not root:
-            del container[key]
-        elif action in ("copy", "swap"):
-            other, other_key = places[draw(st.integers(0, len(places) - 1))]
-            taken = copy.deepcopy(other[other_key])
-            if action == "swap":
-                other[other_key] = copy.deepcopy(container[key])
-            container[key] = taken
-        elif action == "repeat" and isinstance(container, list) and container is not root:
-            container.insert(key, copy.deepcopy(container[key]))
-        elif action == "rename" and isinstance(container, dict):
-            container[draw(st.sampled_from([*TAGS, *NAMES]))] = container.pop(key)
-        elif action == "number" and type(container[key]) is int:
-            container[key] += draw(st.sampled_from([-1, 1, 2**40, -(2**70)]))
-        else:
-            container[key] = draw(values)
-        if in_program:
-            (program,) = root
-        elif isinstance(root[0], dict):
-            (header,) = root
+        if draw(st.integers(0, 9)):
+            program = damaged_tree(draw, program)
+        elif isinstance(changed := damaged_tree(draw, header), dict):
+            header = changed
         if not isinstance(program, (dict, list)):
             break
     return put_together(header, program, rest)
+
+
+def text_damaged(draw: st.DrawFn, text: str) -> str:
+    """``text`` with something else in the place of some of it."""
+    start = draw(st.integers(0, len(text)))
+    stop = draw(st.integers(start, min(len(text), start + 20)))
+    piece = draw(st.sampled_from(['"', "[", "{", "]" * 5, "[" * 5000, "1" * 5000, "NaN", "1e999", "\\ud800", "", "\0"]))
+    return text[:start] + piece + text[stop:]
 
 
 @st.composite
 def damaged_text(draw: st.DrawFn) -> bytes:
     """A file whose JSON text was edited as text."""
     data = draw(st.sampled_from(saved_programs()))
-    text = json.dumps(take_apart(data)[1])
-    start = draw(st.integers(0, len(text)))
-    stop = draw(st.integers(start, min(len(text), start + 20)))
-    piece = draw(st.sampled_from(['"', "[", "{", "]" * 5, "[" * 5000, "1" * 5000, "NaN", "1e999", "\\ud800", "", "\0"]))
-    text = text[:start] + piece + text[stop:]
-    return with_text(data, text)
+    return with_text(data, text_damaged(draw, json.dumps(take_apart(data)[1])))
 
 
-@st.composite
-def damaged_bytes(draw: st.DrawFn) -> bytes:
-    """A file with bytes flipped, cut off, cut out, put in, or taken from another file."""
-    programs = saved_programs()
-    data = bytearray(draw(st.sampled_from(programs)))
+def bytes_damaged(draw: st.DrawFn, content: bytes, others: list[bytes]) -> bytes:
+    """``content`` with bytes flipped, cut off, cut out, put in, or taken from one of ``others``."""
+    data = bytearray(content)
     for _ in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, len(data)))
         stop = min(len(data), start + draw(st.integers(0, 64)))
@@ -123,9 +128,16 @@ def damaged_bytes(draw: st.DrawFn) -> bytes:
         elif action == "put in":
             data[start:start] = draw(st.binary(max_size=16))
         else:
-            other = draw(st.sampled_from(programs))
+            other = draw(st.sampled_from(others))
             data[start:stop] = other[start : start + draw(st.integers(0, 200))]
     return bytes(data)
+
+
+@st.composite
+def damaged_bytes(draw: st.DrawFn) -> bytes:
+    """A file whose bytes were edited."""
+    programs = saved_programs()
+    return bytes_damaged(draw, draw(st.sampled_from(programs)), programs)
 
 
 damaged_files = st.one_of(damaged_json(), damaged_json(), damaged_json(), damaged_bytes(), damaged_text())

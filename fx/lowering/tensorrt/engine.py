@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import struct
 import tempfile
@@ -78,8 +79,16 @@ class Engine:
             if hashlib.sha256(plan).hexdigest() != data.pop("checksum"):
                 raise ValueError("its checksum is not that of what is left of it")
             bindings = {name: tuple(map(_binding, data.pop(name))) for name in ("inputs", "outputs")}
-            return cls(plan, targets=tuple(data.pop("targets")), **bindings, **data)
-        except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+            engine = cls(plan, targets=tuple(data.pop("targets")), **bindings, **data)
+            if not (
+                isinstance(engine.is_single, bool)
+                and all(isinstance(text, str) for text in (engine.built_by, *engine.targets))
+                and isinstance(engine.seconds, (int, float))
+                and 0 <= engine.seconds < math.inf
+            ):
+                raise ValueError("what describes it has values of other types")
+            return engine
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error) as error:
             raise LoweringError(
                 "this engine file is damaged",
                 where=origin,
@@ -116,6 +125,10 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def _binding(data: dict[str, Any]) -> Binding:
-    dtype = getattr(torch, data.pop("dtype").removeprefix("torch."))
+    name, dtype = data.pop("name"), getattr(torch, data.pop("dtype").removeprefix("torch."))
     sizes = {name: tuple(data.pop(name)) for name in ("least", "typical", "most")}
-    return Binding(data.pop("name"), dtype, **sizes)
+    if not isinstance(name, str) or not isinstance(dtype, torch.dtype):
+        raise ValueError("a tensor has no name or no dtype")
+    if not all(type(size) is int and size >= 0 for one in sizes.values() for size in one):
+        raise ValueError(f"{name} has sizes that are none")
+    return Binding(name, dtype, **sizes)

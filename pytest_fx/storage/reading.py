@@ -1,0 +1,42 @@
+"""What files of JSON hold, which may be damaged, or written by anyone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""Half of a character, which JSON can have and files cannot."""
+
+
+def parsed(text: str) -> dict[str, Any] | None:
+    """Return the JSON object that ``text`` is, or None: for what is cut off or nested too deep, or is no text in it."""
+    try:
+        record = json.loads(text)
+        if _SURROGATE.search(text):
+            json.dumps(record, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def has_types(kind: type, values: Mapping[str, Any]) -> bool:
+    """Whether there is a value of the annotated type for each field of the dataclass ``kind``; floats may be integers.
+
+    >>> from dataclasses import make_dataclass
+    >>> kind = make_dataclass("Kind", [("rows", "int | None"), ("seconds", float)])
+    >>> has_types(kind, {"rows": None, "seconds": 1}), has_types(kind, {"rows": "7", "seconds": 1.0})
+    (True, False)
+    """
+    hints: dict[str, Any] = get_type_hints(kind)
+    return all(name in values and _has_type(hint, values[name]) for name, hint in hints.items())
+
+
+def _has_type(hint: Any, value: Any) -> bool:
+    if isinstance(value, bool):
+        return hint is bool
+    if isinstance(value, int) and isinstance(0.0, hint):
+        return True
+    return isinstance(value, hint)

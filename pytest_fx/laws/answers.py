@@ -171,7 +171,7 @@ def _is_about_layout(refused: str, application: Application) -> bool:
             for earlier in reversed(captured.graph.nodes):
                 if earlier in read:
                     read.update(earlier.all_input_nodes)
-                    if earlier.target in _LAYOUT and earlier.args[0].op != "placeholder":
+                    if earlier.target in _LAYOUT and any(of.op != "placeholder" for of in earlier.all_input_nodes):
                         return True
     return False
 

@@ -388,6 +388,29 @@ def test_a_pass_that_says_so_may_take_checks_away():
     assert broken_by("remove-checks", of=Checked) is None
 
 
+def test_a_check_of_how_a_computed_value_lies_in_memory_binds_no_pass():
+    def lay_out_anew(graph_module):
+        (exp,) = graph_module.graph.find_nodes(op="call_function", target=torch.exp)
+        with graph_module.graph.inserting_after(exp):
+            made = graph_module.graph.call_method("contiguous", (exp,))
+        exp.replace_all_uses_with(made)
+        made.args = (exp,)
+        graph_module.recompile()
+
+    def checked(self, x):
+        y = torch.exp(x)
+        assert y.is_contiguous()
+        return y + 1
+
+    def checked_input(self, x):
+        assert x.is_contiguous()
+        return torch.exp(x) + 1
+
+    given = ((torch.ones(3, 4),), {})
+    assert broken_by(lay_out_anew, of=program_of(checked), given=lambda: given, laws=("checks",)) is None
+    assert broken_by(drop_checks, of=program_of(checked_input), given=lambda: given, laws=("checks",)) == "checks"
+
+
 def test_a_program_that_refuses_what_it_did_not_is_wrong():
     def refuse_all(graph_module):
         (x,) = graph_module.graph.find_nodes(op="placeholder")
@@ -824,7 +847,7 @@ def test_what_follows_from_an_overflow_of_finite_values_in_a_conversion_is_not_c
 
     def wrong(graph_module):
         (scaled,) = graph_module.graph.find_nodes(op="call_function", target=operator.mul)
-        scaled.args = (scaled.args[0], 70.0)
+        scaled.args = (scaled.args[0], 62.0)
         graph_module.recompile()
 
     assert broken_by(wrong, of=of, given=lambda: given, contract=close, laws=("contract",)) == "contract"

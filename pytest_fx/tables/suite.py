@@ -33,9 +33,9 @@ def test_table(request: pytest.FixtureRequest, table: Table, row: Row) -> None:
     run = request.config.stash[RUN]
     record = None if run.afresh else run.measurements.still_holds(table, row)
     if record is not None:
-        pytest.skip(f"measured {record['measured']}")
+        pytest.skip(f"it was measured at {record['measured']}, and nothing that it depends on has changed since")
     if row.timed and not options_of(request.node).timing:
-        pytest.skip("no times are wanted")
+        pytest.skip("the run takes no times (--fx-no-timing)")
     record = measure(row)
     if hasattr(request.config, "workerinput"):
         send(request.node, table, record)

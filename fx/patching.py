@@ -81,7 +81,7 @@ class Trace:
         self.outer: Trace | None = None
         self.result: Any = None
         self.stopped: StopIteration | None = None
-        self.steps = self._run(program)
+        self.steps: Any = self._run(program)  # a generator, which says whether it is running
 
     def is_running(self) -> bool:
         """Whether its program is being run, by whatever thread."""
@@ -162,7 +162,7 @@ def settle() -> None:
 
 def is_settled() -> bool:
     """Whether nothing is replaced for a trace that does not run any more."""
-    return all([trace.steps.gi_running for trace in list(_traces)]) and (bool(_traces) or not _replacements)
+    return all(trace.steps.gi_running for trace in list(_traces)) and (bool(_traces) or not _replacements)
 
 
 def is_tracing() -> bool:

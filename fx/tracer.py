@@ -204,9 +204,11 @@ class Tracer(TracerBase):
             if not isinstance(tensor, torch.Tensor):
                 return
             self._written[id(tensor)] = tensor
-            trace = self._current  # a Transformer makes nodes, and traces nothing
+            trace = self._current
+            if trace is None or self._notes_reads:  # a Transformer makes nodes, and traces nothing
+                return
             # Modes are left in the order in which they are entered: not inside a mode of the traced code's.
-            if trace is not None and not self._notes_reads and torch._C._len_torch_function_stack() == self._outer_modes:
+            if torch._C._len_torch_function_stack() == self._outer_modes:
                 torch._C._push_on_torch_function_stack(ReadsOfWritten(self._read, trace.is_running))
                 self._notes_reads = True
 

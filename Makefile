@@ -7,7 +7,7 @@ INSTALLED := .venv/.installed
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: verify test lint bench catalogue verdicts accuracy properties fuzz fuzz-atheris
+.PHONY: verify test lint bench catalogue verdicts accuracy properties interrupts fuzz fuzz-atheris
 
 verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, time it, print the table
 	$(BIN)/python -m pytest --fx-model $(MODEL) $(ARGS)
@@ -37,6 +37,9 @@ accuracy: $(INSTALLED)  ## what 8 bits cost models trained on real data; writes 
 
 properties: $(INSTALLED)  ## every pass, and capture itself, on thousands of random programs
 	$(BIN)/python -m pytest tests/properties tests/pytest_fx/test_formula_passes.py --hypothesis-profile=properties --numprocesses auto --dist worksteal $(ARGS)
+
+interrupts: $(INSTALLED)  ## raise 4,000 exceptions at random moments of captures and passes; nothing may be left of them
+	$(BIN)/python tests/fx/interrupted.py $(ARGS)
 
 fuzz: $(INSTALLED)  ## damage saved programs 100,000 times; the loader must refuse each or load it
 	$(BIN)/python -m pytest tests/fuzz --hypothesis-profile=fuzz $(ARGS)

@@ -158,8 +158,8 @@ class GraphModule(QuickModule):
         """Generate the source."""
         graph = self._graph
         code = graph.python_code("self")
-        graph.before_edit = None
         self.__dict__.update(_written=code, _code_revision=graph.revision)
+        graph.before_edit = None
         codegen = graph._codegen
         if isinstance(codegen, PyTreeCodeGen):
             self._in_spec, self._out_spec = codegen.pytree_info.in_spec, codegen.pytree_info.out_spec
@@ -175,8 +175,8 @@ class GraphModule(QuickModule):
         own = type(self)
 
         def compiled(function: FunctionType, wrapped: list[str]) -> None:
-            own.forward = function
             wrap_generated(function, wrapped)
+            own.forward = function
             self.quicken()
 
         own.forward = LazyForward(lambda: self._python_code, compiled)  # type: ignore[assignment]

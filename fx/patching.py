@@ -3,14 +3,19 @@
 ``torch.nn.Module`` and globals of the traced program are shared by all threads. Every replacement here behaves as the
 original unless the calling thread is tracing, stays while any thread is tracing, and is undone by the last one,
 whatever ended its trace.
+
+An exception that a handler of signals raises can strike between any two steps, also between those that put back. So
+nothing here rests on a step being reached. Whether a trace runs is never noted, but asked of the generator that it runs
+in, which Python itself knows to be running or not. What is replaced is noted before it is replaced. And
+:func:`settle`, which puts back what no running trace needs, can be struck anywhere and called again: a trace calls it
+when it ends, and when it starts.
 """
 
 from __future__ import annotations
 
 import builtins
 import threading
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -32,175 +37,182 @@ _ABSENT = object()
 
 
 class _ThreadState(threading.local):
-    session: Session | None = None
+    trace: Trace | None = None
+    """The innermost trace of this thread; it may have ended."""
+
+
+class _Replacement:
+    """One replaced entry of a dictionary or class, and the traces that need it."""
+
+    __slots__ = ("holders", "name", "namespace", "original", "owner", "value")
+
+    def __init__(self, owner: dict[str, Any] | type, name: str) -> None:
+        self.owner = owner
+        self.namespace: Mapping[str, Any] = vars(owner) if isinstance(owner, type) else owner
+        self.name = name
+        self.original = self.namespace.get(name, _ABSENT)
+        self.value: Any = None
+        self.holders: set[Trace] = set()
+
+    def put_on(self) -> None:
+        if self.namespace.get(self.name, _ABSENT) is self.original:
+            self._write(self.value)
+
+    def undo(self) -> None:
+        if self.namespace.get(self.name) is self.value:  # else somebody else has replaced it meanwhile
+            self._write(self.original)
+
+    def _write(self, value: Any) -> None:
+        if isinstance(self.owner, type):
+            setattr(self.owner, self.name, value)
+        elif value is _ABSENT:
+            del self.owner[self.name]
+        else:
+            self.owner[self.name] = value
+
+
+class Trace:
+    """One trace: the session that it serves, and what it replaces."""
+
+    __slots__ = ("outer", "result", "session", "steps", "stopped")
+
+    def __init__(self, session: Session, program: Callable[[Trace], Any]) -> None:
+        self.session = session
+        self.outer: Trace | None = None
+        self.result: Any = None
+        self.stopped: StopIteration | None = None
+        self.steps: Any = self._run(program)  # a generator, which says whether it is running
+
+    def is_running(self) -> bool:
+        """Whether its program is being run, by whatever thread."""
+        return self.steps.gi_running
+
+    def replace(
+        self, owner: dict[str, Any] | type, names: Iterable[str], make: Callable[[Any], Callable[..., Any]]
+    ) -> None:
+        """Let ``owner[name]`` be ``make(its value)`` until this trace, and others that replaced it, have ended.
+
+        A name that a dictionary does not have stands for the builtin.
+        """
+        with _lock:
+            for name in names:
+                key = (id(owner), name)
+                replacement = _replacements.get(key)
+                if replacement is None:
+                    replacement = _Replacement(owner, name)
+                    found = replacement.original
+                    original = getattr(builtins, name, None) if found is _ABSENT else found
+                    if original is None:
+                        continue
+                    replacement.value = make(original)
+                replacement.holders.add(self)
+                _replacements[key] = replacement
+                replacement.put_on()
+
+    def _run(self, program: Callable[[Trace], Any]) -> Generator[None]:
+        settle()
+        with _lock:
+            _traces.append(self)
+            for name, make in _REPLACED.items():
+                self.replace(torch.nn.Module, (name,), make)
+        self.outer = _thread.trace
+        _thread.trace = self
+        try:
+            self.result = program(self)
+        except StopIteration as error:  # which no generator lets through
+            self.stopped = error
+        yield
 
 
 _thread = _ThreadState()
 _lock = threading.RLock()
-
-
-class _Replacement:
-    """One replaced entry of a namespace, and the traces that need it."""
-
-    __slots__ = ("holders", "name", "namespace", "original", "value")
-
-    def __init__(self, namespace: dict[str, Any], name: str, value: Any) -> None:
-        self.namespace = namespace
-        self.name = name
-        self.value = value
-        self.original = namespace.get(name, _ABSENT)
-        self.holders: set[object] = set()
-
-    def undo(self) -> None:
-        if self.namespace.get(self.name) is not self.value:
-            return  # somebody else has replaced it meanwhile
-        if self.original is _ABSENT:
-            del self.namespace[self.name]
-        else:
-            self.namespace[self.name] = self.original
-
-
+_traces: list[Trace] = []
 _replacements: dict[tuple[int, str], _Replacement] = {}
-_module_holders: set[Patcher] = set()
-_module_methods: dict[str, Any] = {}
 
 
-class Patcher:
-    """The replacements of one trace."""
-
-    def __init__(self) -> None:
-        self.thread = threading.get_ident()
-        self._keys: list[tuple[int, str]] = []
-
-    def replace(self, namespace: dict[str, Any], names: Iterable[str], make: Callable[[Any], Any]) -> None:
-        """Let ``namespace[name]`` be ``make(its value)`` until this trace, and others that replaced it, have ended.
-
-        A name that ``namespace`` does not have stands for the builtin.
-        """
-        with _lock:
-            for name in names:
-                key = (id(namespace), name)
-                replacement = _replacements.get(key)
-                if replacement is None:
-                    original = namespace.get(name, getattr(builtins, name, None))
-                    if original is None:
-                        continue
-                    replacement = _replacements[key] = _Replacement(namespace, name, make(original))
-                    namespace[name] = replacement.value
-                self._keys.append(key)
-                replacement.holders.add(self)
-
-    def undo(self) -> None:
-        """Let go of every replacement."""
-        with _lock:
-            for key in self._keys:
-                replacement = _replacements.get(key)
-                if replacement is None:
-                    continue
-                replacement.holders.discard(self)
-                if not replacement.holders:
-                    replacement.undo()
-                    del _replacements[key]
-            self._keys.clear()
-
-
-@contextmanager
-def tracing(session: Session) -> Generator[Patcher, None, None]:
-    """Send what this thread does with modules to ``session``, and give it a patcher for globals."""
-    previous = _thread.session
-    patcher = Patcher()
+def run(session: Session, program: Callable[[Trace], Any]) -> Any:
+    """Return ``program(trace)``, and send what this thread does with modules meanwhile to ``session``."""
+    trace = Trace(session, program)
     try:
-        _hold_modules(patcher)
-        _thread.session = session
-        yield patcher
+        try:
+            for _ in trace.steps:
+                pass
+        finally:
+            settle()
     finally:
-        _thread.session = previous
-        patcher.undo()
-        _release_modules(patcher)
+        settle()  # the one before may have been struck
+    if trace.stopped is not None:
+        raise trace.stopped
+    return trace.result
+
+
+def settle() -> None:
+    """Put back what traces have replaced that do not run any more."""
+    _thread.trace = _running_trace()
+    if not _traces and not _replacements:
+        return
+    with _lock:
+        running = {trace for trace in _traces if trace.steps.gi_running}
+        for key, replacement in list(_replacements.items()):
+            if running.isdisjoint(replacement.holders):
+                replacement.undo()
+                _replacements.pop(key, None)
+        _traces[:] = running
+
+
+def is_settled() -> bool:
+    """Whether nothing is replaced for a trace that does not run any more."""
+    return all(trace.steps.gi_running for trace in list(_traces)) and (bool(_traces) or not _replacements)
 
 
 def is_tracing() -> bool:
     """Whether the calling thread is capturing a program."""
-    return _thread.session is not None
+    return _running_trace() is not None
 
 
-@contextmanager
-def paused() -> Generator[None, None, None]:
-    """Treat modules as usual in this thread for the time of the block."""
-    session = _thread.session
-    _thread.session = None
-    try:
-        yield
-    finally:
-        _thread.session = session
+def _running_trace() -> Trace | None:
+    """The innermost trace of the calling thread."""
+    trace = _thread.trace
+    while trace is not None and not trace.steps.gi_running:
+        trace = trace.outer
+    return trace
 
 
-def open_traces() -> tuple[set[Patcher], Session | None, bool]:
-    """Return the traces of the calling thread that have not ended, its session, and whether modules are replaced."""
-    thread = threading.get_ident()
-    return (
-        {patcher for patcher in list(_module_holders) if patcher.thread == thread},
-        _thread.session,
-        bool(_module_methods),
-    )
+def _make_call(found: Callable[..., Any]) -> Callable[..., Any]:
+    original = _behind(found)
 
-
-def end_traces(before: tuple[set[Patcher], Session | None, bool]) -> None:
-    """End the traces that are open now and were not when :func:`open_traces` returned ``before``.
-
-    A trace ends by itself, unless an exception strikes while it does so: a handler of signals may raise one anywhere.
-    """
-    with _lock:
-        for patcher in open_traces()[0] - before[0]:
-            patcher.undo()
-            _module_holders.discard(patcher)
-        _restore_modules()
-    _thread.session = before[1]
-
-
-def _hold_modules(holder: Patcher) -> None:
-    with _lock:
-        _module_holders.add(holder)
-        if not _module_methods:
-            methods = {name: torch.nn.Module.__dict__[name] for name in _REPLACED}
-            _module_methods.update(methods)
-            for name, make in _REPLACED.items():
-                setattr(torch.nn.Module, name, make(methods[name]))
-
-
-def _release_modules(holder: Patcher) -> None:
-    with _lock:
-        _module_holders.discard(holder)
-        _restore_modules()
-
-
-def _restore_modules() -> None:
-    if not _module_holders and _module_methods:
-        for name, original in _module_methods.items():
-            setattr(torch.nn.Module, name, original)
-        _module_methods.clear()
-
-
-def _make_call(original: Callable[..., Any]) -> Callable[..., Any]:
     def module_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        session = _thread.session
-        if session is None:
+        trace = _thread.trace
+        if trace is None or (trace := _running_trace()) is None:
             return original(self, *args, **kwargs)
-        return session.module_called(original, self, args, kwargs)
+        return trace.session.module_called(original, self, args, kwargs)
 
+    module_call.__wrapped__ = original  # type: ignore[attr-defined]
     return module_call
 
 
-def _make_getattr(original: Callable[[torch.nn.Module, str], Any]) -> Callable[[torch.nn.Module, str], Any]:
+def _make_getattr(found: Callable[[torch.nn.Module, str], Any]) -> Callable[[torch.nn.Module, str], Any]:
+    original = _behind(found)
+
     def module_getattr(self: torch.nn.Module, name: str) -> Any:
         value = original(self, name)
-        session = _thread.session
-        return value if session is None else session.attribute_read(self, name, value)
+        trace = _thread.trace
+        if trace is None or (trace := _running_trace()) is None:
+            return value
+        return trace.session.attribute_read(self, name, value)
 
+    module_getattr.__wrapped__ = original  # type: ignore[attr-defined]
     return module_getattr
+
+
+def _behind(found: Any) -> Any:
+    """The original of what somebody else kept while it stood in for it, and has put back since."""
+    return found.__wrapped__ if getattr(found, "__code__", None) in _STAND_INS else found
 
 
 _REPLACED: dict[str, Callable[[Any], Any]] = {
     "__call__": _make_call,
     "__getattr__": _make_getattr,
 }
+_STAND_INS: set[Any] = set()
+_STAND_INS.update(make(torch.nn.Module.__init__).__code__ for make in _REPLACED.values())

@@ -83,6 +83,6 @@ class LazyForward:
             function = self._function
             if function is None:
                 function, wrapped = load_forward(self._code())
-                self._function = function
                 self._compiled(function, wrapped)
+                self._function = function  # last: what a signal strikes is done anew
         return function if instance is None else function.__get__(instance, owner)

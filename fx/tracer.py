@@ -7,7 +7,6 @@ import functools
 import math
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -22,11 +21,11 @@ from fx.inputs import PH, PHBase, PHWithMeta, Signature
 from fx.misuse import explain_misuse, is_of_real_tensor
 from fx.node import Argument, Node
 from fx.operators import IN_PLACE
-from fx.patching import Patcher
+from fx.patching import Trace
 from fx.printing import describe
 from fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
 from fx.wrapping import wrapped_globals
-from fx.written_tensors import ReadsOfWritten, share_memory
+from fx.written_tensors import ReadsOfWritten, leave_ended, share_memory
 
 __all__ = ["PH", "PHBase", "PHWithMeta", "Proxy", "ProxyableClassMeta", "Tracer", "is_fx_symbolic_tracing",
            "is_fx_tracing", "symbolic_trace"]  # fmt: skip
@@ -82,8 +81,9 @@ class Tracer(TracerBase):
         self.submodule_paths: dict[torch.nn.Module, str] | None = None
         self.num_calls: dict[str, int] = {}
         self._written: dict[int, torch.Tensor] = {}
-        self._modes = ExitStack()
+        self._current: Trace | None = None
         self._outer_modes = 0
+        self._reads_buffers_once = False
         self._notes_reads = False
         self._attribute_paths: dict[int, tuple[Any, str]] | None = None
         self._parameter_paths: dict[int, str] | None = None
@@ -204,10 +204,12 @@ class Tracer(TracerBase):
             if not isinstance(tensor, torch.Tensor):
                 return
             self._written[id(tensor)] = tensor
+            trace = self._current
+            if trace is None or self._notes_reads:  # a Transformer makes nodes, and traces nothing
+                return
             # Modes are left in the order in which they are entered: not inside a mode of the traced code's.
-            first = self._tracing and not self._notes_reads  # a Transformer makes nodes, and traces nothing
-            if first and torch._C._len_torch_function_stack() == self._outer_modes:
-                self._modes.enter_context(ReadsOfWritten(self._read))
+            if torch._C._len_torch_function_stack() == self._outer_modes:
+                torch._C._push_on_torch_function_stack(ReadsOfWritten(self._read, trace.is_running))
                 self._notes_reads = True
 
     def _read(self, tensor: torch.Tensor) -> Any:
@@ -306,45 +308,56 @@ class Tracer(TracerBase):
         Raises:
             TraceError: the program cannot be captured; the message names the user's line.
         """
+        self._read_buffers_as_asked()
         try:
             return self._trace(root, concrete_args)
         except TracedValueError as error:
             if self.proxy_buffer_attributes or not is_of_real_tensor(error):
                 raise
-            self.proxy_buffer_attributes = True
             try:
+                self._reads_buffers_once = True
+                self.proxy_buffer_attributes = True
                 return self._trace(root, concrete_args)
             except Exception:
                 raise error from error.__cause__
             finally:
-                self.proxy_buffer_attributes = False
+                self._read_buffers_as_asked()
+
+    def _read_buffers_as_asked(self) -> None:
+        if self._reads_buffers_once:
+            self.proxy_buffer_attributes = False
+            self._reads_buffers_once = False
 
     def _trace(self, root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> Graph:
         """One run of ``root``, from the start."""
+        leave_ended()
+        forget_traced_values()
         function = self._start(root)
         session = _Session(self)
         state = ModuleState(self.submodule_paths or {})
         lost: Proxy | None = None
-        self._tracing = True
+
+        def program(trace: Trace) -> None:
+            self._current = trace
+            self._tracing = True
+            state.keep_until_restored(trace)
+            self._wrap_functions(session, trace, function)
+            called, args = self.create_args_for_root(function, isinstance(root, torch.nn.Module), concrete_args)
+            returned = self.create_arg(called(*args))
+            self.create_node("output", "output", (returned,), {}, type_expr=Signature.return_annotation(called))
+
         try:
-            with patching.tracing(session) as patcher, self._modes:
-                self._wrap_functions(session, patcher, function)
-                function, args = self.create_args_for_root(function, isinstance(root, torch.nn.Module), concrete_args)
-                result = function(*args)
-                returned = self.create_arg(result)
-                annotation = Signature.return_annotation(function)
-                self.create_node("output", "output", (returned,), {}, type_expr=annotation)
+            patching.run(session, program)
             if self._refused is not None:  # the traced program caught it, and went on as it would not have
                 raise self._refused
         except Exception as error:
             explain_misuse(error)
             raise
         finally:
-            self._tracing = False
-            self._finished = True
-            lost = state.restore()
-            self.submodule_paths = self._attribute_paths = self._parameter_paths = None
-            self._locations = {}
+            try:
+                lost = self._finish(state)
+            finally:
+                self._finish(state)  # the one before may have been struck
         if lost is not None:
             raise _lost_update(lost)
         if (name := state.written()) is not None:
@@ -356,16 +369,29 @@ class Tracer(TracerBase):
             )
         return self.graph
 
+    def _finish(self, state: ModuleState) -> Proxy | None:
+        """Leave everything as it was. To be called again where an exception of a signal's handler strikes meanwhile."""
+        leave_ended()
+        self._tracing = False
+        self._finished = True
+        self._current = None
+        lost = state.restore()
+        self.submodule_paths = self._attribute_paths = self._parameter_paths = None
+        self._locations = {}
+        return lost
+
     def _start(self, root: Root) -> Callable[..., Any]:
         self.graph = Graph(tracer_cls=type(self))
         self._finished = False
         self._refused = None
         self.num_calls = {}
         self._written = {}
-        self._modes = ExitStack()
+        self._current = None
         self._outer_modes = torch._C._len_torch_function_stack()
         self._notes_reads = False
         self._attributes_read = []
+        self._attribute_paths = self._parameter_paths = None
+        self._locations = {}
         self.module_stack = {}
         self.scope = Scope("", None)
         if isinstance(root, torch.nn.Module):
@@ -390,10 +416,10 @@ class Tracer(TracerBase):
             )
         return root
 
-    def _wrap_functions(self, session: _Session, patcher: Patcher, function: Callable[..., Any]) -> None:
-        session.patcher = patcher
+    def _wrap_functions(self, session: _Session, trace: Trace, function: Callable[..., Any]) -> None:
+        session.trace = trace
         for namespace, name in wrapped_globals():
-            patcher.replace(namespace, (name,), _recording)
+            trace.replace(namespace, (name,), _recording)
         for module in self._autowrap_search:
             session.autowrap(module.__dict__)
         session.autowrap(getattr(function, "__globals__", {}))
@@ -402,7 +428,7 @@ class Tracer(TracerBase):
         """A tracer with the same settings and results; modules of functions are shared."""
         copied = type(self).__new__(type(self))
         memo[id(self)] = copied
-        shared = {"_autowrap_search", "_autowrap_functions", "root"}
+        shared = {"_autowrap_search", "_autowrap_functions", "root", "_current"}
         for name, value in self.__dict__.items():
             copied.__dict__[name] = value if name in shared else copy.deepcopy(value, memo)
         return copied
@@ -413,7 +439,7 @@ class _Session:
 
     def __init__(self, tracer: Tracer) -> None:
         self.tracer = tracer
-        self.patcher = Patcher()
+        self.trace: Trace | None = None
         self.parameter_proxies: dict[str, Any] = {}
         self.searched: set[int] = set()
 
@@ -434,12 +460,12 @@ class _Session:
 
     def autowrap(self, namespace: dict[str, Any]) -> None:
         """Record the tracer's autowrap functions where ``namespace`` refers to them."""
-        if id(namespace) in self.searched:
+        if self.trace is None or id(namespace) in self.searched:
             return
         self.searched.add(id(namespace))
         functions = self.tracer._autowrap_functions
         names = [name for name, value in list(namespace.items()) if id(_behind_recording(value)) in functions]
-        self.patcher.replace(namespace, names, _recording)
+        self.trace.replace(namespace, names, _recording)
 
 
 class ModuleState:
@@ -452,6 +478,7 @@ class ModuleState:
             own = module.__dict__
             held += (own, own["_modules"])
             state += (own["_parameters"], own["_buffers"])
+        self._trace: Trace | None = None
         self._held = [(entries, entries.copy()) for entries in held]
         self._state = [(entries, entries.copy()) for entries in state]
         self._versions = [
@@ -464,6 +491,26 @@ class ModuleState:
     def written(self) -> str | None:
         """The name of a parameter or buffer that the traced code wrote to without a trace in the graph."""
         return next((name for name, tensor, version in self._versions if tensor._version != version), None)
+
+    def keep_until_restored(self, trace: Trace) -> None:
+        """Let :func:`forget_traced_values` do what it can, should nothing be put back though ``trace`` has ended."""
+        self._trace = trace
+        _unrestored[id(self)] = self
+
+    def forget_traced_values(self) -> None:
+        """Put back what traced values stand for, if the trace has ended.
+
+        Other attributes may have been assigned since.
+        """
+        if self._trace is not None and self._trace.is_running():
+            return
+        for entries, saved in (*self._held, *self._state):
+            for name in [name for name, value in list(entries.items()) if isinstance(value, Proxy)]:
+                if name in saved:
+                    entries[name] = saved[name]
+                else:
+                    entries.pop(name, None)
+        _unrestored.pop(id(self), None)
 
     def restore(self) -> Proxy | None:
         """Put everything back. Return the traced value that was assigned to a buffer or parameter, if there is one."""
@@ -478,7 +525,19 @@ class ModuleState:
                 for name, value in saved.items():
                     if entries.get(name, self) is not value:
                         entries[name] = value
+        self._held = self._state = []
+        _unrestored.pop(id(self), None)
         return lost
+
+
+_unrestored: dict[int, ModuleState] = {}
+"""What modules held that are being traced; or were, where signals have kept it from being put back."""
+
+
+def forget_traced_values() -> None:
+    """Take the traced values of traces that have ended out of modules."""
+    for state in list(_unrestored.values()):
+        state.forget_traced_values()
 
 
 def _differs(entries: dict[str, Any], saved: dict[str, Any]) -> bool:

@@ -85,6 +85,7 @@ def wrapped_globals() -> Iterator[tuple[dict[str, Any], str]]:
     """The globals to replace while tracing: a dictionary and a name each."""
     for (_, name), namespace in list(_registered.items()):
         yield namespace, name
-    for function, names in list(_generated.items()):
-        for name in names:
-            yield function.__globals__, name
+    for reference in _generated.keyrefs():  # other threads may be generating functions
+        if (function := reference()) is not None:
+            for name in _generated.get(function, ()):
+                yield function.__globals__, name

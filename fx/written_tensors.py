@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from fx.alias_rules import attribute_kind
 from fx.proxy import Proxy
 
-__all__ = ["ReadsOfWritten", "share_memory"]
+__all__ = ["ReadsOfWritten", "leave_ended", "share_memory"]
 
 _torch: Any = torch
 _OF_THE_LAYOUT = frozenset(
@@ -23,18 +23,30 @@ _OF_THE_LAYOUT = frozenset(
 
 
 class ReadsOfWritten(TorchFunctionMode):
-    """Records what the traced code computes of tensors that it wrote to, though no proxy takes part in it."""
+    """Records what the traced code computes of tensors that it wrote to, though no proxy takes part in it.
 
-    def __init__(self, replaced: Callable[[torch.Tensor], Any]) -> None:
-        """Take what makes a proxy of a tensor that was written to, and leaves others as they are."""
+    A trace pushes it onto the stack of modes, and :func:`leave_ended` takes it off. Once the trace has ended, it does
+    nothing.
+    """
+
+    def __init__(self, replaced: Callable[[torch.Tensor], Any], is_tracing: Callable[[], bool]) -> None:
+        """A mode of one trace.
+
+        Args:
+            replaced: makes a proxy of a tensor that was written to, and leaves others as they are.
+            is_tracing: whether the trace is running.
+        """
         super().__init__()
         self._replaced = replaced
+        self.is_tracing = is_tracing
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Call ``func``, or record the call."""
         given: Any = (args, kwargs or {})
+        if not self.is_tracing():
+            return func(*given[0], **given[1])
         name = getattr(func, "__name__", "")
         attribute = func.__self__.__name__ if name == "__get__" else None
         if name in _OF_THE_LAYOUT or attribute_kind(attribute) == "number":
@@ -49,6 +61,15 @@ class ReadsOfWritten(TorchFunctionMode):
         if is_tensor_method_or_property(func) and positional and isinstance(positional[0], Proxy):
             return getattr(positional[0], name)(*positional[1:], **keywords)
         return proxy.__torch_function__(func, types, positional, keywords)
+
+
+def leave_ended() -> None:
+    """Take the modes of traces that have ended off the stack of the calling thread, where they are its innermost."""
+    while count := _torch._C._len_torch_function_stack():
+        mode = _torch._C._get_function_stack_at(count - 1)
+        if not isinstance(mode, ReadsOfWritten) or mode.is_tracing():
+            break
+        _torch._C._pop_torch_function_stack()
 
 
 def share_memory(one: torch.Tensor, others: dict[int, torch.Tensor]) -> bool:

@@ -58,6 +58,7 @@ class AdaptedPass:
         theirs = self._given(graph_module, there)
         graph = graph_module.graph
         revision = graph.revision
+        captures = getattr(_symbolic_trace, "_is_fx_tracing_flag", False)
         try:
             with _unknown_wrapped_functions_left_out():
                 returned = self.pass_(theirs)
@@ -65,6 +66,9 @@ class AdaptedPass:
             _check_convertible(result)
         except Exception as error:
             add_note(error, f"in the pass {self.name!r}, adapted from torch.fx")
+            raise
+        except BaseException:
+            _end_capture(captures)
             raise
         earlier = {node.name: (node.op, node.origins, node.source) for node in graph.nodes}
         program = FromTorch(there).program(result)
@@ -131,6 +135,24 @@ def _unknown_wrapped_functions_left_out() -> Generator[None]:
     finally:
         for key in [key for key, known in wrapped.items() if "." in key[1] and key[1] not in known]:
             del wrapped[key]
+
+
+def _end_capture(captures: bool) -> None:
+    """End a capture of torch.fx that an exception of a signal's handler struck while it ended.
+
+    Done again by torch.fx itself where that is still to come, so its list of what it replaced must be empty then.
+
+    Args:
+        captures: whether torch.fx was capturing before.
+    """
+    if (patcher := getattr(_symbolic_trace, "CURRENT_PATCHER", None)) is None or captures:
+        return
+    for patch in reversed(patcher.patches_made):
+        owner = patch.frame_dict
+        if (vars(owner) if isinstance(owner, type) else owner).get(patch.fn_name) is patch.new_fn:
+            patch.revert()
+    patcher.patches_made.clear()
+    _symbolic_trace._is_fx_tracing_flag = captures
 
 
 def adapt(pass_: Callable[[torch.fx.GraphModule], Any]) -> AdaptedPass:

@@ -27,6 +27,7 @@ from torch.nn.modules import module as torch_module
 
 import fx
 from fx import passes
+from fx.patching import settle
 
 from .switches import SWITCHES
 
@@ -83,6 +84,7 @@ class ProcessState:
     @classmethod
     def now(cls) -> ProcessState:
         """Return the state of the process, as the calling thread sees it."""
+        settle()  # what a trace that was interrupted has replaced is none of it
         attributes = [namespace.copy() for namespace in _watched().namespaces]
         return cls(attributes, tuple(switch.read() for switch in SWITCHES), len(sys.modules))
 

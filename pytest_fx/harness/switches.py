@@ -18,7 +18,7 @@ from torch.nn.modules import module as torch_module
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _device, _python_dispatch
 
-from fx.patching import end_traces, open_traces
+from fx.patching import is_settled, settle
 
 _C: Any = torch._C
 _backends: Any = torch.backends
@@ -319,7 +319,7 @@ def _flag(what: str, name: str) -> Switch:
 
 
 SWITCHES: tuple[Switch, ...] = (
-    Switch("", open_traces, end_traces, _untold),  # nn.Module.__call__ is another function then
+    Switch("", is_settled, lambda _: settle(), _untold),  # else nn.Module.__call__ may be another function
     Switch("inference mode is", torch.is_inference_mode_enabled, _write_inference_mode),
     Switch("gradients are", torch.is_grad_enabled, _C._set_grad_enabled),
     Switch("forward-mode gradients are", _C._is_fwd_grad_enabled, _C._set_fwd_grad_enabled),

@@ -1,0 +1,163 @@
+"""Whatever moment of a capture an exception of a signal strikes, the next capture is as if nothing had been."""
+
+from __future__ import annotations
+
+import linecache
+import math
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import fx
+from fx import patching, tracer, written_tensors
+
+
+class Struck(BaseException):
+    """What a handler of signals raises."""
+
+
+class Writing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: Any = None
+        self.register_buffer("seen", torch.zeros(1))
+        self.linear = nn.Linear(2, 2)
+
+    def forward(self, x: Any) -> Any:
+        self.seen.copy_(x.sum().reshape(1))
+        self.last = self.linear(x)
+        return self.last * self.seen + torch.relu(self.seen) + math.ceil(x.shape[0] / 2)
+
+
+def test_nothing_is_left_of_exceptions_at_random_moments() -> None:
+    """``make interrupts`` raises ten times as many."""
+    program = Path(__file__).with_name("interrupted.py")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    run = subprocess.run(
+        [sys.executable, str(program), "--attempts=400"], capture_output=True, text=True, env=environment, check=False
+    )
+    assert run.returncode == 0, run.stdout + run.stderr[-2000:]
+    assert " 0 survivors" in run.stdout
+    struck = int(run.stdout.split(" struck")[0].split()[-1])
+    assert struck > 100
+
+
+FILES = {module.__file__ for module in (patching, tracer, written_tensors)}
+
+
+def raising_at(step: int, then: int) -> Callable[..., Any]:
+    """A trace function that raises at a step of the code that captures, and again ``then`` steps later."""
+    left = [step, then]
+
+    def in_file(frame: Any, event: str, argument: Any) -> Any:
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        # Python itself raises nothing where a block of a lock ends: the lock would stay locked
+        if event == "line" and left and line != "with _lock:":
+            left[0] -= 1
+            if left[0] == 0:
+                del left[0]
+                if not left:
+                    sys.settrace(None)
+                raise Struck
+        return in_file
+
+    return lambda frame, event, argument: in_file if frame.f_code.co_filename in FILES else None
+
+
+@pytest.fixture
+def settrace() -> Iterator[None]:
+    before = sys.gettrace()
+    yield
+    sys.settrace(before)
+
+
+def struck_twice(model: nn.Module, step: int, then: int) -> bool:
+    """Whether a capture was struck."""
+    sys.settrace(raising_at(step, then))
+    try:
+        fx.symbolic_trace(model)
+    except Struck:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+@pytest.mark.parametrize("then", [1, 4, 1_000_000])
+def test_a_capture_that_is_struck_twice_while_it_ends_leaves_nothing_to_the_next(then: int, settrace: None) -> None:
+    model = Writing()
+    x = torch.ones(3, 2)
+    methods = vars(nn.Module)["__call__"], vars(nn.Module)["__getattr__"]
+    ceil = math.ceil
+    code, expected = fx.symbolic_trace(model).code, model(x)
+    step = 1
+    while struck_twice(model, step, then):
+        # what is left does nothing
+        assert not fx.is_fx_tracing()
+        model.last = None
+        assert torch.equal(model(x), expected)
+        # the next capture puts it right
+        assert fx.symbolic_trace(model).code == code
+        assert (vars(nn.Module)["__call__"], vars(nn.Module)["__getattr__"]) == methods
+        assert math.ceil is ceil
+        assert not torch._C._len_torch_function_stack()
+        assert patching.is_settled() and not patching._replacements and not tracer._unrestored
+        step += 1 if step < 60 else 3
+    assert step > 100
+
+
+def test_a_traced_value_that_is_left_in_a_module_is_taken_out_and_the_rest_stays() -> None:
+    model = Writing()
+    state = tracer.ModuleState([model])
+    state.keep_until_restored(ended := patching.Trace(None, lambda trace: None))  # type: ignore[arg-type]
+    model.last = fx.Proxy(fx.Graph().placeholder("x"))
+    model.name = "assigned since"
+    assert not ended.is_running()
+    fx.symbolic_trace(lambda x: x)
+    assert model.last is None
+    assert model.name == "assigned since"
+
+
+def test_a_trace_in_another_thread_goes_on_where_one_here_is_struck(settrace: None) -> None:
+    started, go_on = threading.Event(), threading.Event()
+
+    class Waiting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+
+        def forward(self, x: Any) -> Any:
+            started.set()
+            assert go_on.wait(60)
+            return self.linear(x) + math.ceil(x.shape[0] / 2)
+
+    codes: list[str] = []
+    thread = threading.Thread(target=lambda: codes.append(fx.symbolic_trace(Waiting()).code))
+    thread.start()
+    assert started.wait(60)
+    replaced = vars(nn.Module)["__call__"]
+    for step in range(1, 400, 7):
+        struck_twice(Writing(), step, 2)
+        assert vars(nn.Module)["__call__"] is replaced
+    sys.settrace(None)
+    go_on.set()
+    thread.join(60)
+    started.set()
+    assert codes == [fx.symbolic_trace(Waiting()).code]
+    assert vars(nn.Module)["__call__"] is not replaced
+
+
+def test_a_stop_iteration_of_the_traced_code_comes_through() -> None:
+    def program(x: Any) -> Any:
+        return next(iter(()))
+
+    with pytest.raises(StopIteration):
+        fx.symbolic_trace(program)

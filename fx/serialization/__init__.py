@@ -37,6 +37,7 @@ from fx.serialization.allow_list import Refused, allow
 from fx.serialization.modules import ModuleReader, ModuleWriter
 from fx.serialization.tensor_file import parse_json, read_tensor_file, write_tensor_file
 from fx.serialization.tensors import TensorWriter, restore_tensors
+from fx.serialization.values import printable
 
 _FORMAT = "fx"
 _VERSION = 1
@@ -97,7 +98,9 @@ def load(path: Any, *, device: torch.device | str | int | None = None) -> GraphM
     except (LoadError, OSError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # whatever the bytes, callers handle one error
-        raise LoadError(f"cannot load {path}: it is damaged", why=f"{type(error).__name__}: {error}") from error
+        raise LoadError(
+            f"cannot load {path}: it is damaged", why=printable(f"{type(error).__name__}: {error}")
+        ) from error
 
 
 def _load(path: Any, device: torch.device | None) -> GraphModule:

@@ -10,8 +10,9 @@ The file is a safetensors file. Its tensors are the weights; its metadata entry 
 A module of ``torch.nn`` is the name of its class and the arguments of its constructor; a program (also one inside
 another) is its graph. Functions, methods, attributes and classes are names, which loading looks up in a fixed list
 (:mod:`fx.serialization.allow_list`) that users extend with :func:`allow`; any other name is a ``LoadError``. So a
-loaded program calls nothing but what is listed, with the arguments that the file gives; what it costs to *run* is not
-bounded, and torch does not promise that its operators survive every argument.
+loaded program calls nothing but what is listed, with the arguments that the file gives. Listed are operators that are
+known to check these (:mod:`fx.serialization.safe_operators`); what a program costs to *run* is not bounded.
+``docs/security.md`` says what a file can and cannot do.
 
 >>> import os, tempfile, torch, fx
 >>> from fx import serialization

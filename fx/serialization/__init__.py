@@ -10,8 +10,9 @@ The file is a safetensors file. Its tensors are the weights; its metadata entry 
 A module of ``torch.nn`` is the name of its class and the arguments of its constructor; a program (also one inside
 another) is its graph. Functions, methods, attributes and classes are names, which loading looks up in a fixed list
 (:mod:`fx.serialization.allow_list`) that users extend with :func:`allow`; any other name is a ``LoadError``. So a
-loaded program calls nothing but what is listed, with the arguments that the file gives; what it costs to *run* is not
-bounded, and torch does not promise that its operators survive every argument.
+loaded program calls nothing but what is listed, with the arguments that the file gives. Listed are operators that are
+known to check these (:mod:`fx.serialization.safe_operators`); what a program costs to *run* is not bounded.
+``docs/security.md`` says what a file can and cannot do.
 
 >>> import os, tempfile, torch, fx
 >>> from fx import serialization
@@ -37,6 +38,7 @@ from fx.serialization.allow_list import Refused, allow
 from fx.serialization.modules import ModuleReader, ModuleWriter
 from fx.serialization.tensor_file import parse_json, read_tensor_file, write_tensor_file
 from fx.serialization.tensors import TensorWriter, restore_tensors
+from fx.serialization.values import printable
 
 _FORMAT = "fx"
 _VERSION = 1
@@ -97,7 +99,9 @@ def load(path: Any, *, device: torch.device | str | int | None = None) -> GraphM
     except (LoadError, OSError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # whatever the bytes, callers handle one error
-        raise LoadError(f"cannot load {path}: it is damaged", why=f"{type(error).__name__}: {error}") from error
+        raise LoadError(
+            f"cannot load {path}: it is damaged", why=printable(f"{type(error).__name__}: {error}")
+        ) from error
 
 
 def _load(path: Any, device: torch.device | None) -> GraphModule:

@@ -24,6 +24,7 @@ from fx.assertions import check, is_false
 from fx.errors import FxError
 from fx.operators import OPERATORS
 from fx.registry import Registry
+from fx.serialization.safe_operators import is_overload, operators
 from fx.targets import qualified_name, torch_path
 
 T = TypeVar("T")
@@ -118,37 +119,13 @@ _OPERATOR_FUNCTIONS = _words("abs concat contains countOf delitem iconcat index 
 
 # torch's.
 
-_REFUSED_OPERATORS = frozenset(
-    _words(
-        "backward data from_file pin_memory record_stream requires_grad_ resize_as_sparse_ retain_grad save set "
-        "set_ set_data sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor "
-        "sparse_csc_tensor sparse_csr_tensor sparse_resize_ sparse_resize_and_clear_ unsafe_chunk unsafe_split "
-        "unsafe_split_with_sizes"
-    )
-)
-"""Operators that open files, change what a tensor is made of, or leave it to the caller that indices are in bounds."""
-_REFUSED_KERNELS = ("cudnn_", "fbgemm_", "miopen_", "mkldnn_", "quantized_")
-"""Operators that begin so belong to one library, and expect what only torch's own code passes."""
-
 _PYTHON_FUNCTIONS = _words(
     "_assert as_tensor cdist is_tensor lobpcg norm pca_lowrank stft svd_lowrank sym_float sym_int sym_ite sym_max "
     "sym_min sym_not sym_sqrt sym_sum tensor tensordot unique unique_consecutive unravel_index"
 )
 """Functions of torch that call no operator of the same name but only compute."""
 
-_REFUSED_FUNCTIONALS = frozenset(_words("assert_int_or_pair triplet_margin_with_distance_loss"))
-_INTERNAL_OPERATORS = frozenset(
-    _words(
-        "_adaptive_avg_pool2d _adaptive_avg_pool3d _assert_async _assert_scalar _assert_tensor_metadata _cdist_forward "
-        "_conj _fft_c2c _fft_c2r _fft_r2c _linalg_det _linalg_eigh _linalg_slogdet _linalg_solve_ex _linalg_svd "
-        "_local_scalar_dense _log_softmax _native_batch_norm_legit _native_batch_norm_legit_functional "
-        "_native_batch_norm_legit_no_training _neg_view _pdist_forward _reshape_alias "
-        "_scaled_dot_product_attention_math _scaled_dot_product_flash_attention_for_cpu _softmax _to_copy _trilinear "
-        "_unsafe_view _weight_norm_interface"
-    )
-)
-"""Operators with a leading underscore that programs of ``torch.export`` contain."""
-
+_REFUSED_FUNCTIONALS = frozenset(_words("assert_int_or_pair ctc_loss triplet_margin_with_distance_loss"))
 _PYTHON_METHODS = _words(
     "bfloat16 bool byte cdouble cfloat char cpu cuda dim_order double element_size float half int is_shared long lu "
     "ndimension nelement new_tensor short tolist type unique"
@@ -156,8 +133,8 @@ _PYTHON_METHODS = _words(
 """Methods of tensors that call no operator of the same name but only compute."""
 
 _VALUE_TYPES = (str, bytes, bool, int, float, complex, tuple, list, dict, set, frozenset, slice, range, torch.Size)
-_REFUSED_METHODS = frozenset(_words("format format_map"))
-"""``str.format`` follows paths of attributes."""
+_REFUSED_METHODS = frozenset(_words("format format_map indices"))
+"""``str.format`` follows paths of attributes; ``indices`` is of slices, but of sparse tensors too."""
 
 _FIXED_METHODS = _words(
     "_asdict _replace __abs__ __bool__ __contains__ __float__ __getitem__ __int__ __len__ __setitem__"
@@ -171,7 +148,7 @@ _CLASSES = _words("device dtype finfo iinfo layout memory_format Size Tensor Gen
 MODULES = _words(
     "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveLogSoftmaxWithLoss AdaptiveMaxPool1d "
     "AdaptiveMaxPool2d AdaptiveMaxPool3d AlphaDropout AvgPool1d AvgPool2d AvgPool3d BCELoss BCEWithLogitsLoss "
-    "BatchNorm1d BatchNorm2d BatchNorm3d Bilinear CELU CTCLoss ChannelShuffle CircularPad1d CircularPad2d "
+    "BatchNorm1d BatchNorm2d BatchNorm3d Bilinear CELU ChannelShuffle CircularPad1d CircularPad2d "
     "CircularPad3d ConstantPad1d ConstantPad2d ConstantPad3d Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d "
     "ConvTranspose3d CosineEmbeddingLoss CosineSimilarity CrossEntropyLoss CrossMapLRN2d Dropout Dropout1d Dropout2d "
     "Dropout3d ELU Embedding EmbeddingBag FeatureAlphaDropout Flatten Fold FractionalMaxPool2d FractionalMaxPool3d "
@@ -190,23 +167,6 @@ MODULES = _words(
 
 HOLDERS = _words("Module ModuleDict ModuleList Sequential")
 """Classes of ``torch.nn`` that are made empty and given their children one by one."""
-
-
-@lru_cache(maxsize=1)
-def operators() -> frozenset[str]:
-    """Names of the operators of torch's dispatcher that a file may name, without ``aten::``.
-
-    Operators of TorchScript alone, as ``aten::save`` is one, are not of the dispatcher.
-    """
-    names = {name.partition(".")[0] for name in _torch._C._dispatch_get_all_op_names() if name.startswith("aten::")}
-    short = {name.removeprefix("aten::") for name in names}
-    return frozenset(
-        name
-        for name in short
-        if name not in _REFUSED_OPERATORS
-        and not name.startswith(_REFUSED_KERNELS)
-        and (not name.startswith("_") or name in _INTERNAL_OPERATORS)
-    )
 
 
 @lru_cache(maxsize=1)
@@ -302,7 +262,7 @@ def _listed(name: str) -> tuple[Any] | None:
         return (listed,)
     if (match := _OVERLOAD.fullmatch(name)) is not None and match[1] in operators():
         packet = getattr(torch.ops.aten, match[1], None)
-        if packet is not None and (match[2] is None or match[2] in packet.overloads()):
+        if packet is not None and (match[2] is None or is_overload(match[1], match[2])):
             return (packet if match[2] is None else getattr(packet, match[2]),)
     return None
 
@@ -358,12 +318,14 @@ def find_class(name: object) -> Any:
 
 def _not_allowed(name: str) -> Refused:
     shown = name if len(name) <= 200 else f"{name[:200]}…"
+    is_path = all(part.isidentifier() for part in name.replace("<locals>", "locals").split("."))
     return Refused(
         f"{shown!r} is nothing that a saved program may use",
         why="programs in files name functions and classes of a fixed list, and those that you allow",
-        remedy=f"if you trust what it does with any arguments, allow it first: fx.serialization.allow({shown})",
+        remedy=f"if you trust what it does with any arguments, allow it first: fx.serialization.allow({shown})"
+        if is_path
+        else None,
     )
 
 
-__all__ = ["Refused", "allow", "classes", "find", "find_class", "functions", "is_attribute", "methods", "name_of",
-           "operators"]  # fmt: skip
+__all__ = ["Refused", "allow", "classes", "find", "find_class", "functions", "is_attribute", "methods", "name_of"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import keyword
 import operator
 import re
 import sys
@@ -11,7 +12,7 @@ from types import GenericAlias, UnionType
 from typing import Any
 
 from fx.serialization.allow_list import Refused, find_class, name_of
-from fx.serialization.values import DEPTH, Json, ValueReader, ValueWriter, pair, shown
+from fx.serialization.values import DEPTH, Json, ValueReader, ValueWriter, pair, printable, shown
 
 _MOST_PARTS = 256
 
@@ -23,8 +24,12 @@ _GENERICS: dict[str, Any] = {
 }
 _ORIGINS: dict[Any, str] = {typing.get_origin(value) or value: name for name, value in _GENERICS.items()}
 _PLAIN = ValueWriter(None)
-# Whoever resolves annotations, typing.get_type_hints say, evaluates them. Without these nothing in them is called.
+_LONGEST_TEXT = 1000
+# Whoever resolves annotations, typing.get_type_hints say, evaluates them. Of these signs nothing in them is called, and
+# without keywords nothing is repeated.
 _RUNS_NOTHING = re.compile(r"[\w.,|\[\] '\"-]*")
+_WORD = re.compile(r"\w+")
+_KEYWORDS = frozenset(keyword.kwlist) - {"None", "True", "False"}
 
 
 def encode_annotation(hint: Any, depth: int = 0) -> Json:
@@ -86,7 +91,9 @@ def decode_annotation(stored: Json, depth: int = 0) -> Any:
 
 
 def _check_text(text: str) -> None:
-    if not _RUNS_NOTHING.fullmatch(text):
+    if len(text) > _LONGEST_TEXT:
+        raise Refused(f"an annotation is a text of more than {_LONGEST_TEXT:,} characters")
+    if not _RUNS_NOTHING.fullmatch(text) or not _KEYWORDS.isdisjoint(_WORD.findall(text)):
         raise Refused(
             f"the annotation {shown(text)} is more than names of types",
             why="annotations that are strings are evaluated by whoever asks for their types",
@@ -105,7 +112,7 @@ def _generic(name: str, args: list[Any]) -> Any:
         if (generic := _GENERICS.get(name)) is not None:
             return generic[tuple(args) if len(args) != 1 else args[0]] if args else generic
     except (TypeError, ValueError, RecursionError) as error:
-        raise Refused(f"{shown(name)} of these types is no annotation", why=str(error)) from error
+        raise Refused(f"{shown(name)} of these types is no annotation", why=printable(str(error))) from error
     raise Refused(f"there is no generic type {shown(name)}")
 
 

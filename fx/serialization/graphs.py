@@ -18,7 +18,7 @@ from fx.serialization.annotations import decode_annotation, encode_annotation
 from fx.serialization.module_attributes import LONGEST_NAME, is_name
 from fx.serialization.notes import encode_note, encode_notes
 from fx.serialization.signatures import decode_codegen, encode_codegen
-from fx.serialization.values import Json, ValueReader, ValueWriter, stored_object, stored_strings
+from fx.serialization.values import Json, ValueReader, ValueWriter, printable, stored_object, stored_strings
 from fx.verify import check_graph
 
 PathCheck = Callable[[str, str], None]
@@ -199,7 +199,9 @@ def decode_graph(stored: Json, place: str, tensors: list[torch.Tensor], check_pa
                 f"cannot load the program: {refused.what}", where=where, why=refused.why, remedy=refused.remedy
             ) from refused
         except FxError as error:
-            raise LoadError("cannot load the program: the graph refuses a node", where=where, why=str(error)) from error
+            raise LoadError(
+                "cannot load the program: the graph refuses a node", where=where, why=printable(str(error))
+            ) from error
     constants = fields.get("constants", {})
     if type(constants) is not dict:
         raise Refused("the constants of a graph are no object")
@@ -300,12 +302,7 @@ def _location(stored: Json) -> SourceLocation:
     if type(stored) is not list or list(map(type, stored)) != [str, int, str, str]:
         raise Refused("a place in the source is not a file, line, function and text")
     file, line, function, text = stored
-    return SourceLocation.of(_printable(file), line, _printable(function), _printable(text))
-
-
-def _printable(text: str) -> str:
-    """``text`` for messages: what moves a terminal's cursor or ends a line is a blank."""
-    return "".join(sign if sign.isprintable() else " " for sign in text)
+    return SourceLocation.of(printable(file), line, printable(function), printable(text))
 
 
 __all__ = ["decode_graph", "encode_graph"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -60,10 +60,46 @@ _SPECIAL: dict[type, Callable[[Any], Arguments]] = {
 
 _LAYERS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
 """Arguments by which a constructor makes many parameters, hence never more than a file has tensors."""
+_MOST_ITEMS = 10_000
+"""How many numbers a range among a constructor's arguments may have: two numbers in a file can stand for any."""
+_MOST_COUNT = 1_000_000
+"""The largest integer that a constructor of a user's class may get: it may count what it makes."""
 
 
-def constructor_arguments(module: torch.nn.Module) -> Arguments:
+class Budget:
+    """How many functions of torch the constructors of one program may call, by the tensors that it has."""
+
+    _BASE: ClassVar[int] = 2_000
+    _EACH_TENSOR: ClassVar[int] = 100
+
+    def __init__(self) -> None:
+        self._left = self._BASE
+
+    def add(self, tensors: int) -> None:
+        """Allow for the tensors of one more module."""
+        self._left += self._EACH_TENSOR * tensors
+
+    def spend(self) -> None:
+        """Note one call.
+
+        Raises:
+            Refused: there were too many.
+        """
+        self._left -= 1
+        if self._left < 0:
+            raise Refused(
+                "its constructor calls more functions of torch than making its tensors takes",
+                why=f"constructors in a program make {self._BASE:,} calls, and {self._EACH_TENSOR} for each tensor",
+                remedy="make fewer or larger tensors, or compute them outside of the constructor",
+            )
+
+
+def constructor_arguments(module: torch.nn.Module, budget: Budget) -> Arguments:
     """The arguments that make a module like ``module``, those with the default's value left out.
+
+    Args:
+        module: the module.
+        budget: what making it costs is taken from this.
 
     Raises:
         Refused: what they make is not the same, its values aside.
@@ -77,8 +113,13 @@ def constructor_arguments(module: torch.nn.Module) -> Arguments:
             continue
         if type(value) is not type(parameter.default) or value != parameter.default:
             arguments[name] = value
+    tensors = [value for _, _, _, value in tensor_slots(module) if value is not None]
+    check_arguments(kind, arguments, tensors)
+    budget.add(len(tensors))
     try:
-        made = make_module(kind, arguments)
+        made = make_module(kind, arguments, budget)
+    except Refused:
+        raise
     except Exception as error:
         raise Refused(
             f"a {kind.__qualname__} cannot be made again from its attributes",
@@ -117,29 +158,67 @@ def _own_value(module: torch.nn.Module, name: str, default: Any) -> Any:
 class _WithoutValues(TorchFunctionMode):
     """Leaves out the filling of new tensors, for which the meta device would load most of torch's compiler."""
 
+    def __init__(self, budget: Budget) -> None:
+        super().__init__()
+        self._budget = budget
+
     _FILLING: ClassVar[frozenset[Any]] = frozenset(
         {torch.Tensor.fill_, torch.Tensor.normal_, torch.Tensor.uniform_, torch.Tensor.zero_}
     )
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._budget.spend()
         kwargs = kwargs or {}
         fills = func in self._FILLING or getattr(func, "__module__", None) == "torch.nn.init"
         filled = args[0] if args else kwargs.get("tensor")
         return filled if fills and isinstance(filled, torch.Tensor) else func(*args, **kwargs)
 
 
-def make_module(kind: type, arguments: Arguments) -> torch.nn.Module:
+def make_module(kind: type, arguments: Arguments, budget: Budget) -> torch.nn.Module:
     """A module of ``kind`` on the meta device; whatever its constructor raises comes through."""
-    with torch.device("meta"), _WithoutValues(), warnings.catch_warnings():
+    with torch.device("meta"), _WithoutValues(budget), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its author saw them when the module was made first
         return kind(**arguments)
 
 
-def check_layers(arguments: Arguments, tensors: int) -> None:
-    """Refuse arguments that make a constructor work for longer than a file with that many tensors justifies."""
+def check_arguments(kind: type, arguments: Arguments, tensors: Sequence[torch.Tensor]) -> None:
+    """Refuse arguments that make a constructor work for longer, or take more memory, than its tensors justify.
+
+    Raises:
+        Refused: with what is wrong.
+    """
+    for name in _UNNAMED & arguments.keys():
+        raise Refused(f"{name} is given to a constructor", why="modules are made without memory, and tensors put in")
     for name in _LAYERS:
-        if type(count := arguments.get(name, 0)) is not int or count > tensors:
+        if type(count := arguments.get(name, 0)) is not int or count > len(tensors):
             raise Refused(f"{name} is {str(count)[:40]}, but there are tensors for fewer layers")
+    most = None
+    if kind.__module__.partition(".")[0] != "torch":
+        most = max(_MOST_COUNT, *(tensor.numel() for tensor in tensors), 0)
+    for name, value in arguments.items():
+        _check_argument(name, value, most)
+
+
+def _check_argument(name: str, value: Any, most: int | None) -> None:
+    """Refuse what stands for more than a file holds, in ``value`` or inside it."""
+    if type(value) is range:
+        _check_argument(name, [value.start, value.stop, value.step], most)
+        if (value.stop - value.start) // value.step > _MOST_ITEMS:
+            raise Refused(f"{name} is a range of more than {_MOST_ITEMS:,} numbers")
+    elif isinstance(value, torch.Tensor) and value.numel() * value.element_size() > value.untyped_storage().nbytes():
+        raise Refused(f"{name} is a tensor that is expanded", remedy="register it as a buffer")
+    elif type(value) is int and most is not None and value > most:
+        raise Refused(
+            f"{name} is {str(value)[:40]}, and no tensor of the module is as large",
+            why=f"constructors of your classes get integers of at most {_MOST_COUNT:,}, or the elements of a tensor",
+            remedy="pass the number as a float or a string",
+        )
+    elif isinstance(value, dict):
+        for item in itertools.chain(value, value.values()):
+            _check_argument(name, item, most)
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for item in value:
+            _check_argument(name, item, most)
 
 
 def _difference(made: torch.nn.Module, module: torch.nn.Module, path: str = "") -> str | None:
@@ -229,4 +308,4 @@ def _is_integral(tensor: torch.Tensor) -> bool:
     return not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
 
 
-__all__ = ["check_layers", "constructor_arguments", "fill_module", "make_module", "tensor_slots"]
+__all__ = ["Budget", "check_arguments", "constructor_arguments", "fill_module", "make_module", "tensor_slots"]

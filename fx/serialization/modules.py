@@ -13,10 +13,18 @@ from fx.graph_module import GraphModule, _plain_class
 from fx.serialization.allow_list import HOLDERS, Refused, find_class, name_of
 from fx.serialization.graphs import decode_graph, encode_graph
 from fx.serialization.module_attributes import FRESH, PROGRAM_STATE, check_attribute, check_path, is_name
-from fx.serialization.module_state import check_layers, constructor_arguments, fill_module, make_module, tensor_slots
+from fx.serialization.module_state import (
+    Budget,
+    check_arguments,
+    constructor_arguments,
+    fill_module,
+    make_module,
+    tensor_slots,
+)
 from fx.serialization.notes import decode_notes, encode_notes
 from fx.serialization.tensors import TensorWriter
-from fx.serialization.values import Json, ValueReader, ValueWriter
+from fx.serialization.trusted_arguments import check_trusted_arguments
+from fx.serialization.values import Json, ValueReader, ValueWriter, printable
 
 _MOST_LEVELS = 100
 """How deep modules may nest."""
@@ -62,6 +70,7 @@ class ModuleWriter:
         self._parts: dict[int, str] = {}
         self._open: set[int] = set()
         self._extent = _Extent()
+        self._budget = Budget()
 
     def write(self, program: GraphModule) -> list[Json]:
         """All modules, the program last.
@@ -110,6 +119,7 @@ class ModuleWriter:
         stored, children = self._holder(module, path, {"class": _PROGRAM, "name": name}, PROGRAM_STATE)
         if meta := encode_notes(module.meta):
             stored["meta"] = meta
+        check_trusted_arguments(module, is_outermost=not path)
         stored["graph"] = encode_graph(
             module.graph, _place(path), self._values, lambda op, target: check_path(module, op, target)
         )
@@ -169,7 +179,7 @@ class ModuleWriter:
             name = name_of(kind)
         except Refused as refused:
             raise _not_describable(module, refused) from refused
-        arguments = constructor_arguments(module)
+        arguments = constructor_arguments(module, self._budget)
         tensors: dict[str, Json] = {}
         for slot, _, _, tensor in tensor_slots(module):
             if tensor is not None:
@@ -231,6 +241,7 @@ class ModuleReader:
         self._values = ValueReader(tensors)
         self._made: list[torch.nn.Module] = []
         self._extent = _Extent()
+        self._budget = Budget()
 
     def read(self, stored: Json) -> GraphModule:
         """The program, which is the last module.
@@ -252,6 +263,9 @@ class ModuleReader:
         program = self._made[-1]
         if not isinstance(program, GraphModule):
             raise Refused("the last module is no program")
+        for made in self._made:
+            if isinstance(made, GraphModule):
+                check_trusted_arguments(made, is_outermost=made is program)
         return program
 
     def _module(self, stored: Json, place: str) -> torch.nn.Module:
@@ -287,7 +301,7 @@ class ModuleReader:
             module._write()
             module._install()
         except FxError as error:
-            raise Refused("its graph cannot be written as Python", why=str(error)) from error
+            raise Refused("its graph cannot be written as Python", why=printable(str(error))) from error
         return module
 
     def _fill_holder(self, module: torch.nn.Module, stored: dict[str, Json], own: set[str]) -> None:
@@ -344,12 +358,16 @@ class ModuleReader:
             raise Refused(f"{stored['class']} is no class of modules")
         arguments = {name: self._values.value(value) for name, value in arguments.items()}
         values = {path: self._tensor(number, type(self._picked(number))) for path, number in tensors.items()}
-        check_layers(arguments, len(tensors))
+        check_arguments(kind, arguments, list(values.values()))
+        self._budget.add(len(values))
         try:
-            module = make_module(kind, arguments)
+            module = make_module(kind, arguments, self._budget)
+        except Refused:
+            raise
         except Exception as error:
             raise Refused(
-                f"{stored['class']} cannot be made with these arguments", why=f"{type(error).__name__}: {error}"
+                f"{stored['class']} cannot be made with these arguments",
+                why=printable(f"{type(error).__name__}: {error}"),
             ) from error
         fill_module(module, values)
         module.train(stored["training"])

@@ -9,9 +9,11 @@ the file before anything is allocated.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
+import re
 import stat
 import sys
 import uuid
@@ -41,6 +43,10 @@ _SHORT_NAMES = {dtype: short for short, dtype in DTYPES.items()}
 
 _TEXT = "fx"
 _MOST_DIMENSIONS = 64
+_DEEPEST = 256
+"""How deep JSON may nest: values nest 64 levels, and a level of theirs takes up to three."""
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_STEPS = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 def write_tensor_file(path: Any, text: str, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -197,6 +203,10 @@ def parse_json(text: str) -> Any:
     Raises:
         Refused: it is no JSON, nests too deeply, repeats a key, or has a number that no program has.
     """
+    # counted first: json follows brackets as deep as the interpreter lets it, whose limit may be any
+    brackets = re.sub(r"[^\[\]{}]+", "", _STRING.sub("", text))
+    if max(itertools.accumulate(map(_STEPS.__getitem__, brackets)), default=0) > _DEEPEST:
+        raise Refused("its JSON nests too deeply", why=f"it has more than {_DEEPEST} levels")
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_int=_integer, parse_constant=_no_constant)
     except RecursionError:

@@ -351,6 +351,11 @@ def shown(stored: Json) -> str:
     return text if len(text) <= 80 else f"{text[:80]}…"
 
 
+def printable(text: str) -> str:
+    """``text`` for messages and listings: what moves a terminal's cursor or ends a line is a blank."""
+    return "".join(sign if sign.isprintable() else " " for sign in text)
+
+
 __all__ = [
     "DEPTH",
     "Json",
@@ -358,6 +363,7 @@ __all__ = [
     "ValueReader",
     "ValueWriter",
     "pair",
+    "printable",
     "shown",
     "stored_object",
     "stored_strings",

@@ -13,8 +13,9 @@ import fx
 from fx import serialization
 from fx.effect_rules import SETS_STATE, UNKNOWN, find_rule
 from fx.errors import FxError
-from fx.serialization import allow_list
-from fx.serialization.allow_list import Refused, classes, find, functions, is_attribute, methods, name_of, operators
+from fx.serialization import allow_list, safe_operators
+from fx.serialization.allow_list import Refused, classes, find, functions, is_attribute, methods, name_of
+from fx.serialization.safe_operators import operators
 
 DANGEROUS = """
 builtins.__import__ builtins.breakpoint builtins.compile builtins.delattr builtins.dir builtins.eval builtins.exec
@@ -105,10 +106,46 @@ def test_no_listed_operator_takes_names_of_files_or_objects_of_python() -> None:
                 assert str(argument.type) not in ("PyObject", "Storage"), (name, overload, argument)
 
 
+def test_operators_are_public_or_listed_one_by_one() -> None:
+    for name in operators():
+        assert "_backward" not in name
+        assert not name.startswith("_") or name in safe_operators.OF_CAPTURES
+        assert not name.startswith("unsafe_")
+    for names in safe_operators.REFUSED.values():
+        assert operators().isdisjoint(names)
+
+
+def test_every_refused_operator_would_be_listed_otherwise_or_is_of_the_dispatcher() -> None:
+    known = {name.partition(".")[0] for name in safe_operators._overloads()}
+    names = [name for names in safe_operators.REFUSED.values() for name in names]
+    assert len(names) == len(set(names))
+    assert {name for name in names if name not in known} <= {"backward", "data", "requires_grad_", "save", "set"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    "torch.ctc_loss torch.nn.functional.ctc_loss torch.nn.CTCLoss torch.segment_reduce torch.embedding_bag torch.lstm "
+    "torch.gru torch.native_batch_norm torch.batch_norm_stats torch.grid_sampler_2d torch.linalg.eigvals "
+    "torch.ops.aten._weight_norm_interface torch.ops.aten.max_pool2d_with_indices_backward torch.ops.aten.lstm.input "
+    "torch.ops.aten._native_batch_norm_legit_no_training torch.ops.aten._fft_c2r torch.ops.aten.remainder.int "
+    "torch.ops.aten.fractional_max_pool2d_backward torch.ops.aten.reflection_pad2d_backward torch.Tensor.indices "
+    "torch.Tensor.crow_indices torch.ops.aten.indices torch.ops.aten.embedding_bag.padding_idx".split(),
+)
+def test_what_trusts_its_arguments_with_memory_is_not_listed(name: str) -> None:
+    with pytest.raises(Refused):
+        find(name)
+
+
+def test_indices_of_sparse_tensors_cannot_be_had_to_write_them() -> None:
+    names = ("indices", "crow_indices", "col_indices", "ccol_indices", "row_indices", "_indices")
+    assert methods().isdisjoint(names)
+    assert all(hasattr(torch.Tensor, name) for name in names)
+
+
 def test_every_class_of_torch_nn_is_listed_or_known_not_to_be() -> None:
     known = set(
-        "Container LinearCrossEntropyLoss LinearCrossEntropyOptions NLLLoss2d ParameterDict ParameterList RNNBase "
-        "RNNCellBase Transformer TransformerDecoder TransformerEncoder TripletMarginWithDistanceLoss".split()
+        "CTCLoss Container LinearCrossEntropyLoss LinearCrossEntropyOptions NLLLoss2d ParameterDict ParameterList "
+        "RNNBase RNNCellBase Transformer TransformerDecoder TransformerEncoder TripletMarginWithDistanceLoss".split()
     )
     public = [name for name in torch.nn.modules.__all__ if not name.startswith("Lazy")]
     assert {name for name in public if f"torch.nn.{name}" not in classes()} <= known

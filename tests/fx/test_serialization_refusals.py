@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
+import typing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -633,3 +636,88 @@ def test_places_in_the_source_are_printable(path: Path) -> None:
     program = serialization.load(edited(small(), path, edit))
     (node,) = program.graph.find_nodes(op="call_module", target="1")
     assert str(node.source) == "a [2J.py:3, in for ward:  y = 1  ]0;title "
+
+
+PAYLOADS = (
+    "open({0!r}, 'w')",
+    "x=open({0!r}, 'w')",
+    "x, y=open({0!r}, 'w')",
+    "\nopen({0!r}, 'w')\n",
+    "\r    open({0!r}, 'w')  #",
+    '"+str(open({0!r}, "w"))+"',
+    "'+str(open({0!r}, 'w'))+'",
+    '""" + str(open({0!r}, "w")) + """',
+    "\\\nopen({0!r}, 'w')",
+    "\u2028open({0!r}, 'w')",
+    "a]; open({0!r}, 'w'); x[0",
+    "{{open({0!r}, 'w')}}",
+)
+
+TEXT_PLACES: dict[str, Callable[[Any, str], Any]] = {
+    "name of a node": lambda s, text: relu(s).update(name=text),
+    "target of an input": lambda s, text: nodes(s)[0].update(target=text),
+    "target of a function": lambda s, text: relu(s).update(CALLS, target=text),
+    "target of a method": lambda s, text: relu(s).update(op="call_method", target=text),
+    "path of a module": lambda s, text: (last(s)["modules"].update({text: 0}), relu(s).update(target=text)),
+    "path of a buffer": lambda s, text: (
+        last(s).update(buffers={text: None}, attributes={text + "1": 1}),
+        relu(s).update(op="get_attr", target=text + "1", args=[]),
+    ),
+    "keyword": lambda s, text: relu(s).update(CALLS, kwargs={text: 1}),
+    "argument": lambda s, text: relu(s).update(CALLS, args=[text, [text], {"dict": [[text, text]]}, {"set": [text]}]),
+    "default": lambda s, text: nodes(s)[0].update(args=[text]),
+    "annotation": lambda s, text: relu(s).update(type=text),
+    "generic annotation": lambda s, text: relu(s).update(type={"generic": [text, ["int"]]}),
+    "device": lambda s, text: relu(s).update(CALLS, args=[{"device": text}]),
+    "dtype": lambda s, text: relu(s).update(CALLS, args=[{"dtype": text}]),
+    "integer": lambda s, text: relu(s).update(CALLS, args=[{"int": text}]),
+    "result": lambda s, text: nodes(s)[-1].update(args=[{"tuple": [text, {"node": 2}]}]),
+    "class of the program": lambda s, text: last(s).update(name=text),
+    "class of a module": lambda s, text: linear(s).update({"class": text}),
+    "argument of a constructor": lambda s, text: linear(s)["arguments"].update({text: 1}),
+    "history": lambda s, text: last(s)["graph"].update(history=[text]),
+    "origins": lambda s, text: relu(s).update(origins=[text]),
+    "source": lambda s, text: (last(s)["graph"].update(sources=[[text, 1, text, text]]), relu(s).update(source=0)),
+    "note": lambda s, text: relu(s).update(meta={text: text, "desc": text, "is_wrapped": True, "val": text}),
+    "constant": lambda s, text: last(s)["graph"].update(constants={text: text}),
+    "parameter of a structure": lambda s, text: last(s)["graph"].update(
+        codegen={"parameters": [text], "inputs": {"tuple": [{"tuple": [0]}, {"dict": []}]}, "outputs": None}
+    ),
+    "key of a structure": lambda s, text: last(s)["graph"].update(
+        codegen={
+            "parameters": ["input"],
+            "inputs": {"tuple": [{"tuple": [{"dict": [[text, 0]]}]}, {"dict": []}]},
+            "outputs": {"structure": {"dict": [[text, 0]]}},
+        }
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", TEXT_PLACES)
+def test_no_text_of_a_file_becomes_code(
+    path: Path, tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    canary = tmp_path / "canary"
+    for number, payload in enumerate(PAYLOADS):
+        text = payload.format(str(canary))
+
+        def edit(stored: Any, text: str = text) -> None:
+            TEXT_PLACES[place](stored, text)
+
+        try:
+            program = serialization.load(edited(small(), path, edit))
+        except LoadError:
+            continue
+        program.print_readable(print_output=False, include_stride=True, include_device=True)
+        assert str(program) and str(program.graph)
+        with contextlib.suppress(Exception):  # what it computes does not matter here
+            program(torch.ones(1, 2))
+        with contextlib.suppress(Exception):
+            typing.get_type_hints(program.forward)
+        with contextlib.suppress(Exception):
+            fx.symbolic_trace(program)
+        with contextlib.suppress(Exception):
+            program.to_folder(tmp_path / f"package_{number}", "Written")
+            importlib.import_module(f"package_{number}")
+    assert not canary.exists()

@@ -1,0 +1,74 @@
+"""Arguments of allowed functions that torch does not check, and that programs in files may therefore not choose.
+
+``torch.nn.functional.embedding_bag`` looks at the first offset and the last one; one between them that is out of range
+makes it read other memory. A program may pass on offsets that its caller gives, but not make any. Dividing the smallest
+integer by -1 and truncating ends the process, so integers are divided with ``rounding_mode="floor"``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fx.graph_module import GraphModule
+from fx.node import Node
+from fx.serialization.allow_list import Refused
+
+_DIVISIONS = frozenset({"div", "div_", "divide", "divide_"})
+
+
+def check_trusted_arguments(program: GraphModule, *, is_outermost: bool) -> None:
+    """Refuse a program that gives a function of torch what that trusts and a file could choose badly.
+
+    Args:
+        program: the program.
+        is_outermost: whether its inputs are what the user passes, and not what a program around it does.
+
+    Raises:
+        Refused: there is one; the message names its node.
+    """
+    for node in program.graph.nodes:
+        if "rounding_mode" in node.kwargs:
+            _check_rounding(node)
+        elif (position := _position_of_offsets(program, node)) is not None:
+            _check_offsets(program, node, position, is_outermost)
+
+
+def _check_rounding(node: Node) -> None:
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    if name.partition(".")[0] in _DIVISIONS and node.kwargs["rounding_mode"] not in (None, "floor"):
+        raise Refused(
+            f"the division {node.name!r} does not round down",
+            why="truncating the quotient of the smallest integer and -1 ends the process",
+            remedy='rounding_mode="floor", or torch.trunc(x / y) for floating-point numbers',
+        )
+
+
+def _check_offsets(program: GraphModule, node: Node, position: int, is_outermost: bool) -> None:
+    offsets: Any = node.args[position] if len(node.args) > position else node.kwargs.get("offsets")
+    if offsets is not None and not (is_outermost and _is_untouched_input(program, offsets)):
+        raise Refused(
+            f"the embedding bag {node.name!r} is called with offsets that are no input of the program",
+            why="offsets out of range are read without a check, so only the caller may give them",
+            remedy="pass bags of one length as a matrix, without offsets, or make the offsets an input of their own",
+        )
+
+
+def _position_of_offsets(program: GraphModule, node: Node) -> int | None:
+    """Which argument of a node gives the offsets of bags, if it calls an embedding bag."""
+    if node.op == "call_function":
+        return 2 if node.target is torch.nn.functional.embedding_bag else None
+    if node.op != "call_module":
+        return None
+    return 1 if isinstance(program.get_submodule(str(node.target)), torch.nn.EmbeddingBag) else None
+
+
+def _is_untouched_input(program: GraphModule, value: object) -> bool:
+    """Whether ``value`` is an input without a default that nothing but embedding bags takes, so that none writes it."""
+    if not isinstance(value, Node) or value.op != "placeholder" or value.args or value.target.startswith("*"):
+        return False
+    return all(_position_of_offsets(program, user) is not None for user in value.users)
+
+
+__all__ = ["check_trusted_arguments"]

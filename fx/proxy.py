@@ -12,16 +12,17 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import FrameType, GetSetDescriptorType
+from types import FrameType, GetSetDescriptorType, NoneType
 from typing import Any, NoReturn
 
 import torch
 from torch.overrides import is_tensor_method_or_property
 from torch.utils import _pytree as pytree
 
+from fx.arguments import expect, explained, here, refusal
 from fx.assertions import READ_FUNCTIONS, check, is_false
 from fx.checks import RAISED, Check, CompoundCheck, compound_check, leaves, pending_check
-from fx.errors import TraceError, UnsupportedTraceError
+from fx.errors import MissingAttributeError, TraceError, UnsupportedTraceError
 from fx.frames import callers, user_location, user_stack
 from fx.graph import Graph
 from fx.immutable_collections import immutable_dict
@@ -117,6 +118,16 @@ class TracerBase:
         self._locations: dict[tuple[int, int], SourceLocation] = {}
         self._attributes_read: list[weakref.ref[Attribute]] = []
 
+    def __getattr__(self, name: str) -> Any:
+        if name in ("graph", "root", "root_module_name"):
+            raise MissingAttributeError(
+                f"this {type(self).__name__} has no {name} yet",
+                where=here(),
+                why="it gets one when it starts to trace",
+                remedy="call tracer.trace(root) first",
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     # Nodes.
 
     def create_node(
@@ -174,8 +185,12 @@ class TracerBase:
             read, self._attributes_read = self._attributes_read, []
             for attribute in [one for reference in read if (one := reference()) is not None]:
                 attribute.node  # noqa: B018 - made while it is what it was when it was read
-        node_args = self.create_arg(args)
-        node_kwargs = self.create_arg(kwargs) if kwargs else {}
+        try:
+            node_args = self.create_arg(args)
+            node_kwargs = self.create_arg(kwargs) if kwargs else {}
+        except RecursionError as failure:
+            error = explained(failure, (args, kwargs), TraceError)
+            raise error from (None if error is failure else failure)
         node = self.create_node(kind, target, node_args, node_kwargs, name, type_expr)
         return proxy_factory_fn(node) if proxy_factory_fn else self.proxy(node)
 
@@ -388,6 +403,7 @@ class GraphAppendingTracer(TracerBase):
 
     def __init__(self, graph: Graph) -> None:
         super().__init__()
+        expect(graph, Graph, "a GraphAppendingTracer adds to a Graph", error=TraceError)
         self.graph = graph
 
 
@@ -409,6 +425,10 @@ class Proxy:
     """What records the operations."""
 
     def __init__(self, node: Node, tracer: TracerBase | None = None) -> None:
+        if not isinstance(node, Node):
+            raise refusal("a Proxy stands for a node", node, error=TraceError)
+        if not isinstance(tracer, (TracerBase, NoneType)):
+            raise refusal("the tracer of a Proxy is a Tracer", tracer, error=TraceError)
         self.tracer = GraphAppendingTracer(node.graph) if tracer is None else tracer
         self.node = node
 

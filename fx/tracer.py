@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from fx import patching
+from fx.arguments import expect, expect_all, explained
 from fx.errors import ForeignModuleError, TracedValueError, TraceError
 from fx.frames import boundary, user_location
 from fx.graph import Graph
@@ -70,6 +71,10 @@ class Tracer(TracerBase):
         """
         super().__init__()
         functions: dict[int, Any] = {}
+        what = "autowrap_modules of a Tracer are modules of Python functions"
+        autowrap_modules = expect_all(autowrap_modules, _is_namespace, what, error=TraceError)
+        what = "autowrap_functions of a Tracer are functions"
+        autowrap_functions = expect_all(autowrap_functions, callable, what, error=TraceError)
         for module in autowrap_modules:
             for name, value in list(module.__dict__.items()):
                 if not name.startswith("_") and callable(value):
@@ -95,6 +100,7 @@ class Tracer(TracerBase):
 
         So do modules that a backend made of a part of a program: their classes say why in ``_kept_whole``.
         """
+        expect(m, torch.nn.Module, "is_leaf_module takes a module", error=TraceError)
         if hasattr(type(m), "_kept_whole"):
             return True
         module = m.__module__
@@ -106,6 +112,7 @@ class Tracer(TracerBase):
         Raises:
             TraceError: it is not below the root.
         """
+        expect(mod, torch.nn.Module, "path_of_module takes a module", error=TraceError)
         if self.submodule_paths is None:
             self.submodule_paths = _paths(self.root)
         path = self.submodule_paths.get(mod)
@@ -216,6 +223,7 @@ class Tracer(TracerBase):
 
     def get_fresh_qualname(self, prefix: str) -> str:
         """A name that starts with ``prefix``, ends in a number and is no attribute of the root yet."""
+        expect(prefix, str, "get_fresh_qualname takes the beginning of a name", error=TraceError)
         number = 0
         while hasattr(self.root, f"{prefix}{number}") or f"{prefix}{number}" in self.graph.constants:
             number += 1
@@ -331,7 +339,7 @@ class Tracer(TracerBase):
                 self._wrap_functions(session, patcher, function)
                 function, args = self.create_args_for_root(function, isinstance(root, torch.nn.Module), concrete_args)
                 result = function(*args)
-                returned = self.create_arg(result)
+                returned = self._returned(result)
                 annotation = Signature.return_annotation(function)
                 self.create_node("output", "output", (returned,), {}, type_expr=annotation)
             if self._refused is not None:  # the traced program caught it, and went on as it would not have
@@ -355,6 +363,13 @@ class Tracer(TracerBase):
                 remedy="set proxy_buffer_attributes of the Tracer, capture in eval mode, or make the module a leaf",
             )
         return self.graph
+
+    def _returned(self, result: Any) -> Argument:
+        try:
+            return self.create_arg(result)
+        except RecursionError as failure:
+            error = explained(failure, result, TraceError)
+            raise error from (None if error is failure else failure)
 
     def _start(self, root: Root) -> Callable[..., Any]:
         self.graph = Graph(tracer_cls=type(self))
@@ -521,6 +536,10 @@ def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _RECORDED = _recording(len).__code__
+
+
+def _is_namespace(value: Any) -> bool:
+    return isinstance(getattr(value, "__dict__", None), dict)
 
 
 def _behind_recording(value: Any) -> Any:

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Literal, overload
 
 from torch import nn
 
+from fx.arguments import shown
 from fx.errors import LoweringError
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.interpreter import positional
 from fx.lowering.backend import Backend, get_backend
 from fx.lowering.coverage import Coverage
@@ -107,21 +108,17 @@ def lower(
 
 
 def _check_arguments(gm: Any, backend: Any, on_failure: Any, min_size: Any) -> None:
-    if not isinstance(gm, GraphModule):
-        raise LoweringError(
-            f"only a GraphModule can be lowered, not a {type(gm).__name__}",
-            remedy="capture it first: fx.symbolic_trace(module)",
-        )
+    expect_program(gm, "lower takes a GraphModule", error=LoweringError)
     if not isinstance(backend, Backend):
         raise LoweringError(
             f"a {type(backend).__name__} is no backend",
-            value=reprlib.repr(backend),
+            value=shown(backend),
             remedy="give the name of one, or an object of a class that inherits from fx.lowering.Backend",
         )
-    if on_failure not in _ON_FAILURE:
-        raise LoweringError("on_failure is 'raise' or 'eager'", value=repr(on_failure))
+    if not isinstance(on_failure, str) or on_failure not in _ON_FAILURE:
+        raise LoweringError("on_failure is 'raise' or 'eager'", value=shown(on_failure))
     if min_size is not None and (type(min_size) is not int or min_size < 1):
-        raise LoweringError("min_size is a number of operations, at least 1", value=repr(min_size))
+        raise LoweringError("min_size is a number of operations, at least 1", value=shown(min_size))
 
 
 def _build(plan: Plan, backend: Backend, on_failure: str) -> GraphModule:

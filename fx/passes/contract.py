@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from fx.arguments import shown
 from fx.errors import PassError
 
 
@@ -37,9 +38,11 @@ class Close(Contract):
 
     def __post_init__(self) -> None:
         for label, tolerance in (("rtol", self.rtol), ("atol", self.atol)):
-            if not 0 <= tolerance < math.inf:
+            if not isinstance(tolerance, (int, float)) or not 0 <= tolerance < math.inf:
                 raise PassError(
-                    f"a contract's {label} must be finite and not negative", value=tolerance, remedy="leave it out"
+                    f"a contract's {label} must be finite and not negative",
+                    value=shown(tolerance),
+                    remedy="leave it out",
                 )
 
     def __str__(self) -> str:
@@ -54,10 +57,10 @@ class Approximate(Contract):
     """Smallest allowed ratio of signal to quantization noise of each output, in decibels."""
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.sqnr_db):
+        if not isinstance(self.sqnr_db, (int, float)) or not -math.inf < self.sqnr_db < math.inf:
             raise PassError(
                 "a contract's sqnr_db must be a finite number of decibels",
-                value=self.sqnr_db,
+                value=shown(self.sqnr_db),
                 remedy="promise `exact` where outputs must not change at all",
             )
 

@@ -10,8 +10,9 @@ from typing import Any, NoReturn, cast
 
 import torch
 
+from fx.arguments import expect, expect_all, expect_callable
 from fx.errors import FxError, PassError, add_note
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.passes.bisection import Culprit, Predicate, find_culprit
 from fx.passes.contract import Approximate, Close, Contract, contract_of, exact
 from fx.passes.listener import PipelineListener
@@ -74,7 +75,10 @@ class PassPipeline:
                 :func:`fx.passes.registry.parse_pipeline`.
         """
         object.__setattr__(self, "passes", tuple(_passes_in(passes)))
-        object.__setattr__(self, "listeners", tuple(listeners))
+        what = "listeners of a pipeline have before_pass, edit and after_pass"
+        heard = expect_all(listeners, _listens, what, error=PassError)
+        expect(name, str, "the name of a pipeline is a string", error=PassError)
+        object.__setattr__(self, "listeners", heard)
         object.__setattr__(self, "name", name)
 
     @property
@@ -105,11 +109,7 @@ class PassPipeline:
                 message names the pass, the rule, the node and the user's line, and what the pass raised is chained.
                 The program is then as the pass left it.
         """
-        if not isinstance(graph_module, GraphModule):
-            remedy = "capture it first: fx.symbolic_trace(module)"
-            if _is_of_torch(graph_module):
-                remedy = "convert it first: fx.interop.from_torch(graph_module)"
-            raise PassError(f"a pipeline runs on a GraphModule, not on a {type(graph_module).__name__}", remedy=remedy)
+        expect_program(graph_module, "a pipeline runs on a GraphModule")
         if fuel is not None and (type(fuel) is not int or fuel < 0):
             raise PassError(
                 "a pipeline's fuel is a number of edits", value=repr(fuel), remedy="leave it out to run it whole"
@@ -149,6 +149,8 @@ class PassPipeline:
         >>> print(PassPipeline([Negate()]).bisect(program, lambda program: program(torch.ones(1)) >= 0))
         edit 2 of negate: relu_1 becomes a negation
         """
+        expect_program(graph_module, "a pipeline runs on a GraphModule")
+        expect_callable(predicate, "bisect takes a function that says whether a program is good", error=PassError)
         return find_culprit(self, graph_module, predicate)
 
 
@@ -311,6 +313,10 @@ def _passes_in(given: object) -> Iterator[Pass]:
             yield from _passes_in(part)
     else:
         yield _checked(given)
+
+
+def _listens(value: Any) -> bool:
+    return all(callable(getattr(value, event, None)) for event in ("before_pass", "edit", "after_pass"))
 
 
 def _is_of_torch(value: object) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fx.errors import PassError
+from fx.graph_module import expect_program
 from fx.provenance import complete_origins, record_origins
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def make_edits(pass_: RewritingPass, graph_module: GraphModule, fuel: int | None
     Every new node gets the origins and the user's line of what it replaces or serves, and the program is recompiled
     if its graph changed.
     """
+    expect_program(graph_module, f"{type(pass_).__name__} runs on a GraphModule")
     graph = graph_module.graph
     record_origins(graph)
     revision = graph.revision

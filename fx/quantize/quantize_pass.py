@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fx.errors import PassError
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.interpreter import positional
 from fx.passes.contract import Contract, approximate
 from fx.passes.registry import register_pass
@@ -68,6 +68,7 @@ class Quantize:
             PassError: there is no data.
             QuantizationError: the data is not finite, or an option makes no sense.
         """
+        expect_program(graph_module, "Quantize runs on a GraphModule")
         if graph_module.training:
             return graph_module  # to calibrate would be to train; see prepare_qat
         if not self.data:

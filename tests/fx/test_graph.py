@@ -225,9 +225,9 @@ def test_a_graph_without_output_says_so() -> None:
 
 def test_arguments_of_the_wrong_kind_are_refused() -> None:
     graph = fx.Graph()
-    with pytest.raises(fx.GraphError, match="args must be a tuple, got list"):
+    with pytest.raises(fx.GraphError, match="args must be a tuple, not a list"):
         graph.create_node("call_function", torch.relu, [1])  # type: ignore[arg-type]
-    with pytest.raises(fx.GraphError, match="kwargs must be a dict, got tuple"):
+    with pytest.raises(fx.GraphError, match="kwargs must be a dict, not a tuple"):
         graph.create_node("call_function", torch.relu, (), ())  # type: ignore[arg-type]
     with pytest.raises(fx.GraphError, match="unknown opcode 'call'") as caught:
         graph.create_node("call", "x")

@@ -19,8 +19,8 @@ _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 120
 _SHORT.maxlevel = 3
 
-__all__ = ["DEEPEST", "contains_itself", "expect", "expect_all", "expect_callable", "explained", "here", "nesting", "refusal",
-           "shown"]  # fmt: skip
+__all__ = ["DEEPEST", "contains_itself", "expect", "expect_all", "expect_callable", "expect_shallow", "explained",
+           "here", "nesting", "refusal", "shown"]  # fmt: skip
 
 
 def expect(
@@ -65,9 +65,10 @@ def expect_all(
     values: object, fits: Callable[[Any], bool], what: str, *, error: type[FxError] = GraphError
 ) -> tuple[Any, ...]:
     """The elements of ``values``; refused unless it can be iterated and all of them fit."""
-    if not isinstance(values, Iterable):
-        raise refusal(what, values, error=error)
-    elements = tuple(cast("Iterable[Any]", values))
+    try:
+        elements = tuple(cast("Iterable[Any]", values))
+    except TypeError:
+        raise refusal(what, values, error=error) from None
     for element in elements:
         if not fits(element):
             raise refusal(what, element, error=error)
@@ -126,14 +127,24 @@ def nesting(value: Any, error: type[FxError] = GraphError) -> FxError:
     )
 
 
+def expect_shallow(value: Any, error: type[FxError] = GraphError) -> None:
+    """Refuse a container that nests deeper than ``DEEPEST`` levels."""
+    if _nests_too_deep(value):
+        raise nesting(value, error)
+
+
 def explained(failure: RecursionError, value: Any, error: type[FxError]) -> Exception:
     """What to raise for a failure to walk ``value``: the failure itself unless ``value`` nests too deep."""
-    pending: list[Any] = [value]
+    return nesting(value, error) if _nests_too_deep(value) else failure
+
+
+def _nests_too_deep(value: Any) -> bool:
+    level: list[Any] = [value]
     for _ in range(DEEPEST + 1):
-        pending = list({id(part): part for held in pending for part in _parts(held)}.values())
-        if not pending:
-            return failure
-    return nesting(value, error)
+        level = list({id(part): part for held in level for part in _parts(held)}.values())
+        if not level:
+            return False
+    return True
 
 
 def contains_itself(value: Any) -> bool:

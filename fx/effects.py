@@ -84,6 +84,8 @@ def _check(target: object, who: str) -> None:
 
 def effect_of(node: Node) -> Effect | None:
     """The effect of one operation, or ``None`` if it only computes its value."""
+    if not hasattr(type(node), "format_node"):
+        raise refusal("the effect of a node is asked for", node)
     op = node.op
     if op == "call_function" or op == "call_method":
         target = node.target

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import torch
 
 from fx import pickling
-from fx.arguments import expect, expect_callable, refusal
+from fx.arguments import expect, expect_callable, here, refusal
 from fx.codegen import CodeGen, PythonCode, TransformCodeFunc, generate
-from fx.errors import CodegenError, GraphError
+from fx.errors import CodegenError, GraphError, MissingAttributeError
 from fx.names import Namespace, snake_case
 from fx.node import OPCODES, Argument, Node, Target, erased_error, map_arg
 from fx.printing import describe, format_graph, format_table
@@ -262,13 +262,15 @@ class Graph:
     ) -> Node:
         """A call of the submodule at the dotted path ``module_name``.
 
-        Warns where the owning module has no such submodule.
+        Raises:
+            MissingAttributeError: the owning module has no such submodule.
         """
         if self.owning_module is not None and not _has_path(self.owning_module, module_name):
-            warnings.warn(
-                f"a call_module node for {module_name!r} refers to nothing: the owning GraphModule has it not; "
-                "call GraphModule.add_submodule first",
-                stacklevel=2,
+            raise MissingAttributeError(
+                f"a call_module node for {module_name!r} refers to nothing",
+                where=here(),
+                why=f"the owning {type(self.owning_module).__name__} has no such submodule",
+                remedy=f"add it first: graph_module.add_submodule({module_name!r}, module)",
             )
         return self.create_node("call_module", module_name, args, kwargs, type_expr=type_expr)
 
@@ -606,7 +608,7 @@ def _copy_notes(node: Node, copied: Node) -> None:
 
 
 def _has_path(module: torch.nn.Module, path: str) -> bool:
-    if not isinstance(path, str):
+    if not isinstance(path, str) or not all(path.split(".")):
         return True  # refused where the node is made
     owner: Any = module
     for atom in path.split("."):

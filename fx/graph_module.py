@@ -133,7 +133,6 @@ class GraphModule(QuickModule):
 
     @graph.setter
     def graph(self, graph: Graph) -> None:
-        expect(graph, Graph, "graph must be a Graph")
         before, owner = self.__dict__.get("_graph"), graph.owning_module
         self.__dict__["_graph"] = graph
         graph.owning_module = self
@@ -148,6 +147,11 @@ class GraphModule(QuickModule):
     def code(self) -> str:
         """The generated source, as of the last ``recompile``."""
         return self._python_code.src
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "graph":  # a module would become a child, past the property
+            expect(value, Graph, "graph must be a Graph")
+        super().__setattr__(name, value)
 
     def recompile(self) -> PythonCode:
         """Generate ``code`` and ``forward`` from the graph as it is now; call after editing it.

@@ -60,8 +60,7 @@ def map_aggregate(a: Argument, fn: Callable[[Argument], Argument]) -> Argument:
     try:
         return _map(a, fn)
     except RecursionError as failure:
-        error = explained(failure, a, GraphError)
-        raise error from (None if error is failure else failure)
+        raise explained(failure, a, GraphError) from None
 
 
 def _map(a: Argument, fn: Callable[[Argument], Argument]) -> Argument:
@@ -239,6 +238,8 @@ class Node:
         kwargs: dict[str, Argument],
         return_type: Any | None = None,
     ) -> None:
+        if type(name) is not str or not hasattr(type(graph), "about_to_change"):
+            raise refusal("a node is made by a Graph, under a name", graph, remedy="graph.create_node(op, target)")
         if type(op) is not str or op not in Node._opcodes:
             raise _opcode_error(op)
         if op == "call_function":
@@ -251,7 +252,7 @@ class Node:
                 target = str.__str__(target)
             if not _fits(op, target):
                 raise _spelling_error(op, target)
-        if type(args) is not tuple or kwargs:
+        if type(args) is not tuple or type(kwargs) is not dict or kwargs:
             _expect_arguments(args, kwargs)
         self.graph = graph
         self._name = name
@@ -411,7 +412,7 @@ class Node:
         Raises:
             GraphError: ``x`` belongs to another graph, or one of the two was erased.
         """
-        if x is self:
+        if x is self and not self._erased:
             return
         if not isinstance(x, Node):
             raise refusal("prepend and append take a node to move", x)
@@ -487,6 +488,7 @@ class Node:
 
     def update_kwarg(self, key: str, arg: Argument) -> None:
         """Set keyword argument ``key``."""
+        expect(key, str, "update_kwarg takes the name of an argument")
         self.kwargs = {**self._kwargs, key: arg}
 
     def replace_input_with(self, old_input: Node, new_input: Argument) -> None:
@@ -562,6 +564,8 @@ class Node:
         normalize_to_only_use_kwargs: bool = False,
     ) -> operator_schemas.ArgsKwargsPair | None:
         """This call's arguments by the signature of its target, defaults filled in; None where it has none."""
+        expect(arg_types, (tuple, list, NoneType), "arg_types of normalized_arguments is a tuple")
+        expect(kwarg_types, (dict, NoneType), "kwarg_types of normalized_arguments is a dict")
         if self._op == "call_function" and callable(self._target):
             return operator_schemas.normalize_function(
                 self._target, self._args, self._kwargs, arg_types, kwarg_types, normalize_to_only_use_kwargs
@@ -586,6 +590,9 @@ class Node:
             maybe_return_typename: where given, an output node's type is put into element 0.
             include_tensor_metadata: show dtype and shape from ``meta["val"]`` or ``meta["tensor_meta"]``.
         """
+        for given in (placeholder_names, maybe_return_typename):
+            if given is not None:
+                expect(given, list, "format_node adds to lists of text")
         return format_node(self, placeholder_names, maybe_return_typename, include_tensor_metadata)
 
     def __repr__(self) -> str:

@@ -188,6 +188,7 @@ def get_signature_for_torch_op(
     >>> [str(signature) for signature in get_signature_for_torch_op(torch.relu)][0]
     '(input: torch.Tensor) -> torch.Tensor'
     """
+    expect_callable(op, "get_signature_for_torch_op takes an operator or a function")
     if op is torch.nonzero:
         signatures = _nonzero_signatures()
         return (signatures, None) if return_schemas else signatures
@@ -204,6 +205,8 @@ def check_for_mutable_operation(target: Callable[..., Any], args: tuple[Any, ...
     It does so if every overload that fits the call writes. Where some write and some don't, nothing is raised: which of
     them is meant depends on types that are not known yet.
     """
+    if not callable(target) or not isinstance(kwargs, Mapping) or not isinstance(args, (tuple, list)):
+        raise refusal("check_for_mutable_operation takes a function, its args and its kwargs", (target, args, kwargs))
     fitting = [candidate for candidate in get_overloads(target) if candidate.accepts(len(args), kwargs)]
     if fitting and all(candidate.written for candidate in fitting):
         raise GraphError(

@@ -19,7 +19,7 @@ import torch
 from torch.overrides import is_tensor_method_or_property
 from torch.utils import _pytree as pytree
 
-from fx.arguments import expect, explained, here, refusal
+from fx.arguments import expect, explained, here, refusal, shown
 from fx.assertions import READ_FUNCTIONS, check, is_false
 from fx.checks import RAISED, Check, CompoundCheck, compound_check, leaves, pending_check
 from fx.errors import MissingAttributeError, TraceError, UnsupportedTraceError
@@ -178,6 +178,8 @@ class TracerBase:
         """
         if self._finished:
             raise _outlived(describe_call(kind, target))
+        if not isinstance(args, tuple) or not isinstance(kwargs, (dict, NoneType)):
+            raise refusal("create_proxy takes a tuple of args and a dict of kwargs", (args, kwargs), error=TraceError)
         if (
             self._attributes_read
             and (target if kind == "call_method" else getattr(target, "__name__", "")) in _NEW_LAYOUT
@@ -185,12 +187,8 @@ class TracerBase:
             read, self._attributes_read = self._attributes_read, []
             for attribute in [one for reference in read if (one := reference()) is not None]:
                 attribute.node  # noqa: B018 - made while it is what it was when it was read
-        try:
-            node_args = self.create_arg(args)
-            node_kwargs = self.create_arg(kwargs) if kwargs else {}
-        except RecursionError as failure:
-            error = explained(failure, (args, kwargs), TraceError)
-            raise error from (None if error is failure else failure)
+        node_args = self.create_arg(args)
+        node_kwargs = self.create_arg(kwargs) if kwargs else {}
         node = self.create_node(kind, target, node_args, node_kwargs, name, type_expr)
         return proxy_factory_fn(node) if proxy_factory_fn else self.proxy(node)
 
@@ -206,14 +204,17 @@ class TracerBase:
             return node if node.graph is self.graph else self._node_of(a)
         if kind in IMMEDIATE_TYPES:
             return a
-        if kind is tuple:
-            return tuple([self.create_arg(element) for element in a])
-        if kind is list:
-            return [self.create_arg(element) for element in a]
-        if kind is dict or kind is immutable_dict:
-            return self._dict_arg(a)
-        if kind is slice:
-            return slice(self.create_arg(a.start), self.create_arg(a.stop), self.create_arg(a.step))
+        try:
+            if kind is tuple:
+                return tuple([self.create_arg(element) for element in a])
+            if kind is list:
+                return [self.create_arg(element) for element in a]
+            if kind is dict or kind is immutable_dict:
+                return self._dict_arg(a)
+            if kind is slice:
+                return slice(self.create_arg(a.start), self.create_arg(a.stop), self.create_arg(a.step))
+        except RecursionError as failure:
+            raise explained(failure, a, TraceError) from None
         return self._other_arg(a)
 
     def attribute_used(self, node: Node, path: str) -> None:
@@ -250,7 +251,7 @@ class TracerBase:
         raise UnsupportedTraceError(
             f"argument of type: {type(a)} cannot be held by a node",
             where=_caller_location(self),
-            value=f"{a!r:.200}",
+            value=shown(a),
             why="arguments are traced values, numbers, strings, dtypes, devices, enums, and containers of these",
             remedy="make it an attribute of the module, pass its parts, or put the call in a function marked fx.wrap",
         )

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from fx import patching
-from fx.arguments import expect, expect_all, explained
+from fx.arguments import expect, expect_all, explained, shown
 from fx.errors import ForeignModuleError, TracedValueError, TraceError
 from fx.frames import boundary, user_location
 from fx.graph import Graph
@@ -337,9 +337,9 @@ class Tracer(TracerBase):
         try:
             with patching.tracing(session) as patcher, self._modes:
                 self._wrap_functions(session, patcher, function)
-                function, args = self.create_args_for_root(function, isinstance(root, torch.nn.Module), concrete_args)
+                function, args = self._inputs(function, isinstance(root, torch.nn.Module), concrete_args)
                 result = function(*args)
-                returned = self._returned(result)
+                returned = self.create_arg(result)
                 annotation = Signature.return_annotation(function)
                 self.create_node("output", "output", (returned,), {}, type_expr=annotation)
             if self._refused is not None:  # the traced program caught it, and went on as it would not have
@@ -364,12 +364,13 @@ class Tracer(TracerBase):
             )
         return self.graph
 
-    def _returned(self, result: Any) -> Argument:
+    def _inputs(
+        self, function: Callable[..., Any], is_module: bool, concrete_args: dict[str, Any] | tuple[Any, ...] | None
+    ) -> tuple[Callable[..., Any], list[Any]]:
         try:
-            return self.create_arg(result)
+            return self.create_args_for_root(function, is_module, concrete_args)
         except RecursionError as failure:
-            error = explained(failure, result, TraceError)
-            raise error from (None if error is failure else failure)
+            raise explained(failure, concrete_args, TraceError) from None
 
     def _start(self, root: Root) -> Callable[..., Any]:
         self.graph = Graph(tracer_cls=type(self))
@@ -399,7 +400,7 @@ class Tracer(TracerBase):
         self.submodule_paths = {}
         if not isinstance(root, FunctionType):
             raise TraceError(
-                f"Expected FunctionType, got {root!r}: only modules and Python functions can be traced",
+                f"Expected FunctionType, got {shown(root)}: only modules and Python functions can be traced",
                 why="built-in functions, callable objects and bound methods have no code that can run on traced values",
                 remedy="wrap the call in a function: def program(x): return callable_object(x)",
             )
@@ -539,7 +540,7 @@ _RECORDED = _recording(len).__code__
 
 
 def _is_namespace(value: Any) -> bool:
-    return isinstance(getattr(value, "__dict__", None), dict)
+    return isinstance(value, ModuleType)
 
 
 def _behind_recording(value: Any) -> Any:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, overload
 
 from torch import nn
 
-from fx.arguments import shown
+from fx.arguments import expect_all, shown
 from fx.errors import LoweringError
 from fx.graph_module import GraphModule, expect_program
 from fx.interpreter import positional
@@ -95,6 +94,9 @@ def lower(
     """
     chosen = get_backend(backend) if isinstance(backend, str) else backend
     _check_arguments(gm, chosen, on_failure, min_size)
+    if not callable(veto):
+        what = "veto holds names of nodes and paths of modules"
+        veto = expect_all(veto, lambda place: isinstance(place, str), what, error=LoweringError)
     if not dry_run and (why := chosen.why_unavailable()) is not None:
         raise LoweringError(
             f"the backend {chosen.name!r} is not available here",
@@ -158,7 +160,7 @@ def _checked(built: Any, backend: Backend) -> nn.Module:
     if not isinstance(built, nn.Module):
         raise LoweringError(
             f"the backend {backend.name!r} returned a {type(built).__name__} in the place of a region, not a module",
-            value=reprlib.repr(built),
+            value=shown(built),
         )
     return built
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import dataclass
 
 from fx.arguments import shown
 from fx.errors import PassError
+
+_LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class Close(Contract):
 
     def __post_init__(self) -> None:
         for label, tolerance in (("rtol", self.rtol), ("atol", self.atol)):
-            if not isinstance(tolerance, (int, float)) or not 0 <= tolerance < math.inf:
+            if not isinstance(tolerance, (int, float)) or not 0 <= tolerance <= _LARGEST:
                 raise PassError(
                     f"a contract's {label} must be finite and not negative",
                     value=shown(tolerance),
@@ -57,7 +59,7 @@ class Approximate(Contract):
     """Smallest allowed ratio of signal to quantization noise of each output, in decibels."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.sqnr_db, (int, float)) or not -math.inf < self.sqnr_db < math.inf:
+        if not isinstance(self.sqnr_db, (int, float)) or not abs(self.sqnr_db) <= _LARGEST:
             raise PassError(
                 "a contract's sqnr_db must be a finite number of decibels",
                 value=shown(self.sqnr_db),
@@ -90,7 +92,7 @@ def contract_of(pass_: object) -> Contract:
         raise PassError(
             "a pass carries a contract that is none",
             where=pass_,
-            value=repr(contract),
+            value=shown(contract),
             remedy="set `contract` to `exact`, `close` or `approximate(sqnr_db=…)` of fx.passes",
         )
     return contract

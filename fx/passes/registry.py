@@ -91,6 +91,7 @@ def parse_pipeline(text: str) -> list[Pass]:
     >>> [pass_name(pass_) for pass_ in parse_pipeline("fuse-conv-bn, remove-dead-code")]
     ['fuse-conv-bn', 'remove-dead-code']
     """
+    expect(text, str, "parse_pipeline takes names of passes, joined by commas", error=PassError)
     return [_made(written) for written in parse_text(text)]
 
 

@@ -8,8 +8,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fx.arguments import shown
 from fx.errors import PassError
 from fx.graph_module import expect_program
+from fx.passes.options import check_options
 from fx.provenance import complete_origins, record_origins
 
 if TYPE_CHECKING:
@@ -51,6 +53,10 @@ class RewritingPass:
     """
 
     __slots__ = ()
+
+    def __post_init__(self) -> None:
+        """Check the options, where the pass is a dataclass."""
+        check_options(self)
 
     @abstractmethod
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
@@ -100,7 +106,7 @@ def take_edits(
             if not isinstance(edit, Edit):
                 raise PassError(
                     f"a pass announced a {type(edit).__name__}, which is no Edit",
-                    value=repr(edit),
+                    value=shown(edit),
                     remedy='yield Edit("what it does", node.source) before each edit',
                 )
             if not made and graph_module.graph.revision != revision:

@@ -299,12 +299,13 @@ def test_dead_code_is_removed_in_one_go_and_reported() -> None:
     assert not graph.eliminate_dead_code()
 
 
-def test_targets_that_are_missing_are_warned_of() -> None:
+def test_targets_that_are_missing_are_told() -> None:
     module = fx.symbolic_trace(torch.nn.Sequential(torch.nn.ReLU()))
     with pytest.warns(UserWarning, match="a get_attr node for 'weight' refers to nothing"):
         module.graph.get_attr("weight")
-    with pytest.warns(UserWarning, match=r"a call_module node for '1' refers to nothing.*add_submodule first"):
+    with pytest.raises(AttributeError, match=r"a call_module node for '1' refers to nothing[\s\S]*add it first") as caught:
         module.graph.call_module("1")
+    assert isinstance(caught.value, fx.GraphError)
 
 
 def test_a_graph_prints_as_in_the_paper() -> None:

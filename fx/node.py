@@ -142,7 +142,7 @@ def _substitute(a: Argument, old: Node, new: Node) -> Argument:
 # What edits are given. Each check costs a comparison or two; the answer is worked out when it fails.
 
 
-def _fits(op: str, target: str) -> bool:
+def _fits(op: str, target: Any) -> bool:
     """Whether a target that is a string can be one for ``op``."""
     if op == "get_attr" or op == "call_module":
         return bool(target) and ".." not in target and target[0] != "." and target[-1] != "."
@@ -183,7 +183,7 @@ def _opcode_error(op: object) -> GraphError:
     return GraphError(f"unknown opcode {shown(op)}", where=here(), value=shown(op), remedy=known)
 
 
-def _spelling_error(op: str, target: str) -> GraphError:
+def _spelling_error(op: str, target: object) -> GraphError:
     expected = "a dotted path" if op in _PATHS else "a name"
     return _target_error(op, target, expected)
 
@@ -238,8 +238,6 @@ class Node:
         kwargs: dict[str, Argument],
         return_type: Any | None = None,
     ) -> None:
-        if type(name) is not str or not hasattr(type(graph), "about_to_change"):
-            raise refusal("a node is made by a Graph, under a name", graph, remedy="graph.create_node(op, target)")
         if type(op) is not str or op not in Node._opcodes:
             raise _opcode_error(op)
         if op == "call_function":

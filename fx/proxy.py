@@ -178,8 +178,9 @@ class TracerBase:
         """
         if self._finished:
             raise _outlived(describe_call(kind, target))
-        if not isinstance(args, tuple) or not isinstance(kwargs, (dict, NoneType)):
-            raise refusal("create_proxy takes a tuple of args and a dict of kwargs", (args, kwargs), error=TraceError)
+        if type(args) is not tuple or type(kwargs) is not dict:
+            expect(args, tuple, "args of create_proxy is a tuple", error=TraceError)
+            expect(kwargs, (dict, NoneType), "kwargs of create_proxy is a dict", error=TraceError)
         if (
             self._attributes_read
             and (target if kind == "call_method" else getattr(target, "__name__", "")) in _NEW_LAYOUT
@@ -426,9 +427,9 @@ class Proxy:
     """What records the operations."""
 
     def __init__(self, node: Node, tracer: TracerBase | None = None) -> None:
-        if not isinstance(node, Node):
-            raise refusal("a Proxy stands for a node", node, error=TraceError)
-        if not isinstance(tracer, (TracerBase, NoneType)):
+        if type(node) is not Node:
+            expect(node, Node, "a Proxy stands for a node", error=TraceError)
+        if tracer is not None and not isinstance(tracer, TracerBase):
             raise refusal("the tracer of a Proxy is a Tracer", tracer, error=TraceError)
         self.tracer = GraphAppendingTracer(node.graph) if tracer is None else tracer
         self.node = node

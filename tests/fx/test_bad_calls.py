@@ -344,14 +344,14 @@ entry(
     arg_types=(None, (*_NONE, *_LISTS)),
     kwarg_types=(None, (*_NONE, *_DICTS)),
 )
-entry("fx.Node", lambda w, **k: fx.Node(**k),
-    graph=(_of(lambda w: w.graph), ("graph",)),
-    name=("zz", _TEXT),
+entry(
+    "fx.Node",
+    lambda w, **k: fx.Node(w.graph, "zz", **k),
     op=("call_function", ()),
     target=(torch.neg, _CALLABLE),
     args=((), ("tuple",)),
     kwargs=({}, ("dict",)),
-)  # fmt: skip
+)
 entry("fx.map_arg(fn)", lambda w, fn: fx.map_arg((w.relu,), fn), fn=(lambda n: n, _CALLABLE))
 entry(
     "fx.map_arg(a)",

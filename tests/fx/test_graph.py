@@ -303,7 +303,9 @@ def test_targets_that_are_missing_are_told() -> None:
     module = fx.symbolic_trace(torch.nn.Sequential(torch.nn.ReLU()))
     with pytest.warns(UserWarning, match="a get_attr node for 'weight' refers to nothing"):
         module.graph.get_attr("weight")
-    with pytest.raises(AttributeError, match=r"a call_module node for '1' refers to nothing[\s\S]*add it first") as caught:
+    with pytest.raises(
+        AttributeError, match=r"a call_module node for '1' refers to nothing[\s\S]*add it first"
+    ) as caught:
         module.graph.call_module("1")
     assert isinstance(caught.value, fx.GraphError)
 

@@ -16,7 +16,7 @@ from fx.arguments import expect, expect_callable, here, refusal
 from fx.codegen import CodeGen, PythonCode, TransformCodeFunc, generate
 from fx.errors import CodegenError, GraphError, MissingAttributeError
 from fx.names import Namespace, snake_case
-from fx.node import OPCODES, Argument, Node, Target, erased_error, map_arg
+from fx.node import OPCODES, Argument, Node, Target, end_error, erased_error, map_arg
 from fx.printing import describe, format_graph, format_table
 from fx.pytree_codegen import PyTreeCodeGen
 from fx.targets import candidate_name
@@ -144,7 +144,8 @@ class Graph:
         self._tracer_extras = tracer_extras
         self._codegen = CodeGen()
         self._namespace = Namespace()
-        self._root = Node(self, "", "root", "", (), {})
+        self._root = Node(self, "", "output", "output", (), {})
+        self._root._op, self._root._target = "root", ""
         self._insert: Callable[[Node], None] = self._root.prepend
         self._len = 0
         self._index: tuple[int, dict[tuple[str, Any], list[Node]]] = (-1, {})
@@ -330,6 +331,8 @@ class Graph:
             GraphError: it is used (the message names the users), or it belongs to another graph.
         """
         expect(to_erase, Node, "Graph.erase_node takes a node")
+        if to_erase is self._root:
+            raise end_error(to_erase)
         if to_erase.users:
             raise GraphError(
                 f"Tried to erase Node {to_erase} but it still had {len(to_erase.users)} users in the graph: "

@@ -146,7 +146,7 @@ def _fits(op: str, target: Any) -> bool:
     """Whether a target that is a string can be one for ``op``."""
     if op == "get_attr" or op == "call_module":
         return bool(target) and ".." not in target and target[0] != "." and target[-1] != "."
-    return bool(target) or op == "root"
+    return bool(target)
 
 
 def _expect_arguments(args: object, kwargs: object) -> None:
@@ -219,7 +219,7 @@ class Node:
         "_origins", "_prev", "_target", "_type", "graph", "source", "users",
     )  # fmt: skip
 
-    _opcodes: ClassVar[frozenset[str]] = frozenset((*OPCODES, "root"))
+    _opcodes: ClassVar[frozenset[str]] = frozenset(OPCODES)
 
     graph: Graph
     """The graph the node belongs to."""
@@ -238,7 +238,7 @@ class Node:
         kwargs: dict[str, Argument],
         return_type: Any | None = None,
     ) -> None:
-        if type(op) is not str or op not in Node._opcodes:
+        if not isinstance(op, str) or op not in Node._opcodes:
             raise _opcode_error(op)
         if op == "call_function":
             if not callable(target):
@@ -423,6 +423,8 @@ class Node:
             )
         if x._erased or self._erased:
             raise erased_error(x if x._erased else self)
+        if x._op == "root":
+            raise end_error(x)
         self.graph.about_to_change()
         x._prev._next, x._next._prev = x._next, x._prev
         before = self._prev
@@ -441,7 +443,7 @@ class Node:
         if self._erased:
             raise erased_error(self)
         if x is not self:
-            self._next.prepend(x)  # which may be the graph's root
+            self._next.prepend(x)
 
     def _remove_from_list(self) -> None:
         self._prev._next, self._next._prev = self._next, self._prev
@@ -467,7 +469,7 @@ class Node:
             GraphError: there is no such argument, the node was erased, or would use itself.
         """
         count = len(self._args)
-        if type(idx) is not int or not -count <= idx < count:
+        if not isinstance(idx, int) or not -count <= idx < count:
             raise _index_error(f"update_arg takes the number of one of {count} arguments", idx, self)
         args = list(self._args)
         args[idx] = arg
@@ -632,6 +634,15 @@ def _own_input(node: Node) -> GraphError:
         value=node.format_node(),
         why="a node's inputs are computed before it",
         remedy="use its input, or a copy of the node: graph.node_copy(node)",
+    )
+
+
+def end_error(root: Node) -> GraphError:
+    return GraphError(
+        "a graph keeps its root, which is no operation",
+        where=here(),
+        value=shown(root),
+        why="it stands between the last node and the first: node.next of the last one is it",
     )
 
 

@@ -102,6 +102,7 @@ class World:
             "node": self.relu,
             "output": self.output,
             "erased": self.erased,
+            "root": self.output.next,
             "foreign": self.foreign,
             "Node": fx.Node,
             "proxy": fx.Proxy(self.input),
@@ -122,7 +123,7 @@ class World:
         return [lines, foreign, place, state, self.program.graph, self.graph.revision, self.program.training]
 
 
-_NODES = frozenset({"node", "output", "erased", "foreign"})
+_NODES = frozenset({"node", "output", "erased", "foreign", "root"})
 _TEXT = frozenset({"empty", "spaces", "dots", "word"})
 _CALLABLE = frozenset({"function", "class", "module", "Node", "Graph", "GraphModule", "program", "theirs", "proxy"})
 _PROGRAM = frozenset({"program"})
@@ -234,22 +235,22 @@ entry("Graph.call_function(kwargs)", lambda w, a: w.graph.call_function(torch.ne
 entry(
     "Graph.create_size_node",
     lambda w, **k: w.graph.create_size_node(**k),
-    tensor_node=(_RELU, ("node", "foreign", "output")),
-    dim=(0, ("zero", "minus", "huge", "true", "node", "foreign", "output")),
+    tensor_node=(_RELU, ("node", "foreign", "output", "root")),
+    dim=(0, ("zero", "minus", "huge", "true", "node", "foreign", "output", "root")),
 )
 entry(
     "Graph.create_stride_node",
     lambda w, **k: w.graph.create_stride_node(**k),
-    tensor_node=(_RELU, ("node", "foreign", "output")),
-    dim=(0, ("zero", "minus", "huge", "true", "node", "foreign", "output")),
+    tensor_node=(_RELU, ("node", "foreign", "output", "root")),
+    dim=(0, ("zero", "minus", "huge", "true", "node", "foreign", "output", "root")),
 )
 entry(
     "Graph.create_storage_offset_node",
     lambda w, **k: w.graph.create_storage_offset_node(**k),
-    tensor_node=(_RELU, ("node", "foreign", "output")),
+    tensor_node=(_RELU, ("node", "foreign", "output", "root")),
 )
-entry("Graph.inserting_before", lambda w, n: w.graph.inserting_before(n), n=(_RELU, ("none", "node", "output")))
-entry("Graph.inserting_after", lambda w, n: w.graph.inserting_after(n), n=(_RELU, ("none", "node", "output")))
+entry("Graph.inserting_before", lambda w, n: w.graph.inserting_before(n), n=(_RELU, ("none", "node", "output", "root")))
+entry("Graph.inserting_after", lambda w, n: w.graph.inserting_after(n), n=(_RELU, ("none", "node", "output", "root")))
 entry("Graph.erase_node", lambda w, n: w.graph.erase_node(n), n=(_of(lambda w: w.output), ("output", "erased")))
 entry(
     "Graph.node_copy",
@@ -418,12 +419,12 @@ entry(
     lambda w, a: fx.Interpreter(w.program).boxed_run(a),
     a=(_of(lambda w: [torch.ones(1, 2)]), _LISTS - {"tuple", "in a tuple"}),
 )
-entry("Interpreter.run_node", lambda w, n: fx.Interpreter(w.program).run_node(n), n=(_RELU, ("erased",)))
+entry("Interpreter.run_node", lambda w, n: fx.Interpreter(w.program).run_node(n), n=(_RELU, ("erased", "root")))
 entry("Interpreter.fetch_attr", lambda w, t: fx.Interpreter(w.program).fetch_attr(t), t=("0.weight", ()))
 entry(
     "Interpreter.fetch_args_kwargs_from_env",
     lambda w, n: fx.Interpreter(w.program).fetch_args_kwargs_from_env(n),
-    n=(_RELU, ("erased", "foreign")),
+    n=(_RELU, ("erased", "foreign", "root")),
 )
 entry(
     "Interpreter.map_nodes_to_values",
@@ -553,7 +554,7 @@ entry(
     graph_module=(_FRESH, ("program",)),
     sets=((), ("list", "tuple", "dict", "empty", "bytes")),
 )
-entry("split_by_nodes(of)", lambda w, n: fx.passes.split_by_nodes(w.program, [[n]]), n=(_RELU, ("node",)))
+entry("split_by_nodes(of)", lambda w, n: fx.passes.split_by_nodes(w.program, [[n]]), n=(_RELU, ("node", "root")))
 
 # Passes.
 

@@ -20,6 +20,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.utils.parametrizations import _SpectralNorm
 
+from fx.arguments import refusal
 from fx.effect_rules import (
     COMMUNICATES,
     DRAWS,
@@ -54,6 +55,7 @@ def has_side_effect(fn: Declared) -> Declared:
 
     Dead-code elimination keeps them. What was declared last counts.
     """
+    _check(fn, "has_side_effect")
     rules[fn] = _DECLARED
     return fn
 
@@ -70,12 +72,20 @@ def declare_pure(target: Declared) -> Declared:
     ... def double(x):
     ...     return x + x
     """
+    _check(target, "declare_pure")
     rules[target] = None
     return target
 
 
+def _check(target: object, who: str) -> None:
+    if not (callable(target) or isinstance(target, str)) or type(target).__hash__ is None:
+        raise refusal(f"{who} takes a function, a class of modules or the name of a method", target)
+
+
 def effect_of(node: Node) -> Effect | None:
     """The effect of one operation, or ``None`` if it only computes its value."""
+    if not hasattr(type(node), "format_node"):
+        raise refusal("the effect of a node is asked for", node)
     op = node.op
     if op == "call_function" or op == "call_method":
         target = node.target

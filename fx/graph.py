@@ -6,16 +6,17 @@ import copy
 import inspect
 import warnings
 from collections.abc import Callable, Iterator
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 
 from fx import pickling
+from fx.arguments import expect, expect_callable, here, refusal
 from fx.codegen import CodeGen, PythonCode, TransformCodeFunc, generate
-from fx.errors import GraphError
+from fx.errors import CodegenError, GraphError, MissingAttributeError
 from fx.names import Namespace, snake_case
-from fx.node import Argument, Node, Target, map_arg
+from fx.node import OPCODES, Argument, Node, Target, end_error, erased_error, map_arg
 from fx.printing import describe, format_graph, format_table
 from fx.pytree_codegen import PyTreeCodeGen
 from fx.targets import candidate_name
@@ -131,6 +132,9 @@ class Graph:
             tracer_cls: class of the tracer that made the graph.
             tracer_extras: whatever that tracer wants kept.
         """
+        expect(owning_module, (torch.nn.Module, NoneType), "owning_module of a Graph is a GraphModule")
+        expect(tracer_cls, (type, NoneType), "tracer_cls of a Graph is a class of tracers")
+        expect(tracer_extras, (dict, NoneType), "tracer_extras of a Graph is a dict")
         self.revision = 0
         self.before_edit: Callable[[], object] | None = None
         self.owning_module = owning_module
@@ -140,7 +144,8 @@ class Graph:
         self._tracer_extras = tracer_extras
         self._codegen = CodeGen()
         self._namespace = Namespace()
-        self._root = Node(self, "", "root", "", (), {})
+        self._root = Node(self, "", "output", "output", (), {})
+        self._root._op, self._root._target = "root", ""
         self._insert: Callable[[Node], None] = self._root.prepend
         self._len = 0
         self._index: tuple[int, dict[tuple[str, Any], list[Node]]] = (-1, {})
@@ -153,9 +158,13 @@ class Graph:
     def about_to_change(self) -> None:
         """Note an edit that is about to be made."""
         if self.before_edit is not None:
-            before_edit, self.before_edit = self.before_edit, None
-            before_edit()
+            self._before_edit()
         self.revision += 1
+
+    def _before_edit(self) -> None:
+        before_edit, self.before_edit = self.before_edit, None
+        if before_edit is not None:
+            before_edit()
 
     # Making nodes.
 
@@ -182,14 +191,21 @@ class Graph:
             GraphError: unknown opcode, a target of the wrong kind, args that are no tuple, kwargs that are no dict.
         """
         if args is not None and not isinstance(args, tuple):
-            raise GraphError(f"args must be a tuple, got {type(args).__name__}: {args!r}")
+            raise refusal("args must be a tuple", args, remedy="(value,) for a single argument")
         if kwargs is not None and not isinstance(kwargs, dict):
-            raise GraphError(f"kwargs must be a dict, got {type(kwargs).__name__}: {kwargs!r}")
+            raise refusal("kwargs must be a dict", kwargs)
+        if name is not None and not isinstance(name, str):
+            raise refusal("the name of a node is a string", name)
+        wish = name if name is not None else self._target_to_str(target)
         if self.before_edit is not None:
-            self.about_to_change()
-        unique = self._namespace.create_name(name if name is not None else self._target_to_str(target))
-        node = Node(self, unique, op, target, args or (), kwargs or {}, type_expr)
-        self._insert(node)
+            self._before_edit()
+        node = Node(self, self._namespace.create_name(wish), op, target, args or (), kwargs or {}, type_expr)
+        try:
+            self._insert(node)
+        except GraphError:  # what it was to stand beside was erased
+            for used in node.all_input_nodes:
+                del used.users[node]
+            raise
         self._len += 1
         return node
 
@@ -247,32 +263,40 @@ class Graph:
     ) -> Node:
         """A call of the submodule at the dotted path ``module_name``.
 
-        Warns where the owning module has no such submodule.
+        Raises:
+            MissingAttributeError: the owning module has no such submodule.
         """
         if self.owning_module is not None and not _has_path(self.owning_module, module_name):
-            warnings.warn(
-                f"a call_module node for {module_name!r} refers to nothing: the owning GraphModule has it not; "
-                "call GraphModule.add_submodule first",
-                stacklevel=2,
+            raise MissingAttributeError(
+                f"a call_module node for {module_name!r} refers to nothing",
+                where=here(),
+                why=f"the owning {type(self.owning_module).__name__} has no such submodule",
+                remedy=f"add it first: graph_module.add_submodule({module_name!r}, module)",
             )
         return self.create_node("call_module", module_name, args, kwargs, type_expr=type_expr)
 
     def create_size_node(self, tensor_node: Node, dim: int) -> Node:
         """The size of a tensor along ``dim``, as a number; ``meta["val"]`` where the tensor's is known."""
-        return self._measured(torch.ops.aten.sym_size.int, "size", tensor_node, dim)
+        return self._measured("create_size_node", torch.ops.aten.sym_size.int, "size", tensor_node, dim)
 
     def create_stride_node(self, tensor_node: Node, dim: int) -> Node:
         """The stride of a tensor along ``dim``, as a number; ``meta["val"]`` where the tensor's is known."""
-        return self._measured(torch.ops.aten.sym_stride.int, "stride", tensor_node, dim)
+        return self._measured("create_stride_node", torch.ops.aten.sym_stride.int, "stride", tensor_node, dim)
 
     def create_storage_offset_node(self, tensor_node: Node) -> Node:
         """Where a tensor begins in its storage, as a number; ``meta["val"]`` where the tensor's is known."""
-        return self._measured(torch.ops.aten.sym_storage_offset.default, "storage_offset", tensor_node)
+        function = torch.ops.aten.sym_storage_offset.default
+        return self._measured("create_storage_offset_node", function, "storage_offset", tensor_node)
 
-    def _measured(self, function: Callable[..., Any], method: str, tensor_node: Node, *dim: int) -> Node:
+    def _measured(
+        self, who: str, function: Callable[..., Any], method: str, tensor_node: Node, *dim: int | Node
+    ) -> Node:
+        expect(tensor_node, Node, f"{who} takes the node of a tensor")
+        for number in dim:
+            expect(number, (int, torch.SymInt, Node), f"dim of {who} is an int")
         node = self.call_function(function, (tensor_node, *dim))
         value = tensor_node.meta.get("val")
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, torch.Tensor) and not any(isinstance(number, Node) for number in dim):
             node.meta["val"] = getattr(value, method)(*dim)
         return node
 
@@ -291,6 +315,9 @@ class Graph:
         return self.inserting_before(self._root) if n is None else InsertPoint(self, self._own(n).append)
 
     def _own(self, node: Node) -> Node:
+        expect(node, Node, "nodes are inserted before or after a node")
+        if node._erased:
+            raise erased_error(node)
         if node.graph is not self:
             raise GraphError("Node to insert at is not in graph", where=node.source, value=describe(node))
         return node
@@ -303,6 +330,9 @@ class Graph:
         Raises:
             GraphError: it is used (the message names the users), or it belongs to another graph.
         """
+        expect(to_erase, Node, "Graph.erase_node takes a node")
+        if to_erase is self._root:
+            raise end_error(to_erase)
         if to_erase.users:
             raise GraphError(
                 f"Tried to erase Node {to_erase} but it still had {len(to_erase.users)} users in the graph: "
@@ -318,11 +348,10 @@ class Graph:
         if to_erase._erased:
             warnings.warn(f"erase_node({to_erase}) on an already erased node", stacklevel=2)
             return
-        self.about_to_change()
+        to_erase._update(map_arg(to_erase._args, _nothing), map_arg(to_erase._kwargs, _nothing))
         to_erase._remove_from_list()
         to_erase._erased = True
         self._len -= 1
-        to_erase._update(map_arg(to_erase._args, _nothing), map_arg(to_erase._kwargs, _nothing))
 
     def node_copy(self, node: Node, arg_transform: Callable[[Node], Argument] = lambda used: used) -> Node:
         """Copy ``node``, of this or another graph, to the insertion point.
@@ -331,6 +360,7 @@ class Graph:
             node: the node to copy.
             arg_transform: maps each node in its arguments to what the copy uses instead.
         """
+        expect(node, Node, "Graph.node_copy takes a node")
         args = map_arg(node.args, arg_transform)
         kwargs = map_arg(node.kwargs, arg_transform)
         copied = self.create_node(node.op, node.target, args, kwargs, node.name, node.type)
@@ -358,8 +388,10 @@ class Graph:
         Returns:
             What ``g`` returns, in terms of the copies; None where ``g`` has no output.
         """
+        expect(g, Graph, "Graph.graph_copy takes a Graph", remedy="graph_module.graph is that of a GraphModule")
+        expect(val_map, dict, "val_map of Graph.graph_copy is a dict from nodes to their copies")
         renamed = self._take_constants(g)
-        for node in g.nodes:
+        for node in list(g.nodes):
             if node in val_map:
                 continue
             if node._op == "output":
@@ -392,6 +424,7 @@ class Graph:
         Returns:
             Whether anything was removed.
         """
+        expect_callable(is_impure_node, "is_impure_node of eliminate_dead_code is a function", optional=True)
         self.lint()
         impure = is_impure_node or Node.is_impure
         before = self._len
@@ -414,7 +447,14 @@ class Graph:
         """All nodes with this opcode (and target, for the three calls and ``get_attr``), in order.
 
         The index behind this is made once per revision of the graph.
+
+        Raises:
+            GraphError: there is no such opcode, or nothing can have such a target.
         """
+        if not isinstance(op, str) or op not in OPCODES:
+            raise refusal(f"find_nodes takes an opcode, one of {', '.join(OPCODES)}", op)
+        if target is not None and not isinstance(target, str) and not callable(target):
+            raise refusal("find_nodes takes the target of nodes", target, remedy="a function, a name or a path")
         revision, index = self._index
         if revision != self.revision:
             index = {}
@@ -425,7 +465,10 @@ class Graph:
                 except TypeError:  # an unhashable target is found by its opcode only
                     continue
             self._index = (self.revision, index)
-        return list(index.get((op, target), ()))
+        try:
+            return list(index.get((op, target), ()))
+        except TypeError:  # an unhashable target
+            return [node for node in index.get((op, None), ()) if node._target is target]
 
     def output_node(self) -> Node:
         """The output node.
@@ -485,6 +528,10 @@ class Graph:
         Raises:
             CodegenError: a name, target or annotation cannot be written safely.
         """
+        if not isinstance(root_module, str) or not root_module.isidentifier():
+            raise refusal("python_code takes the name of the variable that holds the module", root_module,
+                          error=CodegenError, remedy='graph.python_code("self")')  # fmt: skip
+        expect(additional_meta, (list, tuple, NoneType), "additional_meta of python_code is a list of keys of meta")
         return generate(
             self,
             root_module,
@@ -499,6 +546,8 @@ class Graph:
 
     def set_codegen(self, codegen: CodeGen) -> None:
         """Use ``codegen`` for the signature, the return statement and the wrapping of inputs and outputs."""
+        remedy = "make one of a subclass of fx.CodeGen: graph.set_codegen(MyCodeGen())"
+        expect(codegen, CodeGen, "set_codegen takes a CodeGen", remedy=remedy)
         self.about_to_change()
         self._codegen = codegen
 
@@ -510,9 +559,13 @@ class Graph:
         Args:
             make_transformer: takes the current function (or None) and returns the new one, from lines to lines.
         """
-        self.about_to_change()
+        what = "on_generate_code takes a function from the current transformer of code to the new one"
+        expect_callable(make_transformer, what)
         previous = self._codegen.body_transformer
-        self._codegen.body_transformer = make_transformer(previous)
+        made = make_transformer(previous)
+        expect_callable(made, f"{what}, which is a function on lines", optional=True)
+        self.about_to_change()
+        self._codegen.body_transformer = made
         return _CodeTransformation(self, previous)
 
     def process_inputs(self, *args: Any) -> Any:
@@ -558,6 +611,8 @@ def _copy_notes(node: Node, copied: Node) -> None:
 
 
 def _has_path(module: torch.nn.Module, path: str) -> bool:
+    if not isinstance(path, str) or not all(path.split(".")):
+        return True  # refused where the node is made
     owner: Any = module
     for atom in path.split("."):
         if not hasattr(owner, atom):

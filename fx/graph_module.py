@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
 from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from fx.arguments import expect, refusal
 from fx.codegen import PythonCode
 from fx.containers import Container, QuickModule
-from fx.errors import GraphError, MissingAttributeError, add_note
+from fx.errors import CodegenError, FxError, GraphError, MissingAttributeError, PassError, add_note
 from fx.folder import write_folder
 from fx.graph import Graph
 from fx.node import Node
@@ -21,7 +23,7 @@ from fx.pytree_codegen import PyTreeCodeGen
 from fx.sources import LazyForward
 from fx.wrapping import wrap_generated
 
-__all__ = ["GraphModule"]
+__all__ = ["GraphModule", "expect_program"]
 
 _OWN_STATE = frozenset({"_graph", "_written", "_code_revision"})
 """Entries of ``__dict__`` that are made from the graph, hence neither copied nor pickled."""
@@ -91,6 +93,11 @@ class GraphModule(QuickModule):
         return module
 
     def _take(self, root: torch.nn.Module | dict[str, Any], graph: Graph, class_name: str) -> None:
+        expect(graph, Graph, "a GraphModule is made from a Graph")
+        if not isinstance(class_name, str) or not class_name or "\0" in class_name:
+            raise refusal("class_name of a GraphModule is a name", class_name)
+        if not isinstance(root, (torch.nn.Module, dict)):
+            raise refusal("the root of a GraphModule is a module or a dict", root, remedy="torch.nn.Module() for none")
         type(self).__name__ = class_name
         referring = [node for node in graph.nodes if node._op in ("call_module", "get_attr")]
         targets = dict.fromkeys(node._target for node in referring)
@@ -99,10 +106,8 @@ class GraphModule(QuickModule):
         if isinstance(root, torch.nn.Module):
             self.training = root.training
             _Copier(root, self, graph.constants).copy(targets)
-        elif isinstance(root, dict):
-            self._take_from_dict(root, graph, [str(target) for target in targets])
         else:
-            raise GraphError(f"the root of a GraphModule is a module or a dict, not {type(root).__name__}")
+            self._take_from_dict(root, graph, [str(target) for target in targets])
         self._tracer_cls = graph._tracer_cls
         self._tracer_extras = graph._tracer_extras
         self.meta = dict(getattr(root, "meta", {})) if isinstance(root, GraphModule) else {}
@@ -123,21 +128,30 @@ class GraphModule(QuickModule):
 
     @property
     def graph(self) -> Graph:
-        """The program. Setting it recompiles."""
+        """The program. Setting it recompiles; where that fails, the module keeps the one it had."""
         return self._graph
 
     @graph.setter
     def graph(self, graph: Graph) -> None:
-        if not isinstance(graph, Graph):
-            raise GraphError(f"graph must be a Graph, not {type(graph).__name__}")
+        before, owner = self.__dict__.get("_graph"), graph.owning_module
         self.__dict__["_graph"] = graph
         graph.owning_module = self
-        self.recompile()
+        try:
+            self.recompile()
+        except Exception:
+            if before is not None:
+                self.__dict__["_graph"], graph.owning_module = before, owner
+            raise
 
     @property
     def code(self) -> str:
         """The generated source, as of the last ``recompile``."""
         return self._python_code.src
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "graph":  # a module would become a child, past the property
+            expect(value, Graph, "graph must be a Graph")
+        super().__setattr__(name, value)
 
     def recompile(self) -> PythonCode:
         """Generate ``code`` and ``forward`` from the graph as it is now; call after editing it.
@@ -216,7 +230,13 @@ class GraphModule(QuickModule):
 
         Returns:
             False, and nothing is done, where something on the way is no module.
+
+        Raises:
+            GraphError: ``target`` is no path, or ``m`` no module.
         """
+        if not isinstance(target, str) or not all(target.split(".")):
+            raise refusal("add_submodule takes a dotted path", target, remedy='gm.add_submodule("layer.norm", module)')
+        expect(m, torch.nn.Module, "add_submodule takes a module", remedy="give an instance of its class")
         *path, name = target.split(".")
         owner: torch.nn.Module = self
         for atom in path:
@@ -236,6 +256,7 @@ class GraphModule(QuickModule):
         Returns:
             False, and nothing is done, where there is none.
         """
+        expect(target, str, "delete_submodule takes a dotted path")
         *path, name = target.split(".")
         owner: Any = self
         for atom in path:
@@ -317,6 +338,9 @@ class GraphModule(QuickModule):
             folder: where to write; made if it does not exist.
             module_name: name of the class in it.
         """
+        expect(folder, (str, bytes, os.PathLike), "to_folder takes the path of a folder", error=CodegenError)
+        if not isinstance(module_name, str) or not module_name.isidentifier():
+            raise refusal("to_folder takes the name of a class", module_name, error=CodegenError)
         write_folder(self, folder, module_name)
 
     # Copies.
@@ -363,6 +387,24 @@ class GraphModule(QuickModule):
         replica = self.__copy__()
         replica.__dict__["_is_replica"] = True
         return replica
+
+
+def expect_program(value: object, what: str, *, error: type[FxError] = PassError) -> None:
+    """Refuse ``value`` unless it is a ``GraphModule``.
+
+    Args:
+        value: what was given.
+        what: who takes a program: ``"a pipeline runs on a GraphModule"``.
+        error: class of the error raised.
+    """
+    if isinstance(value, GraphModule):
+        return
+    remedy = "capture it first: fx.symbolic_trace(module)"
+    if isinstance(value, Graph):
+        remedy = "make one: fx.GraphModule(root, graph)"
+    elif any(kind.__module__.startswith("torch.fx.") for kind in type(value).__mro__):
+        remedy = "convert it first: fx.interop.from_torch(graph_module)"
+    raise refusal(what, value, error=error, remedy=remedy)
 
 
 def _plain_class(cls: type[GraphModule]) -> type[GraphModule]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable
-from types import CodeType, FunctionType
+from collections.abc import Callable, Mapping
+from types import CodeType, FunctionType, NoneType
 from typing import Any, TypeVar
 
 import torch
 from torch.utils import _pytree as pytree
 
+from fx.arguments import expect
 from fx.errors import TraceError
 from fx.node import base_types
 from fx.provenance import GENERATED_FILES
@@ -124,6 +125,8 @@ class Signature:
 
     def _by_name(self, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> dict[str, Any]:
         if not isinstance(concrete_args, tuple):
+            what = "concrete_args are values by name, in a dict, or a tuple of all"
+            expect(concrete_args, (Mapping, NoneType), what, error=TraceError)
             unknown = [name for name in concrete_args or () if name not in self.names]
             if unknown:
                 raise TraceError(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 import torch
 
+from fx.arguments import expect, expect_all
 from fx.errors import GraphError, add_note
 from fx.graph import Graph
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.immutable_collections import immutable_dict, immutable_list
 from fx.node import Argument, Node, Target, map_aggregate
 from fx.printing import describe
@@ -24,6 +26,7 @@ __all__ = ["Interpreter", "Transformer"]
 Listener = Callable[[Node, Any], None]
 """Called with each node and its value, right after it ran."""
 
+_CAPTURE = "capture it first: fx.Interpreter(fx.symbolic_trace(module))"
 _PLAIN = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device, torch.Size})
 
 
@@ -66,18 +69,20 @@ class Interpreter:
         Raises:
             GraphError: ``module`` has no graph and none is given.
         """
+        expect(graph, (Graph, NoneType), "graph of an Interpreter is a Graph")
+        expect(module, torch.nn.Module, "an Interpreter runs a module", remedy=_CAPTURE)
+        heard = expect_all(listeners, callable, "listeners of an Interpreter are functions of a node and its value")
         self.module = module
         found = graph if graph is not None else getattr(module, "graph", None)
         if not isinstance(found, Graph):
             raise GraphError(
-                f"an Interpreter needs a graph, which a {type(module).__name__} does not have",
-                remedy="capture it first: fx.Interpreter(fx.symbolic_trace(module))",
+                f"an Interpreter needs a graph, which a {type(module).__name__} does not have", remedy=_CAPTURE
             )
         self.graph = found
         self.name = "Interpreter"
         self.extra_traceback = True
         self.garbage_collect_values = garbage_collect_values
-        self.listeners = list(listeners)
+        self.listeners = list(heard)
         self.env: dict[Node, Any] = {}
         self.args_iter: Iterator[Any] = iter(())
         self._submodules: dict[str, torch.nn.Module] | None = None
@@ -105,6 +110,7 @@ class Interpreter:
             GraphError: an input without a default is missing, or a node uses a value that was not computed.
             Exception: whatever an operation raises, with a note that names the node and the user's line.
         """
+        expect(initial_env, (dict, NoneType), "initial_env of Interpreter.run is a dict from nodes to values")
         env = self.env = initial_env if initial_env is not None else {}
         self.args_iter = iter(self.graph.process_inputs(*args) if enable_io_processing else args)
         run_node = self.run_node
@@ -130,6 +136,7 @@ class Interpreter:
 
     def boxed_run(self, args_list: list[Any]) -> Any:
         """Run on inputs given in a list, which is emptied so that they can be freed when they are no longer used."""
+        expect(args_list, list, "boxed_run takes a list of inputs, which it empties")
         inputs = [node for node in self.graph.nodes if node.op == "placeholder"]
         env: dict[Node, Any] = dict(zip(inputs, args_list, strict=False))
         args_list.clear()
@@ -137,6 +144,8 @@ class Interpreter:
 
     def run_node(self, n: Node) -> Any:
         """Run one node on the values in ``env`` and return its value."""
+        if type(n) is not Node:
+            expect(n, Node, "run_node takes a node")
         if has_preserved_node_meta():
             with set_current_meta(n):
                 return self._dispatch(n)
@@ -194,6 +203,7 @@ class Interpreter:
         Raises:
             GraphError: there is none.
         """
+        expect(target, str, "fetch_attr takes the path of an attribute")
         value: Any = self.module
         for atom in target.split("."):
             try:
@@ -207,6 +217,8 @@ class Interpreter:
 
     def fetch_args_kwargs_from_env(self, n: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of ``n`` with the values of ``env`` in the place of nodes."""
+        if type(n) is not Node:
+            expect(n, Node, "fetch_args_kwargs_from_env takes a node")
         args = n._args
         kwargs = n._kwargs
         values = self.map_nodes_to_values(args, n) if args else args
@@ -253,6 +265,7 @@ class Transformer(Interpreter):
 
     def __init__(self, module: GraphModule) -> None:
         """A transformer of ``module``, which stays as it is."""
+        expect_program(module, "a Transformer takes a GraphModule", error=GraphError)
         super().__init__(module)
         self.new_graph = Graph(tracer_cls=self.graph._tracer_cls)
         self.new_graph.set_codegen(self.graph._codegen)

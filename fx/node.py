@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from types import NoneType
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
 import torch
 
 from fx import effects, operator_schemas
+from fx.arguments import DEEPEST, expect, expect_callable, explained, here, nesting, refusal, shown
 from fx.effects import has_side_effect
 from fx.errors import GraphError
 from fx.immutable_collections import immutable_dict, immutable_list
@@ -43,27 +45,40 @@ _SPACING = 1 << 20
 def map_arg(a: Argument, fn: Callable[[Node], Argument]) -> Argument:
     """``a`` with every node ``n`` in it, at any depth, replaced by ``fn(n)``; lists and dicts come back frozen."""
     if not callable(fn):
-        raise GraphError(f"map_arg needs a function, not {fn!r}")
+        raise refusal("map_arg takes a function from nodes to arguments", fn)
     return map_aggregate(a, lambda leaf: fn(leaf) if isinstance(leaf, Node) else leaf)
 
 
 def map_aggregate(a: Argument, fn: Callable[[Argument], Argument]) -> Argument:
-    """``a`` with every leaf ``x`` replaced by ``fn(x)``; tuples, lists, dicts and slices are rebuilt around them."""
+    """``a`` with every leaf ``x`` replaced by ``fn(x)``; tuples, lists, dicts and slices are rebuilt around them.
+
+    Raises:
+        GraphError: ``a`` nests too deep, or contains itself.
+    """
+    if not callable(fn):
+        raise refusal("map_aggregate takes a function from arguments to arguments", fn)
+    try:
+        return _map(a, fn)
+    except RecursionError as failure:
+        raise explained(failure, a, GraphError) from None
+
+
+def _map(a: Argument, fn: Callable[[Argument], Argument]) -> Argument:
     kind = type(a)
     if kind is tuple:
-        mapped = tuple([map_aggregate(element, fn) for element in a])
+        mapped = tuple([_map(element, fn) for element in a])
         return a if all(map(_same, mapped, a)) else mapped
     if kind is slice:
-        return slice(map_aggregate(a.start, fn), map_aggregate(a.stop, fn), map_aggregate(a.step, fn))
+        return slice(_map(a.start, fn), _map(a.stop, fn), _map(a.step, fn))
     if isinstance(a, tuple):
-        elements = [map_aggregate(element, fn) for element in a]
+        elements = [_map(element, fn) for element in a]
         if all(map(_same, elements, a)):
             return a
         return kind(*elements) if hasattr(a, "_fields") else tuple(elements)
     if isinstance(a, list):
-        return immutable_list([map_aggregate(element, fn) for element in a])
+        return immutable_list([_map(element, fn) for element in a])
     if isinstance(a, dict):
-        return immutable_dict({key: map_aggregate(value, fn) for key, value in a.items()})
+        return immutable_dict({key: _map(value, fn) for key, value in a.items()})
     return fn(a)
 
 
@@ -71,7 +86,7 @@ def _same(left: object, right: object) -> bool:
     return left is right
 
 
-def _freeze(a: Argument, inputs: dict[Node, None]) -> Argument:
+def _freeze(a: Argument, inputs: dict[Node, None], depth: int = 0) -> Argument:
     """``a`` with its containers frozen; the nodes met on the way are added to ``inputs``."""
     kind = type(a)
     if kind is Node:
@@ -88,15 +103,28 @@ def _freeze(a: Argument, inputs: dict[Node, None]) -> Argument:
                 break
         else:
             return a  # flat, as most are
-        frozen = [_freeze(element, inputs) for element in a]
-        return a if all(map(_same, frozen, a)) else tuple(frozen)
+    elif isinstance(a, Node):
+        inputs[a] = None
+        return a
+    if depth > DEEPEST:
+        raise nesting(a)
+    return _freeze_container(a, inputs, depth + 1)
 
-    def visit(leaf: Argument) -> Argument:
-        if isinstance(leaf, Node):
-            inputs[leaf] = None
-        return leaf
 
-    return map_aggregate(a, visit)
+def _freeze_container(a: Argument, inputs: dict[Node, None], depth: int) -> Argument:
+    kind = type(a)
+    if isinstance(a, tuple):
+        frozen = [_freeze(element, inputs, depth) for element in a]
+        if all(map(_same, frozen, a)):
+            return a
+        return kind(*frozen) if hasattr(a, "_fields") else tuple(frozen)
+    if isinstance(a, list):
+        return immutable_list([_freeze(element, inputs, depth) for element in a])
+    if isinstance(a, dict):
+        return immutable_dict({key: _freeze(value, inputs, depth) for key, value in a.items()})
+    if kind is slice:
+        return slice(*(_freeze(part, inputs, depth) for part in (a.start, a.stop, a.step)))
+    return a
 
 
 def _substitute(a: Argument, old: Node, new: Node) -> Argument:
@@ -109,6 +137,58 @@ def _substitute(a: Argument, old: Node, new: Node) -> Argument:
     if kind is tuple:
         return tuple([_substitute(element, old, new) for element in a])
     return map_arg(a, lambda node: new if node is old else node)
+
+
+# What edits are given. Each check costs a comparison or two; the answer is worked out when it fails.
+
+
+def _fits(op: str, target: Any) -> bool:
+    """Whether a target that is a string can be one for ``op``."""
+    if op == "get_attr" or op == "call_module":
+        return bool(target) and ".." not in target and target[0] != "." and target[-1] != "."
+    return bool(target)
+
+
+def _expect_arguments(args: object, kwargs: object) -> None:
+    expect(args, tuple, "args of a node is a tuple", remedy="(value,) for a single argument")
+    _check_keywords(kwargs)
+
+
+def _check_keywords(kwargs: object) -> None:
+    if not isinstance(kwargs, dict):
+        raise refusal("kwargs of a node is a dict", kwargs)
+    for key in cast("dict[object, Any]", kwargs):
+        if not isinstance(key, str):
+            raise refusal("arguments of a node are named by strings", key)
+
+
+def _check_name(name: object) -> None:
+    if not (isinstance(name, str) and name):
+        raise refusal("the name of a node is an identifier", name, remedy='node.name = "x"')
+
+
+def _check_opcode(op: object) -> None:
+    if not isinstance(op, str) or op not in OPCODES:
+        raise _opcode_error(op)
+
+
+def _check_target(target: object) -> None:
+    # its opcode may be about to follow
+    if not callable(target) and not (isinstance(target, str) and target):
+        raise refusal("the target of a node is a callable, a name or a path", target)
+
+
+def _opcode_error(op: object) -> GraphError:
+    known = f"use one of {', '.join(OPCODES)}"
+    return GraphError(f"unknown opcode {shown(op)}", where=here(), value=shown(op), remedy=known)
+
+
+def _spelling_error(op: str, target: object) -> GraphError:
+    expected = "a dotted path" if op in _PATHS else "a name"
+    return _target_error(op, target, expected)
+
+
+_PATHS = ("get_attr", "call_module")
 
 
 class Node:
@@ -139,7 +219,7 @@ class Node:
         "_origins", "_prev", "_target", "_type", "graph", "source", "users",
     )  # fmt: skip
 
-    _opcodes: ClassVar[frozenset[str]] = frozenset((*OPCODES, "root"))
+    _opcodes: ClassVar[frozenset[str]] = frozenset(OPCODES)
 
     graph: Graph
     """The graph the node belongs to."""
@@ -158,15 +238,20 @@ class Node:
         kwargs: dict[str, Argument],
         return_type: Any | None = None,
     ) -> None:
-        if op not in Node._opcodes:
-            raise GraphError(f"unknown opcode {op!r}", remedy=f"use one of {', '.join(OPCODES)}")
+        if not isinstance(op, str) or op not in Node._opcodes:
+            raise _opcode_error(op)
         if op == "call_function":
             if not callable(target):
                 raise _target_error(op, target, "a callable")
-        elif type(target) is not str:
-            if not isinstance(target, str):
-                raise _target_error(op, target, "a string")
-            target = str.__str__(target)
+        else:
+            if type(target) is not str:
+                if not isinstance(target, str):
+                    raise _target_error(op, target, "a string")
+                target = str.__str__(target)
+            if not _fits(op, target):
+                raise _spelling_error(op, target)
+        if type(args) is not tuple or type(kwargs) is not dict or kwargs:
+            _expect_arguments(args, kwargs)
         self.graph = graph
         self._name = name
         self._op = op
@@ -183,22 +268,30 @@ class Node:
         self._args: tuple[Argument, ...] = _freeze(args, inputs) if args else ()
         self._kwargs: dict[str, Argument] = _freeze(kwargs, inputs) if kwargs else _NO_KWARGS
         for node in inputs:
+            if node._erased:
+                raise _used_after_erasure(node)
+        for node in inputs:
             node.users[self] = None
 
     # What it is. Assignments go through setters so that the graph notices that it changed.
 
-    def _set(slot: str) -> Callable[[Node, Any], None]:  # type: ignore[misc]
+    def _set(slot: str, check: Callable[[Any], None] = lambda value: None) -> Callable[[Node, Any], None]:  # type: ignore[misc]
         def setter(self: Node, value: Any) -> None:
+            if self._erased:
+                raise erased_error(self)
+            check(value)
             self.graph.about_to_change()
             # a string of a subclass would be printed as its methods please
             object.__setattr__(self, slot, str.__str__(value) if isinstance(value, str) else value)
 
         return setter
 
-    name = property(attrgetter("_name"), _set("_name"), doc="Unique, legal name of the value.")
-    op = property(attrgetter("_op"), _set("_op"), doc="One of the six opcodes.")
+    name = property(attrgetter("_name"), _set("_name", _check_name), doc="Unique, legal name of the value.")
+    op = property(attrgetter("_op"), _set("_op", _check_opcode), doc="One of the six opcodes.")
     target = property(
-        attrgetter("_target"), _set("_target"), doc="What is called or fetched; its kind depends on ``op``."
+        attrgetter("_target"),
+        _set("_target", _check_target),
+        doc="What is called or fetched; its kind depends on ``op``.",
     )
     type = property(attrgetter("_type"), _set("_type"), doc="Type annotation of the value in generated code, or None.")
     next = property(attrgetter("_next"), doc="The node after this one (the graph's root after the last).")
@@ -213,8 +306,8 @@ class Node:
     @args.setter
     def args(self, value: tuple[Argument, ...]) -> None:
         if not isinstance(value, tuple):
-            raise GraphError(f"args of a node is a tuple, not {type(value).__name__}", value=self.format_node())
-        self._update(value, self._kwargs)
+            raise refusal("args of a node is a tuple", value, remedy="node.args = (value,) for a single argument")
+        self._edit(value, self._kwargs)
 
     @property
     def kwargs(self) -> dict[str, Argument]:
@@ -223,16 +316,30 @@ class Node:
 
     @kwargs.setter
     def kwargs(self, value: dict[str, Argument]) -> None:
-        if not isinstance(value, dict):
-            raise GraphError(f"kwargs of a node is a dict, not {type(value).__name__}", value=self.format_node())
-        self._update(self._args, value)
+        _check_keywords(value)
+        self._edit(self._args, value)
 
-    def _update(self, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> None:
+    def _edit(self, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> None:
+        """Replace both for a caller who may be wrong."""
+        if self._erased:
+            raise erased_error(self)
+        self._update(args, kwargs, self._check_input)
+
+    def _check_input(self, node: Node) -> None:
+        if (node is self or node._erased) and self not in node.users:
+            raise _used_after_erasure(node) if node._erased else _own_input(self)
+
+    def _update(
+        self, args: tuple[Argument, ...], kwargs: dict[str, Argument], check: Callable[[Node], None] | None = None
+    ) -> None:
         """Replace both, and bring the use lists of the old and new inputs in step."""
-        self.graph.about_to_change()
         inputs: dict[Node, None] = {}
         new_args = _freeze(args, inputs)
         new_kwargs = _freeze(kwargs, inputs) if kwargs else _NO_KWARGS
+        if check is not None:
+            for node in inputs:
+                check(node)
+        self.graph.about_to_change()
         for node in self._inputs():
             node.users.pop(self, None)
         self._args = new_args
@@ -261,6 +368,7 @@ class Node:
 
     @meta.setter
     def meta(self, value: dict[str, Any]) -> None:
+        expect(value, dict, "meta of a node is a dict")
         self._meta = value
 
     @property
@@ -270,6 +378,8 @@ class Node:
 
     @origins.setter
     def origins(self, names: tuple[str, ...]) -> None:
+        if type(names) is not tuple:
+            expect(names, (list, tuple), "origins of a node is a tuple of names")
         self._origins = tuple(names)
 
     def add_origins(self, names: Collection[str]) -> None:
@@ -289,6 +399,7 @@ class Node:
 
     @stack_trace.setter
     def stack_trace(self, value: str | None) -> None:
+        expect(value, (str, NoneType), "stack_trace of a node is a str")
         self.meta["stack_trace"] = value
 
     # Where it stands.
@@ -299,8 +410,10 @@ class Node:
         Raises:
             GraphError: ``x`` belongs to another graph, or one of the two was erased.
         """
-        if x is self:
+        if x is self and not self._erased:
             return
+        if not isinstance(x, Node):
+            raise refusal("prepend and append take a node to move", x)
         if x.graph is not self.graph:
             raise GraphError(
                 "cannot move a node between graphs",
@@ -309,7 +422,9 @@ class Node:
                 remedy="copy it with graph.node_copy(node)",
             )
         if x._erased or self._erased:
-            raise _erased_error(x if x._erased else self)
+            raise erased_error(x if x._erased else self)
+        if x._op == "root":
+            raise end_error(x)
         self.graph.about_to_change()
         x._prev._next, x._next._prev = x._next, x._prev
         before = self._prev
@@ -326,7 +441,7 @@ class Node:
             GraphError: ``x`` belongs to another graph, or one of the two was erased.
         """
         if self._erased:
-            raise _erased_error(self)
+            raise erased_error(self)
         if x is not self:
             self._next.prepend(x)
 
@@ -334,21 +449,28 @@ class Node:
         self._prev._next, self._next._prev = self._next, self._prev
 
     def __lt__(self, other: Node) -> bool:
-        return self._order < other._order
+        return self._order < other._order if isinstance(other, Node) else NotImplemented
 
     def __gt__(self, other: Node) -> bool:
-        return self._order > other._order
+        return self._order > other._order if isinstance(other, Node) else NotImplemented
 
     def __le__(self, other: Node) -> bool:
-        return self._order <= other._order
+        return self._order <= other._order if isinstance(other, Node) else NotImplemented
 
     def __ge__(self, other: Node) -> bool:
-        return self._order >= other._order
+        return self._order >= other._order if isinstance(other, Node) else NotImplemented
 
     # Edits of arguments.
 
     def update_arg(self, idx: int, arg: Argument) -> None:
-        """Replace positional argument number ``idx``."""
+        """Replace positional argument number ``idx``.
+
+        Raises:
+            GraphError: there is no such argument, the node was erased, or would use itself.
+        """
+        count = len(self._args)
+        if not isinstance(idx, int) or not -count <= idx < count:
+            raise _index_error(f"update_arg takes the number of one of {count} arguments", idx, self)
         args = list(self._args)
         args[idx] = arg
         self.args = tuple(args)
@@ -359,25 +481,33 @@ class Node:
         Raises:
             GraphError: ``idx`` is not between 0 and the number of arguments.
         """
-        if not 0 <= idx <= len(self._args):
-            raise GraphError(
-                f"insert_arg index must be between 0 and len(self.args) = {len(self._args)}, not {idx}",
-                value=self.format_node(),
-            )
+        if not isinstance(idx, int) or not 0 <= idx <= len(self._args):
+            what = f"insert_arg index must be between 0 and len(self.args) = {len(self._args)}"
+            raise _index_error(what, idx, self)
         self.args = (*self._args[:idx], arg, *self._args[idx:])
 
     def update_kwarg(self, key: str, arg: Argument) -> None:
         """Set keyword argument ``key``."""
+        expect(key, str, "update_kwarg takes the name of an argument")
         self.kwargs = {**self._kwargs, key: arg}
 
-    def replace_input_with(self, old_input: Node, new_input: Node) -> None:
-        """Use ``new_input`` wherever this node's arguments hold ``old_input``."""
+    def replace_input_with(self, old_input: Node, new_input: Argument) -> None:
+        """Use ``new_input``, a node or any other argument, wherever this node's arguments hold ``old_input``.
+
+        Raises:
+            GraphError: ``old_input`` is no node, ``new_input`` nests too deep, or one of the nodes was erased.
+        """
+        if not isinstance(old_input, Node):
+            raise refusal("replace_input_with replaces a node", old_input, remedy="assign node.args for other values")
+        if self._erased:
+            raise erased_error(self)
+        _nodes_to_use(new_input)
         args = _substitute(self._args, old_input, new_input)
         self._update(args, _substitute(self._kwargs, old_input, new_input) if self._kwargs else self._kwargs)
 
     def replace_all_uses_with(
         self,
-        replace_with: Node,
+        replace_with: Argument,
         delete_user_cb: Callable[[Node], bool] | None = None,
         *,
         propagate_meta: bool = False,
@@ -388,11 +518,18 @@ class Node:
         ``replace_with`` has none.
 
         Args:
-            replace_with: the node to use.
+            replace_with: the node to use, or any other argument, such as a tuple of nodes.
             delete_user_cb: called with each user; where it returns False that user is left as it is.
-            propagate_meta: also move this node's ``meta`` to ``replace_with``, which must have none yet.
+            propagate_meta: also move this node's ``meta`` to ``replace_with``, a node which must have none yet.
+
+        Raises:
+            GraphError: ``replace_with`` was erased, nests too deep, or has ``meta`` already.
         """
+        replacements = _nodes_to_use(replace_with)
+        if delete_user_cb is not None:
+            expect_callable(delete_user_cb, "delete_user_cb of replace_all_uses_with is a function")
         if propagate_meta:
+            expect(replace_with, Node, "replace_all_uses_with(propagate_meta=True) takes a node")
             if replace_with._meta:
                 raise GraphError(
                     "replace_all_uses_with(propagate_meta=True) would overwrite meta",
@@ -403,8 +540,10 @@ class Node:
             replace_with.meta.update(self.meta)
         changed = [user for user in self.users if delete_user_cb is None or delete_user_cb(user)]
         for user in changed:
-            user.replace_input_with(self, replace_with)
-        inherit(replace_with, (self,))
+            args = _substitute(user._args, self, replace_with)
+            user._update(args, _substitute(user._kwargs, self, replace_with) if user._kwargs else user._kwargs)
+        for node in replacements:
+            inherit(node, (self,))
         return changed
 
     # Questions.
@@ -425,6 +564,8 @@ class Node:
         normalize_to_only_use_kwargs: bool = False,
     ) -> operator_schemas.ArgsKwargsPair | None:
         """This call's arguments by the signature of its target, defaults filled in; None where it has none."""
+        expect(arg_types, (tuple, list, NoneType), "arg_types of normalized_arguments is a tuple")
+        expect(kwarg_types, (dict, NoneType), "kwarg_types of normalized_arguments is a dict")
         if self._op == "call_function" and callable(self._target):
             return operator_schemas.normalize_function(
                 self._target, self._args, self._kwargs, arg_types, kwarg_types, normalize_to_only_use_kwargs
@@ -449,6 +590,9 @@ class Node:
             maybe_return_typename: where given, an output node's type is put into element 0.
             include_tensor_metadata: show dtype and shape from ``meta["val"]`` or ``meta["tensor_meta"]``.
         """
+        for given in (placeholder_names, maybe_return_typename):
+            if given is not None:
+                expect(given, list, "format_node adds to lists of text")
         return format_node(self, placeholder_names, maybe_return_typename, include_tensor_metadata)
 
     def __repr__(self) -> str:
@@ -469,6 +613,48 @@ class Node:
 _NO_KWARGS: dict[str, Argument] = immutable_dict()
 
 
+def _nodes_to_use(a: Argument) -> Sequence[Node]:
+    """The nodes in ``a``, none of which was erased."""
+    found = (a,) if type(a) is Node else nodes_in(a)
+    for node in found:
+        if node._erased:
+            raise _used_after_erasure(node)
+    return found
+
+
+def _index_error(what: str, index: object, node: Node) -> GraphError:
+    what = f"{what}, not {index!r}" if type(index) is int and abs(index) < _SPACING else f"{what}, not {shown(index)}"
+    return GraphError(what, where=here(), value=node.format_node())
+
+
+def _own_input(node: Node) -> GraphError:
+    return GraphError(
+        f"node {node.name} would use itself",
+        where=here(),
+        value=node.format_node(),
+        why="a node's inputs are computed before it",
+        remedy="use its input, or a copy of the node: graph.node_copy(node)",
+    )
+
+
+def end_error(root: Node) -> GraphError:
+    return GraphError(
+        "a graph keeps its root, which is no operation",
+        where=here(),
+        value=shown(root),
+        why="it stands between the last node and the first: node.next of the last one is it",
+    )
+
+
+def _used_after_erasure(node: Node) -> GraphError:
+    return GraphError(
+        f"node {node.name} was erased, so it has no value to use",
+        where=here(),
+        value=node.format_node(),
+        remedy="erase a node after its last use",
+    )
+
+
 def _copy_error(node: Node) -> GraphError:
     return GraphError(
         "a node cannot be copied or pickled on its own",
@@ -479,7 +665,7 @@ def _copy_error(node: Node) -> GraphError:
     )
 
 
-def _erased_error(node: Node) -> GraphError:
+def erased_error(node: Node) -> GraphError:
     return GraphError(
         f"node {node.name} was erased, so it has no place in the graph any more",
         where=node.source,
@@ -489,7 +675,18 @@ def _erased_error(node: Node) -> GraphError:
 
 
 def _target_error(op: str, target: object, expected: str) -> GraphError:
-    return GraphError(f"the target of a {op} node is {expected}, not {type(target).__name__}: {target!r}")
+    text = shown(target)
+    what = f"the target of a {op} node is {expected}, not {type(target).__name__}: {text}"
+    return GraphError(what, where=here(), value=text, remedy=_TARGETS.get(op))
+
+
+_TARGETS = {
+    "placeholder": 'give the name of a parameter: graph.placeholder("x")',
+    "get_attr": 'give the path of an attribute: graph.get_attr("layer.weight")',
+    "call_function": "give a function; methods are called by call_method, submodules by call_module",
+    "call_method": 'give the name of a method: graph.call_method("neg", (x,))',
+    "call_module": 'give the path of a submodule: graph.call_module("layer", (x,))',
+}
 
 
 def _place(node: Node) -> None:

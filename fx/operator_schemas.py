@@ -12,10 +12,12 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from inspect import Parameter, Signature
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, overload
 
 import torch
 
+from fx.arguments import expect, expect_callable, refusal
 from fx.errors import GraphError
 from fx.schema_types import create_type_hint, python_type, type_matches
 
@@ -186,6 +188,7 @@ def get_signature_for_torch_op(
     >>> [str(signature) for signature in get_signature_for_torch_op(torch.relu)][0]
     '(input: torch.Tensor) -> torch.Tensor'
     """
+    expect_callable(op, "get_signature_for_torch_op takes an operator or a function")
     if op is torch.nonzero:
         signatures = _nonzero_signatures()
         return (signatures, None) if return_schemas else signatures
@@ -202,6 +205,8 @@ def check_for_mutable_operation(target: Callable[..., Any], args: tuple[Any, ...
     It does so if every overload that fits the call writes. Where some write and some don't, nothing is raised: which of
     them is meant depends on types that are not known yet.
     """
+    if not callable(target) or not isinstance(kwargs, Mapping) or not isinstance(args, (tuple, list)):
+        raise refusal("check_for_mutable_operation takes a function, its args and its kwargs", (target, args, kwargs))
     fitting = [candidate for candidate in get_overloads(target) if candidate.accepts(len(args), kwargs)]
     if fitting and all(candidate.written for candidate in fitting):
         raise GraphError(
@@ -233,6 +238,8 @@ def normalize_function(
     >>> normalize_function(torch.nn.functional.relu, ("x",), normalize_to_only_use_kwargs=True).kwargs
     {'input': 'x', 'inplace': False}
     """
+    _check_call("normalize_function", args, kwargs, arg_types, kwarg_types)
+    expect_callable(target, "normalize_function takes a function")
     kwargs = {} if kwargs is None else kwargs
     if not isinstance(target, _BUILTINS):
         # An operator of an edge dialect wraps the operator that has the schema.
@@ -258,6 +265,10 @@ def normalize_module(
     Returns ``None`` for classes that are not torch's own. Raises :class:`~fx.errors.GraphError` if ``root`` has no
     such submodule.
     """
+    _check_call("normalize_module", args, kwargs)
+    if not isinstance(root, torch.nn.Module):
+        raise refusal("normalize_module takes the module that owns the graph", root)
+    expect(target, str, "normalize_module takes the path of a submodule")
     try:
         module = root.get_submodule(target)
     except AttributeError as error:
@@ -271,6 +282,13 @@ def normalize_module(
         return None
     signature = inspect.signature(inspect.unwrap(module.forward))
     return _bind_and_fill(signature, args, {} if kwargs is None else kwargs, normalize_to_only_use_kwargs)
+
+
+def _check_call(who: str, args: object, kwargs: object, arg_types: object = None, kwarg_types: object = None) -> None:
+    expect(args, (tuple, list), f"args of {who} is a tuple")
+    expect(kwargs, (Mapping, NoneType), f"kwargs of {who} is a dict")
+    expect(arg_types, (tuple, list, NoneType), f"arg_types of {who} is a tuple")
+    expect(kwarg_types, (Mapping, NoneType), f"kwarg_types of {who} is a dict")
 
 
 def get_python_signature(target: Callable[..., Any]) -> Signature | None:

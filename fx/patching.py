@@ -14,8 +14,10 @@ when it ends, and when it starts.
 from __future__ import annotations
 
 import builtins
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 import torch
@@ -115,6 +117,7 @@ class Trace:
             _traces.append(self)
             for name, make in _REPLACED.items():
                 self.replace(torch.nn.Module, (name,), make)
+            _limit.put_on()
         self.outer = _thread.trace
         _thread.trace = self
         try:
@@ -124,8 +127,34 @@ class Trace:
         yield
 
 
+class _RecursionLimit:
+    """Lets modules nest as deep while they are traced as they may when they run, which takes fewer calls."""
+
+    factor = 3
+    """How many times the calls of eager code a trace makes, at most."""
+
+    def __init__(self) -> None:
+        self.before = 0
+        self.during: int | None = None
+        """The limit as long as there are traces; None when it is not replaced."""
+
+    def put_on(self) -> None:
+        if self.during is None:
+            self.before = sys.getrecursionlimit()
+            self.during = self.factor * self.before
+            sys.setrecursionlimit(self.during)
+
+    def undo(self) -> None:
+        if self.during is not None:
+            if sys.getrecursionlimit() == self.during:  # else somebody else has set it meanwhile
+                with suppress(RecursionError):  # the trace began where little was left
+                    sys.setrecursionlimit(self.before)
+            self.during = None
+
+
 _thread = _ThreadState()
 _lock = threading.RLock()
+_limit = _RecursionLimit()
 _traces: list[Trace] = []
 _replacements: dict[tuple[int, str], _Replacement] = {}
 
@@ -149,7 +178,7 @@ def run(session: Session, program: Callable[[Trace], Any]) -> Any:
 def settle() -> None:
     """Put back what traces have replaced that do not run any more."""
     _thread.trace = _running_trace()
-    if not _traces and not _replacements:
+    if not _traces and not _replacements and _limit.during is None:
         return
     with _lock:
         running = {trace for trace in _traces if trace.steps.gi_running}
@@ -158,6 +187,8 @@ def settle() -> None:
                 replacement.undo()
                 _replacements.pop(key, None)
         _traces[:] = running
+        if not running:
+            _limit.undo()
 
 
 def is_settled() -> bool:

@@ -77,7 +77,7 @@ def format_argument(argument: Any) -> str:
         return f"%{argument}"
     try:
         return str(argument)
-    except ValueError:  # an integer with more digits than Python converts, or something that holds one
+    except Exception:  # its own method fails, or it is an integer with more digits than Python converts
         return hex(argument) if isinstance(argument, int) else f"<{type(argument).__name__}>"
 
 

@@ -12,16 +12,17 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import FrameType, GetSetDescriptorType
+from types import FrameType, GetSetDescriptorType, NoneType
 from typing import Any, NoReturn
 
 import torch
 from torch.overrides import is_tensor_method_or_property
 from torch.utils import _pytree as pytree
 
+from fx.arguments import expect, explained, here, refusal, shown
 from fx.assertions import READ_FUNCTIONS, check, is_false
 from fx.checks import RAISED, Check, CompoundCheck, compound_check, leaves, pending_check
-from fx.errors import TraceError, UnsupportedTraceError
+from fx.errors import MissingAttributeError, TraceError, UnsupportedTraceError
 from fx.frames import callers, user_location, user_stack
 from fx.graph import Graph
 from fx.immutable_collections import immutable_dict
@@ -117,6 +118,16 @@ class TracerBase:
         self._locations: dict[tuple[int, int], SourceLocation] = {}
         self._attributes_read: list[weakref.ref[Attribute]] = []
 
+    def __getattr__(self, name: str) -> Any:
+        if name in ("graph", "root", "root_module_name"):
+            raise MissingAttributeError(
+                f"this {type(self).__name__} has no {name} yet",
+                where=here(),
+                why="it gets one when it starts to trace",
+                remedy="call tracer.trace(root) first",
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     # Nodes.
 
     def create_node(
@@ -167,6 +178,9 @@ class TracerBase:
         """
         if self._finished:
             raise _outlived(describe_call(kind, target))
+        if type(args) is not tuple or type(kwargs) is not dict:
+            expect(args, tuple, "args of create_proxy is a tuple", error=TraceError)
+            expect(kwargs, (dict, NoneType), "kwargs of create_proxy is a dict", error=TraceError)
         if (
             self._attributes_read
             and (target if kind == "call_method" else getattr(target, "__name__", "")) in _NEW_LAYOUT
@@ -191,14 +205,17 @@ class TracerBase:
             return node if node.graph is self.graph else self._node_of(a)
         if kind in IMMEDIATE_TYPES:
             return a
-        if kind is tuple:
-            return tuple([self.create_arg(element) for element in a])
-        if kind is list:
-            return [self.create_arg(element) for element in a]
-        if kind is dict or kind is immutable_dict:
-            return self._dict_arg(a)
-        if kind is slice:
-            return slice(self.create_arg(a.start), self.create_arg(a.stop), self.create_arg(a.step))
+        try:
+            if kind is tuple:
+                return tuple([self.create_arg(element) for element in a])
+            if kind is list:
+                return [self.create_arg(element) for element in a]
+            if kind is dict or kind is immutable_dict:
+                return self._dict_arg(a)
+            if kind is slice:
+                return slice(self.create_arg(a.start), self.create_arg(a.stop), self.create_arg(a.step))
+        except RecursionError as failure:
+            raise explained(failure, a, TraceError) from None
         return self._other_arg(a)
 
     def attribute_used(self, node: Node, path: str) -> None:
@@ -235,7 +252,7 @@ class TracerBase:
         raise UnsupportedTraceError(
             f"argument of type: {type(a)} cannot be held by a node",
             where=_caller_location(self),
-            value=f"{a!r:.200}",
+            value=shown(a),
             why="arguments are traced values, numbers, strings, dtypes, devices, enums, and containers of these",
             remedy="make it an attribute of the module, pass its parts, or put the call in a function marked fx.wrap",
         )
@@ -388,6 +405,7 @@ class GraphAppendingTracer(TracerBase):
 
     def __init__(self, graph: Graph) -> None:
         super().__init__()
+        expect(graph, Graph, "a GraphAppendingTracer adds to a Graph", error=TraceError)
         self.graph = graph
 
 
@@ -409,6 +427,10 @@ class Proxy:
     """What records the operations."""
 
     def __init__(self, node: Node, tracer: TracerBase | None = None) -> None:
+        if type(node) is not Node:
+            expect(node, Node, "a Proxy stands for a node", error=TraceError)
+        if tracer is not None and not isinstance(tracer, TracerBase):
+            raise refusal("the tracer of a Proxy is a Tracer", tracer, error=TraceError)
         self.tracer = GraphAppendingTracer(node.graph) if tracer is None else tracer
         self.node = node
 

@@ -57,6 +57,11 @@ class Registry(Generic[T]):
         Raises:
             FxError: there is none; the message lists the nearest names.
         """
+        if not isinstance(name, str):
+            raise self._error(
+                f"a {self._kind} is asked for by its name, not by a {type(name).__name__}",
+                remedy=f"known {self._plural}: {', '.join(self.names())}",
+            )
         if name in self._entries:
             return self._entries[name]
         nearest = self._nearest(name)

@@ -19,9 +19,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+from fx.arguments import expect_callable, shown
 from fx.errors import PassError
 from fx.graph import Graph
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.matcher import InternalMatch, Matcher, MatchFilter
 from fx.matcher.patterns import Program, graph_of
 from fx.matcher.rewrite import Rewrite
@@ -106,17 +107,16 @@ def replace_pattern_with_filters(
         PassError: the pattern does not say what to look for, or the replacement does not fit it.
         TraceError: one of them cannot be captured.
     """
-    if not isinstance(gm, GraphModule):
-        raise PassError(
-            f"patterns are replaced in a GraphModule, not in a {type(gm).__name__}",
-            remedy="capture it first: fx.symbolic_trace(module)",
-        )
+    expect_program(gm, "patterns are replaced in a GraphModule")
+    expect_callable(
+        replacement_callback, "replacement_callback is a function that makes a graph", error=PassError, optional=True
+    )
     if replacement is None and replacement_callback is None:
         raise PassError(
             "there is nothing to replace the pattern by", remedy="give a replacement or a replacement_callback"
         )
     common = None if replacement is None else graph_of(replacement, "replacement")
-    matcher = Matcher(gm, pattern, match_filters or (), ignore_literals, node_name_match)
+    matcher = Matcher(gm, pattern, () if match_filters is None else match_filters, ignore_literals, node_name_match)
     rewrite = Rewrite(gm, matcher.pattern, matcher.subject)
     if common is not None and replacement_callback is None:
         rewrite.check_fit(common)
@@ -143,7 +143,7 @@ def _made_by(callback: ReplacementCallback, made: Any) -> Graph:
         raise PassError(
             f"the replacement callback returned a {type(made).__name__}",
             where=getattr(callback, "__qualname__", type(callback).__name__),
-            value=f"{made!r:.200}",
+            value=shown(made),
             remedy="return a Graph or GraphModule: fx.symbolic_trace(function).graph",
         )
     return made

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar
 
+from fx.arguments import expect, expect_callable
 from fx.node import Node
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -53,6 +54,8 @@ def preserve_node_meta(enable: bool = True) -> Generator[None, None, None]:
 @contextmanager
 def set_current_meta(node: Node) -> Generator[None, None, None]:
     """Give nodes made in the block the ``meta`` of ``node``, if ``preserve_node_meta`` is in force."""
+    if type(node) is not Node:
+        expect(node, Node, "set_current_meta takes the notes of a node")
     if not (_state.preserving and node.meta):
         yield
         return
@@ -67,6 +70,7 @@ def set_current_meta(node: Node) -> Generator[None, None, None]:
 @contextmanager
 def annotate(annotation_dict: dict[str, Any]) -> Generator[None, None, None]:
     """Put ``annotation_dict`` into ``meta["custom"]`` of every node traced in the block; inner blocks win."""
+    _expect_notes(annotation_dict)
     previous = _state.meta
     meta = dict(previous or {})
     meta["custom"] = {**meta.get("custom", {}), **annotation_dict}
@@ -80,7 +84,11 @@ def annotate(annotation_dict: dict[str, Any]) -> Generator[None, None, None]:
 def annotate_fn(annotation_dict: dict[str, Any]) -> Callable[[F], F]:
     """A decorator that runs a function under ``annotate(annotation_dict)``."""
 
+    _expect_notes(annotation_dict)
+
     def decorate(function: F) -> F:
+        expect_callable(function, "annotate_fn decorates a function")
+
         @wraps(function)
         def annotated(*args: Any, **kwargs: Any) -> Any:
             with annotate(annotation_dict):
@@ -91,8 +99,13 @@ def annotate_fn(annotation_dict: dict[str, Any]) -> Callable[[F], F]:
     return decorate
 
 
+def _expect_notes(annotation_dict: object) -> None:
+    expect(annotation_dict, dict, "annotate takes a dict of notes")
+
+
 def set_stack_trace(stack: list[str]) -> None:
     """Give nodes made from now on this stack trace."""
+    expect(stack, (list, tuple), "set_stack_trace takes the lines of a stack trace")
     if _state.preserving and stack:
         _state.meta = {**(_state.meta or {}), "stack_trace": "".join(stack)}
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from fx import patching
+from fx.arguments import expect, expect_all, explained, shown
 from fx.errors import ForeignModuleError, TracedValueError, TraceError
 from fx.frames import boundary, user_location
 from fx.graph import Graph
@@ -69,6 +70,10 @@ class Tracer(TracerBase):
         """
         super().__init__()
         functions: dict[int, Any] = {}
+        what = "autowrap_modules of a Tracer are modules of Python functions"
+        autowrap_modules = expect_all(autowrap_modules, _is_namespace, what, error=TraceError)
+        what = "autowrap_functions of a Tracer are functions"
+        autowrap_functions = expect_all(autowrap_functions, callable, what, error=TraceError)
         for module in autowrap_modules:
             for name, value in list(module.__dict__.items()):
                 if not name.startswith("_") and callable(value):
@@ -95,6 +100,7 @@ class Tracer(TracerBase):
 
         So do modules that a backend made of a part of a program: their classes say why in ``_kept_whole``.
         """
+        expect(m, torch.nn.Module, "is_leaf_module takes a module", error=TraceError)
         if hasattr(type(m), "_kept_whole"):
             return True
         module = m.__module__
@@ -106,6 +112,7 @@ class Tracer(TracerBase):
         Raises:
             TraceError: it is not below the root.
         """
+        expect(mod, torch.nn.Module, "path_of_module takes a module", error=TraceError)
         if self.submodule_paths is None:
             self.submodule_paths = _paths(self.root)
         path = self.submodule_paths.get(mod)
@@ -218,6 +225,7 @@ class Tracer(TracerBase):
 
     def get_fresh_qualname(self, prefix: str) -> str:
         """A name that starts with ``prefix``, ends in a number and is no attribute of the root yet."""
+        expect(prefix, str, "get_fresh_qualname takes the beginning of a name", error=TraceError)
         number = 0
         while hasattr(self.root, f"{prefix}{number}") or f"{prefix}{number}" in self.graph.constants:
             number += 1
@@ -342,7 +350,7 @@ class Tracer(TracerBase):
             self._tracing = True
             state.keep_until_restored(trace)
             self._wrap_functions(session, trace, function)
-            called, args = self.create_args_for_root(function, isinstance(root, torch.nn.Module), concrete_args)
+            called, args = self._inputs(function, isinstance(root, torch.nn.Module), concrete_args)
             returned = self.create_arg(called(*args))
             self.create_node("output", "output", (returned,), {}, type_expr=Signature.return_annotation(called))
 
@@ -380,6 +388,14 @@ class Tracer(TracerBase):
         self._locations = {}
         return lost
 
+    def _inputs(
+        self, function: Callable[..., Any], is_module: bool, concrete_args: dict[str, Any] | tuple[Any, ...] | None
+    ) -> tuple[Callable[..., Any], list[Any]]:
+        try:
+            return self.create_args_for_root(function, is_module, concrete_args)
+        except RecursionError as failure:
+            raise explained(failure, concrete_args, TraceError) from None
+
     def _start(self, root: Root) -> Callable[..., Any]:
         self.graph = Graph(tracer_cls=type(self))
         self._finished = False
@@ -410,7 +426,7 @@ class Tracer(TracerBase):
         self.submodule_paths = {}
         if not isinstance(root, FunctionType):
             raise TraceError(
-                f"Expected FunctionType, got {root!r}: only modules and Python functions can be traced",
+                f"Expected FunctionType, got {shown(root)}: only modules and Python functions can be traced",
                 why="built-in functions, callable objects and bound methods have no code that can run on traced values",
                 remedy="wrap the call in a function: def program(x): return callable_object(x)",
             )
@@ -580,6 +596,10 @@ def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _RECORDED = _recording(len).__code__
+
+
+def _is_namespace(value: Any) -> bool:
+    return isinstance(value, ModuleType)
 
 
 def _behind_recording(value: Any) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
+from fx.arguments import shown
 from fx.errors import TraceError, UnsupportedTraceError
 
 F = TypeVar("F", bound="str | Callable[..., Any]")
@@ -51,7 +52,7 @@ def wrap(fn_or_name: F) -> F:
         definer = sys.modules.get(getattr(fn_or_name, "__module__", None) or "")
     else:
         raise TraceError(
-            f"fx.wrap takes a function or the name of one, not {fn_or_name!r}",
+            f"fx.wrap takes a function or the name of one, not {shown(fn_or_name)}",
             remedy='write @fx.wrap above the function, or fx.wrap("name") at the top level of the module',
         )
     if frame.f_code.co_name != "<module>":

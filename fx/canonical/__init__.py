@@ -56,7 +56,7 @@ from torch import nn
 from fx.canonical.calls import CallSpeller
 from fx.canonical.inlining import Inliner, Inlining, copy_graph
 from fx.graph import Graph
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.node import Argument, Node, map_arg
 
 __all__ = ["CanonicalForm", "Canonicalizer", "canonical_form"]
@@ -91,6 +91,7 @@ def canonical_form(graph_module: GraphModule, leaves: tuple[str, ...] = ()) -> C
         _0 = torch.nn.functional.relu(input = input_1, inplace = False);  input_1 = None
         return _0
     """
+    expect_program(graph_module, "canonical_form takes a GraphModule")
     given = graph_module.graph
     graph = copy_graph(given)
     graph._codegen = copy.deepcopy(given._codegen)

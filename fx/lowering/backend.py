@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 from torch import nn
 
+from fx.arguments import expect
 from fx.errors import LoweringError
 from fx.graph_module import GraphModule
 from fx.lowering.converters import Converters
@@ -95,6 +96,7 @@ def register_backend(backend: _Known) -> _Known:
     Raises:
         LoweringError: another one has the name.
     """
+    expect(backend, Backend, "register_backend takes a Backend", error=LoweringError)
     _backends.register(backend.name, backend)
     return backend
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, overload
 
 from torch import nn
 
+from fx.arguments import expect_all, shown
 from fx.errors import LoweringError
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.interpreter import positional
 from fx.lowering.backend import Backend, get_backend
 from fx.lowering.coverage import Coverage
@@ -94,6 +94,9 @@ def lower(
     """
     chosen = get_backend(backend) if isinstance(backend, str) else backend
     _check_arguments(gm, chosen, on_failure, min_size)
+    if not callable(veto):
+        what = "veto holds names of nodes and paths of modules"
+        veto = expect_all(veto, lambda place: isinstance(place, str), what, error=LoweringError)
     if not dry_run and (why := chosen.why_unavailable()) is not None:
         raise LoweringError(
             f"the backend {chosen.name!r} is not available here",
@@ -107,21 +110,17 @@ def lower(
 
 
 def _check_arguments(gm: Any, backend: Any, on_failure: Any, min_size: Any) -> None:
-    if not isinstance(gm, GraphModule):
-        raise LoweringError(
-            f"only a GraphModule can be lowered, not a {type(gm).__name__}",
-            remedy="capture it first: fx.symbolic_trace(module)",
-        )
+    expect_program(gm, "lower takes a GraphModule", error=LoweringError)
     if not isinstance(backend, Backend):
         raise LoweringError(
             f"a {type(backend).__name__} is no backend",
-            value=reprlib.repr(backend),
+            value=shown(backend),
             remedy="give the name of one, or an object of a class that inherits from fx.lowering.Backend",
         )
-    if on_failure not in _ON_FAILURE:
-        raise LoweringError("on_failure is 'raise' or 'eager'", value=repr(on_failure))
+    if not isinstance(on_failure, str) or on_failure not in _ON_FAILURE:
+        raise LoweringError("on_failure is 'raise' or 'eager'", value=shown(on_failure))
     if min_size is not None and (type(min_size) is not int or min_size < 1):
-        raise LoweringError("min_size is a number of operations, at least 1", value=repr(min_size))
+        raise LoweringError("min_size is a number of operations, at least 1", value=shown(min_size))
 
 
 def _build(plan: Plan, backend: Backend, on_failure: str) -> GraphModule:
@@ -161,7 +160,7 @@ def _checked(built: Any, backend: Backend) -> nn.Module:
     if not isinstance(built, nn.Module):
         raise LoweringError(
             f"the backend {backend.name!r} returned a {type(built).__name__} in the place of a region, not a module",
-            value=reprlib.repr(built),
+            value=shown(built),
         )
     return built
 

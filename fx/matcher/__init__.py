@@ -23,8 +23,10 @@ from contextvars import ContextVar
 from itertools import islice
 from typing import TypeAlias
 
+from fx.arguments import expect, expect_all
+from fx.errors import PassError
 from fx.graph import Graph
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.matcher.near_misses import Explanation, NearMiss, sentence
 from fx.matcher.occurrences import InternalMatch, Occurrence, Terrain, at
 from fx.matcher.patterns import Pattern, Program
@@ -79,10 +81,14 @@ class Matcher:
             PassError: the pattern does not say what to look for.
             TraceError: the pattern cannot be captured.
         """
+        expect_program(graph_module, "patterns are looked for in a GraphModule")
+        what = "match_filters are functions that are given a match, the graph of the program and that of the pattern"
+        filters = expect_all(match_filters, callable, what, error=PassError)
+        expect(node_name_match, str, "node_name_match is a part of the names of nodes", error=PassError)
         self.graph_module = graph_module
         self.pattern = Pattern(pattern)
         self.subject = Subject(graph_module)
-        self.filters = tuple(match_filters)
+        self.filters: tuple[MatchFilter, ...] = filters
         self._unifier = Unifier(self.pattern, self.subject, ignore_literals, node_name_match)
         self._terrain = Terrain(self.subject)
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from fx.arguments import shown
 from fx.canonical import CanonicalForm, canonical_form
 from fx.effects import Effect, effect_of
 from fx.errors import PassError, add_note
@@ -101,7 +102,7 @@ def graph_of(program: Program, role: str) -> Graph:
     if not callable(program):
         raise PassError(
             f"the {role} is a {type(program).__name__}",
-            value=repr(program),
+            value=shown(program),
             remedy="give a function, a module, a GraphModule or a Graph",
         )
     leaf = program if isinstance(program, torch.nn.Module) and Tracer().is_leaf_module(program, "") else None

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fx.arguments import expect
+from fx.errors import PassError
+
 if TYPE_CHECKING:
     from fx.tracer import Tracer
 
@@ -33,6 +36,7 @@ def literal(name: str) -> Any:
     >>> def pattern(x):
     ...     return F.dropout(x, p=literal("p"))
     """
+    expect(name, str, "literal takes the name of a constant", error=PassError)
     return Wildcard(name)
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from fx.dependence import Dependences
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
 from fx.passes.contract import Contract, exact
 from fx.passes.registry import register_pass
@@ -60,6 +60,7 @@ class EliminateCommonSubexpressions(RewritingPass):
 
     def explain(self, graph_module: GraphModule) -> list[Repetition]:
         """Return what this pass would do to each repeated call of ``graph_module``, and why. Nothing is changed."""
+        expect_program(graph_module, f"{type(self).__name__} explains a GraphModule")
         return [
             Repetition(
                 node.name, first.name, reason is None, reason or f"`%{first}` takes the place of `%{node}`", node.source

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import dataclass
 
+from fx.arguments import shown
 from fx.errors import PassError
+
+_LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +40,11 @@ class Close(Contract):
 
     def __post_init__(self) -> None:
         for label, tolerance in (("rtol", self.rtol), ("atol", self.atol)):
-            if not 0 <= tolerance < math.inf:
+            if not isinstance(tolerance, (int, float)) or not 0 <= tolerance <= _LARGEST:
                 raise PassError(
-                    f"a contract's {label} must be finite and not negative", value=tolerance, remedy="leave it out"
+                    f"a contract's {label} must be finite and not negative",
+                    value=shown(tolerance),
+                    remedy="leave it out",
                 )
 
     def __str__(self) -> str:
@@ -54,10 +59,10 @@ class Approximate(Contract):
     """Smallest allowed ratio of signal to quantization noise of each output, in decibels."""
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.sqnr_db):
+        if not isinstance(self.sqnr_db, (int, float)) or not abs(self.sqnr_db) <= _LARGEST:
             raise PassError(
                 "a contract's sqnr_db must be a finite number of decibels",
-                value=self.sqnr_db,
+                value=shown(self.sqnr_db),
                 remedy="promise `exact` where outputs must not change at all",
             )
 
@@ -87,7 +92,7 @@ def contract_of(pass_: object) -> Contract:
         raise PassError(
             "a pass carries a contract that is none",
             where=pass_,
-            value=repr(contract),
+            value=shown(contract),
             remedy="set `contract` to `exact`, `close` or `approximate(sqnr_db=…)` of fx.passes",
         )
     return contract

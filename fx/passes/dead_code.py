@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fx.dependence import Dependences
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
 from fx.passes.contract import Contract, exact
 from fx.passes.registry import register_pass
@@ -66,6 +66,7 @@ class RemoveDeadCode(RewritingPass):
         >>> [kept.reason.partition(",")[0] for kept in RemoveDeadCode().explain(program)]
         ['`%add_` writes to `%x`']
         """
+        expect_program(graph_module, f"{type(self).__name__} explains a GraphModule")
         return _examine(graph_module)[1][::-1]
 
 

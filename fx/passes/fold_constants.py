@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.node import Node, map_arg
 from fx.passes.constants import Constants, own_copy, size_in_bytes
 from fx.passes.contract import Contract, exact
@@ -72,6 +72,7 @@ class FoldConstants(RewritingPass):
 
     def explain(self, graph_module: GraphModule) -> list[Folding]:
         """Return what this pass would do to each operation on constants, and why. Nothing is changed."""
+        expect_program(graph_module, f"{type(self).__name__} explains a GraphModule")
         constants = Constants(graph_module, self.freeze, self.max_bytes)
         folded = [
             Folding(node.name, True, f"becomes {_described(value)}", node.source) for node, value in constants.foldable

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.passes.contract import Contract, close
 from fx.passes.layers import Layer, Layers
 from fx.passes.ranks import Ranks, insert_rank_check
@@ -69,6 +69,7 @@ class FuseConvBN(RewritingPass):
 
     def explain(self, graph_module: GraphModule) -> list[Fusion]:
         """Return what this pass would do to each batch norm of ``graph_module``, and why. Nothing is changed."""
+        expect_program(graph_module, f"{type(self).__name__} explains a GraphModule")
         plan = self._plan(graph_module, Layers(graph_module))
         return [Fusion(norm.node.name, isinstance(fold, _Fold), str(fold), norm.node.source) for norm, fold in plan]
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fx.dependence import Dependences
 from fx.effects import effect_of, why_impure
 from fx.errors import PassError
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
 from fx.passes.contract import Contract, close
 from fx.passes.layers import Layer, Layers, copy_with
@@ -95,6 +95,7 @@ class MergeParallelLayers(RewritingPass):
 
     def explain(self, graph_module: GraphModule) -> list[Merging]:
         """Return what this pass would do to each layer that reads what another one reads, and why. Nothing changes."""
+        expect_program(graph_module, f"{type(self).__name__} explains a GraphModule")
         groups, reasons = self._plan(graph_module, Layers(graph_module))
         report = dict.fromkeys(reasons, False)
         for group in groups:

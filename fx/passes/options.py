@@ -15,6 +15,7 @@ import typing
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
+from fx.arguments import refusal
 from fx.errors import PassError
 from fx.passes.option_text import OptionText, PassText, quote, refuse
 from fx.printing import type_name
@@ -86,6 +87,45 @@ def make_pass(definition: type, written: PassText) -> Any:
     except Exception as error:
         what = f"pass {written.name!r} cannot be made with these options"
         refuse(written.text, written.start, what, why=f"{type(error).__name__}: {error}")
+
+
+def check_options(pass_: Any) -> None:
+    """Refuse options of a pass made in Python whose values are of another type than their fields.
+
+    Raises:
+        PassError: one is; the message names the option.
+    """
+    for field in dataclasses.fields(pass_):
+        value = getattr(pass_, field.name)
+        if field.init and value is not field.default and not _holds(annotation := _known(type(pass_), field), value):
+            raise refusal(
+                f"option {field.name!r} of {type(pass_).__name__} is {type_name(annotation)}", value, error=PassError
+            )
+
+
+def _known(pass_class: type, field: dataclasses.Field[Any]) -> Any:
+    try:
+        return _annotation(pass_class, field)
+    except PassError:  # it is there for type checking alone
+        return Any
+
+
+def _holds(annotation: Any, value: Any) -> bool:
+    """Whether ``value`` is of a type that options have; True for other types."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if annotation in (int, float):
+        return isinstance(value, (int, annotation)) and not isinstance(value, bool)
+    if annotation in (str, bool, types.NoneType):
+        return isinstance(value, annotation)
+    if origin is Literal:
+        return any(type(value) is type(choice) and value == choice for choice in arguments)
+    if origin in (typing.Union, types.UnionType):
+        return any(_holds(kind, value) for kind in arguments)
+    if origin is tuple and arguments[1:] == (...,):
+        return isinstance(value, (tuple, list)) and all(
+            _holds(arguments[0], element) for element in typing.cast("tuple[Any, ...]", value)
+        )
+    return True
 
 
 def write_options(pass_: object) -> str:

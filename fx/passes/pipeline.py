@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,8 +9,9 @@ from typing import Any, NoReturn, cast
 
 import torch
 
+from fx.arguments import expect, expect_all, expect_callable, explained, shown
 from fx.errors import FxError, PassError, add_note
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.passes.bisection import Culprit, Predicate, find_culprit
 from fx.passes.contract import Approximate, Close, Contract, contract_of, exact
 from fx.passes.listener import PipelineListener
@@ -73,8 +73,15 @@ class PassPipeline:
             PassError: one of them is no pass, is not registered, or its text is not in the form of
                 :func:`fx.passes.registry.parse_pipeline`.
         """
-        object.__setattr__(self, "passes", tuple(_passes_in(passes)))
-        object.__setattr__(self, "listeners", tuple(listeners))
+        try:
+            found = tuple(_passes_in(passes))
+        except RecursionError as failure:
+            raise explained(failure, passes, PassError) from None
+        object.__setattr__(self, "passes", found)
+        what = "listeners of a pipeline have before_pass, edit and after_pass"
+        heard = expect_all(listeners, _listens, what, error=PassError)
+        expect(name, str, "the name of a pipeline is a string", error=PassError)
+        object.__setattr__(self, "listeners", heard)
         object.__setattr__(self, "name", name)
 
     @property
@@ -105,14 +112,10 @@ class PassPipeline:
                 message names the pass, the rule, the node and the user's line, and what the pass raised is chained.
                 The program is then as the pass left it.
         """
-        if not isinstance(graph_module, GraphModule):
-            remedy = "capture it first: fx.symbolic_trace(module)"
-            if _is_of_torch(graph_module):
-                remedy = "convert it first: fx.interop.from_torch(graph_module)"
-            raise PassError(f"a pipeline runs on a GraphModule, not on a {type(graph_module).__name__}", remedy=remedy)
+        expect_program(graph_module, "a pipeline runs on a GraphModule")
         if fuel is not None and (type(fuel) is not int or fuel < 0):
             raise PassError(
-                "a pipeline's fuel is a number of edits", value=repr(fuel), remedy="leave it out to run it whole"
+                "a pipeline's fuel is a number of edits", value=shown(fuel), remedy="leave it out to run it whole"
             )
         run = _Run(self, graph_module, fuel)
         for index in range(len(self.passes)):
@@ -149,6 +152,8 @@ class PassPipeline:
         >>> print(PassPipeline([Negate()]).bisect(program, lambda program: program(torch.ones(1)) >= 0))
         edit 2 of negate: relu_1 becomes a negation
         """
+        expect_program(graph_module, "a pipeline runs on a GraphModule")
+        expect_callable(predicate, "bisect takes a function that says whether a program is good", error=PassError)
         return find_culprit(self, graph_module, predicate)
 
 
@@ -223,9 +228,7 @@ class _Run:
             remedy = "adapt a pass that is written for torch.fx: fx.interop.adapt(pass_)"
         elif isinstance(returned, torch.nn.Module):
             remedy = "return a GraphModule: capture the module with fx.symbolic_trace"
-        raise PassError(
-            f"{self.place} returned a {kind}, which is no program", value=reprlib.repr(returned), remedy=remedy
-        )
+        raise PassError(f"{self.place} returned a {kind}, which is no program", value=shown(returned), remedy=remedy)
 
     def check(self, pass_: Pass, result: GraphModule, is_rewriting: bool) -> Snapshot:
         """Refuse a program that is broken, out of date, or another one to its callers."""
@@ -307,10 +310,14 @@ def _passes_in(given: object) -> Iterator[Pass]:
         name = pass_name(given)
         yield _checked(make_pass(given, PassText(name, (), 0, name)))
     elif isinstance(given, Iterable) and not callable(given):
-        for part in cast("Iterable[object]", given):
+        for part in expect_all(given, lambda part: True, "a pipeline is made of passes", error=PassError):
             yield from _passes_in(part)
     else:
         yield _checked(given)
+
+
+def _listens(value: Any) -> bool:
+    return all(callable(getattr(value, event, None)) for event in ("before_pass", "edit", "after_pass"))
 
 
 def _is_of_torch(value: object) -> bool:
@@ -322,7 +329,7 @@ def _checked(given: Any) -> Pass:
     if not callable(given) or isinstance(given, torch.nn.Module):
         raise PassError(
             f"a {type(given).__name__} is no pass",
-            value=reprlib.repr(given),
+            value=shown(given),
             remedy="give a function from GraphModule to GraphModule, a pass of fx.passes, or the name of one",
         )
     if unknown := sorted({*getattr(given, "may_change", ())}.difference(MAY_CHANGE)):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from torch import nn
 
+from fx.arguments import expect, shown
 from fx.errors import PassError, add_note
 from fx.passes.contract import contract_of
 from fx.passes.option_text import PassText, parse_text, refuse
@@ -54,7 +55,7 @@ def register_pass(definition: Definition) -> Definition:
     if not callable(cast("object", definition)) or isinstance(definition, nn.Module):
         raise PassError(
             f"a {type(definition).__name__} is no pass",
-            value=repr(definition)[:80],
+            value=shown(definition),
             remedy="register a function from GraphModule to GraphModule, or a class of passes",
         )
     _definitions.register(pass_name(definition), definition)
@@ -71,6 +72,7 @@ def get_pass(name: str) -> Pass:
     >>> get_pass("fuse-conv-bn").name
     'fuse-conv-bn'
     """
+    expect(name, str, "get_pass takes the name of a pass", error=PassError)
     if not re.search(r"[{},]", name):
         return _made(PassText(name, (), 0, name))
     written = parse_text(name)
@@ -89,6 +91,7 @@ def parse_pipeline(text: str) -> list[Pass]:
     >>> [pass_name(pass_) for pass_ in parse_pipeline("fuse-conv-bn, remove-dead-code")]
     ['fuse-conv-bn', 'remove-dead-code']
     """
+    expect(text, str, "parse_pipeline takes names of passes, joined by commas", error=PassError)
     return [_made(written) for written in parse_text(text)]
 
 
@@ -103,6 +106,7 @@ def describe_pass(name: str) -> str:
     >>> print(describe_pass("remove-dead-code").splitlines()[0].partition(":")[0])
     remove-dead-code
     """
+    expect(name, str, "describe_pass takes the name of a pass", error=PassError)
     definition = _find(name)
     doc = (inspect.getdoc(definition) or "not documented").partition("\n\n")[0]
     lines = [f"{name}: {' '.join(doc.split())}", f"  contract  {contract_of(definition)}"]

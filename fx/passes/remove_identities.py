@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from fx.containers import Container
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
 from fx.passes.contract import Contract, exact
 from fx.passes.registry import register_pass
@@ -92,6 +92,7 @@ class RemoveIdentities(RewritingPass):
 
     def explain(self, graph_module: GraphModule) -> list[Removal]:
         """Return what this pass would do to each operation that may be an identity, and why. Nothing is changed."""
+        expect_program(graph_module, f"{type(self).__name__} explains a GraphModule")
         examined = ((node, _examine(graph_module, node)) for node in graph_module.graph.nodes)
         return [
             Removal(node.name, False, found, node.source)

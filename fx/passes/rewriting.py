@@ -8,7 +8,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fx.arguments import shown
 from fx.errors import PassError
+from fx.graph_module import expect_program
+from fx.passes.options import check_options
 from fx.provenance import complete_origins, record_origins
 
 if TYPE_CHECKING:
@@ -51,6 +54,10 @@ class RewritingPass:
 
     __slots__ = ()
 
+    def __post_init__(self) -> None:
+        """Check the options, where the pass is a dataclass."""
+        check_options(self)
+
     @abstractmethod
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
         """Edit ``graph_module``, and before each edit say which one comes."""
@@ -68,6 +75,7 @@ def make_edits(pass_: RewritingPass, graph_module: GraphModule, fuel: int | None
     Every new node gets the origins and the user's line of what it replaces or serves, and the program is recompiled
     if its graph changed.
     """
+    expect_program(graph_module, f"{type(pass_).__name__} runs on a GraphModule")
     graph = graph_module.graph
     record_origins(graph)
     revision = graph.revision
@@ -98,7 +106,7 @@ def take_edits(
             if not isinstance(edit, Edit):
                 raise PassError(
                     f"a pass announced a {type(edit).__name__}, which is no Edit",
-                    value=repr(edit),
+                    value=shown(edit),
                     remedy='yield Edit("what it does", node.source) before each edit',
                 )
             if not made and graph_module.graph.revision != revision:

@@ -7,6 +7,7 @@ computes nothing and leaves the module's state as it is.
 from __future__ import annotations
 
 import copy
+from types import NoneType
 from typing import Any
 
 import torch
@@ -14,8 +15,9 @@ from torch._guards import detect_fake_mode
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
+from fx.arguments import expect
 from fx.errors import PassError
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.interpreter import Interpreter
 from fx.node import Argument, Node, Target, map_aggregate
 from fx.passes.tensor_metadata import TensorMetadata, extract_tensor_metadata
@@ -57,6 +59,9 @@ class ShapeProp(Interpreter):
                 default the mode of the inputs if they are fake, or the mode that is in force.
             fake: run on fake tensors of a mode of its own, in which all sizes are numbers.
         """
+        expect_program(gm, "ShapeProp runs a GraphModule")
+        what = "fake_mode of ShapeProp is a FakeTensorMode"
+        expect(fake_mode, (FakeTensorMode, NoneType), what, error=PassError, remedy="fake=True makes one")
         super().__init__(gm)
         self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True) if fake and fake_mode is None else fake_mode
         self._fake_values: dict[str, Any] = {}

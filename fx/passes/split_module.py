@@ -6,13 +6,15 @@ import difflib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any, ClassVar
 
 import torch
 
+from fx.arguments import expect, expect_all, expect_callable
 from fx.errors import PassError, add_note
 from fx.graph import Graph
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
 from fx.passes.contract import Contract, exact
 from fx.passes.regions import Region, Regions, Spelling
@@ -69,6 +71,11 @@ def split_module(
         submod_1 = self.submod_1(submod_0);  submod_0 = None
         return submod_1
     """
+    expect_program(m, "split_module divides a GraphModule")
+    what = "split_callback of split_module is a function from a node to its partition"
+    expect_callable(split_callback, what, error=PassError)
+    expect(qualname_map, (dict, NoneType), "qualname_map of split_module is a dict, which is filled", error=PassError)
+    expect(partition_affix, (str, NoneType), "partition_affix of split_module is a string", error=PassError)
     prefix = "submod_" if partition_affix is None else f"submod_{partition_affix}_"
     regions = Regions(m, _ask(m, split_callback, prefix))
     order = regions.in_program_order(_first) if keep_original_order else regions.last_come_first_served()
@@ -144,11 +151,13 @@ def split_by_nodes(graph_module: GraphModule, sets: Iterable[Iterable[Node]]) ->
         exp = submod_0.exp();  submod_0 = None
         return exp
     """
+    expect_program(graph_module, "split_by_nodes divides a GraphModule")
     home: dict[Node, Region] = {}
     names = _free_names(graph_module)
-    for nodes in sets:
+    what = "split_by_nodes takes sets of nodes"
+    for nodes in expect_all(sets, lambda one: isinstance(one, Iterable), what, error=PassError):
         region = Region(next(names))
-        for node in nodes:
+        for node in expect_all(nodes, lambda one: isinstance(one, Node), what, error=PassError):
             _check_member(graph_module.graph, node, home.get(node), region)
             home[node] = region
     regions = Regions(graph_module, home)
@@ -193,7 +202,10 @@ class Split:
 
     def __post_init__(self) -> None:
         at: Any = self.at
-        object.__setattr__(self, "at", (at,) if isinstance(at, str) else tuple(at))
+        if not isinstance(at, str):
+            what = "Split takes paths of modules and names of nodes"
+            at = expect_all(at, lambda one: isinstance(one, str), what, error=PassError)
+        object.__setattr__(self, "at", (at,) if isinstance(at, str) else at)
 
     def __call__(self, graph_module: GraphModule) -> GraphModule:
         """Return the program in parts.
@@ -201,6 +213,7 @@ class Split:
         Raises:
             PassError: nothing comes from one of the places; the message lists the nearest names.
         """
+        expect_program(graph_module, "Split runs on a GraphModule")
         if not self.at:
             return graph_module
         wanted = set(self.at)

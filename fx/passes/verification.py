@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 
 from fx.containers import Container
+from fx.errors import GraphError
 from fx.graph import Graph
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.passes.interface import Interface, result_is_kept, signature_is_kept, writes_are_kept
 from fx.verify import Violation, find_violation
 
@@ -20,6 +21,7 @@ def verify(graph_module: GraphModule) -> None:
     Raises:
         GraphError: a rule is broken; the message names the node, and its user's line where known.
     """
+    expect_program(graph_module, "verify checks a GraphModule", error=GraphError)
     violation = find_violation_in(graph_module) or find_stale_code(graph_module)
     if violation is not None:
         raise violation.error()

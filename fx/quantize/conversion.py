@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fx.errors import QuantizationError
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.node import Node, map_arg
 from fx.quantize import arithmetic
 from fx.quantize.affine import Affine
@@ -86,6 +86,7 @@ class _Conversion(Writer):
     """Writes a new graph while it goes through that of a prepared program."""
 
     def __init__(self, prepared: GraphModule, on_whole_numbers: bool) -> None:
+        expect_program(prepared, "only a prepared program can be converted", error=QuantizationError)
         scheme = scheme_of(prepared)
         if scheme is None:
             raise QuantizationError(

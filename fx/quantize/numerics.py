@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from fx.arguments import expect, expect_all, expect_shallow
 from fx.errors import QuantizationError
 from fx.graph_module import GraphModule
 from fx.interpreter import Interpreter
@@ -17,7 +18,7 @@ from fx.node import Node
 from fx.provenance import SourceLocation
 from fx.quantize.conversion import convert, reference
 from fx.quantize.operations import Operation, operation_of
-from fx.quantize.preparation import prepare
+from fx.quantize.preparation import check_given, prepare
 from fx.quantize.scheme import Choice, QuantizationScheme
 from fx.quantize.state import run_apart
 
@@ -85,7 +86,7 @@ def noise(program: GraphModule, data: Data, scheme: QuantizationScheme | None = 
     Raises:
         QuantizationError: there is no data, or it is not finite.
     """
-    prepared = _calibrated(program, data, scheme or QuantizationScheme())
+    prepared = _calibrated(program, data, _given(program, data, scheme, "noise"))
     meaning = reference(prepared)
     powers: dict[str, _Power] = {}
     for args in data:
@@ -105,6 +106,15 @@ def noise(program: GraphModule, data: Data, scheme: QuantizationScheme | None = 
     return tuple(Noise(name, power.decibels, nodes[name].source) for name, power in powers.items())
 
 
+def _given(program: GraphModule, data: Data, scheme: QuantizationScheme | None, who: str) -> QuantizationScheme:
+    check_given(program, scheme, who)
+    what = f"{who} takes the arguments of calls: [(x,)]"
+    expect(data, (list, tuple), what, error=QuantizationError)
+    expect_all(data, lambda args: isinstance(args, (list, tuple)), what, error=QuantizationError)
+    expect_shallow(data, QuantizationError)
+    return QuantizationScheme() if scheme is None else scheme
+
+
 def sensitivity(program: GraphModule, data: Data, scheme: QuantizationScheme | None = None) -> tuple[Noise, ...]:
     """Return for each layer the noise in the program's outputs if it alone is quantized, the most sensitive first.
 
@@ -116,7 +126,7 @@ def sensitivity(program: GraphModule, data: Data, scheme: QuantizationScheme | N
     Raises:
         QuantizationError: there is no data, or it is not finite.
     """
-    scheme = scheme or QuantizationScheme()
+    scheme = _given(program, data, scheme, "sensitivity")
     found: list[Noise] = []
     for node in _layers(program, scheme):
         alone = QuantizationScheme(Choice(precision="float")).override(scheme.choice(node), node=node.name)
@@ -153,6 +163,7 @@ def advise(
     >>> advise(program, [(torch.randn(8, 4),)], sqnr_db=5).skipped
     ()
     """
+    scheme = _given(program, data, scheme, "advise")
     if (sqnr_db is None) == (accuracy is None) or (accuracy is None) != (evaluate is None):
         raise QuantizationError(
             "advice needs one budget, and a function that measures it if it is an accuracy",
@@ -160,7 +171,7 @@ def advise(
         )
 
     def tried(skipped: Sequence[str]) -> tuple[Advice, bool]:
-        advice, quantized = _advice(program, data, scheme or QuantizationScheme(), skipped)
+        advice, quantized = _advice(program, data, scheme, skipped)
         if evaluate is not None and accuracy is not None:
             return advice, evaluate(quantized) >= accuracy
         return advice, sqnr_db is not None and advice.sqnr_db >= sqnr_db

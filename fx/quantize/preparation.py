@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fx.arguments import expect
 from fx.canonical import canonical_form
 from fx.dependence import Dependences
 from fx.errors import QuantizationError
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
 from fx.passes.fold_constants import FoldConstants
 from fx.passes.fuse_conv_bn import FuseConvBN
@@ -72,6 +74,7 @@ def prepare(
     >>> prepared.observers.input_1
     HistogramObserver()
     """
+    check_given(graph_module, scheme, "prepare")
     scheme = QuantizationScheme() if scheme is None else scheme
     # a batch norm as a module makes no checks that would stand between it and its layer
     program = canonical_form(graph_module, leaves=_FUSED).graph_module
@@ -98,6 +101,12 @@ def prepare(
     program.meta[SCHEME] = scheme.to_data()
     program.recompile()
     return program
+
+
+def check_given(graph_module: object, scheme: object, who: str) -> None:
+    """Refuse what ``prepare`` and ``prepare_qat`` do not take."""
+    expect_program(graph_module, f"{who} takes a GraphModule", error=QuantizationError)
+    expect(scheme, (QuantizationScheme, NoneType), f"{who} takes a QuantizationScheme", error=QuantizationError)
 
 
 def _record_shapes(program: GraphModule, example_inputs: Sequence[Any]) -> None:

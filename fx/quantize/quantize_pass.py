@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fx.errors import PassError
-from fx.graph_module import GraphModule
+from fx.arguments import expect_all
+from fx.errors import PassError, QuantizationError
+from fx.graph_module import GraphModule, expect_program
 from fx.interpreter import positional
 from fx.passes.contract import Contract, approximate
 from fx.passes.registry import register_pass
@@ -19,6 +20,12 @@ __all__ = ["Quantize"]
 
 MARGIN = 3.0
 """Decibels by which results on the data have to be better than is promised of others."""
+
+
+def _is_call(one: Any) -> bool:
+    return (
+        isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], (tuple, list)) and isinstance(one[1], Mapping)
+    )
 
 
 @register_pass
@@ -57,8 +64,10 @@ class Quantize:
 
     def with_data(self, data: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]]) -> Quantize:
         """This pass with ``data`` to calibrate on: positional and keyword arguments of each call."""
+        what = "with_data takes the positional and keyword arguments of each call: [((x,), {})]"
+        data = expect_all(data, _is_call, what, error=QuantizationError)
         given = dataclasses.replace(self)
-        object.__setattr__(given, "data", tuple(data))
+        object.__setattr__(given, "data", data)
         return given
 
     def __call__(self, graph_module: GraphModule) -> GraphModule:
@@ -68,6 +77,7 @@ class Quantize:
             PassError: there is no data.
             QuantizationError: the data is not finite, or an option makes no sense.
         """
+        expect_program(graph_module, "Quantize runs on a GraphModule")
         if graph_module.training:
             return graph_module  # to calibrate would be to train; see prepare_qat
         if not self.data:

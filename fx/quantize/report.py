@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from fx.graph_module import GraphModule
+from fx.errors import QuantizationError
+from fx.graph_module import GraphModule, expect_program
 from fx.passes.layers import fetch_attribute
 from fx.provenance import SourceLocation
 from fx.quantize.layers import QuantizedLayer
@@ -70,6 +71,7 @@ def report(converted: GraphModule) -> QuantizationReport:
     1 of 1 layers in 8 bits; 4 of 20 bytes of state
       %_1: there is no operation on whole numbers for it
     """
+    expect_program(converted, "report takes a GraphModule", error=QuantizationError)
     layers, float_layers, remainders = 0, 0, list[Remainder]()
     counts: dict[bool, list[int | None]] = {True: [], False: []}
     for node in converted.graph.nodes:

@@ -7,8 +7,10 @@ import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from types import NoneType
 from typing import Any, Literal
 
+from fx.arguments import expect, expect_all, shown
 from fx.errors import QuantizationError
 from fx.node import Node
 from fx.targets import qualified_name
@@ -41,18 +43,21 @@ class Choice:
     def __post_init__(self) -> None:
         for name, kind in _LITERALS.items():
             allowed = typing.get_args(kind)
-            if getattr(self, name) not in allowed:
+            if not isinstance(getattr(self, name), str) or getattr(self, name) not in allowed:
                 raise QuantizationError(
-                    f"a scheme's {name} cannot be {getattr(self, name)!r}",
+                    f"a scheme's {name} cannot be {shown(getattr(self, name))}",
                     remedy=f"choose one of {', '.join(map(repr, allowed))}",
                 )
         for name in ("activation_bits", "weight_bits"):
             bits = getattr(self, name)
             if type(bits) is not int or not 2 <= bits <= 8:
-                raise QuantizationError(f"a scheme's {name} cannot be {bits!r}", remedy="choose 2 to 8 bits")
-        if not 50 < self.percentile <= 100:
+                raise QuantizationError(f"a scheme's {name} cannot be {shown(bits)}", remedy="choose 2 to 8 bits")
+        for name in ("symmetric", "per_channel"):
+            expect(getattr(self, name), bool, f"a scheme's {name} is true or false", error=QuantizationError)
+        if not isinstance(self.percentile, (int, float)) or not 50 < self.percentile <= 100:
             raise QuantizationError(
-                f"a scheme's percentile cannot be {self.percentile!r}", remedy="choose more than 50 and at most 100"
+                f"a scheme's percentile cannot be {shown(self.percentile)}",
+                remedy="choose more than 50 and at most 100",
             )
 
 
@@ -76,6 +81,9 @@ class Override:
     """A pattern for the canonical function: ``"conv2d"``, ``"torch.nn.functional.*"``."""
 
     def __post_init__(self) -> None:
+        expect(self.choice, Choice, "an Override has a Choice", error=QuantizationError)
+        for pattern in (self.node, self.module, self.operator):
+            expect(pattern, (str, NoneType), "patterns of an Override are strings", error=QuantizationError)
         if self.node is self.module is self.operator is None:
             raise QuantizationError(
                 "an override says nothing about where it holds",
@@ -105,6 +113,11 @@ class QuantizationScheme:
     """How operations are quantized for which there is no override."""
     overrides: tuple[Override, ...] = ()
     """Exceptions; of those that match an operation the last one counts."""
+
+    def __post_init__(self) -> None:
+        expect(self.default, Choice, "the default of a QuantizationScheme is a Choice", error=QuantizationError)
+        what = "overrides of a QuantizationScheme are Overrides"
+        expect_all(self.overrides, lambda one: isinstance(one, Override), what, error=QuantizationError)
 
     def choice(self, node: Node) -> Choice:
         """How the operation of ``node`` is quantized."""

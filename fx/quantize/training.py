@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fx.canonical import canonical_form
 from fx.errors import QuantizationError
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
 from fx.passes.fuse_conv_bn import FuseConvBN
 from fx.passes.layers import fetch_attribute
@@ -27,7 +27,7 @@ from fx.quantize.fake_quantization import (
     undo_gain,
 )
 from fx.quantize.operations import plain_spelling
-from fx.quantize.preparation import SCHEME, is_observer, observe, prepare, quantized_layers, scheme_of
+from fx.quantize.preparation import SCHEME, check_given, is_observer, observe, prepare, quantized_layers, scheme_of
 from fx.quantize.scheme import Choice, QuantizationScheme
 from fx.quantize.state import run_apart
 
@@ -75,6 +75,7 @@ def prepare_qat(
       (range): MovingAverageObserver()
     )
     """
+    check_given(graph_module, scheme, "prepare_qat")
     if scheme_of(graph_module) is not None:
         raise QuantizationError(
             "this program is prepared for quantization already",
@@ -152,6 +153,7 @@ def settled(program: GraphModule) -> GraphModule:
 
 
 def _check(program: GraphModule) -> None:
+    expect_program(program, "a program in quantization-aware training is a GraphModule", error=QuantizationError)
     if not is_trained(program):
         raise QuantizationError(
             "this program is not in quantization-aware training",

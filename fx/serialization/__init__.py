@@ -28,12 +28,15 @@ True
 from __future__ import annotations
 
 import json
+import os
+from types import NoneType
 from typing import Any
 
 import torch
 
+from fx.arguments import expect
 from fx.errors import LoadError, SaveError
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.serialization.allow_list import Refused, allow
 from fx.serialization.modules import ModuleReader, ModuleWriter
 from fx.serialization.tensor_file import parse_json, read_tensor_file, write_tensor_file
@@ -62,10 +65,8 @@ def save(graph_module: GraphModule, path: Any) -> None:
         GraphError: the graph is not well formed.
         OSError: the file cannot be written.
     """
-    if not isinstance(graph_module, GraphModule):
-        raise SaveError(
-            f"a GraphModule is saved, not a {type(graph_module).__name__}", remedy="trace it: fx.symbolic_trace(module)"
-        )
+    expect_program(graph_module, "a GraphModule is saved", error=SaveError)
+    expect(path, (str, bytes, os.PathLike), "save takes the path of a file", error=SaveError)
     tensors = TensorWriter()
     modules = ModuleWriter(tensors).write(graph_module)
     stored = {"format": _FORMAT, "version": _VERSION, "modules": modules, **tensors.tables()}
@@ -90,6 +91,8 @@ def load(path: Any, *, device: torch.device | str | int | None = None) -> GraphM
         LoadError: the file is no saved program, is damaged, or names something that is not allowed.
         FileNotFoundError: there is none; or another ``OSError`` where it cannot be read.
     """
+    expect(path, (str, bytes, os.PathLike), "load takes the path of a file", error=LoadError)
+    expect(device, (torch.device, str, int, NoneType), "load takes a device", error=LoadError)
     target = None if device is None else torch.device(device)
     torch.empty(0, device=target)  # a device that is not there is no fault of the file
     try:

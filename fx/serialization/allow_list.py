@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import torch
 import torch.nn.functional
 
+from fx.arguments import refusal
 from fx.assertions import check, is_false
 from fx.errors import FxError
 from fx.operators import OPERATORS
@@ -74,7 +75,7 @@ def allow(target: T, name: str | None = None) -> T:
     """
     known: Any = target
     if not callable(known):
-        raise FxError(f"a file may name functions and classes, not {type(target).__name__}: {target!r}")
+        raise refusal("a file may name functions and classes", target, error=FxError)
     if name is None:
         name = torch_path(known)
     if name is None:

@@ -344,12 +344,12 @@ def test_the_first_error_of_a_call_is_the_one_raised(traced: fx.GraphModule) -> 
 
 
 def test_graph_must_be_a_graph(traced: fx.GraphModule) -> None:
-    with pytest.raises(fx.GraphError, match="graph must be a Graph, not str"):
+    with pytest.raises(fx.GraphError, match="graph must be a Graph, not a str"):
         traced.graph = "graph"  # type: ignore[assignment]
 
 
 def test_root_of_another_kind_is_refused() -> None:
-    with pytest.raises(fx.GraphError, match="the root of a GraphModule is a module or a dict, not list"):
+    with pytest.raises(fx.GraphError, match="the root of a GraphModule is a module or a dict, not a list"):
         fx.GraphModule([], fx.Graph())  # type: ignore[arg-type]
 
 

@@ -432,7 +432,7 @@ class TestErrors:
         return fx.symbolic_trace(lambda x: torch.relu(x))
 
     def test_only_graph_modules_have_patterns_replaced(self) -> None:
-        with pytest.raises(fx.PassError, match="patterns are replaced in a GraphModule, not in a ReLU"):
+        with pytest.raises(fx.PassError, match="patterns are replaced in a GraphModule, not a ReLU"):
             replace_pattern(nn.ReLU(), lambda x: torch.relu(x), lambda x: x)  # type: ignore[arg-type]
 
     def test_something_must_take_the_place(self, program: fx.GraphModule) -> None:

@@ -113,7 +113,7 @@ def test_captured_programs_are_well_formed(kind: Any) -> None:
 
 
 def unknown_opcode(module: fx.GraphModule) -> None:
-    by_name(module, "_0").op = "call_thing"
+    by_name(module, "_0")._op = "call_thing"
 
 
 def illegal_name(module: fx.GraphModule) -> None:
@@ -155,7 +155,7 @@ def called_text(module: fx.GraphModule) -> None:
 
 def numbered_method(module: fx.GraphModule) -> None:
     node = by_name(module, "_0")
-    node.op, node.target = "call_method", 3
+    node.op, node._target = "call_method", 3
 
 
 def method_of_nothing(module: fx.GraphModule) -> None:

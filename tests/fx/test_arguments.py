@@ -1,0 +1,242 @@
+"""How deep what is given may nest, what the answers to misuse say, and what stays as it was."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import fx
+from fx.arguments import DEEPEST, contains_itself, expect, expect_all, shown
+from fx.passes.shape_prop import ShapeProp
+
+NESTED: dict[str, Callable[[Any], Any]] = {
+    "list": lambda inner: [inner],
+    "tuple": lambda inner: (1, inner),
+    "dict": lambda inner: {"k": inner},
+    "slice": lambda inner: slice(None, inner),
+}
+
+
+def nested(depth: int, kind: str, value: Any) -> Any:
+    for _ in range(depth):
+        value = NESTED[kind](value)
+    return value
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_arguments_nest_as_deep_as_code_can_be_compiled(kind: str) -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(nested(DEEPEST, kind, x))
+    module = fx.GraphModule({}, graph)
+    for program in (
+        module,
+        copy.deepcopy(module),
+        pickle.loads(pickle.dumps(module)),
+        fx.Transformer(module).transform(),
+    ):
+        assert program(7) == nested(DEEPEST, kind, 7)
+        assert fx.Interpreter(program).run(7) == nested(DEEPEST, kind, 7)
+    assert str(graph).count("x") > 1
+
+
+@pytest.mark.parametrize("depth", [DEEPEST + 4, 600, 5000])
+@pytest.mark.parametrize("kind", NESTED)
+def test_deeper_ones_are_refused_by_name(kind: str, depth: int) -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    deep = nested(depth, kind, x)
+    for give in (
+        lambda: graph.output(deep),
+        lambda: graph.call_function(print, (deep,)),
+        lambda: graph.call_function(print, (), {"k": [deep]}),
+        lambda: setattr(x, "args", (deep,)),
+        lambda: x.replace_all_uses_with(deep),
+    ):
+        with pytest.raises(fx.GraphError, match=f"an argument nests more than {DEEPEST} levels deep") as caught:
+            give()
+        assert f"where  {__file__}" in str(caught.value)
+    assert list(graph.nodes) == [x]
+    assert (x.args, x.users) == ((), {})
+
+
+@pytest.mark.parametrize("depth", [DEEPEST + 4, 600, 5000])
+@pytest.mark.parametrize("kind", NESTED)
+def test_deep_results_and_arguments_of_programs_are_refused_by_name(kind: str, depth: int) -> None:
+    with pytest.raises(fx.FxError, match=f"an argument nests more than {DEEPEST} levels deep"):
+        fx.symbolic_trace(lambda x: nested(depth, kind, x))
+    with pytest.raises(fx.FxError, match=f"an argument nests more than {DEEPEST} levels deep"):
+        fx.symbolic_trace(lambda x: x + nested(depth, kind, x))
+
+
+def test_values_nest_deeper_than_arguments_may() -> None:
+    program = fx.symbolic_trace(lambda x: x)
+    deep = nested(600, "list", 1)
+    assert program(deep) is deep
+    assert fx.Interpreter(program).run(deep) is deep
+    with pytest.raises(fx.GraphError, match="nests more than"):
+        ShapeProp(program).propagate(deep)
+
+
+def test_a_container_that_holds_itself_is_told_apart() -> None:
+    cycle: list[Any] = [1]
+    cycle.append({"k": (cycle,)})
+    shared = [1]
+    assert contains_itself(cycle)
+    assert not contains_itself([shared, {"k": shared}])
+    graph = fx.Graph()
+    with pytest.raises(fx.GraphError, match=r"an argument contains itself[\s\S]*give a container that ends"):
+        graph.output(cycle)
+    with pytest.raises(fx.TraceError, match="an argument contains itself"):
+        fx.symbolic_trace(lambda x: (x, cycle))
+    with pytest.raises(fx.GraphError, match="an argument contains itself"):
+        fx.map_arg(cycle, lambda node: node)
+
+
+def test_endless_recursion_of_the_program_itself_stays_what_it_is() -> None:
+    def endless(x: Any) -> Any:
+        return endless(x + 1)
+
+    limit = sys.getrecursionlimit()
+    with pytest.raises(RecursionError):
+        fx.symbolic_trace(endless)
+    assert sys.getrecursionlimit() == limit
+
+
+class Outer(torch.nn.Module):
+    def __init__(self, inner: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x)
+
+
+def test_modules_nest_as_deep_as_in_eager_code() -> None:
+    limit = sys.getrecursionlimit()
+    model: torch.nn.Module = torch.nn.ReLU()
+    for _ in range(200):
+        model = Outer(model)
+    program = fx.symbolic_trace(model)
+    assert sys.getrecursionlimit() == limit
+    assert torch.equal(program(torch.tensor([-1.0, 2.0])), torch.tensor([0.0, 2.0]))
+    assert [node.op for node in program.graph.nodes] == ["placeholder", "call_module", "output"]
+
+
+def test_uses_are_replaced_by_any_argument() -> None:
+    graph = fx.Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    pair = graph.call_function(divmod, (x, y))
+    user = graph.call_function(print, (pair,), {"k": [pair]})
+    graph.output(user)
+    assert pair.replace_all_uses_with((x, [y])) == [user]
+    assert user.args == ((x, [y]),)
+    assert user.kwargs == {"k": [(x, [y])]}
+    assert (list(x.users), list(y.users), list(pair.users)) == ([pair, user], [pair, user], [])
+    user.replace_input_with(x, 3)
+    assert user.args == ((3, [y]),)
+    assert list(x.users) == [pair]
+    graph.lint()
+
+
+def test_a_node_does_not_start_to_use_itself() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    relu = graph.call_function(torch.relu, (x,))
+    for edit in (
+        lambda: setattr(relu, "args", (relu,)),
+        lambda: setattr(relu, "kwargs", {"input": relu}),
+        lambda: relu.update_arg(0, [relu]),
+        lambda: relu.insert_arg(0, relu),
+        lambda: relu.update_kwarg("input", relu),
+    ):
+        with pytest.raises(fx.GraphError, match=r"node relu would use itself[\s\S]*inputs are computed before it"):
+            edit()
+    assert (relu.args, relu.kwargs, list(relu.users)) == ((x,), {}, [])
+
+
+def test_what_replaces_its_own_input_is_put_right_afterwards() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    relu = graph.call_function(torch.relu, (x,))
+    graph.output(x)
+    x.replace_all_uses_with(relu)  # the common spelling, in which it uses itself for a moment
+    assert relu.args == (relu,)
+    relu.args = (x,)
+    graph.lint()
+
+
+def test_an_erased_node_is_neither_edited_nor_used() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    relu = graph.call_function(torch.relu, (x,))
+    graph.erase_node(relu)
+    for name, value in (("name", "y"), ("op", "output"), ("target", "y"), ("type", int), ("args", ()), ("kwargs", {})):
+        with pytest.raises(fx.GraphError, match="node relu was erased, so it has no place in the graph any more"):
+            setattr(relu, name, value)
+    with pytest.raises(
+        fx.GraphError, match=r"node relu was erased, so it has no value to use[\s\S]*after its last use"
+    ):
+        graph.output(relu)
+    assert list(graph.nodes) == [x]
+
+
+def test_a_failed_creation_leaves_no_use() -> None:
+    graph = fx.Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    graph.inserting_before(y)
+    graph.erase_node(y)
+    with pytest.raises(fx.GraphError, match="node y was erased"):
+        graph.call_function(torch.relu, (x,))
+    assert (list(graph.nodes), x.users) == ([x], {})
+
+
+def test_a_graph_that_cannot_be_written_is_not_taken() -> None:
+    module = fx.symbolic_trace(torch.nn.ReLU())
+    before, wrong = module.graph, fx.Graph()
+    wrong.output(wrong.placeholder("a b"))
+    with pytest.raises(fx.CodegenError, match="cannot be the name of a parameter"):
+        module.graph = wrong
+    assert module.graph is before
+    assert wrong.owning_module is None
+    assert torch.equal(module(torch.ones(1)), torch.ones(1))
+    with pytest.raises(fx.GraphError, match="graph must be a Graph, not a ReLU"):
+        module.graph = torch.nn.ReLU()  # type: ignore[assignment]
+
+
+def test_a_tracer_says_what_it_has_not_yet() -> None:
+    tracer = fx.Tracer()
+    assert not hasattr(tracer, "graph")
+    with pytest.raises(fx.GraphError, match=r"this Tracer has no root yet[\s\S]*tracer.trace\(root\) first"):
+        tracer.path_of_module(torch.nn.ReLU())
+    with pytest.raises(AttributeError, match="'Tracer' object has no attribute 'grph'"):
+        _ = tracer.grph  # type: ignore[attr-defined]
+
+
+def test_answers_show_what_was_given_and_where() -> None:
+    with pytest.raises(fx.PassError) as caught:
+        expect([1] * 1000, (str, int), "this takes a name", error=fx.PassError, why="it is so", remedy="give one")
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "this takes a name, not a list"
+    assert lines[1].startswith(f"  where  {__file__}:")
+    assert lines[2:] == ["  value  [1, 1, 1, 1, 1, 1, ...]", "  why    it is so", "  try    give one"]
+    with pytest.raises(fx.GraphError, match=r"this takes names, not an int\n(.*\n)*  value  3"):
+        expect_all(["a", 3], lambda element: isinstance(element, str), "this takes names")
+
+
+def test_any_value_is_shown_in_one_short_line() -> None:
+    class Silent:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    assert shown(Silent()).startswith("<Silent")
+    assert shown(10**5000) == "<int>"
+    assert shown("a\nb") == "'a\\nb'"
+    assert len(shown(torch.nn.Sequential(*(torch.nn.ReLU() for _ in range(99))))) <= 200
+    assert shown(fx.Graph().placeholder("x")) == "%x = placeholder[x]()"

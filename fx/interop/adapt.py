@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator
+from types import TracebackType
 from typing import Any, cast
 
 import torch.fx
@@ -58,7 +59,7 @@ class AdaptedPass:
         theirs = self._given(graph_module, there)
         graph = graph_module.graph
         revision = graph.revision
-        captures = getattr(_symbolic_trace, "_is_fx_tracing_flag", False)
+        capture = getattr(_symbolic_trace, "CURRENT_PATCHER", None)
         try:
             with _unknown_wrapped_functions_left_out():
                 returned = self.pass_(theirs)
@@ -67,8 +68,9 @@ class AdaptedPass:
         except Exception as error:
             add_note(error, f"in the pass {self.name!r}, adapted from torch.fx")
             raise
-        except BaseException:
-            _end_capture(captures)
+        except BaseException as error:
+            if capture is None:
+                _end_capture(error.__traceback__)
             raise
         earlier = {node.name: (node.op, node.origins, node.source) for node in graph.nodes}
         program = FromTorch(there).program(result)
@@ -137,22 +139,24 @@ def _unknown_wrapped_functions_left_out() -> Generator[None]:
             del wrapped[key]
 
 
-def _end_capture(captures: bool) -> None:
-    """End a capture of torch.fx that an exception of a signal's handler struck while it ended.
-
-    Done again by torch.fx itself where that is still to come, so its list of what it replaced must be empty then.
-
-    Args:
-        captures: whether torch.fx was capturing before.
-    """
-    if (patcher := getattr(_symbolic_trace, "CURRENT_PATCHER", None)) is None or captures:
+def _end_capture(struck: TracebackType | None) -> None:
+    """End the capture of torch.fx that an exception of a signal's handler struck while it ended."""
+    patcher = getattr(_symbolic_trace, "CURRENT_PATCHER", None)
+    if patcher is None:
         return
     for patch in reversed(patcher.patches_made):
         owner = patch.frame_dict
         if (vars(owner) if isinstance(owner, type) else owner).get(patch.fn_name) is patch.new_fn:
             patch.revert()
     patcher.patches_made.clear()
-    _symbolic_trace._is_fx_tracing_flag = captures
+    while struck is not None:  # frames hold generators that wait for their end, and would go on later
+        frame = struck.tb_frame
+        if frame.f_code.co_filename == _symbolic_trace.__file__ or frame.f_code.co_name == "__exit__":
+            with contextlib.suppress(RuntimeError):  # it still runs
+                frame.clear()
+        struck = struck.tb_next
+    _symbolic_trace.CURRENT_PATCHER = None
+    _symbolic_trace._is_fx_tracing_flag = False
 
 
 def adapt(pass_: Callable[[torch.fx.GraphModule], Any]) -> AdaptedPass:

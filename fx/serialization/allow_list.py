@@ -126,7 +126,9 @@ _PYTHON_FUNCTIONS = _words(
 )
 """Functions of torch that call no operator of the same name but only compute."""
 
-_REFUSED_FUNCTIONALS = frozenset(_words("assert_int_or_pair ctc_loss triplet_margin_with_distance_loss"))
+_REFUSED_FUNCTIONALS = frozenset(
+    _words("assert_int_or_pair ctc_loss grouped_mm scaled_grouped_mm scaled_mm triplet_margin_with_distance_loss")
+)
 _PYTHON_METHODS = _words(
     "bfloat16 bool byte cdouble cfloat char cpu cuda dim_order double element_size float half int is_shared long lu "
     "ndimension nelement new_tensor short tolist type unique"
@@ -283,6 +285,11 @@ def name_of(value: Any) -> str:
     return name
 
 
+def own_name(value: Any) -> str | None:
+    """The name of a function or class that was allowed, by users or by other parts of fx; None for others."""
+    return _own_names.get(id(value))
+
+
 def find(name: object) -> Any:
     """The function or class that a file calls ``name``.
 
@@ -329,4 +336,15 @@ def _not_allowed(name: str) -> Refused:
     )
 
 
-__all__ = ["Refused", "allow", "classes", "find", "find_class", "functions", "is_attribute", "methods", "name_of"]
+__all__ = [
+    "Refused",
+    "allow",
+    "classes",
+    "find",
+    "find_class",
+    "functions",
+    "is_attribute",
+    "methods",
+    "name_of",
+    "own_name",
+]

@@ -76,6 +76,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "offsets are not checked (:mod:`fx.serialization.trusted_arguments` sees to those of the function)": _words(
         "embedding_bag"
     ),
+    "LAPACK trusts pivots that do not belong together": _words("linalg_ldl_solve"),
     "LAPACK reads beyond matrices that hold infinity": _words("linalg_eigvals"),
 }
 """Operators that would be listed otherwise, by the reason why they are not."""

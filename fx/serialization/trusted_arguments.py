@@ -13,8 +13,10 @@ import torch
 
 from fx.graph_module import GraphModule
 from fx.node import Node
-from fx.serialization.allow_list import Refused
+from fx.serialization.allow_list import Refused, own_name
 
+_OWN_BAGS: dict[str | None, int] = {"fx.quantize.embedding_bag": 3}
+"""Our own embedding bags, and where their offsets are."""
 _DIVISIONS = frozenset({"div", "div_", "divide", "divide_"})
 
 
@@ -58,7 +60,7 @@ def _check_offsets(program: GraphModule, node: Node, position: int, is_outermost
 def _position_of_offsets(program: GraphModule, node: Node) -> int | None:
     """Which argument of a node gives the offsets of bags, if it calls an embedding bag."""
     if node.op == "call_function":
-        return 2 if node.target is torch.nn.functional.embedding_bag else None
+        return 2 if node.target is torch.nn.functional.embedding_bag else _OWN_BAGS.get(own_name(node.target))
     if node.op != "call_module":
         return None
     return 1 if isinstance(program.get_submodule(str(node.target)), torch.nn.EmbeddingBag) else None

@@ -341,7 +341,7 @@ def has_unset(result: Any) -> bool:
         is_plain = value.layout is torch.strided and value.device.type == "cpu" and not value.is_quantized
         if is_plain and value.element_size() >= 4 and 0 < value.numel() < 10**5:
             real = torch.view_as_real(value.detach().resolve_conj()) if value.is_complex() else value.detach()
-            words = real.resolve_neg().contiguous().reshape(-1).view(torch.int32)
+            words = real.resolve_neg().reshape(-1).clone(memory_format=torch.contiguous_format).view(torch.int32)
             if bool((words == _UNSET).any()):
                 return True
     return False

@@ -126,6 +126,7 @@ def test_every_refused_operator_would_be_listed_otherwise_or_is_of_the_dispatche
     "name",
     "torch.ctc_loss torch.nn.functional.ctc_loss torch.nn.CTCLoss torch.segment_reduce torch.embedding_bag torch.lstm "
     "torch.gru torch.native_batch_norm torch.batch_norm_stats torch.grid_sampler_2d torch.linalg.eigvals "
+    "torch.linalg.ldl_solve torch.lu_unpack torch.nn.functional.grouped_mm "
     "torch.ops.aten._weight_norm_interface torch.ops.aten.max_pool2d_with_indices_backward torch.ops.aten.lstm.input "
     "torch.ops.aten._native_batch_norm_legit_no_training torch.ops.aten._fft_c2r torch.ops.aten.remainder.int "
     "torch.ops.aten.fractional_max_pool2d_backward torch.ops.aten.reflection_pad2d_backward torch.Tensor.indices "

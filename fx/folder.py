@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _pytree as pytree
 
+from fx.arguments import shown
 from fx.errors import CodegenError
 from fx.folder_state import FolderState, statement
 from fx.names import GENERATED_GLOBALS, NoneType, is_identifier
@@ -176,7 +177,7 @@ def _imports(module: GraphModule, module_name: str) -> list[str]:
         or hasattr(builtins, module_name)
     ):
         raise CodegenError(
-            f"module_name is no name for the class: {module_name!r}",
+            f"module_name is no name for the class: {shown(module_name)}",
             why="it is a Python identifier that the generated code does not use for something else",
             remedy='pass another: to_folder(folder, module_name="FxModule")',
         )

@@ -339,8 +339,6 @@ class GraphModule(QuickModule):
             module_name: name of the class in it.
         """
         expect(folder, (str, bytes, os.PathLike), "to_folder takes the path of a folder", error=CodegenError)
-        if not isinstance(module_name, str) or not module_name.isidentifier():
-            raise refusal("to_folder takes the name of a class", module_name, error=CodegenError)
         write_folder(self, folder, module_name)
 
     # Copies.

@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, CustomObjArgument, InputSpec
 from torch.utils import _pytree as pytree
 
-from fx.errors import InteropError
+from fx.errors import GraphError, InteropError
 from fx.graph import Graph
 from fx.graph_module import GraphModule, _attach, _containers
 from fx.interop.input_checks import InputChecks
@@ -112,7 +112,7 @@ class _Importer:
         *parents, name = path.split(".")
         try:
             _attach(_containers(self.module, parents), name, value, persistent)
-        except KeyError as error:
+        except (GraphError, KeyError) as error:
             raise InteropError(
                 f"the exported module has a parameter or buffer called {path!r}",
                 why="a GraphModule has an attribute of its own of that name",

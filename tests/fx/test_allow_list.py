@@ -216,7 +216,7 @@ def test_what_has_no_name_of_its_own_needs_one() -> None:
     with pytest.raises(FxError, match="has no name that a file could use") as caught:
         serialization.allow(lambda x: x)
     assert 'try    give one: allow(target, "my.name")' in str(caught.value)
-    with pytest.raises(FxError, match="a file may name functions and classes, not int: 3"):
+    with pytest.raises(FxError, match="a file may name functions and classes, not an int"):
         serialization.allow(3)
 
 

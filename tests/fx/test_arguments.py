@@ -121,7 +121,7 @@ class Outer(torch.nn.Module):
 def test_modules_nest_as_deep_as_in_eager_code() -> None:
     limit = sys.getrecursionlimit()
     model: torch.nn.Module = torch.nn.ReLU()
-    for _ in range(200):
+    for _ in range(240):
         model = Outer(model)
     program = fx.symbolic_trace(model)
     assert sys.getrecursionlimit() == limit

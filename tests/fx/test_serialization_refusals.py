@@ -90,7 +90,7 @@ def assert_not_saved(program: Any, path: Path, *parts: str) -> None:
 
 
 def test_only_programs_are_saved(path: Path) -> None:
-    assert_not_saved(torch.nn.ReLU(), path, "a GraphModule is saved, not a ReLU", "try    trace it")
+    assert_not_saved(torch.nn.ReLU(), path, "a GraphModule is saved, not a ReLU", "try    capture it first")
 
 
 def test_a_function_that_is_not_allowed_is_named_with_its_node(path: Path) -> None:

@@ -268,10 +268,10 @@ def _restored(value: Any) -> Any:
             return f"{value.module}.{value.path}"
     if isinstance(value, dict):
         return type(value)((key, _restored(item)) for key, item in value.items())
-    if type(value) is tuple:
-        return tuple(_restored(item) for item in value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*map(_restored, value))
+    if isinstance(value, (tuple, list)) and type(value) is not torch.Size:
+        return type(value)(map(_restored, value))
     return value
 
 

@@ -44,6 +44,10 @@ class MissingAttributeError(GraphError, AttributeError):
     """A graph refers to an attribute or submodule that the module does not have."""
 
 
+class ArgumentIndexError(GraphError, IndexError):
+    """A node has no argument of that number."""
+
+
 class FrozenArgumentError(GraphError, TypeError):
     """Arguments of a node were changed in place. The message shows the two lines to write instead."""
 

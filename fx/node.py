@@ -12,7 +12,7 @@ import torch
 from fx import effects, operator_schemas
 from fx.arguments import DEEPEST, expect, expect_callable, explained, here, nesting, refusal, shown
 from fx.effects import has_side_effect
-from fx.errors import GraphError
+from fx.errors import ArgumentIndexError, GraphError
 from fx.immutable_collections import immutable_dict, immutable_list
 from fx.printing import format_node
 from fx.provenance import SourceLocation, inherit
@@ -624,7 +624,7 @@ def _nodes_to_use(a: Argument) -> Sequence[Node]:
 
 def _index_error(what: str, index: object, node: Node) -> GraphError:
     what = f"{what}, not {index!r}" if type(index) is int and abs(index) < _SPACING else f"{what}, not {shown(index)}"
-    return GraphError(what, where=here(), value=node.format_node())
+    return ArgumentIndexError(what, where=here(), value=node.format_node())
 
 
 def _own_input(node: Node) -> GraphError:

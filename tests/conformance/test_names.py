@@ -53,8 +53,6 @@ def names(graph) -> list[str]:
         ("__call__", "call"),
         ("__getitem__", "getitem"),
         ("é", "_"),
-        ("", "_unnamed"),
-        ("...", "_"),
         ("x_1", "x_1"),
         ("x_", "x_"),
         ("x_01", "x_01"),

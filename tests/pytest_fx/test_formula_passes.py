@@ -25,7 +25,7 @@ QUICK = None if hypothesis.settings().max_examples > 100 else 5  # 100 is Hypoth
 @pytest.mark.parametrize("unchecked", list(WRONG)[:QUICK])
 def test_a_pass_that_leaves_one_thing_unchecked_is_caught(unchecked: str, tmp_path: Path) -> None:
     with pytest.raises(LawViolation):
-        check_pass(WRONG[unchecked], max_examples=400, seed=0, min_changed=0, settings=ONCE, folder=tmp_path)
+        check_pass(WRONG[unchecked], max_examples=1600, seed=0, min_changed=0, settings=ONCE, folder=tmp_path)
 
 
 @pytest.mark.parametrize("name", list(RIGHT)[:QUICK])

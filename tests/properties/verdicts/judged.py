@@ -264,7 +264,7 @@ def _enter_theirs(pass_: Any, right: str) -> None:
 
 
 _enter_theirs(remove_dropout, "green")
-_enter_theirs(fuse, "red: refusal")  # it folds a norm of more features than the linear layer before it has
+_enter_theirs(fuse, "red")  # it forgets second calls of a layer, and folds norms of more features than a layer has
 
 
 @case("torch.fx", "a check for None with a message", "green")

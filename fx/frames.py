@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Iterator
-from types import CodeType, FrameType
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import CodeType, FrameType, TracebackType
 
 import torch
 
@@ -25,6 +26,19 @@ def _kind(file: str) -> int:
         kind = _SELF if file.startswith(_OURS) else _LIBRARY if file.startswith(_TORCH) else _USER
         _kinds[file] = kind
     return kind
+
+
+def clear_struck(struck: TracebackType | None, belongs: Callable[[CodeType], bool]) -> None:
+    """Clear the frames of a traceback that ``belongs`` picks by their code.
+
+    What an exception of a signal's handler struck while it was entered or left by ``with`` is a generator that waits
+    for its end, and that such a frame holds. Let alone, it would go on when the traceback is forgotten, at any time.
+    """
+    while struck is not None:
+        if belongs(struck.tb_frame.f_code):
+            with suppress(RuntimeError):  # it still runs
+                struck.tb_frame.clear()
+        struck = struck.tb_next
 
 
 def boundary(function: object) -> None:

@@ -145,7 +145,7 @@ class Graph:
         self._codegen = CodeGen()
         self._namespace = Namespace()
         self._root = Node(self, "", "output", "output", (), {})
-        self._root._op, self._root._target = "root", ""
+        self._root._op, self._root._target = "root", ""  # an opcode that no node may have, so it is not checked above
         self._insert: Callable[[Node], None] = self._root.prepend
         self._len = 0
         self._index: tuple[int, dict[tuple[str, Any], list[Node]]] = (-1, {})

@@ -400,9 +400,14 @@ def expect_program(value: object, what: str, *, error: type[FxError] = PassError
     remedy = "capture it first: fx.symbolic_trace(module)"
     if isinstance(value, Graph):
         remedy = "make one: fx.GraphModule(root, graph)"
-    elif any(kind.__module__.startswith("torch.fx.") for kind in type(value).__mro__):
+    elif is_of_torch(value):
         remedy = "convert it first: fx.interop.from_torch(graph_module)"
     raise refusal(what, value, error=error, remedy=remedy)
+
+
+def is_of_torch(value: object) -> bool:
+    """Whether ``value`` is a program of ``torch.fx``, which is not imported here."""
+    return any(base.__module__ == "torch.fx.graph_module" for base in type(value).__mro__)
 
 
 def _plain_class(cls: type[GraphModule]) -> type[GraphModule]:

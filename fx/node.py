@@ -63,38 +63,37 @@ def map_aggregate(a: Argument, fn: Callable[[Argument], Argument]) -> Argument:
         raise explained(failure, a, GraphError) from None
 
 
-def _map(a: Argument, fn: Callable[[Argument], Argument]) -> Argument:
+def _map(a: Argument, fn: Callable[[Argument], Argument], left: int = -1) -> Argument:
+    """What :func:`map_aggregate` says; containers may nest ``left`` levels deep, or without end."""
     kind = type(a)
-    if kind is tuple:
-        mapped = tuple([_map(element, fn) for element in a])
-        return a if all(map(_same, mapped, a)) else mapped
-    if kind is slice:
-        return slice(_map(a.start, fn), _map(a.stop, fn), _map(a.step, fn))
+    if not (isinstance(a, (tuple, list, dict)) or kind is slice):
+        return fn(a)
+    if not left:
+        raise nesting(a)
+    left -= 1
     if isinstance(a, tuple):
-        elements = [_map(element, fn) for element in a]
+        elements = [_map(element, fn, left) for element in a]
         if all(map(_same, elements, a)):
             return a
         return kind(*elements) if hasattr(a, "_fields") else tuple(elements)
     if isinstance(a, list):
-        return immutable_list([_map(element, fn) for element in a])
+        return immutable_list([_map(element, fn, left) for element in a])
     if isinstance(a, dict):
-        return immutable_dict({key: _map(value, fn) for key, value in a.items()})
-    return fn(a)
+        return immutable_dict({key: _map(value, fn, left) for key, value in a.items()})
+    return slice(_map(a.start, fn, left), _map(a.stop, fn, left), _map(a.step, fn, left))
 
 
 def _same(left: object, right: object) -> bool:
     return left is right
 
 
-def _freeze(a: Argument, inputs: dict[Node, None], depth: int = 0) -> Argument:
-    """``a`` with its containers frozen; the nodes met on the way are added to ``inputs``."""
-    kind = type(a)
-    if kind is Node:
-        inputs[a] = None
-        return a
-    if kind in _ATOMS:
-        return a
-    if kind is tuple:
+def _freeze(a: Argument, inputs: dict[Node, None]) -> Argument:
+    """``a`` with its containers frozen; the nodes met on the way are added to ``inputs``.
+
+    Raises:
+        GraphError: ``a`` nests deeper than code can be compiled.
+    """
+    if type(a) is tuple:
         for element in a:
             kind = type(element)
             if kind is Node:
@@ -103,28 +102,13 @@ def _freeze(a: Argument, inputs: dict[Node, None], depth: int = 0) -> Argument:
                 break
         else:
             return a  # flat, as most are
-    elif isinstance(a, Node):
-        inputs[a] = None
-        return a
-    if depth > DEEPEST:
-        raise nesting(a)
-    return _freeze_container(a, inputs, depth + 1)
 
+    def met(leaf: Argument) -> Argument:
+        if isinstance(leaf, Node):
+            inputs[leaf] = None
+        return leaf
 
-def _freeze_container(a: Argument, inputs: dict[Node, None], depth: int) -> Argument:
-    kind = type(a)
-    if isinstance(a, tuple):
-        frozen = [_freeze(element, inputs, depth) for element in a]
-        if all(map(_same, frozen, a)):
-            return a
-        return kind(*frozen) if hasattr(a, "_fields") else tuple(frozen)
-    if isinstance(a, list):
-        return immutable_list([_freeze(element, inputs, depth) for element in a])
-    if isinstance(a, dict):
-        return immutable_dict({key: _freeze(value, inputs, depth) for key, value in a.items()})
-    if kind is slice:
-        return slice(*(_freeze(part, inputs, depth) for part in (a.start, a.stop, a.step)))
-    return a
+    return _map(a, met, DEEPEST + 1)
 
 
 def _substitute(a: Argument, old: Node, new: Node) -> Argument:
@@ -347,6 +331,10 @@ class Node:
         for node in inputs:
             node.users[self] = None
 
+    def _use_instead(self, old: Node, new: Argument) -> None:
+        args = _substitute(self._args, old, new)
+        self._update(args, _substitute(self._kwargs, old, new) if self._kwargs else self._kwargs)
+
     def _inputs(self) -> dict[Node, None]:
         inputs: dict[Node, None] = {}
         _freeze(self._args, inputs)
@@ -502,8 +490,7 @@ class Node:
         if self._erased:
             raise erased_error(self)
         _nodes_to_use(new_input)
-        args = _substitute(self._args, old_input, new_input)
-        self._update(args, _substitute(self._kwargs, old_input, new_input) if self._kwargs else self._kwargs)
+        self._use_instead(old_input, new_input)
 
     def replace_all_uses_with(
         self,
@@ -540,8 +527,7 @@ class Node:
             replace_with.meta.update(self.meta)
         changed = [user for user in self.users if delete_user_cb is None or delete_user_cb(user)]
         for user in changed:
-            args = _substitute(user._args, self, replace_with)
-            user._update(args, _substitute(user._kwargs, self, replace_with) if user._kwargs else user._kwargs)
+            user._use_instead(self, replace_with)
         for node in replacements:
             inherit(node, (self,))
         return changed

@@ -133,6 +133,9 @@ class _RecursionLimit:
     factor = 3
     """How many times the calls of eager code a trace makes, at most."""
 
+    safe = 12_000
+    """What the stack of a thread, 8 MiB, holds of the frames that calls of modules take while they are traced."""
+
     def __init__(self) -> None:
         self.before = 0
         self.during: int | None = None
@@ -141,7 +144,7 @@ class _RecursionLimit:
     def put_on(self) -> None:
         if self.during is None:
             self.before = sys.getrecursionlimit()
-            self.during = self.factor * self.before
+            self.during = max(self.before, min(self.factor * self.before, self.safe))
             sys.setrecursionlimit(self.during)
 
     def undo(self) -> None:
@@ -181,7 +184,7 @@ def settle() -> None:
     if not _traces and not _replacements and _limit.during is None:
         return
     with _lock:
-        running = {trace for trace in _traces if trace.steps.gi_running}
+        running = {trace for trace in _traces if trace.is_running()}
         for key, replacement in list(_replacements.items()):
             if running.isdisjoint(replacement.holders):
                 replacement.undo()
@@ -193,7 +196,7 @@ def settle() -> None:
 
 def is_settled() -> bool:
     """Whether nothing is replaced for a trace that does not run any more."""
-    return all(trace.steps.gi_running for trace in list(_traces)) and (bool(_traces) or not _replacements)
+    return all(trace.is_running() for trace in list(_traces)) and (bool(_traces) or not _replacements)
 
 
 def is_tracing() -> bool:

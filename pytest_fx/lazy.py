@@ -11,6 +11,7 @@ import importlib.util
 import sys
 import warnings
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,6 +19,9 @@ import pytest
 _ROOT = Path(__file__).resolve().parents[1]
 _OWN = ("fx", "model_zoo")
 _REMEDY = "rename it: one run cannot import both"
+
+_ours: dict[str, ModuleType] = {}
+"""Packages that were looked at already: where they lie is asked of the file system."""
 
 
 class ShadowedPackageWarning(pytest.PytestWarning):
@@ -34,11 +38,13 @@ def load(name: str) -> Any:
         found = sys.modules.get(package)
         if found is None:
             _import_ours(package)
-        elif (place := _elsewhere(found)) is not None:
-            raise pytest.UsageError(
-                f"pytest-fx needs its package {package!r}, and another of that name is imported: {place}\n"
-                f"  try    {_REMEDY}"
-            )
+        elif _ours.get(package) is not found:
+            if (place := _elsewhere(found)) is not None:
+                raise pytest.UsageError(
+                    f"pytest-fx needs its package {package!r}, and another of that name is imported: {place}\n"
+                    f"  try    {_REMEDY}"
+                )
+            _ours[package] = found
     return importlib.import_module(name)
 
 

@@ -22,7 +22,6 @@ _OURS = (
     contextlib.__file__,
 )
 
-_TORCH = f"{os.sep}torch{os.sep}"
 _RUNNER = tuple(str(Path(str(module.__file__)).parent) + os.sep for module in (_pytest, pluggy))
 """What calls tests: pytest itself leaves it out where something else is left."""
 
@@ -43,7 +42,8 @@ def show_the_users(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
 def users_line(error: BaseException, or_torchs: bool = True) -> str | None:
     """Return where the user's code was when ``error`` was raised, or else torch's, if that will do."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
-    users = [frame for frame in frames if _TORCH not in frame.filename]
+    torch = getattr(sys.modules.get("torch"), "__path__", ())
+    users = [frame for frame in frames if not frame.filename.startswith(tuple(place + os.sep for place in torch))]
     frame = (users or (frames if or_torchs else None) or [None])[-1]
     return None if frame is None else f"{frame.filename}:{frame.lineno}, in {frame.name}:  {frame.line}"
 

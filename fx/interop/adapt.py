@@ -11,6 +11,7 @@ import torch.fx
 from torch.fx import _symbolic_trace
 
 from fx.errors import InteropError, PassError, add_note
+from fx.frames import clear_struck
 from fx.graph_module import GraphModule
 from fx.interop.torch_fx import FromTorch, ToTorch, check_program, check_torch_program
 from fx.passes.contract import Contract, contract_of
@@ -149,12 +150,7 @@ def _end_capture(struck: TracebackType | None) -> None:
         if (vars(owner) if isinstance(owner, type) else owner).get(patch.fn_name) is patch.new_fn:
             patch.revert()
     patcher.patches_made.clear()
-    while struck is not None:  # frames hold generators that wait for their end, and would go on later
-        frame = struck.tb_frame
-        if frame.f_code.co_filename == _symbolic_trace.__file__ or frame.f_code.co_name == "__exit__":
-            with contextlib.suppress(RuntimeError):  # it still runs
-                frame.clear()
-        struck = struck.tb_next
+    clear_struck(struck, lambda code: code.co_filename == _symbolic_trace.__file__ or code.co_name == "__exit__")
     _symbolic_trace.CURRENT_PATCHER = None
     _symbolic_trace._is_fx_tracing_flag = False
 

@@ -11,7 +11,7 @@ import torch
 
 from fx.arguments import expect, expect_all, expect_callable, explained, shown
 from fx.errors import FxError, PassError, add_note
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule, expect_program, is_of_torch
 from fx.passes.bisection import Culprit, Predicate, find_culprit
 from fx.passes.contract import Approximate, Close, Contract, contract_of, exact
 from fx.passes.listener import PipelineListener
@@ -224,7 +224,7 @@ class _Run:
             remedy = "return its graph_module"
         elif isinstance(returned, tuple):
             remedy = "return the GraphModule alone: whether it changed is read from the graph"
-        elif _is_of_torch(returned):
+        elif is_of_torch(returned):
             remedy = "adapt a pass that is written for torch.fx: fx.interop.adapt(pass_)"
         elif isinstance(returned, torch.nn.Module):
             remedy = "return a GraphModule: capture the module with fx.symbolic_trace"
@@ -318,11 +318,6 @@ def _passes_in(given: object) -> Iterator[Pass]:
 
 def _listens(value: Any) -> bool:
     return all(callable(getattr(value, event, None)) for event in ("before_pass", "edit", "after_pass"))
-
-
-def _is_of_torch(value: object) -> bool:
-    """Whether ``value`` is a program of ``torch.fx``, which is not imported here."""
-    return any(base.__module__ == "torch.fx.graph_module" for base in type(value).__mro__)
 
 
 def _checked(given: Any) -> Pass:

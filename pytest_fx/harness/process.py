@@ -12,7 +12,7 @@ import operator
 import random
 import sys
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,6 +27,7 @@ from torch.nn.modules import module as torch_module
 
 import fx
 from fx import passes
+from fx.frames import clear_struck
 from fx.patching import settle
 
 from .switches import SWITCHES
@@ -218,19 +219,10 @@ def finish(known: int) -> None:
 
 
 def _finish_blocks(error: BaseException) -> None:
-    """Let blocks that ``error`` struck while they were entered or left come to their end now.
-
-    The traceback holds what is entered and left by ``with``, a generator that waits for its end. Let alone, it would go
-    on when the traceback is forgotten, in the middle of another test.
-    """
+    """Let blocks that ``error`` struck while they were entered or left come to their end now, in this test."""
     raised: BaseException | None = error
     while raised is not None:
-        traceback = raised.__traceback__
-        while traceback is not None:
-            if traceback.tb_frame.f_code.co_name in ("__enter__", "__exit__"):
-                with suppress(RuntimeError):  # it still runs
-                    traceback.tb_frame.clear()
-            traceback = traceback.tb_next
+        clear_struck(raised.__traceback__, lambda code: code.co_name in ("__enter__", "__exit__"))
         raised = raised.__context__
 
 

@@ -198,7 +198,7 @@ def compared(
     is compared of the answers to each of the inputs is what ``normals`` make of them.
     """
     if normals is None:
-        normals = [_NORMAL.get(type(application.contract), _without_infinities)] * len(inputs)
+        normals = [_normal(application.contract)] * len(inputs)
     eager = [make(part(application.eager(each))) for make, each in zip(normals, inputs, strict=True)]
     actual = [make(part(application.actual(each))) for make, each in zip(normals, inputs, strict=True)]
     narrow = partial(
@@ -243,7 +243,7 @@ def _of_what_is_finite(application: Application, inputs: Inputs, part: Part) -> 
 
     What is NaN in eager follows from an overflow where there is one: ``exp(x) / exp(x).sum()`` has no other.
     """
-    normal = _NORMAL.get(type(application.contract), _without_infinities)
+    normal = _normal(application.contract)
     expected = part(application.eager(inputs))
     found = without_infinities(application, inputs)
     same = [part(run) for run in found.runs if run.error is None]
@@ -310,7 +310,11 @@ def _finite(value: Any) -> Any:
 
 
 _NORMAL: dict[type[Contract], Callable[[Any], Any]] = {Exact: _as_it_is, Approximate: _finite}
-"""What answers are compared as under a contract; :func:`_without_infinities` under the others."""
+
+
+def _normal(contract: Contract) -> Normal:
+    """What answers are compared as under a contract."""
+    return _NORMAL.get(type(contract), _without_infinities)
 
 
 # Where eager itself does not know better.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -127,6 +128,23 @@ def test_modules_nest_as_deep_as_in_eager_code() -> None:
     assert sys.getrecursionlimit() == limit
     assert torch.equal(program(torch.tensor([-1.0, 2.0])), torch.tensor([0.0, 2.0]))
     assert [node.op for node in program.graph.nodes] == ["placeholder", "call_module", "output"]
+
+
+def test_endless_recursion_ends_in_an_error_where_it_does_in_eager_code() -> None:
+    endless = """
+import sys, fx, torch
+sys.setrecursionlimit(10_000)
+class Endless(torch.nn.Module):
+    def forward(self, x):
+        return self(x) + 1
+try:
+    fx.symbolic_trace(Endless())
+except RecursionError:
+    assert sys.getrecursionlimit() == 10_000
+    print("refused")
+"""
+    ended = subprocess.run([sys.executable, "-c", endless], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "refused\n"), ended.stderr
 
 
 def test_uses_are_replaced_by_any_argument() -> None:

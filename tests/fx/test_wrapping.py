@@ -87,6 +87,16 @@ def test_a_wrapped_function_that_a_pass_calls_is_kept_whole_when_traced_again() 
     assert leaf in targets(fx.symbolic_trace(traced))
 
 
+def test_another_function_of_the_same_name_is_not_taken_for_the_wrapped_one() -> None:
+    def leaf(x: torch.Tensor) -> torch.Tensor:
+        return x + 2
+
+    assert leaf.__name__ in {name for _, name in wrapping.wrapped_globals()}
+    graph = fx.Graph()
+    graph.output(graph.call_function(leaf, (graph.placeholder("x"),)))
+    assert 'wrap("' not in fx.GraphModule({}, graph).code
+
+
 def test_wrapped_globals_of_generated_code_are_forgotten_with_it() -> None:
     traced = fx.symbolic_trace(lambda x: leaf(x))
     traced(torch.ones(1))

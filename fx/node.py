@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from numbers import Integral
 from operator import attrgetter
 from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
@@ -288,10 +289,10 @@ class Node:
         return self._args
 
     @args.setter
-    def args(self, value: tuple[Argument, ...]) -> None:
-        if not isinstance(value, tuple):
+    def args(self, value: tuple[Argument, ...] | list[Argument]) -> None:
+        if not isinstance(value, (tuple, list)):
             raise refusal("args of a node is a tuple", value, remedy="node.args = (value,) for a single argument")
-        self._edit(value, self._kwargs)
+        self._edit(value if isinstance(value, tuple) else tuple(value), self._kwargs)
 
     @property
     def kwargs(self) -> dict[str, Argument]:
@@ -299,7 +300,8 @@ class Node:
         return self._kwargs
 
     @kwargs.setter
-    def kwargs(self, value: dict[str, Argument]) -> None:
+    def kwargs(self, value: Mapping[str, Argument]) -> None:
+        value = dict(value) if isinstance(value, Mapping) else value
         _check_keywords(value)
         self._edit(self._args, value)
 
@@ -457,7 +459,7 @@ class Node:
             GraphError: there is no such argument, the node was erased, or would use itself.
         """
         count = len(self._args)
-        if not isinstance(idx, int) or not -count <= idx < count:
+        if not isinstance(idx, Integral) or not -count <= idx < count:
             raise _index_error(f"update_arg takes the number of one of {count} arguments", idx, self)
         args = list(self._args)
         args[idx] = arg
@@ -469,7 +471,7 @@ class Node:
         Raises:
             GraphError: ``idx`` is not between 0 and the number of arguments.
         """
-        if not isinstance(idx, int) or not 0 <= idx <= len(self._args):
+        if not isinstance(idx, Integral) or not 0 <= idx <= len(self._args):
             what = f"insert_arg index must be between 0 and len(self.args) = {len(self._args)}"
             raise _index_error(what, idx, self)
         self.args = (*self._args[:idx], arg, *self._args[idx:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from numbers import Real
 
 from fx.arguments import shown
 from fx.errors import PassError
@@ -40,7 +41,7 @@ class Close(Contract):
 
     def __post_init__(self) -> None:
         for label, tolerance in (("rtol", self.rtol), ("atol", self.atol)):
-            if not isinstance(tolerance, (int, float)) or not 0 <= tolerance <= _LARGEST:
+            if not isinstance(tolerance, Real) or not 0 <= tolerance <= _LARGEST:
                 raise PassError(
                     f"a contract's {label} must be finite and not negative",
                     value=shown(tolerance),
@@ -59,7 +60,7 @@ class Approximate(Contract):
     """Smallest allowed ratio of signal to quantization noise of each output, in decibels."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.sqnr_db, (int, float)) or not abs(self.sqnr_db) <= _LARGEST:
+        if not isinstance(self.sqnr_db, Real) or not abs(self.sqnr_db) <= _LARGEST:
             raise PassError(
                 "a contract's sqnr_db must be a finite number of decibels",
                 value=shown(self.sqnr_db),

@@ -13,6 +13,7 @@ import textwrap
 import types
 import typing
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, Literal, get_args, get_origin
 
 from fx.arguments import refusal
@@ -114,7 +115,7 @@ def _holds(annotation: Any, value: Any) -> bool:
     """Whether ``value`` is of a type that options have; True for other types."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if annotation in (int, float):
-        return isinstance(value, (int, annotation)) and not isinstance(value, bool)
+        return isinstance(value, Integral if annotation is int else Real) and not isinstance(value, bool)
     if annotation in (str, bool, types.NoneType):
         return isinstance(value, annotation)
     if origin is Literal:

@@ -7,6 +7,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from numbers import Real
 from types import NoneType
 from typing import Any, Literal
 
@@ -54,7 +55,7 @@ class Choice:
                 raise QuantizationError(f"a scheme's {name} cannot be {shown(bits)}", remedy="choose 2 to 8 bits")
         for name in ("symmetric", "per_channel"):
             expect(getattr(self, name), bool, f"a scheme's {name} is true or false", error=QuantizationError)
-        if not isinstance(self.percentile, (int, float)) or not 50 < self.percentile <= 100:
+        if not isinstance(self.percentile, Real) or not 50 < self.percentile <= 100:
             raise QuantizationError(
                 f"a scheme's percentile cannot be {shown(self.percentile)}",
                 remedy="choose more than 50 and at most 100",

@@ -6,15 +6,19 @@ import copy
 import pickle
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import fx
+from fx import passes
 from fx.arguments import DEEPEST, contains_itself, expect, expect_all, shown
 from fx.passes.shape_prop import ShapeProp
+from fx.quantize.scheme import Choice
 
 NESTED: dict[str, Callable[[Any], Any]] = {
     "list": lambda inner: [inner],
@@ -145,6 +149,29 @@ except RecursionError:
 """
     ended = subprocess.run([sys.executable, "-c", endless], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (0, "refused\n"), ended.stderr
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    sum_ = graph.call_function(torch.add, (x, 1))
+    sum_.update_arg(np.int64(1), 2)
+    sum_.insert_arg(np.int64(2), 3)
+    assert sum_.args == (x, 2, 3)
+    assert passes.Close(rtol=np.float32(0.25)).rtol == 0.25
+    assert passes.approximate(np.float32(30)).sqnr_db == 30
+    assert passes.FoldConstants(max_bytes=np.int64(5)).max_bytes == 5
+    assert Choice(percentile=np.float32(99.5)).percentile == 99.5
+
+
+def test_arguments_are_assigned_as_lists_and_any_mappings_too() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    sum_ = graph.call_function(torch.add, (x, 1))
+    sum_.args = [x, 2]
+    sum_.kwargs = types.MappingProxyType({"alpha": 3})
+    assert (sum_.args, sum_.kwargs) == ((x, 2), {"alpha": 3})
+    assert type(sum_.args) is tuple
 
 
 def test_uses_are_replaced_by_any_argument() -> None:

@@ -304,7 +304,7 @@ for _who in ("relu", "erased"):
     _node_edit("op =", lambda n, v: setattr(n, "op", v), "call_module", ())
     _node_edit("target =", lambda n, v: setattr(n, "target", v), "1", _CALLABLE | _TEXT - {"empty"})
     _node_edit("name =", lambda n, v: setattr(n, "name", v), "zz", _TEXT - {"empty"})
-    _node_edit("args =", lambda n, v: setattr(n, "args", v), (), ("tuple",))
+    _node_edit("args =", lambda n, v: setattr(n, "args", v), (), ("tuple", "list", "numbers"))
     _node_edit("args = of", lambda n, v: setattr(n, "args", (v,)), 1, _HELD - {"node"})
     _node_edit("kwargs =", lambda n, v: setattr(n, "kwargs", v), {}, ("dict",))
     _node_edit("kwargs = of", lambda n, v: setattr(n, "kwargs", {"k": v}), 1, _HELD - {"node"})

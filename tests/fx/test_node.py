@@ -89,8 +89,8 @@ def test_changing_an_argument_in_place_shows_what_to_write(graph: fx.Graph) -> N
 
 def test_arguments_of_the_wrong_kind_are_refused(graph: fx.Graph) -> None:
     node = graph.call_function(print)
-    with pytest.raises(fx.GraphError, match="args of a node is a tuple, not a list"):
-        node.args = [1]  # type: ignore[assignment]
+    with pytest.raises(fx.GraphError, match="args of a node is a tuple, not an int"):
+        node.args = 1  # type: ignore[assignment]
     with pytest.raises(fx.GraphError, match="kwargs of a node is a dict, not a list"):
         node.kwargs = [1]  # type: ignore[assignment]
     assert node.args == ()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import sys
+import math
 from dataclasses import dataclass
 from numbers import Real
 
 from fx.arguments import shown
 from fx.errors import PassError
 
-_LARGEST = sys.float_info.max
+
+def _is_finite(number: object) -> bool:
+    try:
+        return isinstance(number, Real) and math.isfinite(number)
+    except OverflowError:  # a whole number that no float holds
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ class Close(Contract):
 
     def __post_init__(self) -> None:
         for label, tolerance in (("rtol", self.rtol), ("atol", self.atol)):
-            if not isinstance(tolerance, Real) or not 0 <= tolerance <= _LARGEST:
+            if not _is_finite(tolerance) or tolerance < 0:
                 raise PassError(
                     f"a contract's {label} must be finite and not negative",
                     value=shown(tolerance),
@@ -60,7 +65,7 @@ class Approximate(Contract):
     """Smallest allowed ratio of signal to quantization noise of each output, in decibels."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.sqnr_db, Real) or not abs(self.sqnr_db) <= _LARGEST:
+        if not _is_finite(self.sqnr_db):
             raise PassError(
                 "a contract's sqnr_db must be a finite number of decibels",
                 value=shown(self.sqnr_db),

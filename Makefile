@@ -7,7 +7,7 @@ INSTALLED := .venv/.installed
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: verify test lint bench catalogue verdicts accuracy properties attack interrupts fuzz fuzz-atheris
+.PHONY: verify test lint bench catalogue verdicts accuracy properties attack interrupts struck fuzz fuzz-atheris
 
 verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, time it, print the table
 	$(BIN)/python -m pytest --fx-model $(MODEL) $(ARGS)
@@ -38,11 +38,14 @@ accuracy: $(INSTALLED)  ## what 8 bits cost models trained on real data; writes 
 properties: $(INSTALLED)  ## every pass, and capture itself, on thousands of random programs
 	$(BIN)/python -m pytest tests/properties tests/pytest_fx/test_formula_passes.py --hypothesis-profile=properties --numprocesses auto --dist worksteal $(ARGS)
 
-attack: interrupts fuzz  ## all that is hostile: interrupts, damaged files, files that cost much, wild arguments, bad calls
+attack: interrupts struck fuzz  ## all that is hostile: interrupts, struck runs, damaged and costly files, wild arguments, bad calls
 	FX_WILD_TRIES=40 $(BIN)/python -m pytest tests/fuzz/test_wild_calls.py tests/fx/test_load_costs.py tests/fx/test_bad_calls.py
 
 interrupts: $(INSTALLED)  ## raise 4,000 exceptions at random moments of captures and passes; nothing may be left of them
 	$(BIN)/python tests/fx/interrupted.py $(ARGS)
+
+struck: $(INSTALLED)  ## kill runs, fill their disk, lock their folder, start two at once: nothing measured is lost
+	$(BIN)/python tests/fuzz/struck_runs.py $(ARGS)
 
 fuzz: $(INSTALLED)  ## damage saved programs 100,000 times, our other files 10,000 times; each is refused or read
 	$(BIN)/python -m pytest tests/fuzz --hypothesis-profile=fuzz $(ARGS)

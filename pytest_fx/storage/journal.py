@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
@@ -19,7 +20,9 @@ RUNS = "runs"
 LAST_RUN = "last_run.json"
 """File in it with all that the last run measured, written when a run ends."""
 KEPT_RUNS = 10
-"""Journals that are kept; older ones are removed when another begins."""
+"""Journals that are kept; older ones are removed when another begins, unless their runs may go on."""
+_OVER = 24 * 3600.0
+"""Seconds without a record after which a run is over."""
 
 
 class Journal:
@@ -58,7 +61,9 @@ class Journal:
         runs = self.path.parent
         runs.mkdir(parents=True, exist_ok=True)
         for old in sorted(runs.glob("*.jsonl"))[: -KEPT_RUNS + 1]:
-            old.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # another run removes it
+                if time.time() - old.stat().st_mtime > _OVER:  # else it may be of a run that goes on
+                    old.unlink()
 
 
 def ignore_in_git(folder: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import json
 import os
 import platform
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -19,6 +22,8 @@ from .reading import parsed
 
 _PACKAGES = ("torch", "pytest-fx", "pytest", "pytest-benchmark")
 """Packages whose versions a record names."""
+_ABANDONED = 3600.0
+"""Seconds after which the process that was writing a temporary file was killed."""
 
 
 def append_record(path: Path, record: Mapping[str, Any]) -> None:
@@ -57,7 +62,12 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 def write_atomically(path: Path, text: str) -> None:
     """Replace what ``path`` holds by ``text`` in one step: a reader, or an interruption, sees the old or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    prefix = f".{path.name}."
+    for left in path.parent.glob(f"{glob.escape(prefix)}*"):
+        with contextlib.suppress(OSError):  # another run removes it, or it is somebody else's
+            if time.time() - left.stat().st_mtime > _ABANDONED:
+                left.unlink()
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=prefix)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)

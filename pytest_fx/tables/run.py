@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -47,6 +48,17 @@ class TablesRun:
     def measurements(self) -> Measurements:
         """The raw records."""
         return Measurements(self.folder / "raw")
+
+    def keep(self, table: Table, record: Mapping[str, Any]) -> None:
+        """Add ``record`` to those on disk; or end the run, which measures for nothing, and say what to add by hand."""
+        try:
+            self.measurements.keep(table, record)
+        except OSError as error:
+            path = self.measurements.path(table)
+            self.said.append(f"not on disk is this record, which belongs into {path}:")
+            self.said.append(json.dumps(record, default=str))
+            reason = f"what is measured cannot be kept in {path}: {error.strerror}; make room, and run this again"
+            pytest.exit(reason, returncode=pytest.ExitCode.TESTS_FAILED)
 
 
 RUN = pytest.StashKey[TablesRun]()
@@ -93,7 +105,7 @@ def receive(config: pytest.Config, report: pytest.TestReport) -> None:
     """Keep the record that a worker sent with ``report``, if there is one."""
     for name, sent in report.user_properties if report.when == "call" else ():
         if name == _PROPERTY and isinstance(sent, dict):
-            config.stash[RUN].measurements.keep(get_table(sent["table"]), sent["record"])
+            config.stash[RUN].keep(get_table(sent["table"]), sent["record"])
 
 
 def finish(config: pytest.Config) -> None:

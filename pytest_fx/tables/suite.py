@@ -40,6 +40,6 @@ def test_table(request: pytest.FixtureRequest, table: Table, row: Row) -> None:
     if hasattr(request.config, "workerinput"):
         send(request.node, table, record)
     else:
-        run.measurements.keep(table, record)
+        run.keep(table, record)
     if record["reason"] is not None:
         pytest.skip(record["reason"])

@@ -1,6 +1,8 @@
 """--fx-tables: the evaluation is measured row by row, and written from what was measured."""
 
+import errno
 import json
+import os
 from importlib.util import find_spec
 
 import pytest
@@ -164,6 +166,31 @@ def test_a_folder_that_cannot_be_written_to_is_found_out_before_anything_is_meas
     result = run(*ONE_ROW)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*results cannot be written to *results: *", "*try*--rootdir*"])
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "with a worker"])
+def test_a_full_disk_ends_the_run_and_says_what_is_not_on_it(run, petals, monkeypatch, workers):
+    results = petals()
+    run("--fx-tables=petals", "-k", "daisy").assert_outcomes(passed=1)
+    fsync = os.fsync
+
+    def full(descriptor):
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith(".jsonl"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    result = run("--fx-tables=petals", "--fx-tables-afresh", *workers)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        ["not on disk is this record, which belongs into *petals.jsonl:", '{"measured": *"row": "daisy"*"petals": 34*']
+    )
+    result.stdout.fnmatch_lines(
+        "*what is measured cannot be kept in *petals.jsonl: No space left on device; make room*"
+    )
+    result.stdout.no_fnmatch_line("*rose*")
+    assert "Traceback" not in str(result.stdout)
+    assert "34" in (results / "petals.md").read_text()
 
 
 def test_damaged_lines_of_a_record_are_left_out_with_a_note(run, petals):

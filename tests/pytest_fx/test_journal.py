@@ -102,9 +102,20 @@ def test_a_run_without_the_plugins_tests_writes_nothing(pytester):
 
 def test_only_the_last_journals_are_kept(tmp_path):
     for number in range(KEPT_RUNS + 3):
-        Journal(tmp_path).append({"number": number})
+        journal = Journal(tmp_path)
+        journal.append({"number": number})
+        os.utime(journal.path, (0, 0))
     kept = [record["number"] for journal in journals(tmp_path) for record in read_records(journal)]
     assert kept == list(range(3, KEPT_RUNS + 3))
+
+
+def test_the_journal_of_a_run_that_goes_on_is_kept_whatever_runs_beside_it(tmp_path):
+    slow = Journal(tmp_path)
+    slow.append({"number": 1})
+    for _ in range(KEPT_RUNS + 3):
+        Journal(tmp_path).append({})
+    slow.append({"number": 2})
+    assert [record["number"] for record in read_records(slow.path)] == [1, 2]
 
 
 def test_the_folder_hides_itself_from_git(tmp_path):

@@ -2,6 +2,8 @@
 
 import json
 import multiprocessing
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,16 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     write_atomically(path, "new")
     assert path.read_text() == "new"
     assert [file.name for file in tmp_path.iterdir()] == ["table.md"]
+
+
+def test_what_a_process_left_that_was_killed_while_it_replaced_a_file_is_removed(tmp_path):
+    path = tmp_path / "table.md"
+    for name, written in (("left", 0), ("written now", time.time())):
+        other = tmp_path / f".table.md.{name}"
+        other.write_text("half")
+        os.utime(other, (written, written))
+    write_atomically(path, "new")
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".table.md.written now", "table.md"]
 
 
 def test_a_measurement_says_on_what_it_was_made():

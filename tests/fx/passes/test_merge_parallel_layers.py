@@ -279,6 +279,21 @@ def test_layers_without_weights_are_left_alone() -> None:
     assert_left_alone(program, one=empty, two=empty)
 
 
+SPELT_OUT = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
+
+
+@pytest.mark.parametrize("name", SPELT_OUT)
+def test_a_setting_that_is_left_out_is_torchs_default(name: str) -> None:
+    def call(m: Any, x: Any) -> Any:
+        return F.conv1d(x, m.one.weight, **{name: SPELT_OUT[name]}).sum() + F.conv1d(x, m.two.weight).sum()
+
+    program = traced(Calling(call, one=nn.Conv1d(2, 4, 1), two=nn.Conv1d(2, 3, 1)))
+    merged = MergeParallelLayers()(program)
+    assert [node.target for node in merged.graph.nodes].count(F.conv1d) == 1
+    x = torch.randn(3, 2, 5, dtype=torch.float64)
+    assert torch.allclose(merged(x), program(x))
+
+
 def test_settings_that_the_program_computes_are_left_alone() -> None:
     def call(m: Any, x: Any) -> Any:
         return F.conv1d(x, m.one.weight, stride=x.size(0)).sum() + F.conv1d(x, m.two.weight).sum()

@@ -8,17 +8,21 @@ import json
 import os
 import platform
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
 from .reading import parsed
+
+if sys.platform != "win32":
+    import fcntl
 
 _PACKAGES = ("torch", "pytest-fx", "pytest", "pytest-benchmark")
 """Packages whose versions a record names."""
@@ -27,7 +31,7 @@ _ABANDONED = 3600.0
 
 
 def append_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Add ``record`` to the JSON lines in ``path`` in one write, so that writers beside each other do not mix lines.
+    """Add ``record`` to the JSON lines in ``path``, in turn with others that do.
 
     A line that an interrupted run left unfinished is closed first. The line is on disk when this returns.
 
@@ -41,11 +45,19 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     line = json.dumps(record, allow_nan=True, default=str) + "\n"
     with path.open("a+b") as file:
+        _wait_for_others(file)
         if file.seek(0, os.SEEK_END) and (file.seek(-1, os.SEEK_END) and file.read(1)) != b"\n":
             line = "\n" + line
         file.write(line.encode())
         file.flush()
         os.fsync(file.fileno())
+
+
+def _wait_for_others(file: IO[bytes]) -> None:
+    """Lock ``file`` until it is closed, where that can be done."""
+    if sys.platform != "win32":
+        with contextlib.suppress(OSError):  # some file systems have no locks
+            fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:

@@ -413,6 +413,7 @@ def main() -> int:
     parser.add_argument("--strikes", type=int, default=1, help="how often each work is struck")
     options = parser.parse_args()
     os.chdir(tempfile.mkdtemp())
+    torch.set_num_threads(1)  # children have no other threads, and would wait for them
     attempts = Attempts(options.seed, options.strikes)
     struck = survivors = number = 0
     kinds: collections.Counter[str] = collections.Counter()

@@ -47,6 +47,7 @@ def test_processes_that_append_at_the_same_time_do_not_mix_their_lines(tmp_path)
         writer.join()
     found = read_records(path)
     assert [[one["number"] for one in found if one["writer"] == writer] for writer in range(2)] == [list(range(50))] * 2
+    assert [json.loads(line) for line in path.read_text().splitlines()] == found  # with no line between
 
 
 def test_numbers_that_json_has_no_word_for_come_back(tmp_path):

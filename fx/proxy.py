@@ -16,7 +16,7 @@ from types import FrameType, GetSetDescriptorType, NoneType
 from typing import Any, NoReturn
 
 import torch
-from torch.overrides import is_tensor_method_or_property
+from torch.overrides import get_overridable_functions
 from torch.utils import _pytree as pytree
 
 from fx.arguments import expect, explained, here, refusal, shown
@@ -509,7 +509,7 @@ class Proxy:
         tracer = _only_tracer(orig_method, args, kwargs)
         if isinstance(orig_method, torch._C.ScriptMethod):
             return tracer.create_proxy("call_method", orig_method.name, (orig_method.owner, *args), kwargs)  # type: ignore[attr-defined]
-        if is_tensor_method_or_property(orig_method):
+        if orig_method in _tensor_methods() or orig_method.__name__ == "__get__":
             return tracer.create_proxy("call_method", orig_method.__name__, args, kwargs)
         if orig_method is torch._assert:
             condition, message = (*args, *kwargs.values())
@@ -675,6 +675,16 @@ def _cannot_fail(node: Node) -> bool:
     if node.target is getattr:
         return node.args[1] in _OF_EVERY_TENSOR
     return node.op == "call_function" and node.target in COMPARISONS
+
+
+@functools.cache
+def _tensor_methods() -> frozenset[Callable[..., Any]]:
+    """Methods and properties of tensors.
+
+    ``torch.overrides.is_tensor_method_or_property`` says the same, and sets the filters of warnings for each answer,
+    which are those of all threads.
+    """
+    return frozenset(get_overridable_functions()[torch.Tensor])
 
 
 # Who is asking.

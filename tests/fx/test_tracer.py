@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -583,3 +584,13 @@ def test_a_module_that_ran_before_is_traced_like_one_that_did_not() -> None:
     module(torch.ones(2))
     assert fx.symbolic_trace(module).code == before
     assert torch.equal(module.last, torch.full((2,), 2.0))
+
+
+def test_a_trace_leaves_the_filters_of_warnings_to_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x).sum(0).T + torch.nn.functional.gelu(x.grad)
+
+    fx.symbolic_trace(program)  # looks up torch's methods
+    monkeypatch.setattr(warnings, "catch_warnings", None)
+    monkeypatch.setattr(warnings, "filterwarnings", None)
+    assert "call_method" in {node.op for node in fx.symbolic_trace(program).graph.nodes}

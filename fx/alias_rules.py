@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from fx.assertions import check, is_false
-from fx.operator_schemas import Overload, get_overloads
+from fx.overloads import Overload, get_overloads
 
 Kind: TypeAlias = Literal["number", "tensor", "tensors", "iterator", "any", "arithmetic", "element", "attribute"]
 """What a result is. ``number``: nothing that holds memory, as sizes, names and flags. ``tensor``: a tensor or a number.

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
+
+T = TypeVar("T")
 
 READ_ATTRIBUTES = frozenset(
     "shape ndim dtype device layout requires_grad is_sparse is_cuda is_quantized T mT H real imag".split()
@@ -51,6 +53,15 @@ def is_false(value: Any) -> Any:
     return handle_torch_function(is_false, (value,), value) if has_torch_function((value,)) else not value
 
 
+def assert_is_none(value: T, msg: str) -> T:
+    """Fail with ``msg`` unless ``value`` is None; recorded when ``value`` is traced."""
+    if has_torch_function((value,)):
+        return handle_torch_function(assert_is_none, (value,), value, msg)
+    if value is not None:
+        raise AssertionError(msg)
+    return value
+
+
 class _Message(string.Formatter):
     """Fills in fields that only read what is listed above: templates also come from files, which may say anything."""
 
@@ -73,4 +84,4 @@ class _Message(string.Formatter):
         return value, field_name
 
 
-__all__ = ["READ_ATTRIBUTES", "READ_FUNCTIONS", "READ_METHODS", "check", "is_false"]
+__all__ = ["READ_ATTRIBUTES", "READ_FUNCTIONS", "READ_METHODS", "assert_is_none", "check", "is_false"]

@@ -22,7 +22,7 @@ from torch._higher_order_ops import effects as registered_effects
 from torch._ops import HigherOrderOperator, OpOverload
 
 from fx.assertions import check, is_false
-from fx.operator_schemas import Overload, get_overloads, get_python_signature
+from fx.overloads import Overload, get_overloads, get_python_signature
 
 
 @dataclass(frozen=True, slots=True)

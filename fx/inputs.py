@@ -6,20 +6,18 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, NoneType
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from fx.arguments import expect
+from fx.assertions import assert_is_none
 from fx.errors import TraceError
 from fx.node import base_types
 from fx.provenance import GENERATED_FILES
 from fx.proxy import Proxy, TracerBase
 from fx.pytree_codegen import PyTreeCodeGen, PyTreeInfo
-from fx.serialization.allow_list import allow
-
-T = TypeVar("T")
 
 
 class PHBase:
@@ -39,16 +37,6 @@ class PHWithMeta(PHBase):
     def __init__(self, ph_key: str | None = None) -> None:
         super().__init__()
         self.ph_key = ph_key
-
-
-@allow
-def assert_is_none(value: T, msg: str) -> T:
-    """Fail with ``msg`` unless ``value`` is None; recorded when ``value`` is traced."""
-    if isinstance(value, Proxy):
-        return value.tracer.create_proxy("call_function", assert_is_none, (value, msg), {})  # type: ignore[return-value]
-    if value is not None:
-        raise AssertionError(msg)
-    return value
 
 
 class Signature:

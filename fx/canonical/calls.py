@@ -25,7 +25,7 @@ from fx.canonical.call_binding import (
 from fx.canonical.rows import Row, rows_by_method, rows_by_target
 from fx.canonical.targets import FUNCTION_ALIASES, METHOD_ALIASES
 from fx.node import Argument, Node
-from fx.operator_schemas import get_overloads, get_python_signature
+from fx.overloads import get_overloads, get_python_signature
 
 __all__ = ["Call", "CallSpeller"]
 

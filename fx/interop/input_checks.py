@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from fx.assertions import assert_is_none
 from fx.graph import Graph
-from fx.inputs import assert_is_none
 from fx.node import Node
 
 _SMALLEST_CHECKED = 2

@@ -14,14 +14,13 @@ from torch.fx._symbolic_trace import _assert_is_none
 from torch.fx.passes.shape_prop import TensorMetadata as TorchTensorMetadata
 
 from fx import pytree as fx_pytree
-from fx.assertions import check
+from fx.assertions import assert_is_none, check
 from fx.codegen import CodeGen
 from fx.containers import Container
 from fx.errors import InteropError
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.immutable_collections import immutable_dict, immutable_list
-from fx.inputs import assert_is_none
 from fx.interop.notes import NoteReader
 from fx.interop.signatures import KeywordCodeGen, keeps_keywords_apart
 from fx.interop.translation import Translation

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional
 
 from fx.arguments import refusal
-from fx.assertions import check, is_false
+from fx.assertions import assert_is_none, check, is_false
 from fx.errors import FxError
 from fx.operators import OPERATORS
 from fx.registry import Registry
@@ -192,7 +192,7 @@ def functions() -> dict[str, Any]:
             written = isinstance(value, types.FunctionType) and value.__module__ == "torch.nn.functional"
             if not name.startswith("_") and name not in _REFUSED_FUNCTIONALS and (written or _calls_operator(value)):
                 listed[own + name] = value
-    listed.update((qualified_name(function), function) for function in (check, is_false))
+    listed.update((qualified_name(function), function) for function in (assert_is_none, check, is_false))
     for name in methods():
         if not name.startswith("_") and callable(method := getattr(torch.Tensor, name, None)):
             listed[f"torch.Tensor.{name}"] = method

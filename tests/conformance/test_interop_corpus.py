@@ -35,7 +35,9 @@ def assert_same_code(ours: Any, theirs: Any, program: Program) -> None:
 def nodes_of(graph: Any) -> list[tuple[str, ...]]:
     """The nodes, with the functions of the two libraries that stand for each other spelled alike."""
     theirs = "torch.fx._symbolic_trace._assert_is_none"
-    return [tuple(part.replace(theirs, "fx.inputs.assert_is_none") for part in node) for node in describe_graph(graph)]
+    return [
+        tuple(part.replace(theirs, "fx.assertions.assert_is_none") for part in node) for node in describe_graph(graph)
+    ]
 
 
 def result_of(module: Any, program: Program) -> Any:

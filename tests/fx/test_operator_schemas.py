@@ -17,13 +17,13 @@ from fx.operator_schemas import (
     ArgsKwargsPair,
     check_for_mutable_operation,
     create_type_hint,
-    get_overloads,
     get_python_signature,
     get_signature_for_torch_op,
     normalize_function,
     normalize_module,
     type_matches,
 )
+from fx.overloads import get_overloads
 
 
 def test_a_schema_becomes_a_signature_with_types_and_defaults() -> None:

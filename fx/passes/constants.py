@@ -11,6 +11,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fx.dependence import Dependences
+from fx.gradients import without_gradients
 from fx.graph_module import GraphModule
 from fx.node import Node, map_arg
 from fx.storages import NUMBERS
@@ -55,10 +56,13 @@ class Constants:
         self._values: dict[Node, Any] = {}
         self._justified: dict[Node, int] = {}  # bytes of each value that come from tensors of the module
         self._trained: dict[Node, str] = {}  # what depends on elements of parameters that require gradients: on which
-        with torch.inference_mode(False), torch.no_grad():
-            for node in graph_module.graph.nodes:
-                self._visit(node)
+        with torch.inference_mode(False):
+            without_gradients(self._visit_all)
         self._choose()
+
+    def _visit_all(self) -> None:
+        for node in self._graph_module.graph.nodes:
+            self._visit(node)
 
     def _visit(self, node: Node) -> None:
         """Find the value of one operation, if it is constant."""

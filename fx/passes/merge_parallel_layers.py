@@ -279,17 +279,16 @@ def _merge(graph_module: GraphModule, layers: Layers, group: Sequence[Layer]) ->
         layers.remove(layer)
 
 
-@torch.no_grad()
 def _stack(group: Sequence[Layer]) -> tuple[Tensor, Tensor | None]:
     """The weights and biases of several layers behind one another, parameters if those of the first layer are."""
     weights = [layer.tensors["weight"] for layer in group]
     biases = [layer.tensors.get("bias") for layer in group]
     given = [bias for bias in biases if bias is not None]
-    weight = torch.cat(weights)
+    weight = torch.cat([one.detach() for one in weights])
     bias = None
     if given:
         zeros = (one.new_zeros(one.shape[0]) for one in weights)
-        bias = torch.cat([zero if own is None else own for own, zero in zip(biases, zeros, strict=True)])
+        bias = torch.cat([zero if own is None else own.detach() for own, zero in zip(biases, zeros, strict=True)])
     if isinstance(weights[0], nn.Parameter):
         weight = nn.Parameter(weight, weights[0].requires_grad)
         bias = None if bias is None else nn.Parameter(bias, any(one.requires_grad for one in given))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import math
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from torch import nn
 
 import fx
 from fx import patching, tracer, written_tensors
+from fx.gradients import without_gradients
 
 
 class Struck(BaseException):
@@ -161,3 +163,19 @@ def test_a_stop_iteration_of_the_traced_code_comes_through() -> None:
 
     with pytest.raises(StopIteration):
         fx.symbolic_trace(program)
+
+
+def test_gradients_are_on_again_whatever_strikes_while_they_are_off() -> None:
+    def strike(*_: Any) -> None:
+        raise Struck
+
+    before = signal.signal(signal.SIGALRM, strike)
+    try:
+        for delay in range(1, 400):
+            with pytest.raises(Struck):
+                signal.setitimer(signal.ITIMER_REAL, 1e-4 + delay * 1e-7)
+                while True:
+                    without_gradients(torch.is_grad_enabled)
+            assert torch.is_grad_enabled()
+    finally:
+        signal.signal(signal.SIGALRM, before)

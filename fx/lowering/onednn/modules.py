@@ -106,8 +106,7 @@ class FusedLayer(nn.Module):
         version = None if weight.is_inference() else weight._version
         packing = self._packing
         if packing is None or packing[0] is not weight or packing[1] != version:
-            with torch.no_grad():
-                packing = self._packing = (weight, version, self.pack(weight, size))
+            packing = self._packing = (weight, version, self.pack(weight.detach(), size))
         return packing[2]
 
     def _is_fast(self, value: Tensor) -> bool:

@@ -133,3 +133,14 @@ class LostRewrite(FxError, AssertionError):
 
     The message has what it changed in both, and where a pattern that it looks for nearly matches.
     """
+
+
+class ProcessEnded(FxError, RuntimeError):
+    """What ran in a child process ended that process, closed what it answers by, or took more than it may.
+
+    The message has what it was, how it ended, and the user's line where that is known.
+    """
+
+
+class TimeLimitExceeded(FxError, AssertionError):
+    """A test ran longer than ``--fx-timeout`` allows. The message has the pass, the model and the user's line."""

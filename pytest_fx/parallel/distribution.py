@@ -70,6 +70,11 @@ def take_turns(config: pytest.Config) -> None:
             config.stash[LOCK] = lock
 
 
+def leave_turns(config: pytest.Config) -> None:
+    """Let a child process of this one take no turns: its parent has them."""
+    config.stash[TIMED] = False
+
+
 def is_timing(item: pytest.Item) -> bool:
     """Whether a test takes times: it asks for ``fx_timing``, or is marked ``xdist_group("fx-timing")``."""
     groups = [(*marker.args, *marker.kwargs.values()) for marker in item.iter_markers("xdist_group")]

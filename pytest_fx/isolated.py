@@ -242,7 +242,7 @@ class _Told:
             case = item.callspec.params["fx_model"]  # type: ignore[attr-defined]
             item.config.stash.setdefault(BROKEN, []).append(case)  # each of its tests would end another child
             who = f"the model {getattr(case, 'label', case)}"
-        error = ending.error(who, f"while {item.nodeid} ran")
+        error = ending.error(who)
         self.report_failure(f"{ProcessEnded.__module__}.{ProcessEnded.__name__}: {error}")
 
     def report_failure(self, text: str) -> None:

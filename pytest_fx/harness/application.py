@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -23,7 +24,7 @@ from fx.provenance import SourceLocation, record_origins
 from .deadline import TookTooLong, Watchdog
 from .evaluation import Arguments, default_dtype, threads
 from .layouts import LayoutIndependent
-from .process import ProcessState
+from .process import ProcessState, count_forks, has_children
 from .run import Run, Runner
 from .snapshot import Snapshot, same_tensor, settings_of, tensors_of
 from .subject import Inputs, Subject
@@ -160,16 +161,28 @@ class Application:
                 self.error = error
         except Exception as error:
             self.error = error
+        except SystemExit as error:  # as sys.exit() raises it: the end of the pass, not of pytest
+            self.error = PassError(
+                f"SystemExit: {error.code}", why="a pass runs in a process that others use, which is not its to end"
+            )
+            self.error.__cause__, self.error.__traceback__ = error, error.__traceback__
 
     @contextmanager
     def _process_watched(self) -> Generator[None]:
-        """Note what the pass changes of the process, and put it back."""
-        before = ProcessState.now()
+        """Note what the pass changes of the process, and put it back. A copy of it that the pass has forked ends."""
+        before, process = ProcessState.now(), os.getpid()
+        forked = count_forks()
         try:
             yield
         finally:
-            if changes := before.changes():
+            if os.getpid() != process:
+                os._exit(1)
+            changes = before.changes()
+            if changes:
                 before.put_back()
+            if count_forks() != forked and has_children():
+                changes.append("a copy of it, made by os.fork, was left behind")
+            if changes:
                 self.disturbance = changes
 
     @property

@@ -93,7 +93,11 @@ class Channel:
     def send(self, message: bytes) -> None:
         """Send ``message``. A copy of the child, which a pass forked, ends here: it speaks for nobody."""
         self._require_own()
-        self._socket.sendall(len(message).to_bytes(_LENGTH, "big") + message)
+        try:
+            self._socket.sendall(len(message).to_bytes(_LENGTH, "big") + message)
+        except OSError:
+            while True:
+                signal.pause()  # somebody has closed it, which the parent sees and ends the child for
 
     def receive(self) -> bytes:
         """Return the next message from the parent, and wait for it; the process ends if there are no more."""

@@ -7,8 +7,10 @@ the next test, which fails for no fault of its own.
 from __future__ import annotations
 
 import builtins
+import itertools
 import math
 import operator
+import os
 import random
 import sys
 from collections.abc import Generator, Iterator
@@ -171,6 +173,26 @@ def _noun(value: Any) -> str:
     if isinstance(value, type):
         return "class"
     return "function" if callable(value) or isinstance(value, (staticmethod, classmethod)) else "value"
+
+
+_forks = itertools.count()
+"""Counts how often Python has copied the process; processes that run other programs are none."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_forks.__next__)
+
+
+def count_forks() -> int:
+    """Return how many times the process was copied by ``os.fork``."""
+    return _forks.__reduce__()[1][0]
+
+
+def has_children() -> bool:
+    """Whether there is a process that this one has started and not waited for."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 _unfinished: list[ProcessState] = []

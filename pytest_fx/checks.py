@@ -28,8 +28,7 @@ from .laws.judging import compared
 from .loading import chosen_pass, importable_name
 from .options import options_of
 from .recording import record_row
-from .storage.journal import FOLDER
-from .storage.running import announce
+from .storage.running import FOLDER, announce
 from .summary import Row
 
 WITHOUT_LEAVES = ", no leaf modules"

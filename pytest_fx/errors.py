@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from fx.errors import FxError
 
@@ -70,6 +71,9 @@ class LawViolation(FxError, AssertionError):
         violation.__cause__ = self.__cause__
         return violation
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _law_violation, (self.law, str(self), self.kind, self.inputs)
+
     def with_details(self, text: str) -> LawViolation:
         """Return the same violation with ``text`` below its message."""
         return self.with_message(f"{self}\n{text}")
@@ -80,6 +84,11 @@ class LawViolation(FxError, AssertionError):
         lines = [str(other).partition("\n")[0] for other in others if not other.kind or other.kind != self.kind]
         lines += [f"likewise {', '.join(likewise)}"] if likewise else []
         return self.with_details("\n".join(f"  also   {line}" for line in lines)) if lines else self
+
+
+def _law_violation(law: str, text: str, kind: str, inputs: int | str) -> LawViolation:
+    """The violation that another process has found."""
+    return LawViolation(law, "", kind=kind, inputs=inputs).with_message(text)
 
 
 class ComparisonError(FxError, TypeError):

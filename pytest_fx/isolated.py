@@ -1,7 +1,7 @@
 """Tests in a child process (``--fx-isolate``), which is replaced when one of them ends it. Imports no torch.
 
-All tests of a run go through the same child, as long as it lives: fixtures of modules and of the session are set up once,
-and a model is captured once. The parent runs none: so it never starts threads that a fork would lose.
+All tests of a run go through the same child, as long as it lives: fixtures of modules and of the session are set up
+once, and a model is captured once. The parent runs none: so it never starts threads that a fork would lose.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from .collection import subject_of
-from .errors import ProcessEnded
 from .fixtures import BROKEN
-from .harness.child import Channel, Child, ChildEnded, Ending, Limits, unavailable
+from .harness.child import Channel, Child, ChildEnded, Ending, Limits, raised, unavailable
 from .lazy import load
 from .options import OPTIONS, options_of
 from .parallel.distribution import leave_turns
-from .storage.running import TELL, uses
+from .storage.running import TELL, time_limit
 
 _START = Limits(seconds=60.0)
 """What a child may take until it is ready, and to end in order."""
@@ -88,8 +87,7 @@ class IsolatedRun:
     def _delegate(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
         """Send the test to the child, and report what it answers."""
         told = _Told(item)
-        options = options_of(item)
-        limits = Limits(options.longest if uses(item, self._fixtures) else None, options.memory_limit)
+        limits = Limits(time_limit(item, self._fixtures), options_of(item).memory_limit)
         try:
             child = self._living(item.session)
             until = float("inf") if limits.seconds is None else time.monotonic() + limits.seconds
@@ -228,8 +226,7 @@ class _Told:
             case "exit":
                 pytest.exit(*values)
             case "raised":
-                remedy = "raise an exception that is a subclass of Exception, or PassError to refuse a program"
-                raise ChildEnded(Ending(f"raises {values[0]}", f"raised {values[0]}", None, remedy))
+                raise ChildEnded(raised(*values))
             case _:
                 assert kind == "done", kind
                 self.done = True
@@ -243,16 +240,17 @@ class _Told:
             item.config.stash.setdefault(BROKEN, []).append(case)  # each of its tests would end another child
             who = f"the model {getattr(case, 'label', case)}"
         error = ending.error(who)
-        self.report_failure(f"{ProcessEnded.__module__}.{ProcessEnded.__name__}: {error}")
+        self.report_failure(f"{type(error).__module__}.{type(error).__name__}: {error}")
 
     def report_failure(self, text: str) -> None:
         """Report that the test failed in what it was doing, with what it wrote and measured until then."""
         item, when = self._item, ("setup", "call", "teardown", "teardown")[len(self._reported)]
         capture: Any = item.config.pluginmanager.get_plugin("capturemanager")
         written = ("", "") if capture is None else capture.read_global_capture()
+        names = f"Captured stdout {when}", f"Captured stderr {when}"
         report = pytest.TestReport(
             item.nodeid, item.location, dict.fromkeys(item.keywords, 1), "failed", text, when,  # type: ignore[arg-type]
-            sections=[(f"Captured std{name} {when}", part) for name, part in zip(("out", "err"), written, strict=True) if part],
+            sections=[(name, part) for name, part in zip(names, written, strict=True) if part],
             duration=time.time() - self._started, start=self._started, stop=time.time(),
             user_properties=[("fx", record) for record in self._records],
         )  # fmt: skip

@@ -274,7 +274,8 @@ TABLE = (
     ),
     Option(
         "timeout", None, _seconds, "SECONDS",
-        "Fail a test of a pass or a model that runs longer (default: any time; 600 with --fx-isolate). Without "
+        "Fail a test of a pass or a model that runs longer, or under --fx-check a pass that takes longer on one "
+        "program (default: any time; with --fx-isolate 600, and 60 for a program). Without "
         "--fx-isolate it is interrupted at its next step of Python, and not while it waits outside of Python. "
         "Example: --fx-timeout 60",
     ),
@@ -312,8 +313,8 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--fx-isolate",
         action="store_true",
-        help="Run tests in a child process, which is replaced when one of them ends it, hangs or takes too much memory: "
-        "that test fails with the reason, and the others go on. Example: --fx-model all --fx-isolate --fx-timeout 60",
+        help="Run tests in a child process, which is replaced when one of them ends it, hangs or takes too much "
+        "memory: that test fails with the reason, and the others go on. Example: --fx-model all --fx-isolate --fx-timeout 60",
     )
     parser.addini("fx_isolate", "Default of --fx-isolate.", type="bool", default=False)
     group.addoption(

@@ -102,8 +102,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.args, config.option.pyargs = tests, True
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_sessionstart(session: pytest.Session) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
     """Name the test in which the process of an earlier run has ended."""
     tell_of_the_last_run(session.config)
 
@@ -197,9 +197,9 @@ def pytest_configure_node(node: Any) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_handlecrashitem(crashitem: str, report: pytest.TestReport) -> None:
-    """Say what helps against a test in which a worker of pytest-xdist has ended."""
-    explain_crash(crashitem, report)
+def pytest_handlecrashitem(crashitem: str, report: pytest.TestReport, sched: Any) -> None:
+    """Say what a worker of pytest-xdist did that has ended in a test."""
+    explain_crash(crashitem, report, sched.config.rootpath)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -7,17 +7,17 @@ import time
 import traceback
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 
-from .collection import SUITE_NODE, subject_of
-from .errors import TimeLimitExceeded
+from .collection import subject_of
 from .harness.deadline import Watchdog
-from .options import options_of
+from .lazy import load
 from .parallel.distribution import is_worker
-from .storage.running import CURRENT, Running, unfinished, uses
+from .storage.running import CURRENT, Running, time_limit, unfinished, uses
 from .tracebacks import users_line, users_place
 
 _ISOLATE = "run with --fx-isolate, where a pass that ends or blocks its process fails one test, with the reason"
@@ -45,7 +45,7 @@ class WatchedRun:
         if not uses(item, self._fixtures):
             return (yield)
         self._running.begin(item.nodeid, subject_of(item))
-        self._until = time.monotonic() + (options_of(item).timeout or 0.0)
+        self._until = time.monotonic() + (time_limit(item, self._fixtures) or 0.0)
         try:
             return (yield)
         finally:
@@ -65,7 +65,7 @@ class WatchedRun:
 
     @contextmanager
     def _limited(self, item: pytest.Item) -> Generator[None]:
-        seconds = options_of(item).timeout if uses(item, self._fixtures) else None
+        seconds = time_limit(item, self._fixtures)
         if seconds is None:
             yield
             return
@@ -77,7 +77,7 @@ class WatchedRun:
             with Watchdog(OutOfTime, tell) as watchdog, watchdog.limit(self._until - time.monotonic()):
                 yield
         except OutOfTime as error:
-            raise TimeLimitExceeded(
+            raise load("pytest_fx.errors").TimeLimitExceeded(
                 f"{self._running.what} ran longer than {seconds:g} s",
                 where=users_line(error),
                 why="its time was over, by --fx-timeout, and it was interrupted",
@@ -109,7 +109,8 @@ def tell_of_the_last_run(config: pytest.Config) -> None:
         reporter.write_line(f"  try    {_ISOLATE}", yellow=True)
 
 
-def explain_crash(test: str, report: pytest.TestReport) -> None:
-    """Add to the report on a test in which a worker of pytest-xdist has ended what helps, if it is one of a suite."""
-    if test.startswith(f"{SUITE_NODE}::"):
-        report.longrepr = f"{report.longrepr}\n  try    {_ISOLATE}"
+def explain_crash(test: str, report: pytest.TestReport, root: Path) -> None:
+    """Add to the report on a test in which a worker of pytest-xdist has ended what it did, and what helps."""
+    for entry in unfinished(root):
+        if entry["test"] == test:
+            report.longrepr = f"{report.longrepr}\n  value  {entry['what']}\n  try    {_ISOLATE}"

@@ -301,7 +301,7 @@ class Application:
         return self.once("untouched", self._apply_nothing)
 
     def _apply_nothing(self) -> Application:
-        return Application(self.subject, _leave_alone, contract=exact, leaves=self.leaves, draws=self._draws)
+        return Application(self.subject, leave_alone, contract=exact, leaves=self.leaves, draws=self._draws)
 
     @contextmanager
     def layout_independent(self) -> Generator[None]:
@@ -407,5 +407,6 @@ def _layers(program: GraphModule) -> dict[str, tuple[Any, ...]]:
     return {**settings_of(program), "": (program.training,)}
 
 
-def _leave_alone(program: GraphModule) -> GraphModule:
+def leave_alone(program: GraphModule) -> GraphModule:
+    """The pass that does nothing."""
     return program

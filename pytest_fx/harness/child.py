@@ -16,10 +16,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from pytest_fx.errors import ProcessEnded
+from pytest_fx.lazy import load
 from pytest_fx.tracebacks import users_place
+
+if TYPE_CHECKING:
+    from pytest_fx.errors import ProcessEnded
 
 _BETWEEN_LOOKS = 0.02
 """Seconds after which time, memory and life of the child are looked at again."""
@@ -38,7 +41,11 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 
 def unavailable() -> str | None:
     """Return why there can be no such child on this system, or None."""
-    return None if sys.platform == "linux" else f"it forks processes, and watches them, as Linux does; this is {sys.platform}"
+    return (
+        None
+        if sys.platform == "linux"
+        else f"it forks processes, and watches them, as Linux does; this is {sys.platform}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +73,19 @@ class Ending:
 
     def error(self, who: str, value: str | None = None) -> ProcessEnded:
         """The error that says so of ``who``, with ``value`` as what it worked on."""
-        return ProcessEnded(
+        return load("pytest_fx.errors").ProcessEnded(
             f"{who} {self.cause}",
             where=self.where,
             value=value,
             why="it ran in a child process, which is gone; what was measured before is kept, and all else goes on",
             remedy=self.remedy,
         )
+
+
+def raised(name: str) -> Ending:
+    """The ending by an exception that is no ``Exception``, such as ``KeyboardInterrupt``, by its name."""
+    remedy = "raise an exception that is a subclass of Exception, or PassError to refuse a program"
+    return Ending(f"raises {name}", f"raised {name}", None, remedy)
 
 
 class ChildEnded(Exception):

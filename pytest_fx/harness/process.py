@@ -7,7 +7,6 @@ the next test, which fails for no fault of its own.
 from __future__ import annotations
 
 import builtins
-import itertools
 import math
 import operator
 import os
@@ -175,15 +174,15 @@ def _noun(value: Any) -> str:
     return "function" if callable(value) or isinstance(value, (staticmethod, classmethod)) else "value"
 
 
-_forks = itertools.count()
-"""Counts how often Python has copied the process; processes that run other programs are none."""
+_forks: list[int] = []
+"""The process once for each time that Python has copied it; processes that run other programs are no copies."""
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_forks.__next__)
+    os.register_at_fork(before=lambda: _forks.append(os.getpid()))
 
 
 def count_forks() -> int:
     """Return how many times the process was copied by ``os.fork``."""
-    return _forks.__reduce__()[1][0]
+    return len(_forks)
 
 
 def has_children() -> bool:

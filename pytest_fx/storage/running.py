@@ -12,12 +12,16 @@ from typing import Any
 
 import pytest
 
-from .journal import FOLDER, ignore_in_git
+from pytest_fx.lazy import load
+from pytest_fx.options import options_of
+
 from .reading import parsed
 
 if sys.platform != "win32":
     import fcntl
 
+FOLDER = ".pytest_fx"
+"""Folder below pytest's root folder for what the plugin writes."""
 RUNNING = "running"
 """Folder, in that of the plugin, with a file of each process that runs tests."""
 TELL = pytest.StashKey[Callable[..., None]]()
@@ -29,6 +33,15 @@ CURRENT = pytest.StashKey["Running"]()
 def uses(item: pytest.Item, fixtures: Iterable[str]) -> bool:
     """Whether a test asks for one of ``fixtures``."""
     return not set(fixtures).isdisjoint(getattr(item, "fixturenames", ()))
+
+
+def time_limit(item: pytest.Item, fixtures: Iterable[str]) -> float | None:
+    """Return how many seconds a test may run that asks for one of ``fixtures``; None for any.
+
+    One that tries a pass on random programs has that time for each of them.
+    """
+    limited = uses(item, fixtures) and not uses(item, ["fx_check_pass"])
+    return options_of(item).longest if limited else None
 
 
 def announce(config: pytest.Config, what: str) -> None:
@@ -86,7 +99,7 @@ class Running:
     def _open(self) -> int | None:
         if sys.platform == "win32":
             return None
-        ignore_in_git(self._path.parents[1])
+        load("pytest_fx.storage.journal").ignore_in_git(self._path.parents[1])
         self._path.parent.mkdir(exist_ok=True)
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

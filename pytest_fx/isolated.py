@@ -211,7 +211,7 @@ class _Told:
         item, hook = self._item, self._item.config.hook
         match kind:
             case "report":
-                report = hook.pytest_report_from_serializable(config=item.config, data=values[0])
+                report = hook.pytest_report_from_serializable(config=item.config, data=_with_tuples(values[0]))
                 self._reported.append(report.when)
                 item.ihook.pytest_runtest_logreport(report=report)
             case "record":
@@ -262,6 +262,14 @@ class _Told:
 
 def _written(*message: Any) -> bytes:
     return json.dumps(message, default=str).encode()
+
+
+def _with_tuples(report: dict[str, Any]) -> dict[str, Any]:
+    """A report as pytest made it; in JSON its tuples are lists."""
+    for name in ("longrepr", "location"):
+        if isinstance(report[name], list):
+            report[name] = tuple(report[name])
+    return report | {name: [tuple(pair) for pair in report[name]] for name in ("sections", "user_properties")}
 
 
 def _warn_again(

@@ -314,7 +314,8 @@ def add_options(parser: pytest.Parser) -> None:
         "--fx-isolate",
         action="store_true",
         help="Run tests in a child process, which is replaced when one of them ends it, hangs or takes too much "
-        "memory: that test fails with the reason, and the others go on. Example: --fx-model all --fx-isolate --fx-timeout 60",
+        "memory: that test fails with the reason, and the others go on. "
+        "Example: --fx-model all --fx-isolate --fx-timeout 60",
     )
     parser.addini("fx_isolate", "Default of --fx-isolate.", type="bool", default=False)
     group.addoption(

@@ -126,7 +126,7 @@ class Application:
         """Whatever the pass returned; the captured program if that was None."""
         self.edits: int | None = None
         """Edits that the pass made; None if it does not say which it makes."""
-        self.error: Exception | None = None
+        self.error: Exception | SystemExit | None = None
         """What the pass raised, a refusal aside."""
         self.refusal: PassError | None = None
         """The :class:`~fx.errors.PassError` with which it refused the program."""
@@ -159,13 +159,8 @@ class Application:
                 self.refusal = error
             else:
                 self.error = error
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # which sys.exit() raises: the end of the pass, not of pytest
             self.error = error
-        except SystemExit as error:  # as sys.exit() raises it: the end of the pass, not of pytest
-            self.error = PassError(
-                f"SystemExit: {error.code}", why="a pass runs in a process that others use, which is not its to end"
-            )
-            self.error.__cause__, self.error.__traceback__ = error, error.__traceback__
 
     @contextmanager
     def _process_watched(self) -> Generator[None]:

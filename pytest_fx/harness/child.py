@@ -41,11 +41,9 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 
 def unavailable() -> str | None:
     """Return why there can be no such child on this system, or None."""
-    return (
-        None
-        if sys.platform == "linux"
-        else f"it forks processes, and watches them, as Linux does; this is {sys.platform}"
-    )
+    if sys.platform == "linux":
+        return None
+    return f"it forks processes, and watches them, as Linux does; this is {sys.platform}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,10 +80,12 @@ def search_isolated(
                 return violation
         except ChildEnded as ended:
             ending = ended.ending
-        tried, changed, refused, unjudged = search.counts
-        search.count((tried + bool(mode), changed, refused, unjudged))  # it was told of before it was tried
+        if not mode:
+            raise ending.error(f"the search for programs for {search.name}")
+        tried, *others = search.counts
+        search.count((tried + 1, *others))  # it was told of before it was tried
         crash = _Crash(search, ending, limits, source, mode)
-        if not mode or crash.needs_the_pass():
+        if crash.needs_the_pass():
             if shrink and source:
                 crash.shrink()
             return crash.explained(folder)
@@ -91,6 +93,7 @@ def search_isolated(
         if skipped > _MOST_SKIPPED:
             raise ending.error("a random program, without the pass,", source)
         search.skip(source, mode)
+        search.count((skipped, 0, 0, skipped))  # the others are tried again
 
 
 class _Crash:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -124,7 +124,7 @@ class Search:
         """How many programs were tried, changed, refused and not judged."""
         return self._tried, self._changed, self._refused, self._unjudged
 
-    def count(self, counts: tuple[int, int, int, int]) -> None:
+    def count(self, counts: Iterable[int]) -> None:
         """Take the counts of the same search in another process."""
         self._tried, self._changed, self._refused, self._unjudged = counts
 

@@ -180,7 +180,7 @@ def _nodes(program: nn.Module) -> int | None:
     return len(program.graph.nodes) if isinstance(program, GraphModule) else None
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
 
 

@@ -154,5 +154,5 @@ def test_threads_of_the_parent_are_not_waited_for():
         "print(check_pass('merge-parallel-layers', isolate=True, seed=0, max_examples=3, min_changed=0, timeout=30))"
     )
     environment = {**os.environ, "OMP_NUM_THREADS": "2"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert "of 3 programs and kept" in done.stdout, done.stderr
+    done = subprocess.run([sys.executable, "-c", code], check=True, env=environment, capture_output=True, text=True)
+    assert "of 3 programs and kept" in done.stdout

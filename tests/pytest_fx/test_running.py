@@ -41,8 +41,8 @@ def test_beside_xdist_the_report_on_the_lost_worker_says_it(pytester):
 def test_tests_of_processes_that_live_are_not_taken_for_unfinished(tmp_path):
     running = Running(tmp_path)
     running.begin("test_it", "a pass on a model")
-    code = "import pathlib, sys; from pytest_fx.storage.running import unfinished; print(*unfinished(pathlib.Path(sys.argv[1])))"
-    other = subprocess.run([sys.executable, "-c", code, tmp_path], check=True, capture_output=True, text=True)
+    code = f"import pathlib\nfrom pytest_fx.storage.running import *\nprint(*unfinished(pathlib.Path({str(tmp_path)!r})))"
+    other = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert other.stdout.strip() == ""
     running.finish()
 

@@ -41,7 +41,7 @@ def test_beside_xdist_the_report_on_the_lost_worker_says_it(pytester):
 def test_tests_of_processes_that_live_are_not_taken_for_unfinished(tmp_path):
     running = Running(tmp_path)
     running.begin("test_it", "a pass on a model")
-    code = f"import pathlib\nfrom pytest_fx.storage.running import *\nprint(*unfinished(pathlib.Path({str(tmp_path)!r})))"
+    code = f"from pytest_fx.storage.running import Path, unfinished\nprint(*unfinished(Path({str(tmp_path)!r})))"
     other = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert other.stdout.strip() == ""
     running.finish()

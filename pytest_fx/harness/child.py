@@ -13,6 +13,7 @@ import socket
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,7 +153,9 @@ class Child:
         self._socket, theirs = socket.socketpair()
         self._received = bytearray()
         parent = os.getpid()
-        self.pid = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of other threads; those of OpenMP are told of above
+            self.pid = os.fork()
         if self.pid == 0:
             self._socket.close()
             _work(work, theirs, parent, self._faults.fileno())

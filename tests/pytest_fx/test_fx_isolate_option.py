@@ -53,7 +53,7 @@ def starts_a_daemon(program):
 def starts_a_thread(program):
     threading.Thread(target=time.sleep, args=(1e6,)).start()
 
-@pytest.mark.fx(timeout=2)
+@pytest.mark.fx(timeout=1)
 @pytest.mark.parametrize("name", ["loops", "sleeps", "sets_handlers"])
 def test_hanging(fx_equal, name):
     fx_equal(globals()[name])
@@ -74,9 +74,9 @@ PROCESS = os.getpid()
 """
 """Passes of an imaginary user. Their functions are run in children only."""
 TOLD = {
-    "loops": "ran longer than 2 s",
-    "sleeps": "ran longer than 2 s",
-    "sets-handlers": "ran longer than 2 s",
+    "loops": "ran longer than 1 s",
+    "sleeps": "ran longer than 1 s",
+    "sets-handlers": "ran longer than 1 s",
     "eats": "needed more than 300 MiB",
     "exits-0": "ended its process with status 0 (os._exit)",
     "exits-3": "ended its process with status 3 (os._exit)",
@@ -228,9 +228,9 @@ def test_it(): pass
 
 
 def test_threads_that_were_started_while_tests_were_collected_are_told(pytester):
-    pytester.makeconftest("from pytest_fx import isolated\nisolated._START = isolated.Limits(seconds=2.0)")
+    pytester.makeconftest("from pytest_fx import isolated\nisolated._START = isolated.Limits(seconds=1.0)")
     result = pytester.runpytest_subprocess("--fx-isolate", pytester.makepyfile(COMPUTED_AT_IMPORT))
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
-        ["*--fx-isolate: a child process ran longer than 2 s when it computed for the first time", "  try    OMP_NUM_*"]
+        ["*--fx-isolate: a child process ran longer than 1 s when it computed for the first time", "  try    OMP_NUM_*"]
     )

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import hypothesis
 import pytest
 import torch
 
@@ -29,50 +30,46 @@ def crash():
     ctypes.string_at(0)
 
 
+UNSHRUNK = hypothesis.settings(phases=[hypothesis.Phase.generate])
+
+
 def found(act, folder, **options):
     with pytest.raises(LawViolation) as raised:
         check_pass(where_a_relu_is(act), isolate=True, seed=0, max_examples=60, folder=folder, **options)
     return raised.value
 
 
-@pytest.mark.parametrize(
-    "act, law, kind, said",
-    [
-        (lambda: os._exit(0), "process untouched", "exit status 0", "local ended its process with status 0"),
-        (crash, "process untouched", "SIGSEGV", "local ended its process by the signal SIGSEGV"),
-        (lambda: list(itertools.repeat(1)), "process untouched", "memory", "local needed more than 200 MiB"),
-    ],
-    ids=["exit", "crash", "memory"],
-)
-def test_what_ends_the_process_is_a_counterexample_and_made_small(tmp_path, act, law, kind, said):
-    violation = found(act, tmp_path, memory=200)
-    assert (violation.law, violation.kind) == (law, kind)
-    assert f"law {law!r}: {said}" in str(violation)
+def test_what_ends_the_process_is_a_counterexample_and_made_small(tmp_path):
+    violation = found(crash, tmp_path)
+    assert (violation.law, violation.kind) == ("process untouched", "SIGSEGV")
+    assert "law 'process untouched': local ended its process by the signal SIGSEGV" in str(violation)
     assert "the smallest program found, in evaluation mode:\n" in str(violation)
     program = str(violation).partition("def forward(self, given):\n")[2].partition("\n\n")[0]
     assert len(program.splitlines()) == 2
     assert "relu" in program
 
 
-def test_a_pass_that_waits_in_native_code_breaks_the_law_that_it_terminates(tmp_path, monkeypatch):
-    monkeypatch.setattr(isolated_search, "SHRINKING", 0.0)
-    violation = found(lambda: time.sleep(1e6), tmp_path, timeout=2.0)
+def test_a_pass_that_waits_in_native_code_breaks_the_law_that_it_terminates(tmp_path):
+    violation = found(lambda: time.sleep(1e6), tmp_path, settings=UNSHRUNK, timeout=2.0)
     assert (violation.law, violation.kind) == ("terminates", "time")
     assert "local ran longer than 2 s" in str(violation)
-    assert "in <lambda>:  violation = found(lambda: time.sleep(1e6)" in str(violation)
+    assert "in <lambda>:  violation = found(lambda: time.sleep" in str(violation)
 
 
-def test_an_exception_that_would_end_pytest_is_a_broken_law(tmp_path, monkeypatch):
-    monkeypatch.setattr(isolated_search, "SHRINKING", 0.0)
+def test_a_pass_that_takes_too_much_memory_breaks_a_law(tmp_path):
+    violation = found(lambda: list(itertools.repeat(1)), tmp_path, settings=UNSHRUNK, memory=200)
+    assert "law 'process untouched': local needed more than 200 MiB" in str(violation)
 
+
+def test_an_exception_that_would_end_pytest_is_a_broken_law(tmp_path):
     def interrupt():
         raise KeyboardInterrupt
 
-    assert "local raised KeyboardInterrupt" in str(found(interrupt, tmp_path))
+    assert "local raised KeyboardInterrupt" in str(found(interrupt, tmp_path, settings=UNSHRUNK))
 
 
 def test_a_right_pass_is_reported_as_without_a_child(monkeypatch):
-    reports = [check_pass("merge-parallel-layers", isolate=isolate, seed=1, max_examples=20, min_changed=0)
+    reports = [check_pass("merge-parallel-layers", isolate=isolate, seed=1, max_examples=8, min_changed=0)
                for isolate in (False, True)]  # fmt: skip
     assert reports[0] == reports[1]
 
@@ -86,7 +83,7 @@ def test_a_law_that_is_broken_in_the_child_is_reported_as_without_one(tmp_path):
     said = []
     for isolate in (False, True):
         with pytest.raises(LawViolation) as raised:
-            check_pass(negated, isolate=isolate, seed=0, max_examples=60, folder=tmp_path)
+            check_pass(negated, isolate=isolate, seed=0, max_examples=60, folder=tmp_path, settings=UNSHRUNK)
         said.append((raised.value.law, raised.value.kind, str(raised.value)))
     assert said[0] == said[1]
 

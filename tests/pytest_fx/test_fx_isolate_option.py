@@ -234,3 +234,26 @@ def test_threads_that_were_started_while_tests_were_collected_are_told(pytester)
     result.stderr.fnmatch_lines(
         ["*--fx-isolate: a child process ran longer than 1 s when it computed for the first time", "  try    OMP_NUM_*"]
     )
+
+
+TEMPORARY = """
+import os, pathlib
+
+def test_first(tmp_path): pathlib.Path("where").write_text(str(tmp_path))
+
+def test_second(): os._exit(0)
+
+def test_third(tmp_path): assert pathlib.Path(pathlib.Path("where").read_text()).exists()
+"""
+
+
+def test_a_new_child_leaves_the_temporary_folders_of_the_old_one_alone(pytester):
+    result = pytester.runpytest("--fx-isolate", pytester.makepyfile(TEMPORARY))
+    result.assert_outcomes(passed=2, failed=1)
+
+
+def test_the_alarm_of_pytest_timeout_ends_the_child_and_fails_the_test(pytester):
+    path = pytester.makepyfile("import time\ndef test_waits(): time.sleep(1e6)\ndef test_next(): pass")
+    result = pytester.runpytest("--fx-isolate", "--timeout", "1", path)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines("*Timeout*")

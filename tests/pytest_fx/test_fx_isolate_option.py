@@ -257,3 +257,9 @@ def test_the_alarm_of_pytest_timeout_ends_the_child_and_fails_the_test(pytester)
     result = pytester.runpytest("--fx-isolate", "--timeout", "1", path)
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines("*Timeout*")
+
+
+def test_a_run_that_stops_early_tears_down_what_the_child_has_set_up(pytester):
+    result = pytester.runpytest("--fx-isolate", "-x", pytester.makepyfile(REPORTING))
+    result.assert_outcomes(passed=1, failed=1)
+    assert (pytester.path / "set_up").read_text() == "set up\ntorn down\n"

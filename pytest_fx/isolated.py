@@ -78,7 +78,8 @@ class IsolatedRun:
         if self._child is not None:
             try:
                 self._child.send(_written("end"))
-                self._child.receive(_START)
+                while json.loads(self._child.receive(_START))[0] != "done":
+                    pass  # warnings, which come too late for the summary
             except ChildEnded:
                 pass
             finally:
@@ -139,7 +140,7 @@ class IsolatedRun:
         config.stash[TELL] = self._tell
         leave_turns(config)
         for plugin in list(config.pluginmanager.get_plugins()):
-            if type(plugin).__module__.startswith("xdist."):  # it would speak for the parent
+            if hasattr(plugin, "sendevent"):  # of pytest-xdist; it would speak for the parent
                 config.pluginmanager.unregister(plugin)
         _require_threads()
         self._tell("ready")
@@ -170,9 +171,10 @@ class IsolatedRun:
         if self._channel is None or fixturedef.argname != "fx_model":
             return (yield)
         self._tell("making", True)
-        model = yield
-        self._tell("making", False)
-        return model
+        try:
+            return (yield)
+        finally:
+            self._tell("making", False)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, Any, Any]:

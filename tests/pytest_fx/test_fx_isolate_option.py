@@ -170,6 +170,11 @@ def test_reports_warnings_output_and_properties_come_back_and_fixtures_of_the_se
     assert (pytester.path / "set_up").read_text() == "set up\ntorn down\n"
 
 
+def test_beside_xdist_each_warning_arrives_once(pytester):
+    result = pytester.runpytest("--fx-isolate", "-n", "1", "-W", "default", pytester.makepyfile(REPORTING))
+    result.assert_outcomes(passed=2, failed=2, skipped=1, warnings=1)
+
+
 def test_what_a_test_printed_before_it_ended_its_process_is_shown(pytester):
     path = pytester.makepyfile(REPORTING)
     result = pytester.runpytest("--fx-isolate", "--capture=fd", path, "-k", "test_end")
@@ -260,6 +265,6 @@ def test_the_alarm_of_pytest_timeout_ends_the_child_and_fails_the_test(pytester)
 
 
 def test_a_run_that_stops_early_tears_down_what_the_child_has_set_up(pytester):
-    result = pytester.runpytest("--fx-isolate", "-x", pytester.makepyfile(REPORTING))
+    result = pytester.runpytest("--fx-isolate", "-x", "-W", "default", pytester.makepyfile(REPORTING))
     result.assert_outcomes(passed=1, failed=1)
     assert (pytester.path / "set_up").read_text() == "set up\ntorn down\n"

@@ -98,7 +98,7 @@ import os
 
 def exits(program):
     if any("relu" in str(node.target) for node in program.graph.nodes):
-        os._exit(0)
+        os._exit(7)
 """
 
 
@@ -111,7 +111,7 @@ def test_the_test_that_is_written_fails_and_does_not_end_pytest(pytester, monkey
     assert f"a test of it alone: {path}" in str(raised.value)
     result = pytester.runpytest(path)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines("E*law 'process untouched': exits ended its process with status 0*")
+    result.stdout.fnmatch_lines("E*law 'process untouched': exits ended its process with status 7*")
 
 
 def test_a_program_that_ends_the_process_without_the_pass_is_not_held_against_the_pass(monkeypatch):

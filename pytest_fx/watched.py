@@ -16,7 +16,7 @@ import pytest
 from .collection import subject_of
 from .harness.deadline import Watchdog
 from .lazy import load
-from .parallel.distribution import is_worker
+from .parallel.distribution import is_worker, root_of_run
 from .storage.running import CURRENT, Running, time_limit, unfinished, uses
 from .tracebacks import users_line, users_place
 
@@ -33,7 +33,7 @@ class WatchedRun:
     def __init__(self, config: pytest.Config, fixtures: Iterable[str]) -> None:
         """``fixtures`` are those of the plugin."""
         self._fixtures = frozenset(fixtures)
-        self._running = config.stash[CURRENT] = Running(config.rootpath)
+        self._running = config.stash[CURRENT] = Running(root_of_run(config))
         self._until = 0.0
         self._terminal = os.dup(2)  # before pytest captures what is written there
         config.add_cleanup(lambda: os.close(self._terminal))

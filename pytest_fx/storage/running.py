@@ -60,7 +60,7 @@ class Running:
     """
 
     def __init__(self, root: Path) -> None:
-        """``root`` is pytest's root folder."""
+        """``root`` is the root folder of the run; there is no file if this machine has no such folder."""
         self._path = root / FOLDER / RUNNING / f"{os.getpid()}.json"
         self._file: int | None = None
         self._entry: dict[str, Any] = {}
@@ -97,7 +97,7 @@ class Running:
                 os.close(self._file)
 
     def _open(self) -> int | None:
-        if sys.platform == "win32":
+        if sys.platform == "win32" or not self._path.parents[2].is_dir():
             return None
         load("pytest_fx.storage.journal").ignore_in_git(self._path.parents[1])
         self._path.parent.mkdir(exist_ok=True)

@@ -28,7 +28,7 @@ from .laws.judging import compared
 from .loading import chosen_pass, importable_name
 from .options import options_of
 from .recording import record_row
-from .storage.journal import FOLDER
+from .storage.running import FOLDER, announce
 from .summary import Row
 
 WITHOUT_LEAVES = ", no leaf modules"
@@ -74,8 +74,10 @@ class EqualityCheck:
                 raise told(violations, violations[0])
             return comparison
         pass_ = chosen_pass(self._item.config, transform)
+        name = label or label_of(self._item, pass_) + ("" if leaves else WITHOUT_LEAVES)
+        announce(self._item.config, f"{name} on {self._subject.name}")
         application = self._application(pass_, contract, leaves, draws)
-        application.name = label or label_of(self._item, pass_) + ("" if leaves else WITHOUT_LEAVES)
+        application.name = name
         row = row_of(application)
         comparison = self._recorded(application, row)
         if application.refusal is not None:
@@ -178,7 +180,7 @@ def _nodes(program: nn.Module) -> int | None:
     return len(program.graph.nodes) if isinstance(program, GraphModule) else None
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
 
 

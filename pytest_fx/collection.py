@@ -119,6 +119,18 @@ def label_of(item: pytest.Item, pass_: Any) -> str:
     return name
 
 
+def subject_of(item: pytest.Item) -> str:
+    """Return what a test is about, as far as its parameters say: a pass on a model, or else the test itself."""
+    given: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+    case, pass_, checked = (given.get(name) for name in ("fx_model", "fx_pass", "fx_checked_pass"))
+    model = case.label if isinstance(case, ModelCase) else case if isinstance(case, str) else None
+    if checked is not None:
+        return f"{_name_of_asked(checked)} on random programs"
+    if isinstance(pass_, PassCase):
+        return pass_.label if model is None else f"{pass_.label} on {model}"
+    return f"the test {item.name}" if model is None else f"the test {item.name} of {model}"
+
+
 def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
     """Give the fixtures of models, passes and timings what was asked for, unless the test names its own.
 

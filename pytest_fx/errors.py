@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from fx.errors import FxError
 
@@ -70,6 +71,9 @@ class LawViolation(FxError, AssertionError):
         violation.__cause__ = self.__cause__
         return violation
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _law_violation, (self.law, str(self), self.kind, self.inputs)
+
     def with_details(self, text: str) -> LawViolation:
         """Return the same violation with ``text`` below its message."""
         return self.with_message(f"{self}\n{text}")
@@ -80,6 +84,11 @@ class LawViolation(FxError, AssertionError):
         lines = [str(other).partition("\n")[0] for other in others if not other.kind or other.kind != self.kind]
         lines += [f"likewise {', '.join(likewise)}"] if likewise else []
         return self.with_details("\n".join(f"  also   {line}" for line in lines)) if lines else self
+
+
+def _law_violation(law: str, text: str, kind: str, inputs: int | str) -> LawViolation:
+    """The violation that another process has found."""
+    return LawViolation(law, "", kind=kind, inputs=inputs).with_message(text)
 
 
 class ComparisonError(FxError, TypeError):
@@ -133,3 +142,14 @@ class LostRewrite(FxError, AssertionError):
 
     The message has what it changed in both, and where a pattern that it looks for nearly matches.
     """
+
+
+class ProcessEnded(FxError, RuntimeError):
+    """What ran in a child process ended that process, closed what it answers by, or took more than it may.
+
+    The message has what it was, how it ended, and the user's line where that is known.
+    """
+
+
+class TimeLimitExceeded(FxError, AssertionError):
+    """A test ran longer than ``--fx-timeout`` allows. The message has the pass, the model and the user's line."""

@@ -13,8 +13,9 @@ import pytest
 
 from .collection import ModelCase, PassCase
 from .lazy import load
-from .options import OPTIONS, options_of
+from .options import OPTIONS, Options, options_of
 from .properties.check_summary import record_check
+from .storage.running import announce
 
 if TYPE_CHECKING:
     import torch
@@ -126,16 +127,20 @@ def fx_timing(request: pytest.FixtureRequest, fx_model: Subject) -> TimingCheck:
 def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
     """Tries a pass on random programs: ``fx_check_pass(my_pass)``; what came of it is in the summary of the run.
 
-    It is :func:`pytest_fx.check_pass`. ``--fx-contract`` and ``--fx-examples`` stand in for what is not said.
+    It is :func:`pytest_fx.check_pass`. ``--fx-contract``, ``--fx-examples``, ``--fx-isolate`` and the limits of one
+    program, ``--fx-timeout`` and ``--fx-memory-limit``, stand in for what is not said.
     """
     options = options_of(request.node)
 
     def check(pass_: Any, **arguments: Any) -> CheckReport:
         __tracebackhide__ = True
-        _skip_if_unavailable(_module("loading").load_pass(pass_))
+        made = _module("loading").load_pass(pass_)
+        _skip_if_unavailable(made)
+        announce(request.config, f"{_module('loading').pass_name(made)} on random programs")
         given = {
             "contract": options.contract,
             "max_examples": options.examples,
+            **_limits(options),
             "folder": request.config.rootpath / _module("properties.counterexample").FOLDER,
             **arguments,
         }
@@ -148,6 +153,13 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
         return report
 
     return check
+
+
+def _limits(options: Options) -> dict[str, Any]:
+    """What ``check_pass`` is told of the limits of one program."""
+    if options.isolate:
+        return {"isolate": True, "timeout": options.timeout, "memory": options.memory_limit}
+    return {} if options.timeout is None else {"seconds": options.timeout}
 
 
 @pytest.fixture(scope="session")

@@ -375,7 +375,8 @@ def load_contract(text: Any) -> Contract:
 
 
 def _check_device(device: str) -> None:
-    if device == "cuda" and not torch.cuda.is_available():
+    # is_available() would start CUDA in this process, and in no child that is forked from it CUDA could start again.
+    if device == "cuda" and not torch.cuda.device_count():
         raise LoadError("there is no CUDA device to run on", why=f"torch {torch.__version__} finds none")
 
 

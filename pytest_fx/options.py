@@ -15,8 +15,12 @@ WIDEST_INTERVAL = 0.1
 """Width of the interval of a ratio, relative to the ratio, from which on times are too noisy to tell it."""
 TOO_NOISY = "too noisy to tell"
 """What is said of them."""
+LONGEST_ISOLATED = 600.0
+"""Seconds that a test may run in a child process if nothing is said: nobody would wait for one that hangs."""
 SIZES = ("full", "small")
 DEVICES = ("cpu", "cuda")
+OF_RUNS = ("baseline", "isolate")
+"""Fields of the options that a run has once, so that no marker can have them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,13 @@ class Options:
     """The file of an earlier run, as it was given, whose speed-ups are compared with; None for none."""
     fail_slower: float | None = None
     """The share by which a program may take longer than in that run; None to fail no timing."""
+    isolate: bool = False
+    """Whether tests run in a child process."""
+    timeout: float | None = None
+    """Seconds that a test of a pass or a model may run; None for any, or under ``isolate`` for
+    :data:`LONGEST_ISOLATED`."""
+    memory_limit: int | None = None
+    """MiB that a test may need under ``isolate``; None for most of what the machine has left."""
     strict: bool = False
     """Whether what cannot be told fails as well: a timing that is too noisy, a pass that changes less than before."""
 
@@ -65,6 +76,11 @@ class Options:
     def used(self) -> bool:
         """Whether anything was asked for, so that loading torch is worth its seconds."""
         return bool(self.models or self.passes or self.checks)
+
+    @property
+    def longest(self) -> float | None:
+        """Seconds that a test of a pass or a model may run; None for any."""
+        return LONGEST_ISOLATED if self.timeout is None and self.isolate else self.timeout
 
 
 OPTIONS = pytest.StashKey[Options]()
@@ -100,6 +116,16 @@ def _tolerance(text: str) -> float:
         number = -1.0
     if not 0 <= number < float("inf"):
         raise argparse.ArgumentTypeError(f"must be a number from 0 on, not {text!r}")
+    return number
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text!r}")
     return number
 
 
@@ -246,6 +272,18 @@ TABLE = (
         "With --fx-baseline, fail a timing whose program is shown to take longer, relative to eager, by more than this "
         "share. Example: --fx-baseline main.json --fx-fail-slower 5%%",
     ),
+    Option(
+        "timeout", None, _seconds, "SECONDS",
+        "Fail a test of a pass or a model that runs longer, or under --fx-check a pass that takes longer on one "
+        "program (default: any time; with --fx-isolate 600, and 60 for a program). Without "
+        "--fx-isolate it is interrupted at its next step of Python, and not while it waits outside of Python. "
+        "Example: --fx-timeout 60",
+    ),
+    Option(
+        "memory-limit", None, _positive, "MIB",
+        "With --fx-isolate, fail a test whose process comes to hold so many MiB more than pytest did when it was "
+        "started (default: most of what the machine has left). Example: --fx-isolate --fx-memory-limit 4096",
+    ),
 )  # fmt: skip
 
 
@@ -273,6 +311,14 @@ def add_options(parser: pytest.Parser) -> None:
     )
     parser.addini("fx_strict", "Default of --fx-strict.", type="bool", default=False)
     group.addoption(
+        "--fx-isolate",
+        action="store_true",
+        help="Run tests in a child process, which is replaced when one of them ends it, hangs or takes too much "
+        "memory: that test fails with the reason, and the others go on. "
+        "Example: --fx-model all --fx-isolate --fx-timeout 60",
+    )
+    parser.addini("fx_isolate", "Default of --fx-isolate.", type="bool", default=False)
+    group.addoption(
         "--fx-tables", nargs="?", const="all", metavar="NAME[,NAME…]",
         help="Measure the paper's evaluation, all of it or these tables, and write it into results/. What was measured "
         "already on this machine with this code is kept. Example: --fx-tables=ir-complexity,fusion",
@@ -286,7 +332,8 @@ def read_options(config: pytest.Config) -> Options:
     Raises :class:`pytest.UsageError` for an ini setting that makes no sense.
     """
     values = {option.name: _read(config, option) for option in TABLE}
-    return Options(timing=not _is_set(config, "fx_no_timing"), strict=_is_set(config, "fx_strict"), **values)
+    flags = {name: _is_set(config, f"fx_{name}") for name in ("strict", "isolate")}
+    return Options(timing=not _is_set(config, "fx_no_timing"), **flags, **values)
 
 
 def _is_set(config: pytest.Config, flag: str) -> bool:
@@ -318,7 +365,7 @@ def options_of(node: pytest.Item | Any) -> Options:
     """
     options = node.config.stash[OPTIONS]
     for marker in reversed(list(node.iter_markers("fx"))):
-        known = [field.name for field in fields(Options) if field.name != "baseline"]  # one run has one baseline
+        known = [field.name for field in fields(Options) if field.name not in OF_RUNS]
         for name in marker.kwargs:
             if name not in known:
                 raise pytest.UsageError(

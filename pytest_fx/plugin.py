@@ -35,6 +35,7 @@ from .fixtures import (
     skip_if_told,
 )
 from .harness.isolation import interrupted_finished, isolated_set_up, isolated_test
+from .isolated import IsolatedRun, require_isolation
 from .lazy import load
 from .options import OPTIONS, Options, add_options, read_options
 from .parallel import distribution
@@ -43,6 +44,7 @@ from .storage.baseline import BASELINE, chosen_baseline
 from .storage.benchmark_records import presented_as_benchmarks
 from .summary import CHANGE, COLUMNS, records_on, write_summary
 from .tracebacks import show_the_users
+from .watched import WatchedRun, explain_crash, tell_of_the_last_run
 
 __all__ = [
     "fx_check_pass",
@@ -84,6 +86,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[OPTIONS] = read_options(config)
     config.stash[BASELINE] = chosen_baseline(config)
     distribution.take_turns(config)
+    require_isolation(config)
+    how = IsolatedRun if config.stash[OPTIONS].isolate else WatchedRun
+    config.pluginmanager.register(how(config, __all__))
     asked: argparse.Namespace = config.option
     if asked.fx_model or asked.fx_pass or asked.fx_check:
         # The import costs what torch's does, so settings in the ini file wait for a test that uses them.
@@ -95,6 +100,12 @@ def pytest_configure(config: pytest.Config) -> None:
         choose_suites(config, wanted)
     if (tests := tests_by_name(config.args)) != config.args:
         config.args, config.option.pyargs = tests, True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Name the test in which the process of an earlier run has ended."""
+    tell_of_the_last_run(session.config)
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -183,6 +194,12 @@ def pytest_runtest_logreport(report: Any) -> None:
 def pytest_configure_node(node: Any) -> None:
     """Tell a worker of pytest-xdist what only the controller knows."""
     distribution.instruct(node.config, node.workerinput)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, report: pytest.TestReport, sched: Any) -> None:
+    """Say what a worker of pytest-xdist did that has ended in a test."""
+    explain_crash(crashitem, report, sched.config.rootpath)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,7 +1,7 @@
 """Where measured rows go: onto the report of their test, into the journal of the run, and to pytest-benchmark.
 
 A worker of pytest-xdist only attaches rows to reports. The controller, which gets the reports, writes them, so that
-nothing is written twice.
+nothing is written twice. A child process of ``--fx-isolate`` tells its parent of each row at once.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from .parallel.distribution import is_worker, plain_name
 from .storage.benchmark_records import add_benchmarks
 from .storage.journal import Journal
 from .storage.records import describe_machine
+from .storage.running import TELL
 from .summary import NOTES, PROPERTY, Row, records_on
 
 JOURNAL = pytest.StashKey[Journal]()
@@ -29,8 +30,16 @@ def record_row(item: pytest.Item, row: Row, timing: Mapping[str, Any] | None = N
     """
     record = {"row": asdict(row), "timing": timing, "machine": describe_machine()}
     item.user_properties.append((PROPERTY, record))
-    if not is_worker(item.config):
-        _write(item.config, item.nodeid, record)
+    if (tell := item.config.stash.get(TELL, None)) is not None:
+        tell("record", record)
+    else:
+        keep(item.config, item.nodeid, record)
+
+
+def keep(config: pytest.Config, test: str, record: Mapping[str, Any]) -> None:
+    """Write what ``test`` recorded, unless this is a worker."""
+    if not is_worker(config):
+        _write(config, test, record)
 
 
 def receive(config: pytest.Config, report: Any, worker: str) -> None:

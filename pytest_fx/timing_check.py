@@ -22,6 +22,7 @@ from .parallel.distribution import reason_not_to_time
 from .recording import record_row
 from .storage.baseline import BASELINE, Change, Measurement, describe
 from .storage.records import describe_machine
+from .storage.running import announce
 from .summary import Row
 from .timing.memory import peak_memory
 from .timing.paired import PairedTiming, steady_conditions, time_pairs
@@ -62,6 +63,7 @@ class TimingCheck:
         else:
             pass_ = chosen_pass(self._item.config, transform)
             label = label or label_of(self._item, pass_)
+            announce(self._item.config, f"{label} on {self._subject.name}")
             program = applied(self._subject, pass_).after
             if program is None:
                 pytest.skip(f"{label} makes no program of {self._subject.name} that could be timed")

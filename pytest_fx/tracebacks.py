@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import linecache
 import os
 import sys
+import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -24,6 +26,8 @@ _OURS = (
 
 _RUNNER = tuple(str(Path(str(module.__file__)).parent) + os.sep for module in (_pytest, pluggy))
 """What calls tests: pytest itself leaves it out where something else is left."""
+_LIBRARY = sysconfig.get_path("stdlib") + os.sep
+"""Python's own library, and below it what is installed."""
 
 
 def show_the_users(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
@@ -45,7 +49,18 @@ def users_line(error: BaseException, or_torchs: bool = True) -> str | None:
     torch = getattr(sys.modules.get("torch"), "__path__", ())
     users = [frame for frame in frames if not frame.filename.startswith(tuple(place + os.sep for place in torch))]
     frame = (users or (frames if or_torchs else None) or [None])[-1]
-    return None if frame is None else f"{frame.filename}:{frame.lineno}, in {frame.name}:  {frame.line}"
+    return None if frame is None else _told(frame.filename, frame.lineno or 0, frame.name)
+
+
+def users_place(frames: Iterable[tuple[str, int, str]]) -> str | None:
+    """Return the first place in the user's code: of ``(file, line, function)`` frames, the innermost first."""
+    others = (*_OURS, *_RUNNER, _LIBRARY, "<")
+    users = (frame for frame in frames if not frame[0].startswith(others) and _TORCH not in frame[0])
+    return next((_told(*frame) for frame in users), None)
+
+
+def _told(file: str, line: int, function: str) -> str:
+    return f"{file}:{line}, in {function}:  {linecache.getline(file, line).strip()}"
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -23,7 +24,7 @@ from fx.provenance import SourceLocation, record_origins
 from .deadline import TookTooLong, Watchdog
 from .evaluation import Arguments, default_dtype, threads
 from .layouts import LayoutIndependent
-from .process import ProcessState
+from .process import ProcessState, count_forks, has_children
 from .run import Run, Runner
 from .snapshot import Snapshot, same_tensor, settings_of, tensors_of
 from .subject import Inputs, Subject
@@ -125,7 +126,7 @@ class Application:
         """Whatever the pass returned; the captured program if that was None."""
         self.edits: int | None = None
         """Edits that the pass made; None if it does not say which it makes."""
-        self.error: Exception | None = None
+        self.error: Exception | SystemExit | None = None
         """What the pass raised, a refusal aside."""
         self.refusal: PassError | None = None
         """The :class:`~fx.errors.PassError` with which it refused the program."""
@@ -158,18 +159,25 @@ class Application:
                 self.refusal = error
             else:
                 self.error = error
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # which sys.exit() raises: the end of the pass, not of pytest
             self.error = error
 
     @contextmanager
     def _process_watched(self) -> Generator[None]:
-        """Note what the pass changes of the process, and put it back."""
-        before = ProcessState.now()
+        """Note what the pass changes of the process, and put it back. A copy of it that the pass has forked ends."""
+        before, process = ProcessState.now(), os.getpid()
+        forked = count_forks()
         try:
             yield
         finally:
-            if changes := before.changes():
+            if os.getpid() != process:
+                os._exit(1)
+            changes = before.changes()
+            if changes:
                 before.put_back()
+            if count_forks() != forked and has_children():
+                changes.append("a copy of it, made by os.fork, was left behind")
+            if changes:
                 self.disturbance = changes
 
     @property
@@ -288,7 +296,7 @@ class Application:
         return self.once("untouched", self._apply_nothing)
 
     def _apply_nothing(self) -> Application:
-        return Application(self.subject, _leave_alone, contract=exact, leaves=self.leaves, draws=self._draws)
+        return Application(self.subject, leave_alone, contract=exact, leaves=self.leaves, draws=self._draws)
 
     @contextmanager
     def layout_independent(self) -> Generator[None]:
@@ -394,5 +402,6 @@ def _layers(program: GraphModule) -> dict[str, tuple[Any, ...]]:
     return {**settings_of(program), "": (program.training,)}
 
 
-def _leave_alone(program: GraphModule) -> GraphModule:
+def leave_alone(program: GraphModule) -> GraphModule:
+    """The pass that does nothing."""
     return program

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from types import FrameType
 
 _BETWEEN_LOOKS = 0.05
 """Seconds after which the clock is looked at again."""
+GRACE = 5.0
+"""Seconds after which a block that was interrupted, and goes on, is held to be stuck."""
 
 
 class TookTooLong(BaseException):
@@ -29,7 +33,13 @@ class Watchdog:
     45
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, error: type[BaseException] = TookTooLong, stuck: Callable[[FrameType | None], None] | None = None
+    ) -> None:
+        """``error`` is raised; ``stuck`` is told in which frame a block is that goes on for :data:`GRACE` after it."""
+        self._error = error
+        self._stuck = stuck
+        self._stuck_from = float("inf")
         self._until = float("inf")
         self._interrupted = False
         self._lock = threading.Lock()
@@ -46,26 +56,30 @@ class Watchdog:
 
     @contextmanager
     def limit(self, seconds: float) -> Generator[None]:
-        """Raise :class:`TookTooLong` inside the block if it runs for longer than ``seconds``."""
+        """Raise the error inside the block if it runs for longer than ``seconds``."""
         self._until, self._interrupted = time.monotonic() + seconds, False
         raised = False
         try:
             yield
-        except TookTooLong:
+        except self._error:
             raised = True
             raise
         finally:
             with self._lock:
-                self._until = float("inf")
+                self._until = self._stuck_from = float("inf")
             if self._interrupted and not raised:
                 self._send(None)  # not raised yet, and no longer wanted
 
     def _watch(self) -> None:
         while not self._closed.wait(_BETWEEN_LOOKS):
             with self._lock:
-                if time.monotonic() > self._until:
-                    self._until, self._interrupted = float("inf"), True
-                    self._send(TookTooLong)
+                now = time.monotonic()
+                if now > self._until:
+                    self._until, self._interrupted, self._stuck_from = float("inf"), True, now + GRACE
+                    self._send(self._error)
+                if now > self._stuck_from and self._stuck is not None:
+                    self._stuck_from = float("inf")
+                    self._stuck(sys._current_frames().get(self._watched))
 
     def _send(self, error: type[BaseException] | None) -> None:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import math
 import operator
+import os
 import random
 import sys
 from collections.abc import Generator, Iterator
@@ -172,6 +173,26 @@ def _noun(value: Any) -> str:
     if isinstance(value, type):
         return "class"
     return "function" if callable(value) or isinstance(value, (staticmethod, classmethod)) else "value"
+
+
+_forks: list[int] = []
+"""The process once for each time that Python has copied it; processes that run other programs are no copies."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=lambda: _forks.append(os.getpid()))
+
+
+def count_forks() -> int:
+    """Return how many times the process was copied by ``os.fork``."""
+    return len(_forks)
+
+
+def has_children() -> bool:
+    """Whether there is a process that this one has started and not waited for."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 _unfinished: list[ProcessState] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,9 +57,15 @@ def reason_not_to_time(config: pytest.Config) -> str | None:
 def instruct(config: pytest.Config, worker_input: dict[str, Any]) -> None:
     """Tell a worker, whose files may be others, what this process knows."""
     worker_input["fx_timings_last"] = timings_last(config) or config.getoption("dist") == "loadgroup"
+    worker_input["fx_root"] = str(config.rootpath)
     baseline = config.stash[BASELINE]
     if baseline is not None:
         worker_input["fx_baseline"] = baseline.as_data()
+
+
+def root_of_run(config: pytest.Config) -> Path:
+    """Return the root folder of the run: in a worker, whose own may be another, that of the controller."""
+    return Path(config.workerinput["fx_root"]) if is_worker(config) else config.rootpath  # type: ignore[attr-defined]
 
 
 def take_turns(config: pytest.Config) -> None:
@@ -68,6 +75,11 @@ def take_turns(config: pytest.Config) -> None:
             lock = MachineLock(config.workerinput["testrunuid"])  # type: ignore[attr-defined]
             lock.acquire(alone=False)
             config.stash[LOCK] = lock
+
+
+def leave_turns(config: pytest.Config) -> None:
+    """Let a child process of this one take no turns: its parent has them."""
+    config.stash[TIMED] = False
 
 
 def is_timing(item: pytest.Item) -> bool:

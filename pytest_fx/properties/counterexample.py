@@ -39,10 +39,11 @@ def test_{slug}():
 '''
 
 
-def describe(example: Application, violation: LawViolation, folder: Path) -> str:
+def describe(example: Application, violation: LawViolation, folder: Path, *, isolate: bool = False) -> str:
     """Return the program, its inputs, the code before and after the pass, the answers, and the file that was written.
 
-    A file that cannot be written is no reason to lose the violation: there is a line on why instead.
+    A file that cannot be written is no reason to lose the violation: there is a line on why instead. ``isolate`` says
+    whether the file applies the pass in a child process.
     """
     mode = "training" if example.mode == "train" else "evaluation"
     parts = [f"the smallest program found, in {mode} mode:\n{_indented(example.subject.source)}"]
@@ -56,13 +57,13 @@ def describe(example: Application, violation: LawViolation, folder: Path) -> str
             if (text := _answer(example, which))
         ]
     try:
-        parts.append(f"a test of it alone: {write_test(example, violation, folder)}")
+        parts.append(f"a test of it alone: {write_test(example, violation, folder, isolate=isolate)}")
     except (FxError, OSError) as error:
         parts.append(f"no test file was made of it: {error}")
     return "\n".join(parts)
 
 
-def write_test(example: Application, violation: LawViolation, folder: Path) -> Path:
+def write_test(example: Application, violation: LawViolation, folder: Path, *, isolate: bool = False) -> Path:
     """Write a test that checks the law that was broken on the program, and return its path.
 
     What an earlier run wrote for the same pass and law is replaced. Raises :class:`~fx.errors.FxError` if the pass
@@ -71,6 +72,7 @@ def write_test(example: Application, violation: LawViolation, folder: Path) -> P
     name, root = spelled_pass(example.pass_)
     contract = str(example.contract)
     arguments = f"{name!r}, build, inputs, laws=({violation.law!r},), mode={example.mode!r}, contract={contract!r}"
+    arguments += ", isolate=True" if isolate else ""
     slug = re.sub(r"\W+", "_", f"{example.name}_keeps_{violation.law}").strip("_").lower()
     folder.mkdir(parents=True, exist_ok=True)
     imports = "from pytest_fx import check_program\n"

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from .records import append_record, read_records, write_atomically
+from .running import FOLDER
 
-FOLDER = ".pytest_fx"
-"""Folder below pytest's root folder for what the plugin writes."""
 RUNS = "runs"
 """Folder in it with the journals of the last runs, one file of JSON lines each."""
 LAST_RUN = "last_run.json"

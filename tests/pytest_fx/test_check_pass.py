@@ -544,7 +544,7 @@ def test_programs_are_the_same_ones_in_each_run_where_hypothesis_is_told_so(chec
 
 
 def test_shrinking_ends_when_its_time_is_over(check, monkeypatch):
-    monkeypatch.setattr("pytest_fx.properties.pass_check.SHRINKING", 0)
+    monkeypatch.setattr("pytest_fx.properties.search.SHRINKING", 0)
     short = str(violation_of(check, add_as_sub, settings=SHRINKING, max_examples=200))
     monkeypatch.undo()
     smallest = str(violation_of(check, add_as_sub, settings=SHRINKING, max_examples=200))

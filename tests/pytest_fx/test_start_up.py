@@ -30,6 +30,9 @@ def test_the_options_are_in_the_help(pytester):
             "--fx-examples=N",
             "--fx-baseline=FILE",
             "--fx-fail-slower=PERCENT",
+            "--fx-isolate",
+            "--fx-timeout=SECONDS",
+            "--fx-memory-limit=MIB",
         ),
     ):
         result.stdout.fnmatch_lines(f"*{option}*")

@@ -1,0 +1,73 @@
+"""--fx-timeout: how long a test of a pass or a model may run, in the process of pytest."""
+
+import pytest
+
+HANGS = """
+import time
+import pytest
+
+def loops(program):
+    while True:
+        pass
+
+@pytest.mark.fx(timeout=0.5)
+def test_loops(fx_equal): fx_equal(loops)
+
+def test_next(fx_traced, fx_equal): fx_equal(fx_traced, label="next")
+
+@pytest.mark.fx(timeout=0.5)
+def test_without_the_plugin(): time.sleep(0.7)
+"""
+
+
+def test_a_pass_that_hangs_in_python_is_interrupted_and_the_others_go_on(pytester):
+    path = pytester.makepyfile(HANGS)
+    result = pytester.runpytest("--fx-model", "mlp", "--fx-timeout", "60", path)
+    result.assert_outcomes(failed=1, passed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "E*TimeLimitExceeded: loops on mlp ran longer than 0.5 s",
+            "*where  *, in loops:  *",
+            "*try    give it longer with --fx-timeout*",
+            "mlp    next *",
+        ]
+    )
+
+
+WAITS = """
+import time
+
+def waits(program): time.sleep(1.5)
+
+def test_waits(fx_equal): fx_equal(waits)
+"""
+
+
+def test_one_that_cannot_be_interrupted_is_named_on_the_terminal_while_it_hangs(pytester, monkeypatch, capfd):
+    monkeypatch.setattr("pytest_fx.harness.deadline.GRACE", 0.3)
+    path = pytester.makepyfile(WAITS)
+    result = pytester.runpytest("--fx-model", "mlp", "--fx-timeout", "0.5", path)
+    result.assert_outcomes(failed=1)
+    written = capfd.readouterr().err
+    assert "fx: waits on mlp ran longer than 0.5 s, and cannot be interrupted\n  where  " in written
+    assert ", in waits:  def waits(program): time.sleep(1.5)\n" in written
+    assert "  try    run with --fx-isolate" in written
+
+
+def test_a_test_in_time_is_left_alone(pytester):
+    path = pytester.makepyfile("def test_it(fx_traced, fx_equal): fx_equal(fx_traced)")
+    pytester.runpytest("--fx-model", "mlp", "--fx-timeout", "60.5", path).assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "inf", "nan", "soon"])
+def test_a_time_that_is_none_is_refused(pytester, text):
+    result = pytester.runpytest(f"--fx-timeout={text}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(f"*--fx-timeout: must be a number of seconds above 0, not '{text}'")
+
+
+def test_the_time_in_the_ini_file_is_read_likewise(pytester):
+    pytester.makeini("[pytest]\nfx_timeout = soon")
+    result = pytester.runpytest()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines("*fx_timeout in the ini file must be a number of seconds above 0, not 'soon'")

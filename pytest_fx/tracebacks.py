@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import linecache
 import os
 import sys
@@ -46,17 +47,22 @@ def show_the_users(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
 def users_line(error: BaseException, or_torchs: bool = True) -> str | None:
     """Return where the user's code was when ``error`` was raised, or else torch's, if that will do."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
-    torch = getattr(sys.modules.get("torch"), "__path__", ())
-    users = [frame for frame in frames if not frame.filename.startswith(tuple(place + os.sep for place in torch))]
+    users = [frame for frame in frames if not frame.filename.startswith(_torchs())]
     frame = (users or (frames if or_torchs else None) or [None])[-1]
     return None if frame is None else _told(frame.filename, frame.lineno or 0, frame.name)
 
 
 def users_place(frames: Iterable[tuple[str, int, str]]) -> str | None:
     """Return the first place in the user's code: of ``(file, line, function)`` frames, the innermost first."""
-    others = (*_OURS, *_RUNNER, _LIBRARY, "<")
-    users = (frame for frame in frames if not frame[0].startswith(others) and _TORCH not in frame[0])
-    return next((_told(*frame) for frame in users), None)
+    others = (*_OURS, *_RUNNER, *_torchs(), _LIBRARY, "<")
+    return next((_told(*frame) for frame in frames if not frame[0].startswith(others)), None)
+
+
+@functools.cache
+def _torchs() -> tuple[str, ...]:
+    """Where torch lies, which need not be imported."""
+    spec = importlib.util.find_spec("torch")
+    return tuple(place + os.sep for place in (spec and spec.submodule_search_locations) or ())
 
 
 def _told(file: str, line: int, function: str) -> str:

@@ -71,7 +71,7 @@ class Running:
             with contextlib.suppress(OSError):
                 self._file = self._open()
         self._entry = {"test": test, "what": what}
-        self._write()
+        self._write(json.dumps(self._entry).encode())
 
     @property
     def what(self) -> str:
@@ -81,13 +81,11 @@ class Running:
     def note(self, **facts: Any) -> None:
         """Note more of the test, or other things."""
         self._entry.update(facts)
-        self._write()
+        self._write(json.dumps(self._entry).encode())
 
     def end(self) -> None:
         """Note that the test has ended."""
-        if self._file is not None:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._file, 0)
+        self._write(b"")
 
     def finish(self) -> None:
         """Remove the file: all has ended well."""
@@ -105,11 +103,10 @@ class Running:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return file
 
-    def _write(self) -> None:
-        if self._file is not None:
-            line = json.dumps(self._entry).encode()
-            with contextlib.suppress(OSError):  # a pass may have closed it
-                os.pwrite(self._file, line, 0)
+    def _write(self, line: bytes) -> None:
+        with contextlib.suppress(OSError):
+            if self._file is not None and os.path.samestat(os.fstat(self._file), self._path.stat()):
+                os.pwrite(self._file, line, 0)  # else a pass has closed it, and the number may be another file's
                 os.ftruncate(self._file, len(line))
 
 

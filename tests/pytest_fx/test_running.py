@@ -1,5 +1,6 @@
 """pytest_fx.storage.running: the test in which a process has ended is named by the next run."""
 
+import os
 import subprocess
 import sys
 
@@ -56,3 +57,16 @@ def test_between_tests_there_is_nothing_to_tell(tmp_path):
     assert path.read_text() == ""
     running.finish()
     assert list(unfinished(tmp_path)) == []
+
+
+def test_a_file_of_somebody_elses_under_the_same_number_is_not_written(tmp_path):
+    running = Running(tmp_path)
+    running.begin("test", "what")
+    number = running._file
+    os.close(number)
+    with (tmp_path / "mine").open("w+b") as mine:
+        os.dup2(mine.fileno(), number)
+        running.note(what="more")
+        running.end()
+        os.close(number)
+    assert (tmp_path / "mine").read_bytes() == b""

@@ -212,11 +212,11 @@ class Application:
             return False
         if self.written != before.code or _layers(after) != before.layers:
             return True
-        held = before.module.tensors
+        held, values = before.module.tensors, before.module.values
         return any(
             name not in held
-            or not ((tensor is held[name][0] and self.damage is None) or same_tensor(tensor, held[name][1]))
-            or tensor.requires_grad != held[name][2]
+            or not ((tensor is held[name][0] and self.damage is None) or same_tensor(tensor, values[name]))
+            or tensor.requires_grad != held[name][1]
             for name, tensor in tensors_of(after).items()
             if name not in before.constants
         )
@@ -314,7 +314,7 @@ class Application:
     def _names(self) -> dict[str, str]:
         assert self.program is not None, "the pass made no program"
         held = {} if self.before is None else self.before.module.tensors
-        known = {id(tensor): name for name, (tensor, _, _) in held.items()}
+        known = {id(tensor): name for name, (tensor, _) in held.items()}
         return {name: known.get(id(tensor), name) for name, tensor in tensors_of(self.program).items()}
 
     def _limit(self) -> AbstractContextManager[None]:

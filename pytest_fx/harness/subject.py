@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -16,8 +16,8 @@ from fx.kept_tensors import KeptTensor
 
 from .capture import capture, capture_without_leaves
 from .evaluation import Arguments, converted, default_dtype, same_random_numbers, threads
+from .lending import FULL_SIZE, Lender, in_dtype
 from .run import Run, Runner
-from .snapshot import tensors_of
 from .structure import leaves
 from .variants import VARIANTS, batch_of, with_batch
 
@@ -31,8 +31,6 @@ FIRST_OF_DATA = 1000
 """The first draw of inputs that is data for a pass: none that answers are compared for."""
 CALLS_OF_DATA = 32
 """How many draws a pass gets."""
-FULL_SIZE = 2**20
-"""Elements of parameters, buffers and inputs from which on a model is of full size, and held to what it can afford."""
 
 Inputs = int | str
 """Which inputs: the number of a draw, or the name of a variant of the first one (:mod:`pytest_fx.harness.variants`)."""
@@ -113,16 +111,13 @@ class Subject:
         self.device = torch.device(device)
         self.mode = mode
         self.source = source
-        self._module = copy.deepcopy(module).train(mode == "train").to(self.device)
-        if working_dtype is not None:
-            in_dtype(self._module, working_dtype)
+        own = copy.deepcopy(module).train(mode == "train").to(self.device)
+        self._lender = Lender(own if working_dtype is None else in_dtype(own, working_dtype))
         self._inputs = inputs
         self._default_dtype = torch.get_default_dtype()
         self._draws = draws
         self._other_inputs = other_inputs
         self._runs: dict[tuple[Inputs, bool], Run] = {}
-        self._lent: dict[torch.dtype, dict[int, KeptTensor]] = {}
-        self._runners: dict[bool, Runner] = {}
         self.findings: dict[Any, Any] = {}
         """What others found out about the model and keep with it, by keys of theirs."""
 
@@ -156,12 +151,12 @@ class Subject:
     @property
     def state_names(self) -> list[str]:
         """What the parameters and buffers are called that are saved with it."""
-        return list(self._module.state_dict())
+        return list(self.borrowed().state_dict())
 
     @property
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Its parameters and buffers by name: to be compared with, never to be changed."""
-        return tensors_of(self._module)
+    def tensors(self) -> Mapping[str, torch.Tensor]:
+        """Equal to its parameters and buffers, by name: to be compared with, never to be changed."""
+        return self._lender.tensors
 
     @cached_property
     def dtype(self) -> torch.dtype:
@@ -187,15 +182,7 @@ class Subject:
 
     def fresh(self, dtype: torch.dtype | None = None) -> nn.Module:
         """Return a new copy of the module in its mode, its floating-point tensors in ``dtype`` if given."""
-        if dtype is None or (dtype == self.dtype and not self._keeps_dtypes):
-            return copy.deepcopy(self._module)
-        # Parameters are most of a model, and are not copied once more than it takes to convert them.
-        made: dict[int, Any] = {
-            id(one): nn.Parameter(converted(one.detach(), dtype), one.requires_grad)
-            for one in self._module.parameters()
-            if type(one) is nn.Parameter and converted(one.new_empty(0), dtype).dtype != one.dtype
-        }
-        return in_dtype(copy.deepcopy(self._module, made), dtype)
+        return self._lender.fresh(None if dtype == self.dtype and not self._keeps_dtypes else dtype)
 
     def borrowed(self, wide: bool = False) -> nn.Module:
         """Return a new copy that shares its tensors with others, in float64 if ``wide``: to be captured and called.
@@ -203,24 +190,23 @@ class Subject:
         What a :class:`~.run.Runner` that is told of :meth:`lent` sees written to them is undone. Whoever else changes
         them says so: :meth:`renew`.
         """
-        own = list(self.tensors.values())
-        lent = [kept.tensor for kept in self.lent(wide).values()]
-        return copy.deepcopy(self._module, dict(zip(map(id, own), lent, strict=True)))
+        return self._lender.borrowed(self._dtype_lent(wide))
 
     def lent(self, wide: bool = False) -> dict[int, KeptTensor]:
         """The tensors that :meth:`borrowed` modules share, by identity, with what they hold."""
-        dtype = torch.float64 if wide else self.dtype
-        if dtype not in self._lent:
-            copied = tensors_of(self.fresh(dtype if wide else None))
-            own = self.tensors
-            self._lent[dtype] = {id(tensor): KeptTensor(tensor, own[name]) for name, tensor in copied.items()}
-        return self._lent[dtype]
+        return self._lender.lent(self._dtype_lent(wide))
+
+    def _dtype_lent(self, wide: bool) -> torch.dtype | None:
+        return torch.float64 if wide and (self.dtype != torch.float64 or self._keeps_dtypes) else None
 
     def renew(self) -> None:
         """Lend other tensors from now on: somebody has changed those that are lent."""
-        self._lent.clear()
-        self._runners.clear()
+        self._lender.renew()
         vars(self).pop("captured", None)
+
+    def claim_float64(self, forget: Callable[[], None]) -> None:
+        """Say that there is about to be a model in float64; see :meth:`~.lending.Lender.claim_float64`."""
+        self._lender.claim_float64(forget)
 
     def _made(self, inputs: Inputs) -> Arguments:
         """The arguments as they are made, on the device."""
@@ -302,13 +288,11 @@ class Subject:
 
     def runner(self, program: nn.Module, call: Callable[..., Any] | None = None, *, wide: bool = False) -> Runner:
         """Return what calls a program that shares tensors with borrowed modules, or ``call`` in its place."""
-        return Runner(program, call, kept=self.lent(wide), thread_count=self.threads)
+        return Runner(program, call, kept=self._lender.lent_already(self._dtype_lent(wide)), thread_count=self.threads)
 
     def eager_runner(self, wide: bool = False) -> Runner:
         """Return what calls the module itself, in float64 if ``wide``."""
-        if wide not in self._runners:
-            self._runners[wide] = self.runner(self.borrowed(wide), wide=wide)
-        return self._runners[wide]
+        return self._lender.runner(self._dtype_lent(wide), lambda: self.runner(self.borrowed(wide), wide=wide))
 
     def eager(self, inputs: Inputs = 0, wide: bool = False) -> Run:
         """Return what the module itself does when it is called, in float64 if ``wide``; found out once."""
@@ -320,11 +304,6 @@ class Subject:
 
 
 _NARROW = {torch.float16, torch.bfloat16, torch.float32, torch.complex64, torch.complex32}
-
-
-def in_dtype(module: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """Return ``module`` with its floating-point and complex tensors in ``dtype``; ``Module.to`` makes those real."""
-    return module._apply(lambda tensor: converted(tensor, dtype))
 
 
 def _draws_for(answer: Any) -> int:

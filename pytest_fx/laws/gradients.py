@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from pytest_fx.harness.application import Application
 from pytest_fx.harness.equality import Leaf, worst_difference
 from pytest_fx.harness.evaluation import Arguments, default_dtype, same_random_numbers
 from pytest_fx.harness.run import Runner, by, places
-from pytest_fx.harness.snapshot import is_strided, same_tensor
+from pytest_fx.harness.snapshot import in_pieces, is_strided, same_tensor
 from pytest_fx.harness.structure import leaves, map_tensors
 
 from .judging import SHAKES, Shaken, wherever_values_lie
@@ -45,8 +46,9 @@ def gradients(application: Application) -> None:
         return
     if not application.changed or application.eager().error is not None:
         return
-    held = (*application.subject.arguments().tensors, *(copied for _, copied, _ in before.module.tensors.values()))
-    if not all(map(_is_finite, (*held, *(leaf for _, leaf in leaves(application.eager().answer))))):
+    held = (application.subject.arguments().tensors, before.module.values.values())
+    answer = (leaf for _, leaf in leaves(application.eager().answer))
+    if not all(map(_is_finite, chain(*held, answer))):
         return
     if application.subject.is_full_size and _look_kept(application):
         return
@@ -56,7 +58,7 @@ def gradients(application: Application) -> None:
 def _is_finite(value: Any) -> bool:
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return True
-    return is_strided(value) and bool(value.isfinite().all())  # others have few gradients
+    return is_strided(value) and all(bool(piece.isfinite().all()) for (piece,) in in_pieces(value))  # others have few
 
 
 def _look_kept(application: Application) -> bool:

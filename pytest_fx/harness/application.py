@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -23,6 +24,7 @@ from fx.provenance import SourceLocation, record_origins
 from .deadline import TookTooLong, Watchdog
 from .evaluation import Arguments, default_dtype, threads
 from .layouts import LayoutIndependent
+from .lending import release
 from .process import ProcessState
 from .run import Run, Runner
 from .snapshot import Snapshot, same_tensor, settings_of, tensors_of
@@ -227,16 +229,16 @@ class Application:
         """Return what the module itself does with its inputs, or a variant of them; in float64 if ``wide``."""
         if not self._layout_independent:
             return self.subject.eager(inputs, wide)
-        return self._run(self.subject.eager_runner(wide), "eager", inputs, wide)
+        return self._run(self.subject.eager_runner, "eager", inputs, wide)
 
     def actual(self, inputs: Inputs = 0, wide: bool = False) -> Run:
         """Return what the transformed program does with them."""
-        return self._run(self.runner(wide), "actual", inputs, wide)
+        return self._run(self.runner, "actual", inputs, wide)
 
-    def _run(self, runner: Runner, which: str, inputs: Inputs, wide: bool) -> Run:
+    def _run(self, runner: Callable[[bool], Runner], which: str, inputs: Inputs, wide: bool) -> Run:
         dtype = torch.float64 if wide else self.subject.dtype
         key = (which, inputs, wide, self._layout_independent)
-        return self.once(key, lambda: runner(self.subject.arguments(inputs, wide), dtype))
+        return self.once(key, lambda: runner(wide)(self.subject.arguments(inputs, wide), dtype))
 
     def runner(self, wide: bool = False) -> Runner:
         """Return what calls the transformed program."""
@@ -247,36 +249,84 @@ class Application:
     @property
     def has_float64(self) -> bool:
         """Whether there is a float64 version of the program that is another one, and of what the pass makes of it."""
-        return not self.subject.is_wide and self.wide_after is not None and self.subject.eager(0, True).error is None
+        if self.subject.is_wide or self.before is None or self.subject.eager(0, True).error is not None:
+            return False
+        return self.once("has float64", lambda: self.wide_after is not None)
 
     @property
     def wide_after(self) -> GraphModule | None:
-        """What the pass makes of the program in float64, or None if it makes nothing of it, or it is there already."""
+        """What the pass makes of the program in float64, or None if it makes nothing of it, or it is there already.
+
+        Of a large model it is there until something else is asked for in float64, and then made again.
+        """
         if self.subject.is_wide or self.before is None:
             return None
-        return self.once("wide after", self._transformed_wide)
+        return self._once_in_float64("wide after", self._transformed_wide)
+
+    def to_shake(self, wide: bool) -> GraphModule:
+        """A capture of the module that no pass has seen, to be run with other rounding errors."""
+        if not wide:
+            return self.once("to shake", self.capture)
+        return self._once_in_float64("to shake in float64", lambda: self.capture(wide=True))
+
+    def _once_in_float64(self, key: str, make: Callable[[], GraphModule | None]) -> Any:
+        if key not in self._cache:
+            if self.subject.is_large:
+                self.let_go_of_float64()
+            self.subject.claim_float64(self.let_go_of_float64)
+            self._cache[key] = make()
+            self.subject.claim_float64(self.let_go_of_float64)  # also what is lent while that was made
+        return self._cache[key]
 
     def forget_float64(self) -> None:
         """Judge without what the pass makes of the program in float64, which is captured as another one there."""
-        self._cache["wide after"] = None
+        self.let_go_of_float64()
+        self._cache.update({"wide after": None, "has float64": False})
+
+    def let_go_of_float64(self) -> None:
+        """Free what the pass made of the program in float64; it is made again where it is needed."""
+        self._cache.pop(("runner", True), None)
+        for key in ("wide after", "to shake in float64"):
+            if (program := self._cache.get(key)) is not None:
+                del self._cache[key]
+                release(program)
+
+    def close(self) -> None:
+        """Free the programs that were made, which nobody uses any more, before the garbage collector finds them."""
+        self.let_go_of_float64()
+        for program in (self.result, *self._cache.values()):
+            if isinstance(program, Application):
+                program.close()
+            elif isinstance(program, GraphModule):
+                release(program)
+        self._cache.clear()
 
     def _transformed_wide(self) -> GraphModule | None:
+        subject = self.subject
         try:
-            return self.transform(self.subject.borrowed(wide=True), wide=True)
+            # Nobody else has the tensors of this copy: those that the pass replaces are free at once.
+            module = (lambda: subject.fresh(torch.float64)) if subject.is_large else lambda: subject.borrowed(True)
+            return self._transformed(subject.capture(module(), leaves=self.leaves, wide=True), torch.float64)
         except (Exception, TookTooLong):
             return None
         finally:
             if self.damage is not None:  # what was written to in one dtype is so in the other
-                self.subject.renew()
+                subject.renew()
 
     def transform(self, module: nn.Module, wide: bool = False) -> GraphModule | None:
         """Return what the pass makes of ``module``, None if that is no program, or raise what the pass raises."""
-        dtype = torch.float64 if wide else self.subject.dtype
         captured = self.subject.capture(module, leaves=self.leaves, wide=wide)
+        return self._transformed(captured, torch.float64 if wide else self.subject.dtype)
+
+    def _transformed(self, captured: GraphModule, dtype: torch.dtype) -> GraphModule | None:
         record_origins(captured.graph)
         with default_dtype(dtype), threads(self.subject.threads), self._process_watched(), self._limit():
             result, _ = _called(with_data(self.pass_, lambda: self.subject.data(dtype)), captured)
-        result = captured if result is None else result
+        if result is None or result is captured:
+            return captured
+        if self.subject.is_large:  # who drops a program leaves it to the garbage collector, with all that it holds
+            del captured
+            gc.collect()
         return result if isinstance(result, GraphModule) else None
 
     def capture(self, wide: bool = False) -> GraphModule:
@@ -322,11 +372,16 @@ class Application:
 
 
 def applied(subject: Subject, pass_: Pass, *, leaves: bool = True) -> Application:
-    """Return ``pass_`` applied to ``subject``, to be read and called, never changed: the latest is kept."""
-    key = "application", leaves
+    """Return ``pass_`` applied to ``subject``, to be read and called, never changed: the latest is kept.
+
+    Of a small model it is the latest to the program with leaf modules, and to that without.
+    """
+    key = "application", leaves or subject.is_large
     kept: Application | None = subject.findings.get(key)
-    if kept is None or kept.pass_ is not pass_:
-        subject.findings.pop(key, None)  # two programs need not be there at once
+    if kept is None or kept.pass_ is not pass_ or kept.leaves != leaves:
+        if kept is not None:
+            del subject.findings[key]  # two programs need not be there at once
+            kept.close()
         kept = subject.findings[key] = Application(subject, pass_, leaves=leaves)
     return kept
 

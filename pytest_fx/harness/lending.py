@@ -108,6 +108,13 @@ class Lender:
         self._lent.clear()
         self._runners.clear()
 
+    def close(self) -> None:
+        """Let go of all tensors: nobody asks for a copy any more."""
+        self._lent.clear()
+        self._runners.clear()
+        release(self._module)
+        self.tensors = {}
+
     def claim_float64(self, forget: Callable[[], None]) -> None:
         """Say that there is about to be a model in float64 that a call of ``forget`` lets go of.
 
@@ -130,6 +137,15 @@ class Lender:
 def in_dtype(module: nn.Module, dtype: torch.dtype) -> nn.Module:
     """Return ``module`` with its floating-point and complex tensors in ``dtype``; ``Module.to`` makes those real."""
     return module._apply(lambda tensor: converted(tensor, dtype))
+
+
+def release(program: nn.Module) -> None:
+    """Let go of the tensors and modules of a program that nobody uses any more.
+
+    A program and its graph know each other: what it holds would be there until the garbage collector runs.
+    """
+    for held in (program._parameters, program._buffers, program._modules):
+        held.clear()
 
 
 def _nobody() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,7 @@ from fx.kept_tensors import KeptTensor
 
 from .capture import capture, capture_without_leaves
 from .evaluation import Arguments, converted, default_dtype, same_random_numbers, threads
-from .lending import FULL_SIZE, Lender, in_dtype
+from .lending import FULL_SIZE, Lender, in_dtype, release
 from .run import Run, Runner
 from .structure import leaves
 from .variants import VARIANTS, batch_of, with_batch
@@ -203,6 +204,24 @@ class Subject:
         """Lend other tensors from now on: somebody has changed those that are lent."""
         self._lender.renew()
         vars(self).pop("captured", None)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether there is so much of it that it is not copied where its tensors can be shared."""
+        return self._lender.is_large
+
+    def close(self) -> None:
+        """Free all that was found out about it: it is no longer used."""
+        for found in self.findings.values():
+            if hasattr(found, "close"):
+                found.close()
+        if "captured" in vars(self):
+            release(vars(self).pop("captured"))
+        self.findings.clear()
+        self._runs.clear()
+        self._lender.close()
+        if self.is_large:
+            gc.collect()  # what passes have dropped shares its tensors
 
     def claim_float64(self, forget: Callable[[], None]) -> None:
         """Say that there is about to be a model in float64; see :meth:`~.lending.Lender.claim_float64`."""

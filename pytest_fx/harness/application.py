@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -21,6 +20,7 @@ from fx.passes.rewriting import make_edits
 from fx.printing import describe
 from fx.provenance import SourceLocation, record_origins
 
+from .collector import collect
 from .deadline import TookTooLong, Watchdog
 from .evaluation import Arguments, default_dtype, threads
 from .layouts import LayoutIndependent
@@ -153,6 +153,7 @@ class Application:
                 pass_ = with_data(self.pass_, lambda: subject.data(subject.dtype))
                 result, self.edits = _called(pass_, captured)
             self.result = captured if result is None else result
+            self._collect()
         except TookTooLong as error:
             self.too_long = error
         except PassError as error:
@@ -290,6 +291,8 @@ class Application:
             if (program := self._cache.get(key)) is not None:
                 del self._cache[key]
                 release(program)
+                del program
+                self._collect()
 
     def close(self) -> None:
         """Free the programs that were made, which nobody uses any more, before the garbage collector finds them."""
@@ -300,6 +303,8 @@ class Application:
             elif isinstance(program, GraphModule):
                 release(program)
         self._cache.clear()
+        self.result = None
+        self._collect()
 
     def _transformed_wide(self) -> GraphModule | None:
         subject = self.subject
@@ -322,12 +327,15 @@ class Application:
         record_origins(captured.graph)
         with default_dtype(dtype), threads(self.subject.threads), self._process_watched(), self._limit():
             result, _ = _called(with_data(self.pass_, lambda: self.subject.data(dtype)), captured)
-        if result is None or result is captured:
-            return captured
-        if self.subject.is_large:  # who drops a program leaves it to the garbage collector, with all that it holds
-            del captured
-            gc.collect()
+        result = captured if result is None else result
+        del captured
+        self._collect()
         return result if isinstance(result, GraphModule) else None
+
+    def _collect(self) -> None:
+        """Free what the pass has dropped, where that is much."""
+        if self.subject.is_large:
+            collect()
 
     def capture(self, wide: bool = False) -> GraphModule:
         """Return a new capture of the module that no pass has seen."""

@@ -112,11 +112,11 @@ class Lender:
         """Let go of all tensors: nobody asks for a copy any more."""
         self._lent.clear()
         self._runners.clear()
-        release(self._module)
+        self._module = nn.Module()
         self.tensors = {}
 
-    def claim_float64(self, forget: Callable[[], None]) -> None:
-        """Say that there is about to be a model in float64 that a call of ``forget`` lets go of.
+    def claim_float64(self, forget: Callable[[], None] | None) -> None:
+        """Say that there is about to be a model in float64 that a call of ``forget`` lets go of; None for none.
 
         Of a large model whoever has one has to let go of it before. ``forget`` is a method.
         """
@@ -125,7 +125,7 @@ class Lender:
         before = self._forget()
         if before is not None and before != forget:
             before()
-        self._forget = weakref.WeakMethod(forget)
+        self._forget = _nobody if forget is None else weakref.WeakMethod(forget)
 
     def forget_float64(self) -> None:
         """Let go of the tensors that are lent in float64."""
@@ -140,11 +140,11 @@ def in_dtype(module: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 
 def release(program: nn.Module) -> None:
-    """Let go of the tensors and modules of a program that nobody uses any more.
+    """Take apart a program that nobody uses any more.
 
-    A program and its graph know each other: what it holds would be there until the garbage collector runs.
+    A program and its graph know each other: what they hold would be there until the garbage collector runs.
     """
-    for held in (program._parameters, program._buffers, program._modules):
+    for held in (vars(vars(program).get("_graph", program)), vars(program)):
         held.clear()
 
 

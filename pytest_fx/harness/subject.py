@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +15,7 @@ from fx import GraphModule
 from fx.kept_tensors import KeptTensor
 
 from .capture import capture, capture_without_leaves
+from .collector import collect
 from .evaluation import Arguments, converted, default_dtype, same_random_numbers, threads
 from .lending import FULL_SIZE, Lender, in_dtype, release
 from .run import Run, Runner
@@ -210,18 +210,27 @@ class Subject:
         """Whether there is so much of it that it is not copied where its tensors can be shared."""
         return self._lender.is_large
 
-    def close(self) -> None:
-        """Free all that was found out about it: it is no longer used."""
+    def tidy_up(self) -> None:
+        """Free what a test has made of a large model: programs, and what is in float64. Answers are kept."""
+        if not self.is_large:
+            return
         for found in self.findings.values():
             if hasattr(found, "close"):
                 found.close()
+        self.findings.clear()
+        self._lender.claim_float64(None)
+        collect()
+
+    def close(self) -> None:
+        """Free all that was found out about it: it is no longer used."""
+        self.tidy_up()
         if "captured" in vars(self):
             release(vars(self).pop("captured"))
         self.findings.clear()
         self._runs.clear()
         self._lender.close()
         if self.is_large:
-            gc.collect()  # what passes have dropped shares its tensors
+            collect()  # what passes have dropped shares its tensors
 
     def claim_float64(self, forget: Callable[[], None]) -> None:
         """Say that there is about to be a model in float64; see :meth:`~.lending.Lender.claim_float64`."""

@@ -167,9 +167,10 @@ class Layers:
         """Make ``layer`` use other ``tensors``; neither its module nor the tensors it had are written to.
 
         A called module is replaced by a copy under the same name. A function gets new attributes beside its weight,
-        called ``fused_weight`` and so on, and the program loses the old ones.
+        called ``fused_weight`` and so on, and the program loses the old ones. This one forgets the layer.
         """
         node, graph = layer.node, self._graph_module.graph
+        self._layers.pop(node, None)
         if layer.module is not None:
             self._graph_module.add_submodule(str(node.target), copy_with(layer.module, tensors))
             return
@@ -189,6 +190,7 @@ class Layers:
     def remove(self, layer: Layer) -> None:
         """Remove a call that nothing uses, and the module or the tensors that no other operation shares with it."""
         self._graph_module.graph.erase_node(layer.node)
+        self._layers.pop(layer.node, None)
         if layer.module is not None:
             self._remove_attribute(str(layer.node.target))
         self._remove_fetched(layer)

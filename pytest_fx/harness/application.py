@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from torch import nn
 from fx import GraphModule, Node
 from fx.effects import effect_of
 from fx.errors import FxError, PassError
-from fx.passes import Contract, Pass, RewritingPass, close, contract_of, exact, pass_name
+from fx.passes import Approximate, Contract, Pass, RewritingPass, close, contract_of, exact, pass_name
 from fx.passes.pipeline import PassPipeline
 from fx.passes.rewriting import make_edits
 from fx.printing import describe
@@ -27,13 +27,16 @@ from .layouts import LayoutIndependent
 from .lending import release
 from .process import ProcessState
 from .run import Run, Runner
-from .snapshot import Snapshot, same_tensor, settings_of, tensors_of
+from .snapshot import Snapshot, is_strided, same_tensor, settings_of, tensors_of
+from .structure import leaves
 from .subject import Inputs, Subject
 
 MARK = "kept by passes"
 """A key of ``node.meta`` that every node has before the pass, as if an analysis had written it."""
 LARGEST_TIME = 10.0
 """Seconds that a pass may take on one random program."""
+LARGEST_PART = 0.25
+"""How much memory of its own, in parts of that of a large model, a program may have beside another in float64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +97,15 @@ class Application:
         self.leaves = leaves
         self.seconds = seconds
         self._watchdog = watchdog
-        module = subject.borrowed()
-        captured = subject.capture(module, leaves=leaves)
-        self.before: Before | None = _before(captured, module, subject)
-        self._apply(captured)
-        self.damage = self.before.module.damage(module)
+        self.before: Before | None = None
+        self.damage: str | None = None
         """What it did to the module that was captured, in words."""
-        if self.damage is not None:
-            subject.renew()
+        self._apply_to_capture()
+        if subject.is_large and self._is_heavy():
+            # Together with it there is no room for what is in float64, which is asked for before.
+            self._dismiss()
+            self._answer_in_float64()
+            self._apply_to_capture()
 
     @classmethod
     def given(
@@ -138,6 +142,47 @@ class Application:
         self._watchdog: Watchdog | None = None
         self._cache: dict[Any, Any] = {}
         self._layout_independent = False
+
+    def _apply_to_capture(self) -> None:
+        """Capture the module, call the pass, and look what it did to the module."""
+        module = self.subject.borrowed()
+        captured = self.subject.capture(module, leaves=self.leaves)
+        self.before = before = _before(captured, module, self.subject)
+        self._apply(captured)
+        self.damage = before.module.damage(module)
+        if self.damage is not None:
+            self.subject.renew()
+
+    def _is_heavy(self) -> bool:
+        """Whether the pass made a program with much memory of its own."""
+        after, lent = self.after, self.subject.lent()
+        if after is None or self.damage is not None or not self.changed:
+            return False
+        shared = {_memory(kept.tensor) for kept in lent.values()}
+        own = {_memory(tensor): tensor.numel() * tensor.element_size() for tensor in _held_by(after)}
+        size = sum(kept.tensor.nbytes for kept in lent.values())
+        return sum(own[memory] for memory in own.keys() - shared) > LARGEST_PART * size
+
+    def _dismiss(self) -> None:
+        """Let go of the program that the pass made."""
+        program, self.result, self.edits = self.result, None, None
+        self._cache.clear()
+        release(program)
+        del program
+        self._collect()
+
+    def _answer_in_float64(self) -> None:
+        """Find out what both programs answer in float64, and let go of these."""
+        subject = self.subject
+        if subject.is_wide or not subject.has_inputs:
+            return
+        inputs = [*range(subject.wide_draws), *filter(None, [subject.of_another_size])]
+        for each in inputs:
+            subject.eager(each, wide=True)
+        if not isinstance(self.contract, Approximate) and self.has_float64:
+            for each in inputs:
+                self.actual(each, wide=True)
+        subject.claim_float64(None)
 
     def _apply(self, captured: GraphModule) -> None:
         """Call the pass, and keep what came of it."""
@@ -445,6 +490,18 @@ def _before(captured: GraphModule, module: nn.Module, subject: Subject) -> Befor
         frozenset(tensors_of(captured).keys() - tensors_of(module).keys()),
         any(map(_is_check, captured.graph.nodes)),
     )
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    """Something that tensors have in common that share their memory."""
+    return tensor.untyped_storage().data_ptr() if is_strided(tensor) else id(tensor)
+
+
+def _held_by(program: nn.Module) -> Iterator[torch.Tensor]:
+    """The tensors of a program, also what modules in it keep beside their parameters and buffers."""
+    for module in program.modules():
+        for value in vars(module).values():
+            yield from (leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor))
 
 
 def _is_check(node: Node) -> bool:

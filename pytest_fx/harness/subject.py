@@ -20,7 +20,7 @@ from .evaluation import Arguments, converted, default_dtype, same_random_numbers
 from .lending import FULL_SIZE, Lender, in_dtype, release
 from .run import Run, Runner
 from .structure import leaves
-from .variants import VARIANTS, batch_of, with_batch
+from .variants import VARIANTS, batch_of, of_batch, with_batch
 
 ENOUGH_ELEMENTS = 256
 """Elements of an output over which an error is taken: the largest of few is a matter of luck."""
@@ -28,6 +28,8 @@ FEWEST_DRAWS = 2
 """Input sets that a model is called with at least: a program specialized to the values of one fails on another."""
 MOST_DRAWS = 8
 """Input sets that a model is called with at most, however few elements it returns."""
+BATCHES_OF_LARGE = (1, 2)
+"""Samples that a model of full size is called with besides its own: the first of these that it has inputs of."""
 FIRST_OF_DATA = 1000
 """The first draw of inputs that is data for a pass: none that answers are compared for."""
 CALLS_OF_DATA = 32
@@ -260,6 +262,11 @@ class Subject:
     def has(self, inputs: Inputs) -> bool:
         """Whether there are such inputs."""
         return self._inputs is not None and (isinstance(inputs, int) or self._find(inputs) is not None)
+
+    @property
+    def of_another_size(self) -> str | None:
+        """The inputs with another number of samples that a model of full size is called with, if there are such."""
+        return next(filter(self.has, map(of_batch, BATCHES_OF_LARGE)), None)
 
     def arguments(self, inputs: Inputs = 0, wide: bool = False) -> Arguments:
         """Return the arguments of a call, other values for each draw, or raise ``LookupError`` if there are none."""

@@ -75,7 +75,7 @@ def _look_kept(application: Application) -> bool:
     arguments, dtype = application.subject.arguments(), application.subject.dtype
     eager, actual = application.subject.eager_runner(), application.runner()
     kept = _kept_parameters(application.names, eager.program, actual.program)
-    expected = gradients_of(eager, arguments, dtype, kept)
+    expected = gradients_of(eager, arguments, dtype, kept, stored=application.subject.is_large)
     if isinstance(expected, Exception) or not expected:
         return False
     held = {name for name, original in application.names.items() if original in kept}

@@ -60,6 +60,7 @@ class FuseConvBN(RewritingPass):
         """Fold one batch norm after the other."""
         layers = Layers(graph_module)
         folds = deque(fold for _, fold in self._plan(graph_module, layers) if isinstance(fold, _Fold))
+        layers.forget_dependences()
         while folds:  # what is done is forgotten, with the tensors that it replaced
             fold = folds.popleft()
             norm = fold.norm

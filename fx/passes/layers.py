@@ -131,6 +131,10 @@ class Layers:
         """Those of the program as it was when first asked about."""
         return Dependences(self._graph_module.graph)
 
+    def forget_dependences(self) -> None:
+        """Let go of them, and of the tensors of the program that they have looked at."""
+        vars(self).pop("dependences", None)
+
     def why_not_joined(self, layer: Layer, after: Layer) -> str | None:
         """Return why one operation cannot do the work of ``layer`` and of what comes ``after``, or ``None``."""
         return self.dependences.why_not_fuse((layer.node, after.node))

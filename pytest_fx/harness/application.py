@@ -30,6 +30,7 @@ from .run import Run, Runner
 from .snapshot import Snapshot, is_strided, same_tensor, settings_of, tensors_of
 from .structure import leaves
 from .subject import Inputs, Subject
+from .variants import NON_CONTIGUOUS
 
 MARK = "kept by passes"
 """A key of ``node.meta`` that every node has before the pass, as if an analysis had written it."""
@@ -176,7 +177,7 @@ class Application:
         subject = self.subject
         if subject.is_wide or not subject.has_inputs:
             return
-        inputs = [*range(subject.wide_draws), *filter(None, [subject.of_another_size])]
+        inputs = [*range(subject.wide_draws), *filter(subject.has, (subject.of_another_size, NON_CONTIGUOUS))]
         for each in inputs:
             subject.eager(each, wide=True)
         if not isinstance(self.contract, Approximate) and self.has_float64:
@@ -370,6 +371,7 @@ class Application:
 
     def _transformed(self, captured: GraphModule, dtype: torch.dtype) -> GraphModule | None:
         record_origins(captured.graph)
+        self._collect()  # what the capture has left
         with default_dtype(dtype), threads(self.subject.threads), self._process_watched(), self._limit():
             result, _ = _called(with_data(self.pass_, lambda: self.subject.data(dtype)), captured)
         result = captured if result is None else result

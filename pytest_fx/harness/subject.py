@@ -264,9 +264,10 @@ class Subject:
         return self._inputs is not None and (isinstance(inputs, int) or self._find(inputs) is not None)
 
     @property
-    def of_another_size(self) -> str | None:
-        """The inputs with another number of samples that a model of full size is called with, if there are such."""
-        return next(filter(self.has, map(of_batch, BATCHES_OF_LARGE)), None)
+    def of_another_size(self) -> str:
+        """The inputs with another number of samples that a model of full size is called with, if it has such."""
+        names = [of_batch(size) for size in BATCHES_OF_LARGE]
+        return next(filter(self.has, names), names[0])
 
     def arguments(self, inputs: Inputs = 0, wide: bool = False) -> Arguments:
         """Return the arguments of a call, other values for each draw, or raise ``LookupError`` if there are none."""

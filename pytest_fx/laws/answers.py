@@ -109,8 +109,7 @@ def batch_sizes(application: Application) -> None:
         for size in BATCHES:
             _require_on(application, "batch sizes", of_batch(size))
         return
-    if (inputs := application.subject.of_another_size) is not None:
-        _require_on(application, "batch sizes", inputs)
+    _require_on(application, "batch sizes", application.subject.of_another_size)
 
 
 def non_contiguous_inputs(application: Application) -> None:

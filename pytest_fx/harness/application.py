@@ -102,11 +102,6 @@ class Application:
         self.damage: str | None = None
         """What it did to the module that was captured, in words."""
         self._apply_to_capture()
-        if subject.is_large and self._is_heavy():
-            # Together with it there is no room for what is in float64, which is asked for before.
-            self._dismiss()
-            self._answer_in_float64()
-            self._apply_to_capture()
 
     @classmethod
     def given(
@@ -143,6 +138,7 @@ class Application:
         self._watchdog: Watchdog | None = None
         self._cache: dict[Any, Any] = {}
         self._layout_independent = False
+        self._has_room = False
 
     def _apply_to_capture(self) -> None:
         """Capture the module, call the pass, and look what it did to the module."""
@@ -154,6 +150,22 @@ class Application:
         if self.damage is not None:
             self.subject.renew()
 
+    def make_room(self) -> None:
+        """Where the pass made much of a large model, let it do so once more, after the calls in float64.
+
+        There is no room for both at a time. The program that was there before has not been judged.
+        """
+        if not self.subject.is_large or self._has_room or not self._is_heavy():
+            return
+        program, self.result, self.edits = self.result, None, None
+        self._cache.clear()
+        release(program)
+        del program
+        self._collect()
+        self._answer_in_float64()
+        self._has_room = True
+        self._apply_to_capture()
+
     def _is_heavy(self) -> bool:
         """Whether the pass made a program with much memory of its own."""
         after, lent = self.after, self.subject.lent()
@@ -164,26 +176,19 @@ class Application:
         size = sum(kept.tensor.nbytes for kept in lent.values())
         return sum(own[memory] for memory in own.keys() - shared) > LARGEST_PART * size
 
-    def _dismiss(self) -> None:
-        """Let go of the program that the pass made."""
-        program, self.result, self.edits = self.result, None, None
-        self._cache.clear()
-        release(program)
-        del program
-        self._collect()
-
     def _answer_in_float64(self) -> None:
         """Find out what both programs answer in float64, and let go of these."""
         subject = self.subject
         if subject.is_wide or not subject.has_inputs:
             return
         inputs = [*range(subject.wide_draws), *filter(subject.has, (subject.of_another_size, NON_CONTIGUOUS))]
-        for each in inputs:
-            subject.eager(each, wide=True)
-        if not isinstance(self.contract, Approximate) and self.has_float64:
+        with subject.set_aside():
             for each in inputs:
-                self.actual(each, wide=True)
-        subject.claim_float64(None)
+                subject.eager(each, wide=True)
+            if not isinstance(self.contract, Approximate) and self.has_float64:
+                for each in inputs:
+                    self.actual(each, wide=True)
+            subject.claim_float64(None)
 
     def _apply(self, captured: GraphModule) -> None:
         """Call the pass, and keep what came of it."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -36,6 +37,7 @@ class Lender:
         tensors = tensors_of(module)
         self.is_large = _can_be_stored(tensors)
         self._requires_grad = {name: tensor.requires_grad for name, tensor in tensors.items()}
+        self._strides = {name: tensor.stride() for name, tensor in tensors.items()} if self.is_large else {}
         self.tensors: Mapping[str, torch.Tensor] = tensors
         """Equal to its parameters and buffers, by name: to be compared with, never to be changed."""
         if self.is_large:
@@ -66,9 +68,9 @@ class Lender:
     def _copied(self, name: str, tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
         """A copy of what ``tensor`` held at first, laid out as it is."""
         values = self.tensors[name]
-        like = tensor.detach() if tensor.shape == values.shape else values
-        empty = torch.empty_like(like, dtype=converted(values.new_empty(0), dtype).dtype)
-        copied = empty.copy_(values)
+        wanted = converted(values.new_empty(0), dtype).dtype
+        copied = torch.empty_strided(values.shape, self._strides[name], dtype=wanted, device=values.device)
+        copied.copy_(values)
         if type(tensor) is nn.Parameter:
             return nn.Parameter(copied, self._requires_grad[name])
         return copied.requires_grad_(self._requires_grad[name])
@@ -108,12 +110,30 @@ class Lender:
         self._lent.clear()
         self._runners.clear()
 
+    @contextmanager
+    def set_aside(self) -> Generator[None]:
+        """Free the tensors of a large model that are lent, those in float64 aside, in the block: nobody needs them."""
+        own = tensors_of(self._module) if self.is_large else {}
+        for tensor in own.values():
+            tensor.data = tensor.new_empty(0)
+        try:
+            yield
+        finally:
+            for name, tensor in own.items():
+                tensor.data = self._copied(name, tensor, None).detach()
+
     def close(self) -> None:
         """Let go of all tensors: nobody asks for a copy any more."""
         self._lent.clear()
         self._runners.clear()
         self._module = nn.Module()
         self.tensors = {}
+
+    def put_back(self) -> None:
+        """Undo what calls have written to the tensors that are lent."""
+        for kept in self.lent().values():
+            if kept.written:
+                kept.put_back()
 
     def claim_float64(self, forget: Callable[[], None] | None) -> None:
         """Say that there is about to be a model in float64 that a call of ``forget`` lets go of; None for none.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -233,6 +234,17 @@ class Subject:
         self._lender.close()
         if self.is_large:
             collect()  # what passes have dropped shares its tensors
+
+    @contextmanager
+    def to_be_timed(self) -> Generator[nn.Module]:
+        """A copy for calls that are not watched, with tensors of its own, but for a large model."""
+        yield self.borrowed() if self.is_large else self.fresh()
+        if self.is_large:
+            self._lender.put_back()
+
+    def set_aside(self) -> AbstractContextManager[None]:
+        """Free what is lent of a large model in the block; see :meth:`~.lending.Lender.set_aside`."""
+        return self._lender.set_aside()
 
     def claim_float64(self, forget: Callable[[], None]) -> None:
         """Say that there is about to be a model in float64; see :meth:`~.lending.Lender.claim_float64`."""

@@ -72,6 +72,7 @@ def _look_kept(application: Application) -> bool:
     That is fast and rough: on deep models those of the inputs differ by percents, from one ReLU to the next. Where the
     answer is no, float64 tells.
     """
+    application.subject.claim_float64(None)  # there is no room for gradients beside it
     arguments, dtype = application.subject.arguments(), application.subject.dtype
     eager, actual = application.subject.eager_runner(), application.runner()
     kept = _kept_parameters(application.names, eager.program, actual.program)

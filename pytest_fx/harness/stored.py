@@ -41,9 +41,8 @@ class StoredTensors(Mapping[str, torch.Tensor]):
     def __setitem__(self, name: str, tensor: torch.Tensor) -> None:
         """Add a copy of ``tensor``."""
         tensor = tensor.detach()
-        if not (type(tensor) is torch.Tensor and is_strided(tensor) and not tensor.is_quantized):
-            self._held[name] = tensor.clone()
-        elif tensor.nbytes < LARGE or not self._write(name, tensor):
+        is_plain = type(tensor) is torch.Tensor and is_strided(tensor) and not tensor.is_quantized
+        if not is_plain or tensor.nbytes < LARGE or not self._write(name, tensor):
             self._held[name] = tensor.clone()
 
     def __getitem__(self, name: str) -> torch.Tensor:
@@ -64,7 +63,7 @@ class StoredTensors(Mapping[str, torch.Tensor]):
 
     def _write(self, name: str, tensor: torch.Tensor) -> bool:
         """Append ``tensor`` to the file; say whether there was room."""
-        octets = tensor.cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy()
+        octets: Any = tensor.cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy()
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile()  # noqa: SIM115 - as long as this is there

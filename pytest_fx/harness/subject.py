@@ -246,7 +246,7 @@ class Subject:
         """Free what is lent of a large model in the block; see :meth:`~.lending.Lender.set_aside`."""
         return self._lender.set_aside()
 
-    def claim_float64(self, forget: Callable[[], None]) -> None:
+    def claim_float64(self, forget: Callable[[], None] | None) -> None:
         """Say that there is about to be a model in float64; see :meth:`~.lending.Lender.claim_float64`."""
         self._lender.claim_float64(forget)
 

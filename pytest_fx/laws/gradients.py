@@ -159,11 +159,7 @@ def _require_gradients(application: Application, wide: bool) -> None:
     shaken: dict[str, float] | None = None
     for name, wanted in expected.items():
         if name not in kept and not name.startswith("input["):
-            if (
-                application.mode == "train"
-                and bool(wanted.any())
-                and _trainable(actual.program) < _trainable(original)
-            ):
+            if application.mode == "train" and bool(wanted.any()) and _trainable(actual.program) < _trainable(original):
                 broken("gradients", f"the parameter {name!r} of the program can no longer be trained")
             continue
         leaf = Leaf(name, wanted, found[names[name]] if name in names else torch.zeros_like(wanted))

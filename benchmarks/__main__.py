@@ -14,6 +14,8 @@ BENCHMARKS = (
     "codegen",
     "graph_edits",
     "memory",
+    "model_memory",
+    "growth",
     "forward",
     "interpreter",
     "fusion",

@@ -70,7 +70,8 @@ class Aliases:
         count = len(self.nodes)
         self._parent: list[int] = list(range(count + 2))
         self._outside, self._given = count, count + 1  # what unknown functions keep, and the inputs
-        self._storages = Storages(graph.owning_module, self._new_cell)
+        # By no method: it would be freed by the garbage collector alone, and with it the tensors that were looked at.
+        self._storages = Storages(graph.owning_module, functools.partial(_add_cell, self._parent))
         self._called: dict[str, tuple[Effect | None, Sharing | None]] = {}
         try:
             for index, node in enumerate(self.nodes):
@@ -149,10 +150,6 @@ class Aliases:
         return flows
 
     # Union and find.
-
-    def _new_cell(self) -> int:
-        self._parent.append(len(self._parent))
-        return len(self._parent) - 1
 
     def _find(self, cell: int) -> int:
         parent = self._parent
@@ -329,6 +326,11 @@ class Aliases:
         target = node.target
         is_plain = isinstance(target, types.FunctionType) and not target.__closure__
         return () if is_plain or isinstance(target, _NAMED) else self._storages.all_cells()
+
+
+def _add_cell(parents: list[int]) -> int:
+    parents.append(len(parents))
+    return len(parents) - 1
 
 
 def _example(node: Node) -> Any:

@@ -252,7 +252,7 @@ def _handlers(code: CodeType, instructions: list[dis.Instruction]) -> list[tuple
     ]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)  # with the code, of which programs that come and go have ever new ones
 def _flow(code: CodeType) -> _Flow:
     return _Flow(code)
 
@@ -343,7 +343,7 @@ def _spans(statement: ast.stmt, line: int) -> bool:
     return statement.lineno <= line <= (statement.end_lineno or statement.lineno)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def _tree(code: CodeType) -> ast.Module:
     """The syntax tree of the function, with the file's line numbers; empty where there is no source."""
     try:

@@ -100,6 +100,7 @@ class EqualityCheck:
         promise = contract or self._contract_for(pass_)
         application = applied(self._subject, pass_, leaves=leaves)
         application.contract, application._draws = promise, draws
+        application.make_room()
         return application
 
     def _require_working_model(self) -> None:

@@ -6,7 +6,7 @@ def test_my_pass(fx_traced, fx_equal):
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -53,7 +53,7 @@ def _skip_if_unavailable(pass_: Any) -> None:
 
 
 @pytest.fixture(scope="session")
-def fx_model(request: pytest.FixtureRequest) -> Subject:
+def fx_model(request: pytest.FixtureRequest) -> Generator[Subject]:
     """The model under test, once for each ``--fx-model`` and ``--fx-batch``: ``fx_model.capture()``, ``.fresh()``.
 
     It is a :class:`~pytest_fx.harness.subject.Subject`.
@@ -63,10 +63,12 @@ def fx_model(request: pytest.FixtureRequest) -> Subject:
     if not isinstance(case, ModelCase):  # a test that parametrizes by names of its own
         case = ModelCase.of(case, request.config.stash[OPTIONS])
     try:
-        return _module("loading").load_subject(case)
+        subject: Subject = _module("loading").load_subject(case)
     except Exception:
         request.config.stash.setdefault(BROKEN, []).append(request.param)
         raise
+    yield subject
+    subject.close()
 
 
 @pytest.fixture

@@ -93,14 +93,15 @@ class TimingCheck:
         return timing, change
 
     def _time(self, program: nn.Module, label: str) -> PairedTiming:
-        return time_pairs(
-            self._call(self._subject.fresh()),
-            self._call(program),
-            rounds=self._options.rounds,
-            threads=self._threads,
-            device=self._subject.device.type,
-            announce=partial(self._announce, label),
-        )
+        with self._subject.to_be_timed() as eager:
+            return time_pairs(
+                self._call(eager),
+                self._call(program),
+                rounds=self._options.rounds,
+                threads=self._threads,
+                device=self._subject.device.type,
+                announce=partial(self._announce, label),
+            )
 
     def _call(self, program: Callable[..., Any]) -> Callable[[], Any]:
         """Return a call of ``program`` on its own copy of the inputs."""
@@ -148,8 +149,8 @@ class TimingCheck:
         shown = label if len(self._options.threads) == 1 else f"{label}, {self._threads} thread(s)"
         device = subject.device.type
         row = Row(subject.name, shown).with_timing(timing)
-        with steady_conditions(self._threads):
-            eager_memory = peak_memory(self._call(subject.fresh()), device)
+        with steady_conditions(self._threads), subject.to_be_timed() as eager:
+            eager_memory = peak_memory(self._call(eager), device)
             memory = peak_memory(self._call(program), device)
         row = row.with_peak_memory(eager=eager_memory, transformed=memory)
         if change is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -58,10 +59,13 @@ class FuseConvBN(RewritingPass):
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
         """Fold one batch norm after the other."""
         layers = Layers(graph_module)
-        folds = [(norm, fold) for norm, fold in self._plan(graph_module, layers) if isinstance(fold, _Fold)]
-        for norm, fold in folds:
+        folds = deque(fold for _, fold in self._plan(graph_module, layers) if isinstance(fold, _Fold))
+        layers.forget_dependences()
+        while folds:  # what is done is forgotten, with the tensors that it replaced
+            fold = folds.popleft()
+            norm = fold.norm
             yield Edit(f"{norm.label} into {fold.layer.label}", norm.node.source)
-            layers.replace_tensors(fold.layer, fold.tensors)
+            layers.replace_tensors(fold.layer, fold.tensors())
             if fold.checked is not None:
                 insert_rank_check(norm.node, fold.layer.node, fold.checked, self.name)
             norm.node.replace_all_uses_with(fold.layer.node)
@@ -113,21 +117,26 @@ class FuseConvBN(RewritingPass):
 
 @dataclass(frozen=True, slots=True)
 class _Fold:
-    """A layer, the tensors with which it does the work of the batch norm too, and the rank to check, if any."""
+    """A layer that can do the work of a batch norm too, and the rank to check, if any."""
 
     layer: Layer
-    tensors: dict[str, Tensor]
+    norm: Layer
     checked: int | None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors with which the layer does that. They take as much memory as its own, and are made when needed."""
+        folded = _folded(self.layer, self.norm)
+        assert not isinstance(folded, str), "was looked at before"
+        return folded
 
     def __str__(self) -> str:
         text = f"folded into `%{self.layer.node}`"
         return f"{text}, with a check that it has {self.checked} dimensions" if self.checked else text
 
 
-@torch.no_grad()
 def _fold(layer: Layer, norm: Layer, checked: int | None) -> _Fold | str:
-    """Scale the weight and shift the bias of ``layer`` so that it computes what ``norm`` makes of its result."""
-    weight, bias = layer.tensors["weight"], layer.tensors.get("bias")
+    """What lets ``layer`` compute what ``norm`` makes of its result, or why nothing does."""
+    weight = layer.tensors["weight"]
     transposed = layer.kind in _TRANSPOSED
     groups = layer.settings["groups"] if transposed else 1  # a transposed weight has its output channels by group
     channels = groups * weight.shape[1] if transposed else weight.shape[0]
@@ -135,6 +144,17 @@ def _fold(layer: Layer, norm: Layer, checked: int | None) -> _Fold | str:
     for tensor in norm.tensors.values():
         if tensor.shape != (channels,) or tensor.dtype not in dtypes or tensor.device != weight.device:
             return f"`%{layer.node}` and batch norm differ in channels, dtype or device"
+    if weight.dtype.itemsize == 2 and isinstance(why := _folded(layer, norm), str):
+        return why
+    return _Fold(layer, norm, checked)
+
+
+@torch.no_grad()
+def _folded(layer: Layer, norm: Layer) -> dict[str, Tensor] | str:
+    """The weight scaled and the bias shifted, or why the dtype has no such numbers."""
+    weight, bias = layer.tensors["weight"], layer.tensors.get("bias")
+    transposed = layer.kind in _TRANSPOSED
+    groups = layer.settings["groups"] if transposed else 1
     wide = torch.promote_types(weight.dtype, torch.float32)
     mean, variance = norm.tensors["running_mean"].to(wide), norm.tensors["running_var"].to(wide)
     gain, offset = norm.tensors.get("weight"), norm.tensors.get("bias")
@@ -152,4 +172,4 @@ def _fold(layer: Layer, norm: Layer, checked: int | None) -> _Fold | str:
     if layer.module is not None or isinstance(weight, nn.Parameter):
         tensors["weight"] = nn.Parameter(tensors["weight"], weight.requires_grad)
         tensors["bias"] = nn.Parameter(tensors["bias"], trained is not None and trained.requires_grad)
-    return _Fold(layer, tensors, checked)
+    return tensors

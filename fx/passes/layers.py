@@ -131,6 +131,10 @@ class Layers:
         """Those of the program as it was when first asked about."""
         return Dependences(self._graph_module.graph)
 
+    def forget_dependences(self) -> None:
+        """Let go of them, and of the tensors of the program that they have looked at."""
+        vars(self).pop("dependences", None)
+
     def why_not_joined(self, layer: Layer, after: Layer) -> str | None:
         """Return why one operation cannot do the work of ``layer`` and of what comes ``after``, or ``None``."""
         return self.dependences.why_not_fuse((layer.node, after.node))
@@ -167,9 +171,10 @@ class Layers:
         """Make ``layer`` use other ``tensors``; neither its module nor the tensors it had are written to.
 
         A called module is replaced by a copy under the same name. A function gets new attributes beside its weight,
-        called ``fused_weight`` and so on, and the program loses the old ones.
+        called ``fused_weight`` and so on, and the program loses the old ones. This one forgets the layer.
         """
         node, graph = layer.node, self._graph_module.graph
+        self._layers.pop(node, None)
         if layer.module is not None:
             self._graph_module.add_submodule(str(node.target), copy_with(layer.module, tensors))
             return
@@ -189,6 +194,7 @@ class Layers:
     def remove(self, layer: Layer) -> None:
         """Remove a call that nothing uses, and the module or the tensors that no other operation shares with it."""
         self._graph_module.graph.erase_node(layer.node)
+        self._layers.pop(layer.node, None)
         if layer.module is not None:
             self._remove_attribute(str(layer.node.target))
         self._remove_fetched(layer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -15,24 +15,30 @@ from torch import nn
 from fx import GraphModule, Node
 from fx.effects import effect_of
 from fx.errors import FxError, PassError
-from fx.passes import Contract, Pass, RewritingPass, close, contract_of, exact, pass_name
+from fx.passes import Approximate, Contract, Pass, RewritingPass, close, contract_of, exact, pass_name
 from fx.passes.pipeline import PassPipeline
 from fx.passes.rewriting import make_edits
 from fx.printing import describe
 from fx.provenance import SourceLocation, record_origins
 
+from .collector import collect
 from .deadline import TookTooLong, Watchdog
 from .evaluation import Arguments, default_dtype, threads
 from .layouts import LayoutIndependent
+from .lending import release
 from .process import ProcessState, count_forks, has_children
 from .run import Run, Runner
-from .snapshot import Snapshot, same_tensor, settings_of, tensors_of
+from .snapshot import Snapshot, is_strided, same_tensor, settings_of, tensors_of
+from .structure import leaves
 from .subject import Inputs, Subject
+from .variants import NON_CONTIGUOUS
 
 MARK = "kept by passes"
 """A key of ``node.meta`` that every node has before the pass, as if an analysis had written it."""
 LARGEST_TIME = 10.0
 """Seconds that a pass may take on one random program."""
+LARGEST_PART = 0.25
+"""How much memory of its own, in parts of that of a large model, a program may have beside another in float64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +99,10 @@ class Application:
         self.leaves = leaves
         self.seconds = seconds
         self._watchdog = watchdog
-        module = subject.borrowed()
-        captured = subject.capture(module, leaves=leaves)
-        self.before: Before | None = _before(captured, module, subject)
-        self._apply(captured)
-        self.damage = self.before.module.damage(module)
+        self.before: Before | None = None
+        self.damage: str | None = None
         """What it did to the module that was captured, in words."""
-        if self.damage is not None:
-            subject.renew()
+        self._apply_to_capture()
 
     @classmethod
     def given(
@@ -137,6 +139,57 @@ class Application:
         self._watchdog: Watchdog | None = None
         self._cache: dict[Any, Any] = {}
         self._layout_independent = False
+        self._has_room = False
+
+    def _apply_to_capture(self) -> None:
+        """Capture the module, call the pass, and look what it did to the module."""
+        module = self.subject.borrowed()
+        captured = self.subject.capture(module, leaves=self.leaves)
+        self.before = before = _before(captured, module, self.subject)
+        self._apply(captured)
+        self.damage = before.module.damage(module)
+        if self.damage is not None:
+            self.subject.renew()
+
+    def make_room(self) -> None:
+        """Where the pass made much of a large model, let it do so once more, after the calls in float64.
+
+        There is no room for both at a time. The program that was there before has not been judged.
+        """
+        if not self.subject.is_large or self._has_room or not self._is_heavy():
+            return
+        program, self.result, self.edits = self.result, None, None
+        self._cache.clear()
+        release(program)
+        del program
+        self._collect()
+        self._answer_in_float64()
+        self._has_room = True
+        self._apply_to_capture()
+
+    def _is_heavy(self) -> bool:
+        """Whether the pass made a program with much memory of its own."""
+        after, lent = self.after, self.subject.lent()
+        if after is None or self.damage is not None or not self.changed:
+            return False
+        shared = {_memory(kept.tensor) for kept in lent.values()}
+        own = {_memory(tensor): tensor.numel() * tensor.element_size() for tensor in _held_by(after)}
+        size = sum(kept.tensor.nbytes for kept in lent.values())
+        return sum(own[memory] for memory in own.keys() - shared) > LARGEST_PART * size
+
+    def _answer_in_float64(self) -> None:
+        """Find out what both programs answer in float64, and let go of these."""
+        subject = self.subject
+        if subject.is_wide or not subject.has_inputs:
+            return
+        inputs = [*range(subject.wide_draws), *filter(subject.has, (subject.of_another_size, NON_CONTIGUOUS))]
+        with subject.set_aside():
+            for each in inputs:
+                subject.eager(each, wide=True)
+            if not isinstance(self.contract, Approximate) and self.has_float64:
+                for each in inputs:
+                    self.actual(each, wide=True)
+            subject.claim_float64(None)
 
     def _apply(self, captured: GraphModule) -> None:
         """Call the pass, and keep what came of it."""
@@ -152,6 +205,7 @@ class Application:
                 pass_ = with_data(self.pass_, lambda: subject.data(subject.dtype))
                 result, self.edits = _called(pass_, captured)
             self.result = captured if result is None else result
+            self._collect()
         except TookTooLong as error:
             self.too_long = error
         except PassError as error:
@@ -220,11 +274,11 @@ class Application:
             return False
         if self.written != before.code or _layers(after) != before.layers:
             return True
-        held = before.module.tensors
+        held, values = before.module.tensors, before.module.values
         return any(
             name not in held
-            or not ((tensor is held[name][0] and self.damage is None) or same_tensor(tensor, held[name][1]))
-            or tensor.requires_grad != held[name][2]
+            or not ((tensor is held[name][0] and self.damage is None) or same_tensor(tensor, values[name]))
+            or tensor.requires_grad != held[name][1]
             for name, tensor in tensors_of(after).items()
             if name not in before.constants
         )
@@ -235,16 +289,16 @@ class Application:
         """Return what the module itself does with its inputs, or a variant of them; in float64 if ``wide``."""
         if not self._layout_independent:
             return self.subject.eager(inputs, wide)
-        return self._run(self.subject.eager_runner(wide), "eager", inputs, wide)
+        return self._run(self.subject.eager_runner, "eager", inputs, wide)
 
     def actual(self, inputs: Inputs = 0, wide: bool = False) -> Run:
         """Return what the transformed program does with them."""
-        return self._run(self.runner(wide), "actual", inputs, wide)
+        return self._run(self.runner, "actual", inputs, wide)
 
-    def _run(self, runner: Runner, which: str, inputs: Inputs, wide: bool) -> Run:
+    def _run(self, runner: Callable[[bool], Runner], which: str, inputs: Inputs, wide: bool) -> Run:
         dtype = torch.float64 if wide else self.subject.dtype
         key = (which, inputs, wide, self._layout_independent)
-        return self.once(key, lambda: runner(self.subject.arguments(inputs, wide), dtype))
+        return self.once(key, lambda: runner(wide)(self.subject.arguments(inputs, wide), dtype))
 
     def runner(self, wide: bool = False) -> Runner:
         """Return what calls the transformed program."""
@@ -255,37 +309,93 @@ class Application:
     @property
     def has_float64(self) -> bool:
         """Whether there is a float64 version of the program that is another one, and of what the pass makes of it."""
-        return not self.subject.is_wide and self.wide_after is not None and self.subject.eager(0, True).error is None
+        if self.subject.is_wide or self.before is None or self.subject.eager(0, True).error is not None:
+            return False
+        return self.once("has float64", lambda: self.wide_after is not None)
 
     @property
     def wide_after(self) -> GraphModule | None:
-        """What the pass makes of the program in float64, or None if it makes nothing of it, or it is there already."""
+        """What the pass makes of the program in float64, or None if it makes nothing of it, or it is there already.
+
+        Of a large model it is there until something else is asked for in float64, and then made again.
+        """
         if self.subject.is_wide or self.before is None:
             return None
-        return self.once("wide after", self._transformed_wide)
+        return self._once_in_float64("wide after", self._transformed_wide)
+
+    def to_shake(self, wide: bool) -> GraphModule:
+        """A capture of the module that no pass has seen, to be run with other rounding errors."""
+        if not wide:
+            return self.once("to shake", self.capture)
+        return self._once_in_float64("to shake in float64", lambda: self.capture(wide=True))
+
+    def _once_in_float64(self, key: str, make: Callable[[], GraphModule | None]) -> Any:
+        if key not in self._cache:
+            if self.subject.is_large:
+                self.let_go_of_float64()
+            self.subject.claim_float64(self.let_go_of_float64)
+            self._cache[key] = make()
+            self.subject.claim_float64(self.let_go_of_float64)  # also what is lent while that was made
+        return self._cache[key]
 
     def forget_float64(self) -> None:
         """Judge without what the pass makes of the program in float64, which is captured as another one there."""
-        self._cache["wide after"] = None
+        self.let_go_of_float64()
+        self._cache.update({"wide after": None, "has float64": False})
+
+    def let_go_of_float64(self) -> None:
+        """Free what the pass made of the program in float64; it is made again where it is needed."""
+        self._cache.pop(("runner", True), None)
+        for key in ("wide after", "to shake in float64"):
+            if (program := self._cache.get(key)) is not None:
+                del self._cache[key]
+                release(program)
+                del program
+                self._collect()
+
+    def close(self) -> None:
+        """Free the programs that were made, which nobody uses any more, before the garbage collector finds them."""
+        self.let_go_of_float64()
+        for program in (self.result, *self._cache.values()):
+            if isinstance(program, Application):
+                program.close()
+            elif isinstance(program, GraphModule):
+                release(program)
+        self._cache.clear()
+        self.result = None
+        self._collect()
 
     def _transformed_wide(self) -> GraphModule | None:
+        subject = self.subject
         try:
-            return self.transform(self.subject.borrowed(wide=True), wide=True)
+            # Nobody else has the tensors of this copy: those that the pass replaces are free at once.
+            module = (lambda: subject.fresh(torch.float64)) if subject.is_large else lambda: subject.borrowed(True)
+            return self._transformed(subject.capture(module(), leaves=self.leaves, wide=True), torch.float64)
         except (Exception, TookTooLong):
             return None
         finally:
             if self.damage is not None:  # what was written to in one dtype is so in the other
-                self.subject.renew()
+                subject.renew()
 
     def transform(self, module: nn.Module, wide: bool = False) -> GraphModule | None:
         """Return what the pass makes of ``module``, None if that is no program, or raise what the pass raises."""
-        dtype = torch.float64 if wide else self.subject.dtype
         captured = self.subject.capture(module, leaves=self.leaves, wide=wide)
+        return self._transformed(captured, torch.float64 if wide else self.subject.dtype)
+
+    def _transformed(self, captured: GraphModule, dtype: torch.dtype) -> GraphModule | None:
         record_origins(captured.graph)
+        self._collect()  # what the capture has left
         with default_dtype(dtype), threads(self.subject.threads), self._process_watched(), self._limit():
             result, _ = _called(with_data(self.pass_, lambda: self.subject.data(dtype)), captured)
         result = captured if result is None else result
+        del captured
+        self._collect()
         return result if isinstance(result, GraphModule) else None
+
+    def _collect(self) -> None:
+        """Free what the pass has dropped, where that is much."""
+        if self.subject.is_large:
+            collect()
 
     def capture(self, wide: bool = False) -> GraphModule:
         """Return a new capture of the module that no pass has seen."""
@@ -322,7 +432,7 @@ class Application:
     def _names(self) -> dict[str, str]:
         assert self.program is not None, "the pass made no program"
         held = {} if self.before is None else self.before.module.tensors
-        known = {id(tensor): name for name, (tensor, _, _) in held.items()}
+        known = {id(tensor): name for name, (tensor, _) in held.items()}
         return {name: known.get(id(tensor), name) for name, tensor in tensors_of(self.program).items()}
 
     def _limit(self) -> AbstractContextManager[None]:
@@ -330,11 +440,16 @@ class Application:
 
 
 def applied(subject: Subject, pass_: Pass, *, leaves: bool = True) -> Application:
-    """Return ``pass_`` applied to ``subject``, to be read and called, never changed: the latest is kept."""
-    key = "application", leaves
+    """Return ``pass_`` applied to ``subject``, to be read and called, never changed: the latest is kept.
+
+    Of a small model it is the latest to the program with leaf modules, and to that without.
+    """
+    key = "application", leaves or subject.is_large
     kept: Application | None = subject.findings.get(key)
-    if kept is None or kept.pass_ is not pass_:
-        subject.findings.pop(key, None)  # two programs need not be there at once
+    if kept is None or kept.pass_ is not pass_ or kept.leaves != leaves:
+        if kept is not None:
+            del subject.findings[key]  # two programs need not be there at once
+            kept.close()
         kept = subject.findings[key] = Application(subject, pass_, leaves=leaves)
     return kept
 
@@ -390,6 +505,18 @@ def _before(captured: GraphModule, module: nn.Module, subject: Subject) -> Befor
         frozenset(tensors_of(captured).keys() - tensors_of(module).keys()),
         any(map(_is_check, captured.graph.nodes)),
     )
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    """Something that tensors have in common that share their memory."""
+    return tensor.untyped_storage().data_ptr() if is_strided(tensor) else id(tensor)
+
+
+def _held_by(program: nn.Module) -> Iterator[torch.Tensor]:
+    """The tensors of a program, also what modules in it keep beside their parameters and buffers."""
+    for module in program.modules():
+        for value in vars(module).values():
+            yield from (leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor))
 
 
 def _is_check(node: Node) -> bool:

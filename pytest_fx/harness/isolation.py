@@ -11,6 +11,8 @@ import pytest
 
 from pytest_fx.lazy import load
 
+from .collector import earlier_objects_left_out
+
 _PROCESS = "pytest_fx.harness.process"
 
 
@@ -20,8 +22,11 @@ def isolated_test(item: pytest.Item, fixtures: Iterable[str]) -> Generator[None]
     if set(fixtures).isdisjoint(getattr(item, "fixturenames", ())):
         yield
     else:
-        with load(_PROCESS).process_kept():
+        with load(_PROCESS).process_kept(), earlier_objects_left_out():
             yield
+            for value in [*(getattr(item, "funcargs", None) or {}).values()]:
+                if getattr(value, "is_large", False):
+                    value.tidy_up()
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from fx.quantize.state import may_be_written
 
 from .evaluation import Arguments, default_dtype, same_random_numbers, threads
 from .snapshot import is_strided, same_tensor, tensors_of
+from .stored import StoredTensors
 from .structure import leaves, map_tensors
 
 FEW_ELEMENTS = 2**16
@@ -70,8 +72,12 @@ class Runner:
         new = {id(tensor) for tensor in held.values() if id(tensor) not in known}
         if any(tensor.numel() > FEW_ELEMENTS and id(tensor) in new for tensor in held.values()):
             new = _worth_a_copy(program, held)
+        stored = StoredTensors()
+        for name, tensor in held.items():
+            if id(tensor) in new:
+                stored[name] = tensor
         self._state = {
-            name: known.get(id(tensor)) or KeptTensor(tensor)
+            name: known.get(id(tensor)) or KeptTensor(tensor, partial(stored.__getitem__, name))
             for name, tensor in held.items()
             if id(tensor) in known or id(tensor) in new
         }

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import nn
 
-__all__ = ["Snapshot", "dense", "is_strided", "overlaps", "same_tensor", "settings_of", "tensors_of"]
+__all__ = ["Snapshot", "dense", "in_pieces", "is_strided", "overlaps", "same_tensor", "settings_of", "tensors_of"]
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 _HOLDERS = frozenset({OrderedDict, dict, list, tuple, set})
@@ -23,6 +23,8 @@ FEW_ELEMENTS = 1024
 """Elements of a tensor that is no parameter and no buffer up to which its values are looked at."""
 DEPTH = 4
 """How deep settings are looked into."""
+PIECE = 2**20
+"""Elements of a large tensor that are looked at together."""
 MOST_NAMED = 3
 """Tensors of a kind that are named in a sentence."""
 
@@ -31,30 +33,28 @@ MOST_NAMED = 3
 class Snapshot:
     """A module as it was."""
 
-    tensors: Mapping[str, tuple[torch.Tensor, torch.Tensor, bool]]
-    """Each parameter and buffer by name, with one that holds the same and that nobody writes to, and whether it
-    required a gradient."""
+    tensors: Mapping[str, tuple[torch.Tensor, bool]]
+    """Each parameter and buffer by name, and whether it required a gradient."""
+    values: Mapping[str, torch.Tensor]
+    """For each of them one that holds the same, and that nobody writes to."""
     settings: Mapping[str, tuple[Any, ...]]
     """What each module in it was, by name."""
 
     @classmethod
     def of(cls, module: nn.Module, equal: Mapping[str, torch.Tensor] | None = None) -> Snapshot:
         """Return ``module`` as it is now; ``equal`` has tensors that hold the same, where there are such already."""
-        known = equal or {}
-        held = {
-            name: (tensor, known[name] if name in known else tensor.detach().clone(), tensor.requires_grad)
-            for name, tensor in tensors_of(module).items()
-        }
-        return cls(held, settings_of(module))
+        held = tensors_of(module)
+        values = {name: tensor.detach().clone() for name, tensor in held.items()} if equal is None else equal
+        return cls({name: (tensor, tensor.requires_grad) for name, tensor in held.items()}, values, settings_of(module))
 
     def damage(self, module: nn.Module) -> str | None:
         """Return what happened to ``module`` since, in words, or None if it is as it was."""
         now = tensors_of(module)
         found: dict[str, list[str]] = {}
-        for name, (tensor, copied, requires_grad) in self.tensors.items():
+        for name, (tensor, requires_grad) in self.tensors.items():
             if now.get(name) is not tensor:
                 found.setdefault("put another tensor in the place of" if name in now else "removed", []).append(name)
-            elif not same_tensor(tensor, copied):
+            elif not same_tensor(tensor, self.values[name]):
                 found.setdefault("wrote to", []).append(name)
             elif tensor.requires_grad != requires_grad:
                 verb = "made a parameter of" if tensor.requires_grad else "froze"
@@ -178,9 +178,25 @@ def same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
     one, other = dense(one), dense(other)
     if torch.equal(one, other):
         return True
-    return (one.is_floating_point() or one.is_complex()) and bool(
-        ((one == other) | (one.isnan() & other.isnan())).all()
+    return (one.is_floating_point() or one.is_complex()) and all(
+        bool(((left == right) | (left.isnan() & right.isnan())).all()) for left, right in in_pieces(one, other)
     )
+
+
+def in_pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Yield tensors of one shape in pieces, which share their memory: what is computed of one takes little.
+
+    A piece is made of whole rows, of one at least, and has :data:`PIECE` elements at most if a row has no more.
+
+    >>> [piece.tolist() for piece, in in_pieces(torch.arange(3))]
+    [[0, 1, 2]]
+    """
+    first = tensors[0]
+    if first.numel() <= PIECE or first.shape[0] == 1:
+        yield tensors
+        return
+    rows = max(1, PIECE * first.shape[0] // first.numel())
+    yield from zip(*(tensor.split(rows) for tensor in tensors), strict=True)
 
 
 def overlaps(tensor: torch.Tensor) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -15,11 +16,12 @@ from fx import GraphModule
 from fx.kept_tensors import KeptTensor
 
 from .capture import capture, capture_without_leaves
+from .collector import collect
 from .evaluation import Arguments, converted, default_dtype, same_random_numbers, threads
+from .lending import FULL_SIZE, Lender, in_dtype, release
 from .run import Run, Runner
-from .snapshot import tensors_of
 from .structure import leaves
-from .variants import VARIANTS, batch_of, with_batch
+from .variants import VARIANTS, batch_of, of_batch, with_batch
 
 ENOUGH_ELEMENTS = 256
 """Elements of an output over which an error is taken: the largest of few is a matter of luck."""
@@ -27,12 +29,12 @@ FEWEST_DRAWS = 2
 """Input sets that a model is called with at least: a program specialized to the values of one fails on another."""
 MOST_DRAWS = 8
 """Input sets that a model is called with at most, however few elements it returns."""
+BATCHES_OF_LARGE = (1, 2)
+"""Samples that a model of full size is called with besides its own: the first of these that it has inputs of."""
 FIRST_OF_DATA = 1000
 """The first draw of inputs that is data for a pass: none that answers are compared for."""
 CALLS_OF_DATA = 32
 """How many draws a pass gets."""
-FULL_SIZE = 2**20
-"""Elements of parameters, buffers and inputs from which on a model is of full size, and held to what it can afford."""
 
 Inputs = int | str
 """Which inputs: the number of a draw, or the name of a variant of the first one (:mod:`pytest_fx.harness.variants`)."""
@@ -113,16 +115,13 @@ class Subject:
         self.device = torch.device(device)
         self.mode = mode
         self.source = source
-        self._module = copy.deepcopy(module).train(mode == "train").to(self.device)
-        if working_dtype is not None:
-            in_dtype(self._module, working_dtype)
+        own = copy.deepcopy(module).train(mode == "train").to(self.device)
+        self._lender = Lender(own if working_dtype is None else in_dtype(own, working_dtype))
         self._inputs = inputs
         self._default_dtype = torch.get_default_dtype()
         self._draws = draws
         self._other_inputs = other_inputs
         self._runs: dict[tuple[Inputs, bool], Run] = {}
-        self._lent: dict[torch.dtype, dict[int, KeptTensor]] = {}
-        self._runners: dict[bool, Runner] = {}
         self.findings: dict[Any, Any] = {}
         """What others found out about the model and keep with it, by keys of theirs."""
 
@@ -156,12 +155,12 @@ class Subject:
     @property
     def state_names(self) -> list[str]:
         """What the parameters and buffers are called that are saved with it."""
-        return list(self._module.state_dict())
+        return list(self.borrowed().state_dict())
 
     @property
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Its parameters and buffers by name: to be compared with, never to be changed."""
-        return tensors_of(self._module)
+    def tensors(self) -> Mapping[str, torch.Tensor]:
+        """Equal to its parameters and buffers, by name: to be compared with, never to be changed."""
+        return self._lender.tensors
 
     @cached_property
     def dtype(self) -> torch.dtype:
@@ -187,15 +186,7 @@ class Subject:
 
     def fresh(self, dtype: torch.dtype | None = None) -> nn.Module:
         """Return a new copy of the module in its mode, its floating-point tensors in ``dtype`` if given."""
-        if dtype is None or (dtype == self.dtype and not self._keeps_dtypes):
-            return copy.deepcopy(self._module)
-        # Parameters are most of a model, and are not copied once more than it takes to convert them.
-        made: dict[int, Any] = {
-            id(one): nn.Parameter(converted(one.detach(), dtype), one.requires_grad)
-            for one in self._module.parameters()
-            if type(one) is nn.Parameter and converted(one.new_empty(0), dtype).dtype != one.dtype
-        }
-        return in_dtype(copy.deepcopy(self._module, made), dtype)
+        return self._lender.fresh(None if dtype == self.dtype and not self._keeps_dtypes else dtype)
 
     def borrowed(self, wide: bool = False) -> nn.Module:
         """Return a new copy that shares its tensors with others, in float64 if ``wide``: to be captured and called.
@@ -203,24 +194,61 @@ class Subject:
         What a :class:`~.run.Runner` that is told of :meth:`lent` sees written to them is undone. Whoever else changes
         them says so: :meth:`renew`.
         """
-        own = list(self.tensors.values())
-        lent = [kept.tensor for kept in self.lent(wide).values()]
-        return copy.deepcopy(self._module, dict(zip(map(id, own), lent, strict=True)))
+        return self._lender.borrowed(self._dtype_lent(wide))
 
     def lent(self, wide: bool = False) -> dict[int, KeptTensor]:
         """The tensors that :meth:`borrowed` modules share, by identity, with what they hold."""
-        dtype = torch.float64 if wide else self.dtype
-        if dtype not in self._lent:
-            copied = tensors_of(self.fresh(dtype if wide else None))
-            own = self.tensors
-            self._lent[dtype] = {id(tensor): KeptTensor(tensor, own[name]) for name, tensor in copied.items()}
-        return self._lent[dtype]
+        return self._lender.lent(self._dtype_lent(wide))
+
+    def _dtype_lent(self, wide: bool) -> torch.dtype | None:
+        return torch.float64 if wide and (self.dtype != torch.float64 or self._keeps_dtypes) else None
 
     def renew(self) -> None:
         """Lend other tensors from now on: somebody has changed those that are lent."""
-        self._lent.clear()
-        self._runners.clear()
+        self._lender.renew()
         vars(self).pop("captured", None)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether there is so much of it that it is not copied where its tensors can be shared."""
+        return self._lender.is_large
+
+    def tidy_up(self) -> None:
+        """Free what a test has made of a large model: programs, and what is in float64. Answers are kept."""
+        if not self.is_large:
+            return
+        for found in self.findings.values():
+            if hasattr(found, "close"):
+                found.close()
+        self.findings.clear()
+        self._lender.claim_float64(None)
+        collect()
+
+    def close(self) -> None:
+        """Free all that was found out about it: it is no longer used."""
+        self.tidy_up()
+        if "captured" in vars(self):
+            release(vars(self).pop("captured"))
+        self.findings.clear()
+        self._runs.clear()
+        self._lender.close()
+        if self.is_large:
+            collect()  # what passes have dropped shares its tensors
+
+    @contextmanager
+    def to_be_timed(self) -> Generator[nn.Module]:
+        """A copy for calls that are not watched, with tensors of its own, but for a large model."""
+        yield self.borrowed() if self.is_large else self.fresh()
+        if self.is_large:
+            self._lender.put_back()
+
+    def set_aside(self) -> AbstractContextManager[None]:
+        """Free what is lent of a large model in the block; see :meth:`~.lending.Lender.set_aside`."""
+        return self._lender.set_aside()
+
+    def claim_float64(self, forget: Callable[[], None] | None) -> None:
+        """Say that there is about to be a model in float64; see :meth:`~.lending.Lender.claim_float64`."""
+        self._lender.claim_float64(forget)
 
     def _made(self, inputs: Inputs) -> Arguments:
         """The arguments as they are made, on the device."""
@@ -246,6 +274,12 @@ class Subject:
     def has(self, inputs: Inputs) -> bool:
         """Whether there are such inputs."""
         return self._inputs is not None and (isinstance(inputs, int) or self._find(inputs) is not None)
+
+    @property
+    def of_another_size(self) -> str:
+        """The inputs with another number of samples that a model of full size is called with, if it has such."""
+        names = [of_batch(size) for size in BATCHES_OF_LARGE]
+        return next(filter(self.has, names), names[0])
 
     def arguments(self, inputs: Inputs = 0, wide: bool = False) -> Arguments:
         """Return the arguments of a call, other values for each draw, or raise ``LookupError`` if there are none."""
@@ -302,13 +336,11 @@ class Subject:
 
     def runner(self, program: nn.Module, call: Callable[..., Any] | None = None, *, wide: bool = False) -> Runner:
         """Return what calls a program that shares tensors with borrowed modules, or ``call`` in its place."""
-        return Runner(program, call, kept=self.lent(wide), thread_count=self.threads)
+        return Runner(program, call, kept=self._lender.lent_already(self._dtype_lent(wide)), thread_count=self.threads)
 
     def eager_runner(self, wide: bool = False) -> Runner:
         """Return what calls the module itself, in float64 if ``wide``."""
-        if wide not in self._runners:
-            self._runners[wide] = self.runner(self.borrowed(wide), wide=wide)
-        return self._runners[wide]
+        return self._lender.runner(self._dtype_lent(wide), lambda: self.runner(self.borrowed(wide), wide=wide))
 
     def eager(self, inputs: Inputs = 0, wide: bool = False) -> Run:
         """Return what the module itself does when it is called, in float64 if ``wide``; found out once."""
@@ -320,11 +352,6 @@ class Subject:
 
 
 _NARROW = {torch.float16, torch.bfloat16, torch.float32, torch.complex64, torch.complex32}
-
-
-def in_dtype(module: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """Return ``module`` with its floating-point and complex tensors in ``dtype``; ``Module.to`` makes those real."""
-    return module._apply(lambda tensor: converted(tensor, dtype))
 
 
 def _draws_for(answer: Any) -> int:

@@ -21,8 +21,6 @@ from .law import broken
 
 BATCHES = (1, 0, 3)
 """The batch sizes that small programs are tried with besides their own."""
-BATCHES_OF_LARGE = (1, 2)
-"""Of these the first that a model of full size has inputs of."""
 
 
 def structure(application: Application) -> None:
@@ -111,9 +109,7 @@ def batch_sizes(application: Application) -> None:
         for size in BATCHES:
             _require_on(application, "batch sizes", of_batch(size))
         return
-    sizes = (of_batch(size) for size in BATCHES_OF_LARGE)
-    if (inputs := next(filter(application.subject.has, sizes), None)) is not None:
-        _require_on(application, "batch sizes", inputs)
+    _require_on(application, "batch sizes", application.subject.of_another_size)
 
 
 def non_contiguous_inputs(application: Application) -> None:

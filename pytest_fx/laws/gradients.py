@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -17,13 +20,16 @@ from pytest_fx.harness.application import Application
 from pytest_fx.harness.equality import Leaf, worst_difference
 from pytest_fx.harness.evaluation import Arguments, default_dtype, same_random_numbers
 from pytest_fx.harness.run import Runner, by, places
-from pytest_fx.harness.snapshot import is_strided, same_tensor
+from pytest_fx.harness.snapshot import in_pieces, is_strided, same_tensor
+from pytest_fx.harness.stored import StoredTensors
 from pytest_fx.harness.structure import leaves, map_tensors
 
 from .judging import SHAKES, Shaken, wherever_values_lie
 from .law import broken
 
-Gradients = dict[str, torch.Tensor]
+Gradients = Mapping[str, torch.Tensor]
+Take = Callable[[str, torch.Tensor], None]
+"""Does something with a gradient, which it gets with the name of what it is the gradient of."""
 
 _TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-3}
 NUDGES = 4
@@ -45,8 +51,9 @@ def gradients(application: Application) -> None:
         return
     if not application.changed or application.eager().error is not None:
         return
-    held = (*application.subject.arguments().tensors, *(copied for _, copied, _ in before.module.tensors.values()))
-    if not all(map(_is_finite, (*held, *(leaf for _, leaf in leaves(application.eager().answer))))):
+    held = (application.subject.arguments().tensors, before.module.values.values())
+    answer = (leaf for _, leaf in leaves(application.eager().answer))
+    if not all(map(_is_finite, chain(*held, answer))):
         return
     if application.subject.is_full_size and _look_kept(application):
         return
@@ -56,7 +63,7 @@ def gradients(application: Application) -> None:
 def _is_finite(value: Any) -> bool:
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return True
-    return is_strided(value) and bool(value.isfinite().all())  # others have few gradients
+    return is_strided(value) and all(bool(piece.isfinite().all()) for (piece,) in in_pieces(value))  # others have few
 
 
 def _look_kept(application: Application) -> bool:
@@ -65,23 +72,58 @@ def _look_kept(application: Application) -> bool:
     That is fast and rough: on deep models those of the inputs differ by percents, from one ReLU to the next. Where the
     answer is no, float64 tells.
     """
+    application.subject.claim_float64(None)  # there is no room for gradients beside it
     arguments, dtype = application.subject.arguments(), application.subject.dtype
     eager, actual = application.subject.eager_runner(), application.runner()
     kept = _kept_parameters(application.names, eager.program, actual.program)
-    expected = gradients_of(eager, arguments, dtype, kept)
-    held = {name for name, original in application.names.items() if original in kept}
-    found = gradients_of(actual, arguments, dtype, held)
-    if isinstance(expected, Exception) or isinstance(found, Exception) or not expected or not found:
+    expected = gradients_of(eager, arguments, dtype, kept, stored=application.subject.is_large)
+    if isinstance(expected, Exception) or not expected:
         return False
-    found = {application.names.get(name, name): gradient for name, gradient in found.items()}
-    errors = {name: found[name].sub(wanted).norm() for name, wanted in expected.items()}
-    limits = {name: wanted.norm() * _TOLERANCES.get(dtype, 0.1) for name, wanted in expected.items()}
+    held = {name for name, original in application.names.items() if original in kept}
+    errors = _distances(actual, arguments, dtype, held, expected, application.names)
+    if isinstance(errors, Exception):
+        return False
+    limits = {name: _norm(wanted) * _TOLERANCES.get(dtype, 0.1) for name, wanted in expected.items()}
     if all(errors[name] <= limits[name] for name in expected):
         return True
-    nudged = gradients_of(eager, arguments.map(_nudged), dtype, kept)
+    nudged = _distances(eager, arguments.map(_nudged), dtype, kept, expected, {})
     return not isinstance(nudged, Exception) and all(
-        errors[name] <= limits[name] + NUDGES * nudged[name].sub(wanted).norm() for name, wanted in expected.items()
+        errors[name] <= limits[name] + NUDGES * nudged[name] for name in expected
     )
+
+
+def _distances(
+    runner: Runner,
+    arguments: Arguments,
+    dtype: torch.dtype,
+    names: set[str],
+    expected: Gradients,
+    known: Mapping[str, str],
+) -> dict[str, float] | Exception:
+    """How far the gradients of a program are from those expected, in the norm of each, or why there are none.
+
+    None of them is kept. What the program calls its parameters is in ``known``, where that is something else.
+    """
+    found: dict[str, float] = {}
+
+    def take(name: str, gradient: torch.Tensor) -> None:
+        name = known.get(name, name)
+        found[name] = _norm(gradient, expected[name])
+
+    try:
+        error = _gradients(runner.program, arguments, dtype, runner.program, names, take)
+    finally:
+        runner.restore()
+    return error if isinstance(error, Exception) else found
+
+
+def _norm(tensor: torch.Tensor, other: torch.Tensor | None = None) -> float:
+    """The Euclidean norm of a tensor, or of its difference from another."""
+    if other is None:
+        norms = [float(piece.norm()) for (piece,) in in_pieces(tensor)]
+    else:
+        norms = [float(left.sub(right).norm()) for left, right in in_pieces(tensor, other)]
+    return math.hypot(*norms)
 
 
 def _nudged(tensor: torch.Tensor) -> torch.Tensor:
@@ -94,12 +136,14 @@ def _nudged(tensor: torch.Tensor) -> torch.Tensor:
 def _require_gradients(application: Application, wide: bool) -> None:
     subject = application.subject
     arguments, dtype = subject.arguments(wide=wide), torch.float64 if wide else subject.dtype
-    eager, actual = subject.eager_runner(wide), application.runner(wide)
-    expected = gradients_of(eager, arguments, dtype)
+    expected = gradients_of(subject.eager_runner(wide), arguments, dtype, stored=subject.is_large)
     if isinstance(expected, Exception) or not expected:
         return  # not every program that can be run can be differentiated
-    kept = _kept_parameters(application.names, eager.program, actual.program)
-    found = gradients_of(actual, arguments, dtype)
+    both = wide and not subject.is_large  # else they are not there in float64 at the same time
+    original = subject.eager_runner(both).program
+    kept = _kept_parameters(application.names, original, application.runner(both).program)
+    actual = application.runner(wide)
+    found = gradients_of(actual, arguments, dtype, stored=subject.is_large)
     if isinstance(found, Exception) and application.actual(wide=wide).error is not None:
         return
     if isinstance(found, Exception):
@@ -111,18 +155,14 @@ def _require_gradients(application: Application, wide: bool) -> None:
                 value=f"{type(error).__name__}: {error}",
                 kind="cannot be differentiated",
             )
-    found = {application.names.get(name, name): tensor for name, tensor in found.items()}
+    names = {application.names.get(name, name): name for name in found}
     shaken: dict[str, float] | None = None
     for name, wanted in expected.items():
         if name not in kept and not name.startswith("input["):
-            if (
-                application.mode == "train"
-                and bool(wanted.any())
-                and _trainable(actual.program) < _trainable(eager.program)
-            ):
+            if application.mode == "train" and bool(wanted.any()) and _trainable(actual.program) < _trainable(original):
                 broken("gradients", f"the parameter {name!r} of the program can no longer be trained")
             continue
-        leaf = Leaf(name, wanted, found.get(name, torch.zeros_like(wanted)))
+        leaf = Leaf(name, wanted, found[names[name]] if name in names else torch.zeros_like(wanted))
         if not differ(leaf, 0.0):
             continue
         shaken = _shaken(application, arguments, dtype, wide, expected) if shaken is None else shaken
@@ -238,11 +278,17 @@ def _kept_parameters(names: Mapping[str, str], eager: nn.Module, actual: nn.Modu
 
 
 def gradients_of(
-    runner: Runner, arguments: Arguments, dtype: torch.dtype, names: set[str] | None = None
+    runner: Runner, arguments: Arguments, dtype: torch.dtype, names: set[str] | None = None, *, stored: bool = False
 ) -> Gradients | Exception:
-    """The gradients of a program, whose state is put back afterwards; or why there are none."""
+    """The gradients of a program, whose state is put back afterwards; or why there are none.
+
+    Where they are ``stored`` they take no memory while nobody reads them.
+    """
+    kept = StoredTensors() if stored else None
     try:
-        return _gradients(runner.program, arguments, dtype, runner.program, names)
+        take = None if kept is None else kept.__setitem__
+        found = _gradients(runner.program, arguments, dtype, runner.program, names, take)
+        return found if kept is None or isinstance(found, Exception) else kept
     finally:
         runner.restore()
 
@@ -253,10 +299,12 @@ def _gradients(
     dtype: torch.dtype,
     owner: nn.Module,
     names: set[str] | None = None,
+    take: Take | None = None,
 ) -> Gradients | Exception:
     """The gradients of a weighted sum of all outputs, or what is raised in their place; empty if there are none.
 
-    They are those of the inputs and of the parameters called ``names``, or of all.
+    They are those of the inputs and of the parameters called ``names``, or of all. If there is ``take``, it gets each
+    of them, and none is returned.
     """
     given = arguments.copies()
     inputs = {
@@ -279,11 +327,40 @@ def _gradients(
             total = weighted_sum(call(*passed.args, **passed.kwargs))
             if total is None:
                 return {}
+            if take is not None:
+                _give_each(total, wanted, take)
+                return {}
             found: Any = torch.autograd.grad(total, list(wanted.values()), allow_unused=True)
     except Exception as error:
         return error
     pairs = zip(wanted.items(), found, strict=True)
     return {name: torch.zeros_like(tensor) if grad is None else grad.detach() for (name, tensor), grad in pairs}
+
+
+def _give_each(total: torch.Tensor, wanted: Mapping[str, torch.Tensor], take: Take) -> None:
+    """Call ``take`` with each gradient of ``total`` when it is there, so that they need not be there all at once."""
+    left = dict(wanted)
+    handles: list[Any] = []
+
+    def hook(name: str, tensor: torch.Tensor) -> None:
+        gradient, tensor.grad = tensor.grad, None
+        assert gradient is not None, "called with a gradient"
+        del left[name]
+        take(name, gradient)
+
+    had = [(tensor, tensor.grad) for tensor in wanted.values()]
+    try:
+        for name, tensor in wanted.items():
+            tensor.grad = None
+            handles.append(tensor.register_post_accumulate_grad_hook(partial(hook, name)))
+        torch.autograd.backward(total, inputs=list(wanted.values()))
+    finally:
+        for handle in handles:
+            handle.remove()
+        for tensor, gradient in had:
+            tensor.grad = gradient
+    for name, tensor in left.items():
+        take(name, torch.zeros_like(tensor))
 
 
 def weighted_sum(answer: Any) -> torch.Tensor | None:

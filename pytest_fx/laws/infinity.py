@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -11,10 +12,11 @@ import torch
 from fx import Interpreter, Node
 from fx.effects import effect_of
 from pytest_fx.harness.application import Application
+from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.run import Run, by
-from pytest_fx.harness.snapshot import dense, is_strided
+from pytest_fx.harness.snapshot import dense, in_pieces, is_strided
 from pytest_fx.harness.structure import leaves, map_tensors
-from pytest_fx.harness.subject import Inputs
+from pytest_fx.harness.subject import Inputs, Subject
 
 LARGE = 1e9
 """Numbers above it count as infinite where it is asked whether a program is given any: they soon overflow."""
@@ -44,19 +46,27 @@ def without_infinities(application: Application, inputs: Inputs) -> WithoutInfin
 def _without_infinities(application: Application, inputs: Inputs) -> WithoutInfinities:
     subject, program = application.subject, application.untouched().after
     arguments = subject.arguments(inputs)
-    tensors = [each for each in (*arguments.tensors, *subject.tensors.values()) if each.is_floating_point()]
-    given = any(map(_is_extreme, tensors))
+    given = any(map(_is_extreme, _floating_point(arguments, subject)))
     runs: list[Run] = []
     for value in (math.nan, 0.0, 1.0):  # inf / inf is NaN, and so are 0 / 0 and NaN / NaN, but not 1 / 1
         poisoned = Poisoned(program, value, everywhere=given)
         runs.append(subject.runner(poisoned.module, by(poisoned))(arguments, subject.dtype))
         if not poisoned.replaced:
             return WithoutInfinities([], overflows=False)
-    return WithoutInfinities(runs, overflows=all(bool(dense(tensor).isfinite().all()) for tensor in tensors))
+    return WithoutInfinities(runs, overflows=all(map(_is_finite, _floating_point(arguments, subject))))
+
+
+def _floating_point(arguments: Arguments, subject: Subject) -> Iterator[torch.Tensor]:
+    """The tensors of that kind among all that is given, one at a time."""
+    return (each for each in chain(arguments.tensors, subject.tensors.values()) if each.is_floating_point())
 
 
 def _is_extreme(tensor: torch.Tensor) -> bool:
-    return not bool((dense(tensor).abs() < LARGE).all())
+    return not all(bool((piece.abs() < LARGE).all()) for (piece,) in in_pieces(dense(tensor)))
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    return all(bool(piece.isfinite().all()) for (piece,) in in_pieces(dense(tensor)))
 
 
 class Poisoned(Interpreter):

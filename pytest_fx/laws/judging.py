@@ -223,19 +223,20 @@ def _beside_float64(
     narrow: Callable[..., Comparison],
 ) -> Comparison:
     """The comparison with what eager and the program do in float64 with some of the inputs."""
-    eager: list[Any] = []
-    actual: list[Any] = []
-    # What is approximate by design, a quantizer say, need not exist in float64.
-    exists = not isinstance(application.contract, Approximate) and application.has_float64
-    for normal, each in zip(normals, inputs, strict=False):
+    runs: list[Run] = []
+    for each in inputs:  # all of them before the transformed program is there in float64
         expected = application.eager(each, wide=True)
         if expected.error is not None:
             break
-        eager.append(normal(part(expected)))
-        found = application.actual(each, wide=True) if exists else None
-        if found is not None and found.error is None:  # a pass that is right in one dtype need not take the other
-            actual.append(normal(part(found)))
-    return narrow(eager, actual if len(actual) == len(eager) and exists else None)
+        runs.append(expected)
+    eager = [normal(part(run)) for normal, run in zip(normals, runs, strict=False)]
+    # What is approximate by design, a quantizer say, need not exist in float64.
+    if isinstance(application.contract, Approximate) or not application.has_float64:
+        return narrow(eager)
+    found = [application.actual(each, wide=True) for each in inputs[: len(runs)]]
+    if any(run.error is not None for run in found):  # a pass that is right in one dtype need not take the other
+        return narrow(eager)
+    return narrow(eager, [normal(part(run)) for normal, run in zip(normals, found, strict=False)])
 
 
 def _of_what_is_finite(application: Application, inputs: Inputs, part: Part) -> Normal:
@@ -362,7 +363,7 @@ def _shaken_errors(application: Application, inputs: Inputs, part: Part, wide: b
 def shaken_answers(application: Application, inputs: Inputs, wide: bool) -> Iterator[Run]:
     """Yield what eager does with other rounding errors than it has."""
     subject = application.subject
-    program = application.once(("shaken", wide), lambda: application.capture(wide))
+    program = application.to_shake(wide)
     for shake in range(SHAKES):
         runner = subject.runner(program, by(Shaken(program, shake)), wide=wide)
         yield runner(subject.arguments(inputs, wide), torch.float64 if wide else subject.dtype)

@@ -31,7 +31,7 @@ def deterministic(application: Application) -> None:
     after, before = application.after, application.before
     if after is None or before is None or not application.changed:
         return
-    known = {id(held) for held, _, _ in before.module.tensors.values()}
+    known = {id(held) for held, _ in before.module.tensors.values()}
     computes = any(id(tensor) not in known for tensor in tensors_of(after).values())
     if not computes and _made_alike(application.wide_after, after):  # it is there anyway
         return

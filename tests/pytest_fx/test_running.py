@@ -63,10 +63,11 @@ def test_a_file_of_somebody_elses_under_the_same_number_is_not_written(tmp_path)
     running = Running(tmp_path)
     running.begin("test", "what")
     number = running._file
+    other = os.open(tmp_path / "mine", os.O_RDWR | os.O_CREAT)
+    os.write(other, b"theirs")
+    os.dup2(other, number)
+    running.note(what="more")
+    running.end()
+    os.close(other)
     os.close(number)
-    with (tmp_path / "mine").open("w+b") as mine:
-        os.dup2(mine.fileno(), number)
-        running.note(what="more")
-        running.end()
-        os.close(number)
-    assert (tmp_path / "mine").read_bytes() == b""
+    assert (tmp_path / "mine").read_bytes() == b"theirs"

@@ -1,0 +1,163 @@
+"""What stays behind in a process that works on: MiB, objects and tensors for each thousand of what is done.
+
+Each job runs in a process of its own and is warmed up; what torch does of it alone, where it does anything, is beside
+it. Resident memory is noisy; the numbers of objects and tensors, counted after a collection, are not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import importlib
+import json
+import linecache
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase
+from torch import nn
+
+import fx
+from model_zoo import get_model
+from pytest_fx import check_pass
+
+from .model_memory import MEBIBYTE, process_bytes
+
+GOAL = 10.0
+"""MiB for each thousand."""
+
+
+def programs(count: int) -> None:
+    """Try a pass on random programs."""
+    importlib.import_module("sympy")  # by torch, for a program that comes sooner or later
+    done = 0
+    while done < count:
+        some = min(100, count - done)
+        settings = hypothesis.settings(
+            max_examples=some,
+            phases=[Phase.generate],
+            database=None,
+            suppress_health_check=[HealthCheck.too_slow],
+        )
+        check_pass("fuse-conv-bn", settings=settings, seed=done, min_changed=0)
+        done += some
+
+
+def lowerings(count: int) -> None:
+    """Capture a small network, lower it and run it."""
+    module = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU()).eval()
+    inputs = torch.randn(1, 3, 32, 32)
+    for _ in range(count):
+        lowered = fx.lower(fx.symbolic_trace(module), "onednn", [inputs])
+        with torch.no_grad():
+            lowered(inputs)
+
+
+def traces(count: int) -> None:
+    """Capture a small ResNet and run it."""
+    zoo = get_model("resnet_tiny")
+    module, inputs = zoo.build().eval(), zoo.example_inputs(1)
+    for number in range(count):
+        program = fx.symbolic_trace(module)
+        if number % 10 == 0:
+            with torch.no_grad():
+                program(*inputs)
+
+
+def torch_traces(count: int) -> None:
+    """What ``traces`` does, by torch.fx."""
+    zoo = get_model("resnet_tiny")
+    module, inputs = zoo.build().eval(), zoo.example_inputs(1)
+    for number in range(count):
+        program = torch.fx.symbolic_trace(module)
+        if number % 10 == 0:
+            with torch.no_grad():
+                program(*inputs)
+
+
+def tests(count: int) -> None:
+    """Tests of a model and a pass that changes it, in one session."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+        (Path(folder) / "test_again.py").write_text(
+            f"import pytest\n"
+            f"@pytest.mark.parametrize('again', range({count}))\n"
+            f"def test_again(fx_model, fx_equal, again): fx_equal('fuse-conv-bn')\n",
+            encoding="utf-8",
+        )
+        options = ["-p", "no:cacheprovider", "-p", "no:terminal", "-W", "ignore", "--fx-no-timing"]
+        if pytest.main([*options, "--fx-model=resnet_tiny", f"--rootdir={folder}", folder]):
+            sys.exit("a test failed")
+        sys.modules.pop("test_again")
+
+
+JOBS: dict[str, tuple[Callable[[int], None], int, int]] = {
+    "programs of check_pass": (programs, 2000, 300),
+    "lowerings": (lowerings, 1000, 100),
+    "traces": (traces, 3000, 300),
+    "traces by torch.fx": (torch_traces, 3000, 300),
+    "tests of the suite": (tests, 300, 60),
+}
+"""What is done, how often, and how often before that."""
+
+
+def counts() -> dict[str, float]:
+    """What there is in the process now, without memory that is free and that the C library keeps."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    objects = gc.get_objects()
+    return {
+        "MiB": process_bytes("VmRSS") / MEBIBYTE,
+        "objects": len(objects),
+        "tensors": sum(issubclass(type(one), torch.Tensor) for one in objects),
+        "lines": len(linecache.cache),
+        "modules": len(sys.modules),
+    }
+
+
+def measure_here(job: str, parts: int) -> dict[str, float]:
+    """Do a job in this process; return what each thousand adds to what there is."""
+    act, count, warm_up = JOBS[job]
+    count = max(1, count // parts)
+    act(max(1, warm_up // parts))
+    before = counts()
+    act(count)
+    after = counts()
+    return {name: (after[name] - before[name]) * 1000 / count for name in after}
+
+
+def main() -> None:
+    """Print the table, or, with ``--here``, measure one job in this process."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--here", choices=JOBS, help="measure this one in this process and print JSON")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1)")
+    parser.add_argument("--quick", action="store_true", help="a tenth of each")
+    options = parser.parse_args()
+    parts = 10 if options.quick else 1
+    if options.here:
+        torch.set_num_threads(options.threads)
+        print(json.dumps(measure_here(options.here, parts)))
+        return
+    print(f"{'for each thousand':<28}{'MiB':>9}{'objects':>10}{'tensors':>10}{'lines':>8}{'modules':>9}   goal")
+    for job, (_, count, _) in JOBS.items():
+        command = [sys.executable, "-m", "benchmarks.growth", "--here", job, "--threads", str(options.threads)]
+        root = Path(__file__).resolve().parents[1]
+        run: Any = subprocess.run(
+            [*command, *(["--quick"] if options.quick else [])], cwd=root, stdout=subprocess.PIPE, text=True, check=True
+        )
+        found = json.loads(run.stdout.splitlines()[-1])
+        shown = "".join(f"{found[name]:>{width}.1f}" for name, width in (("MiB", 9), ("objects", 10), ("tensors", 10)))
+        shown += f"{found['lines']:>8.1f}{found['modules']:>9.1f}"
+        print(f"{f'{count // parts:,} {job}':<28}{shown}   under {GOAL:g} MiB", flush=True)
+
+
+if __name__ == "__main__":
+    main()

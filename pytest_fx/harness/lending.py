@@ -1,0 +1,191 @@
+"""Copies of a module that share their tensors, so that a large model is in memory once, and in float64 once at most."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from fx.kept_tensors import KeptTensor
+
+from .evaluation import converted
+from .run import Runner
+from .snapshot import is_strided, tensors_of
+from .stored import StoredTensors
+
+FULL_SIZE = 2**20
+"""Elements of parameters, buffers and inputs from which on a model is of full size, and held to what it can afford."""
+
+
+class Lender:
+    """A module of which others get copies. It is never changed itself.
+
+    Tensors of a small one are there twice: as they are, and as they are lent. Those of a large one are there once, to
+    be lent, and what they hold lies in a file beside them, to tell what was written to them and to undo it. What there
+    is of it in float64 takes twice as much: :meth:`claim_float64`.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        """Take ``module`` itself, not a copy."""
+        self._module = module
+        tensors = tensors_of(module)
+        self.is_large = _can_be_stored(tensors)
+        self._requires_grad = {name: tensor.requires_grad for name, tensor in tensors.items()}
+        self._strides = {name: tensor.stride() for name, tensor in tensors.items()} if self.is_large else {}
+        self.tensors: Mapping[str, torch.Tensor] = tensors
+        """Equal to its parameters and buffers, by name: to be compared with, never to be changed."""
+        if self.is_large:
+            self.tensors = stored = StoredTensors()
+            for name, tensor in tensors.items():
+                stored[name] = tensor
+        self._lent: dict[torch.dtype | None, dict[int, KeptTensor]] = {}
+        self._runners: dict[torch.dtype | None, Runner] = {}
+        self._forget: Callable[[], Callable[[], None] | None] = _nobody
+
+    def fresh(self, dtype: torch.dtype | None = None) -> nn.Module:
+        """Return a new copy, its floating-point tensors in ``dtype`` if given."""
+        if self.is_large:
+            own = tensors_of(self._module)
+            made: dict[int, Any] = {id(tensor): self._copied(name, tensor, dtype) for name, tensor in own.items()}
+        elif dtype is not None:
+            # Parameters are most of a model, and are not copied once more than it takes to convert them.
+            made = {
+                id(one): nn.Parameter(converted(one.detach(), dtype), one.requires_grad)
+                for one in self._module.parameters()
+                if type(one) is nn.Parameter and converted(one.new_empty(0), dtype).dtype != one.dtype
+            }
+        else:
+            made = {}
+        copied = copy.deepcopy(self._module, made)
+        return copied if dtype is None else in_dtype(copied, dtype)
+
+    def _copied(self, name: str, tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+        """A copy of what ``tensor`` held at first, laid out as it is."""
+        values = self.tensors[name]
+        wanted = converted(values.new_empty(0), dtype).dtype
+        copied = torch.empty_strided(values.shape, self._strides[name], dtype=wanted, device=values.device)
+        copied.copy_(values)
+        if type(tensor) is nn.Parameter:
+            return nn.Parameter(copied, self._requires_grad[name])
+        return copied.requires_grad_(self._requires_grad[name])
+
+    def borrowed(self, dtype: torch.dtype | None = None) -> nn.Module:
+        """Return a new copy that shares its tensors with others."""
+        own = tensors_of(self._module).values()
+        lent = [kept.tensor for kept in self.lent(dtype).values()]
+        return copy.deepcopy(self._module, dict(zip(map(id, own), lent, strict=True)))
+
+    def lent(self, dtype: torch.dtype | None = None) -> dict[int, KeptTensor]:
+        """The tensors that :meth:`borrowed` modules share, by identity, with what they hold."""
+        if dtype is not None:
+            self.claim_float64(self.forget_float64)
+        if dtype not in self._lent:
+            shared = self._module if self.is_large and dtype is None else self.fresh(dtype)
+            self._lent[dtype] = {
+                id(tensor): KeptTensor(tensor, partial(self.tensors.__getitem__, name))
+                for name, tensor in tensors_of(shared).items()
+            }
+        return self._lent[dtype]
+
+    def runner(self, dtype: torch.dtype | None, make: Callable[[], Runner]) -> Runner:
+        """Return what calls a borrowed copy, which ``make`` makes the first time."""
+        if dtype not in self._runners:
+            self._runners[dtype] = make()
+        return self._runners[dtype]
+
+    def lent_already(self, dtype: torch.dtype | None = None) -> dict[int, KeptTensor]:
+        """The same, none if none of them are there yet."""
+        return self._lent.get(dtype, {})
+
+    def renew(self) -> None:
+        """Lend other tensors from now on: somebody has changed those that are lent."""
+        if self.is_large:
+            self._module = self.fresh()
+        self._lent.clear()
+        self._runners.clear()
+
+    @contextmanager
+    def set_aside(self) -> Generator[None]:
+        """Free the tensors of a large model that are lent, those in float64 aside, in the block: nobody needs them."""
+        own = tensors_of(self._module) if self.is_large else {}
+        for tensor in own.values():
+            tensor.data = tensor.new_empty(0)
+        try:
+            yield
+        finally:
+            for name, tensor in own.items():
+                tensor.data = self._copied(name, tensor, None).detach()
+
+    def close(self) -> None:
+        """Let go of all tensors: nobody asks for a copy any more."""
+        self._lent.clear()
+        self._runners.clear()
+        self._module = nn.Module()
+        self.tensors = {}
+
+    def put_back(self) -> None:
+        """Undo what calls have written to the tensors that are lent."""
+        for kept in self.lent().values():
+            if kept.written:
+                kept.put_back()
+
+    def claim_float64(self, forget: Callable[[], None] | None) -> None:
+        """Say that there is about to be a model in float64 that a call of ``forget`` lets go of; None for none.
+
+        Of a large model whoever has one has to let go of it before. ``forget`` is a method.
+        """
+        if not self.is_large:
+            return
+        before = self._forget()
+        if before is not None and before != forget:
+            before()
+        self._forget = _nobody if forget is None else weakref.WeakMethod(forget)
+
+    def forget_float64(self) -> None:
+        """Let go of the tensors that are lent in float64."""
+        for kept in (self._lent, self._runners):
+            for dtype in [dtype for dtype in kept if dtype is not None]:
+                del kept[dtype]
+
+
+def in_dtype(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """Return ``module`` with its floating-point and complex tensors in ``dtype``; ``Module.to`` makes those real."""
+    return module._apply(lambda tensor: converted(tensor, dtype))
+
+
+def release(program: nn.Module) -> None:
+    """Take apart a program that nobody uses any more.
+
+    A program and its graph know each other: what they hold would be there until the garbage collector runs.
+    """
+    for held in (vars(vars(program).get("_graph", program)), vars(program)):
+        held.clear()
+
+
+def _nobody() -> None:
+    return None
+
+
+def _can_be_stored(tensors: Mapping[str, torch.Tensor]) -> bool:
+    """Whether there is much, and each tensor is nothing but its values: no view of another, and of no class of its own.
+
+    What becomes of others when they are copied is theirs to say.
+    """
+    if sum(tensor.numel() for tensor in tensors.values()) < FULL_SIZE:
+        return False
+    plain = [
+        tensor
+        for tensor in tensors.values()
+        if type(tensor) in (torch.Tensor, nn.Parameter)
+        and is_strided(tensor)
+        and not tensor.is_quantized
+        and tensor.is_leaf
+    ]
+    memories = {tensor.untyped_storage().data_ptr() for tensor in plain if tensor.numel()}
+    return len(plain) == len(tensors) and len(memories) == sum(1 for tensor in plain if tensor.numel())

@@ -1,0 +1,278 @@
+"""The built-in suite on a model whose parameters are most of what it holds: how often they are there at a time."""
+
+import gc
+import linecache
+import sys
+import weakref
+from collections import Counter
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+import fx
+from fx.passes import FuseConvBN
+from pytest_fx.harness.application import Application
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.lending import Lender
+from pytest_fx.harness.run import Runner
+from pytest_fx.harness.snapshot import in_pieces, same_tensor, tensors_of
+from pytest_fx.harness.stored import LARGE, StoredTensors
+from pytest_fx.harness.subject import Subject
+from pytest_fx.laws import TABLE, broken_laws
+
+MODEL = '''
+import torch
+from torch import nn
+
+
+class Large(nn.Module):
+    """Eight kernels with batch norms, all numbers of which are others once they are folded."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolutions = nn.ModuleList(nn.Conv2d(320, 320, 3, padding=1, bias=False) for _ in range(8))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(320) for _ in range(8))
+
+    def forward(self, x):
+        for convolution, norm in zip(self.convolutions, self.norms):
+            x = torch.relu(norm(convolution(x)))
+        return x
+
+
+def large():
+    torch.manual_seed(0)
+    return Large().eval(), torch.randn(1, 320, 2, 2)
+'''
+SIZE = 8 * (320 * 320 * 9 + 4 * 320) * 4
+"""Bytes of its parameters and buffers."""
+MOST = 4.0
+"""How often what the parameters take may be there, beside the values of one call."""
+
+
+def peak_bytes(run) -> int:
+    """The most bytes that PyTorch's allocator has given to tensors at a time during ``run``, beside those before."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as recorded:
+        run()
+    now = most = 0
+    events = [event for event in recorded.profiler.kineto_results.events() if event.name() == "[memory]"]
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        now += event.nbytes()
+        most = max(most, now)
+    return most
+
+
+def test_allocations_are_seen():
+    assert peak_bytes(lambda: [torch.empty(1000, dtype=torch.uint8) for _ in range(3)]) == 3000
+    assert peak_bytes(lambda: [torch.empty(1000, dtype=torch.uint8).size(0) for _ in range(3)]) == 1000
+
+
+class AfterEachTest:
+    """Adds up the large tensors that are there after each test, without a run of the garbage collector."""
+
+    def __init__(self):
+        self.left = []
+
+    def pytest_runtest_logfinish(self):
+        tensors = [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
+        strided = [each for each in tensors if each.layout == torch.strided and each.device.type == "cpu"]
+        memory = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in strided}
+        self.left.append(sum(size for size in memory.values() if size > LARGE))
+
+
+def test_the_suite_needs_four_times_the_parameters_and_leaves_one_copy_after_each_test(pytester):
+    pytester.makepyfile(large=MODEL)
+    options = ("--fx-model=large:large", "--fx-pass=fuse-conv-bn", "--fx-rounds=2", "-p", "no:cacheprovider")
+    outcome, after = [], AfterEachTest()
+    run = partial(pytester.inline_run, *options, "-k", "not compile", plugins=[after])
+    gc.collect()
+    gc.disable()
+    try:
+        peak = peak_bytes(lambda: outcome.append(run()))
+    finally:
+        gc.enable()
+    passed, _, failed = outcome[0].countoutcomes()
+    assert (passed, failed) == (13, 0)
+    assert SIZE < peak < MOST * SIZE
+    assert max(after.left) < 1.1 * SIZE and after.left[-1] == 0
+
+
+def large() -> Subject:
+    module = nn.Sequential(nn.Linear(1024, 1025), nn.BatchNorm1d(1025), nn.ReLU())
+    subject = Subject("large", module, lambda draw: Arguments((torch.ones(2, 1024) + draw,)))
+    assert subject.is_large
+    return subject
+
+
+def test_borrowed_modules_of_a_large_model_share_the_only_tensors_there_are():
+    subject = large()
+    first, second = tensors_of(subject.borrowed()), tensors_of(subject.borrowed())
+    assert all(first[name] is second[name] for name in first)
+    assert peak_bytes(subject.borrowed) < LARGE
+
+
+def test_small_models_and_those_whose_tensors_are_views_are_copied_in_memory():
+    assert not Subject("small", nn.Linear(8, 8), None).is_large
+    sharing = nn.Module()
+    sharing.register_buffer("table", torch.zeros(1024, 1025))
+    sharing.register_buffer("rows", sharing.table[:2])
+    assert not Subject("sharing", sharing, None).is_large
+
+
+def test_what_was_written_to_a_large_model_is_seen_and_new_tensors_are_lent():
+    subject = large()
+
+    def writes(program):
+        with torch.no_grad():
+            program.get_submodule("0").weight.mul_(2)
+            program.get_submodule("0").weight.requires_grad_(False)
+
+    before = subject.fresh()[0].weight
+    application = Application(subject, writes)
+    assert application.damage == "it wrote to 0.weight"
+    assert torch.equal(subject.fresh()[0].weight, before)
+    assert torch.equal(subject.borrowed()[0].weight, before) and subject.borrowed()[0].weight.requires_grad
+    assert torch.equal(application.after.get_submodule("0").weight, 2 * before)
+
+
+def test_what_a_call_writes_to_a_large_model_is_undone():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("table", torch.zeros(1024, 1025))
+
+        def forward(self, x):
+            return self.table.add_(x).sum()
+
+    subject = Subject("counting", Counting(), lambda draw: Arguments((torch.ones(1),)), draws=1)
+    assert subject.is_large
+    runner = subject.eager_runner()
+    answers = [runner(subject.arguments(), torch.float32).answer.item() for _ in range(2)]
+    assert answers == [1024 * 1025] * 2
+
+
+def test_copies_of_a_large_model_lie_in_memory_as_it_does():
+    module = nn.Conv2d(512, 512, 3).to(memory_format=torch.channels_last)
+    subject = Subject("channels last", module, None)
+    assert subject.fresh().weight.stride() == subject.fresh(torch.float64).weight.stride() == module.weight.stride()
+
+
+def test_of_a_large_model_one_program_is_in_float64_at_a_time():
+    subject = large()
+    subject.eager(0, wide=True)
+    lent = weakref.ref(next(iter(subject.lent(wide=True).values())).tensor)
+    application = Application(subject, FuseConvBN())
+    made = weakref.ref(application.wide_after.get_submodule("0").weight)
+    assert lent() is None
+    subject.lent(wide=True)
+    assert made() is None
+    assert application.wide_after is not None, "it is made again"
+
+
+def test_what_is_heavy_is_judged_in_float64_before_it_is_there():
+    subject = large()
+    application = Application(subject, FuseConvBN())
+    first = weakref.ref(application.after)
+    application.make_room()
+    assert first() is None and application.after is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Lender, "fresh", None)  # there is nothing more to be made in float64
+        assert application.actual(0, wide=True).error is None
+        assert application.eager(0, wide=True).error is None
+    assert torch.allclose(application.actual(0, True).answer, application.eager(0, True).answer, rtol=1e-5)
+
+
+def test_tensors_that_were_set_aside_are_there_again():
+    subject = large()
+    held = tensors_of(subject.borrowed())
+    before = {name: tensor.detach().clone() for name, tensor in held.items()}
+    with subject.set_aside():
+        assert held["0.weight"].numel() == 0
+    assert all(torch.equal(held[name], values) for name, values in before.items())
+    assert not any(kept.written for kept in subject.lent().values())
+
+
+def test_a_runner_copies_no_large_tensor_in_memory():
+    module = nn.Linear(1024, 1024)
+    assert peak_bytes(lambda: Runner(module)) < LARGE
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.complex64, torch.int64])
+@pytest.mark.parametrize("rows", [3, 2**11])
+def test_stored_tensors_are_what_they_were(dtype, rows):
+    tensor = torch.randn(rows, 1024).to(dtype)
+    stored = StoredTensors()
+    stored["values"] = tensor
+    before = tensor.clone()
+    tensor.zero_()
+    assert same_tensor(stored["values"], before) and list(stored) == ["values"] and len(stored) == 1
+
+
+def test_stored_tensors_take_memory_only_while_they_are_read():
+    tensor = torch.randn(1024, 1024).t()
+    stored = StoredTensors()
+    stored["values"] = tensor
+    stored["again"] = tensor
+    assert peak_bytes(lambda: stored["values"]) == 0
+    assert torch.equal(stored["again"], tensor)
+
+
+def test_where_there_is_no_room_for_a_file_tensors_stay_in_memory(monkeypatch):
+    def full():
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    stored, tensor = StoredTensors(), torch.randn(1024, 1024)
+    stored["values"] = tensor
+    assert torch.equal(stored["values"], tensor) and stored["values"] is not tensor
+
+
+def test_large_tensors_are_compared_in_pieces():
+    one = torch.full((2**12, 2**12), torch.nan)
+    other = one.clone()
+    assert peak_bytes(lambda: same_tensor(one, other)) < one.nbytes / 3
+    other[-1, -1] = 0
+    assert not same_tensor(one, other)
+    assert sum(piece.numel() for (piece,) in in_pieces(one)) == one.numel()
+
+
+def test_batch_norms_are_folded_without_keeping_what_is_replaced():
+    module = nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8)).eval()
+    program = fx.symbolic_trace(module)
+    weight = weakref.ref(module[0].weight)
+    del module
+    gc.collect()
+    gc.disable()
+    try:
+        edits = FuseConvBN().rewrites(program)
+        next(edits)
+        next(edits)  # after the first edit
+        assert weight() is None
+    finally:
+        gc.enable()
+
+
+def test_nothing_stays_behind_in_the_process():
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
+    inputs = torch.ones(1, 3, 8, 8)
+
+    def work():
+        program = fx.symbolic_trace(module)
+        program(inputs)
+        fx.lower(program, "onednn", [inputs])(inputs)
+        subject = Subject("small", module, lambda draw: Arguments((inputs,)))
+        assert not broken_laws(TABLE[:16], Application(subject, FuseConvBN()))
+
+    def there():
+        gc.collect()
+        kinds = Counter(str(type(each).__module__).partition(".")[0] for each in gc.get_objects())
+        tensors = sum(issubclass(type(each), torch.Tensor) for each in gc.get_objects())
+        return kinds["fx"], kinds["pytest_fx"], tensors, len(linecache.cache), len(sys.modules)
+
+    work()
+    before = there()
+    for _ in range(10):
+        work()
+    assert there() == before

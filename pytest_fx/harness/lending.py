@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from fx.kept_tensors import KeptTensor
 
@@ -21,6 +22,9 @@ from .stored import StoredTensors
 
 FULL_SIZE = 2**20
 """Elements of parameters, buffers and inputs from which on a model is of full size, and held to what it can afford."""
+
+
+_REGISTERED = frozenset({"_parameters", "_buffers", "_modules"})
 
 
 class Lender:
@@ -35,7 +39,7 @@ class Lender:
         """Take ``module`` itself, not a copy."""
         self._module = module
         tensors = tensors_of(module)
-        self.is_large = _can_be_stored(tensors)
+        self.is_large = _can_be_stored(module, tensors)
         self._requires_grad = {name: tensor.requires_grad for name, tensor in tensors.items()}
         self._strides = {name: tensor.stride() for name, tensor in tensors.items()} if self.is_large else {}
         self.tensors: Mapping[str, torch.Tensor] = tensors
@@ -172,10 +176,10 @@ def _nobody() -> None:
     return None
 
 
-def _can_be_stored(tensors: Mapping[str, torch.Tensor]) -> bool:
+def _can_be_stored(module: nn.Module, tensors: Mapping[str, torch.Tensor]) -> bool:
     """Whether there is much, and each tensor is nothing but its values: no view of another, and of no class of its own.
 
-    What becomes of others when they are copied is theirs to say.
+    What becomes of others when they are copied is theirs to say. Nor may the module hold views of them as attributes.
     """
     if sum(tensor.numel() for tensor in tensors.values()) < FULL_SIZE:
         return False
@@ -187,5 +191,16 @@ def _can_be_stored(tensors: Mapping[str, torch.Tensor]) -> bool:
         and not tensor.is_quantized
         and tensor.is_leaf
     ]
-    memories = {tensor.untyped_storage().data_ptr() for tensor in plain if tensor.numel()}
-    return len(plain) == len(tensors) and len(memories) == sum(1 for tensor in plain if tensor.numel())
+    if len(plain) != len(tensors):
+        return False
+    memories = {_memory(tensor) for tensor in plain if tensor.numel()}
+    if len(memories) != sum(1 for tensor in plain if tensor.numel()):
+        return False
+    held = pytree.tree_leaves(
+        [[vars(part)[name] for name in vars(part).keys() - _REGISTERED] for part in module.modules()]
+    )
+    return not any(isinstance(one, torch.Tensor) and is_strided(one) and _memory(one) in memories for one in held)
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()

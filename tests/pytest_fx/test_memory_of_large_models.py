@@ -119,6 +119,11 @@ def test_small_models_and_those_whose_tensors_are_views_are_copied_in_memory():
     sharing.register_buffer("table", torch.zeros(1024, 1025))
     sharing.register_buffer("rows", sharing.table[:2])
     assert not Subject("sharing", sharing, None).is_large
+    viewing = nn.Module()
+    viewing.register_buffer("table", torch.zeros(1024, 1025))
+    assert Subject("viewing", viewing, None).is_large
+    viewing.rows = [viewing.table[:4]]
+    assert not Subject("viewing", viewing, None).is_large
 
 
 def test_what_was_written_to_a_large_model_is_seen_and_new_tensors_are_lent():

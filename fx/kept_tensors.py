@@ -50,9 +50,8 @@ class KeptTensor:
         """Let the tensor hold what it held, and follow from nothing if it did not."""
         if self._was_leaf and not self.tensor.is_leaf and not self.tensor._is_view():
             self.tensor.detach_()
-        with torch.no_grad():
-            if self.tensor.shape != self._shape:  # after unsqueeze_() and the like
-                self.tensor.data = self.values.clone()
-            else:
-                self.tensor.copy_(self.values)
+        if self.tensor.shape != self._shape:  # after unsqueeze_() and the like
+            self.tensor.data = self.values.clone()
+        else:
+            self.tensor.detach().copy_(self.values)
         self._version = self.tensor._version

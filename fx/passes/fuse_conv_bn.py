@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fx.gradients import without_gradients
 from fx.graph_module import GraphModule, expect_program
 from fx.passes.contract import Contract, close
 from fx.passes.layers import Layer, Layers
@@ -125,7 +126,7 @@ class _Fold:
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors with which the layer does that. They take as much memory as its own, and are made when needed."""
-        folded = _folded(self.layer, self.norm)
+        folded = without_gradients(lambda: _folded(self.layer, self.norm))
         assert not isinstance(folded, str), "was looked at before"
         return folded
 
@@ -144,12 +145,11 @@ def _fold(layer: Layer, norm: Layer, checked: int | None) -> _Fold | str:
     for tensor in norm.tensors.values():
         if tensor.shape != (channels,) or tensor.dtype not in dtypes or tensor.device != weight.device:
             return f"`%{layer.node}` and batch norm differ in channels, dtype or device"
-    if weight.dtype.itemsize == 2 and isinstance(why := _folded(layer, norm), str):
+    if weight.dtype.itemsize == 2 and isinstance(why := without_gradients(lambda: _folded(layer, norm)), str):
         return why
     return _Fold(layer, norm, checked)
 
 
-@torch.no_grad()
 def _folded(layer: Layer, norm: Layer) -> dict[str, Tensor] | str:
     """The weight scaled and the bias shifted, or why the dtype has no such numbers."""
     weight, bias = layer.tensors["weight"], layer.tensors.get("bias")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fx.dependence import Dependences
 from fx.errors import FxError, QuantizationError, note_lines
+from fx.gradients import without_gradients
 from fx.graph_module import GraphModule
 from fx.kept_tensors import KeptTensor
 from fx.passes.layers import fetch_attribute
@@ -36,23 +36,22 @@ def run_apart(program: GraphModule, run: Callable[..., Any], args: Sequence[Any]
     """
     before = [KeptTensor(tensor) for tensor in may_be_written(program)]
     copies = tree_map(_apart, tuple(args))
-    with torch.no_grad():
-        try:
-            answer = run(*copies)
-            return tree_map(_apart, answer) if any(kept.written for kept in before) else answer
-        except FxError:
-            raise
-        except Exception as error:  # whatever an operation raises that does not take the values that it gets
-            notes = note_lines(error)
-            raise QuantizationError(
-                f"{what} does not run on the data",
-                why="\n".join([f"{type(error).__name__}: {str(error).partition(chr(10))[0]}", *notes]),
-                remedy="give inputs that it takes; keep in floating point what needs exact values: scheme.skip(…)",
-            ) from None
-        finally:
-            for kept in before:
-                if kept.written:
-                    kept.put_back()
+    try:
+        answer = without_gradients(lambda: run(*copies))
+        return tree_map(_apart, answer) if any(kept.written for kept in before) else answer
+    except FxError:
+        raise
+    except Exception as error:  # whatever an operation raises that does not take the values that it gets
+        notes = note_lines(error)
+        raise QuantizationError(
+            f"{what} does not run on the data",
+            why="\n".join([f"{type(error).__name__}: {str(error).partition(chr(10))[0]}", *notes]),
+            remedy="give inputs that it takes; keep in floating point what needs exact values: scheme.skip(…)",
+        ) from None
+    finally:
+        for kept in before:
+            if kept.written:
+                kept.put_back()
 
 
 def may_be_written(program: GraphModule) -> set[Tensor]:
@@ -62,7 +61,7 @@ def may_be_written(program: GraphModule) -> set[Tensor]:
     for node in program.graph.nodes:
         if node.op in ("get_attr", "call_module") and dependences.why_state_varies(node) is not None:
             held = fetch_attribute(program, str(node.target))
-            leaves = held.parameters() if isinstance(held, torch.nn.Module) else tree_leaves(held)
+            leaves = held.parameters() if isinstance(held, nn.Module) else tree_leaves(held)
             found.update(leaf for leaf in leaves if isinstance(leaf, Tensor))
     return found
 

@@ -69,25 +69,31 @@ def test_allocations_are_seen():
     assert peak_bytes(lambda: [torch.empty(1000, dtype=torch.uint8).size(0) for _ in range(3)]) == 1000
 
 
+def large_memories():
+    """The bytes of each large memory that a tensor has, without a run of the garbage collector."""
+    tensors = [each for each in gc.get_objects() if type(each) in (torch.Tensor, nn.Parameter)]
+    strided = [each for each in tensors if each.layout == torch.strided and each.device.type == "cpu"]
+    memories = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in strided}
+    return {memory: size for memory, size in memories.items() if size > LARGE}
+
+
 class AfterEachTest:
-    """Adds up the large tensors that are there after each test, without a run of the garbage collector."""
+    """Adds up the large tensors that are there after each test, but those that were there before."""
 
     def __init__(self):
         self.left = []
+        self._before = large_memories()
 
     def pytest_runtest_logfinish(self):
-        tensors = [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
-        strided = [each for each in tensors if each.layout == torch.strided and each.device.type == "cpu"]
-        memory = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in strided}
-        self.left.append(sum(size for size in memory.values() if size > LARGE))
+        self.left.append(sum(size for memory, size in large_memories().items() if memory not in self._before))
 
 
 def test_the_suite_needs_four_times_the_parameters_and_leaves_one_copy_after_each_test(pytester):
     pytester.makepyfile(large=MODEL)
     options = ("--fx-model=large:large", "--fx-pass=fuse-conv-bn", "--fx-rounds=2", "-p", "no:cacheprovider")
+    gc.collect()
     outcome, after = [], AfterEachTest()
     run = partial(pytester.inline_run, *options, "-k", "not compile", plugins=[after])
-    gc.collect()
     gc.disable()
     try:
         peak = peak_bytes(lambda: outcome.append(run()))

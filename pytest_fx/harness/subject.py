@@ -215,21 +215,22 @@ class Subject:
 
     def tidy_up(self) -> None:
         """Free what a test has made of a large model: programs, and what is in float64. Answers are kept."""
-        if not self.is_large:
-            return
+        if self.is_large:
+            self._let_go()
+            collect()
+
+    def _let_go(self) -> None:
         for found in self.findings.values():
             if hasattr(found, "close"):
                 found.close()
         self.findings.clear()
         self._lender.claim_float64(None)
-        collect()
 
     def close(self) -> None:
         """Free all that was found out about it: it is no longer used."""
-        self.tidy_up()
+        self._let_go()
         if "captured" in vars(self):
             release(vars(self).pop("captured"))
-        self.findings.clear()
         self._runs.clear()
         self._lender.close()
         if self.is_large:

@@ -115,7 +115,7 @@ def _require_kept(law: str, application: Application, inputs: Sequence[Inputs], 
     inputs = [each for each in inputs if application.eager(each).error is None]
     for each in inputs:
         error = application.actual(each).error
-        if error is not None and not _refuses_inputs(application, error):
+        if error is not None and not refuses_inputs(application, error):
             _raises(law, application, each, error)
     inputs = [each for each in inputs if application.actual(each).error is None]
     if all(identical(part(application.eager(each)), part(application.actual(each))) for each in inputs):
@@ -163,7 +163,7 @@ def _is_captured_in_float64(application: Application, inputs: Sequence[Inputs], 
     return True
 
 
-def _refuses_inputs(application: Application, error: Exception) -> bool:
+def refuses_inputs(application: Application, error: Exception) -> bool:
     """Whether a check failed that the pass, or one of a pipeline, put into the program, naming itself in its message.
 
     So a pass refuses inputs of which it cannot know beforehand, as it refuses programs by a ``PassError``.

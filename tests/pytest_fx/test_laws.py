@@ -379,6 +379,25 @@ def test_a_law_can_be_checked_alone(law, pass_, options):
     assert broken_by(pass_, contract=close, laws=(law,), **options) == law
 
 
+def test_a_pass_may_refuse_by_a_check_of_its_own_what_a_check_refused():
+    def refuse_sooner(graph_module):
+        x = next(iter(graph_module.graph.find_nodes(op="placeholder")))
+        with graph_module.graph.inserting_after(x):
+            shape = graph_module.graph.call_function(getattr, (x, "shape"))
+        with graph_module.graph.inserting_after(shape):
+            rows = graph_module.graph.call_function(operator.getitem, (shape, 0))
+        with graph_module.graph.inserting_after(rows):
+            enough = graph_module.graph.call_function(operator.eq, (rows, 2))
+        with graph_module.graph.inserting_after(enough):
+            graph_module.graph.call_function(torch._assert, (enough, f"{said} needs two rows"))
+        graph_module.recompile()
+
+    said = "refuse-sooner"
+    assert broken_by(refuse_sooner, of=Checked) is None
+    said = "somewhere"
+    assert broken_by(refuse_sooner, of=Checked) is not None
+
+
 def test_a_pass_that_says_so_may_take_checks_away():
     def without_checks(graph_module):
         drop_checks(graph_module)

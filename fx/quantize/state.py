@@ -26,7 +26,7 @@ def run_apart(program: GraphModule, run: Callable[..., Any], args: Sequence[Any]
     Raises:
         QuantizationError: ``what``, as which it is known to the user, does not run.
 
-    >>> import fx
+    >>> import fx, torch
     >>> table = fx.symbolic_trace(torch.nn.Embedding.from_pretrained(torch.tensor([[4.0]]), max_norm=2))
     >>> run_apart(table, table, [torch.tensor([0])])
     tensor([[2.]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -66,7 +67,7 @@ class Lender:
             }
         else:
             made = {}
-        copied = copy.deepcopy(self._module, made)
+        copied = _copied(self._module, made)
         return copied if dtype is None else in_dtype(copied, dtype)
 
     def _copied(self, name: str, tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
@@ -83,7 +84,7 @@ class Lender:
         """Return a new copy that shares its tensors with others."""
         own = tensors_of(self._module).values()
         lent = [kept.tensor for kept in self.lent(dtype).values()]
-        return copy.deepcopy(self._module, dict(zip(map(id, own), lent, strict=True)))
+        return _copied(self._module, dict(zip(map(id, own), lent, strict=True)))
 
     def lent(self, dtype: torch.dtype | None = None) -> dict[int, KeptTensor]:
         """The tensors that :meth:`borrowed` modules share, by identity, with what they hold."""
@@ -156,6 +157,18 @@ class Lender:
         for kept in (self._lent, self._runners):
             for dtype in [dtype for dtype in kept if dtype is not None]:
                 del kept[dtype]
+
+
+def _copied(module: nn.Module, made: dict[int, Any]) -> nn.Module:
+    """A deep copy of ``module`` for which some copies are made already, by the identities of what they are of.
+
+    Every module has ten dictionaries of hooks, nearly all of them empty, which ``deepcopy`` takes apart one by one.
+    """
+    for part in module.modules():
+        for held in vars(part).values():
+            if type(held) is OrderedDict and not held:
+                made[id(held)] = OrderedDict()
+    return copy.deepcopy(module, made)
 
 
 def in_dtype(module: nn.Module, dtype: torch.dtype) -> nn.Module:

@@ -212,7 +212,9 @@ def _can_be_stored(module: nn.Module, tensors: Mapping[str, torch.Tensor]) -> bo
     held = pytree.tree_leaves(
         [[vars(part)[name] for name in vars(part).keys() - _REGISTERED] for part in module.modules()]
     )
-    return not any(isinstance(one, torch.Tensor) and is_strided(one) and _memory(one) in memories for one in held)
+    own = {id(tensor) for tensor in plain}  # which an LSTM holds in a list, too
+    others = [one for one in held if isinstance(one, torch.Tensor) and id(one) not in own]
+    return not any(is_strided(one) and _memory(one) in memories for one in others)
 
 
 def _memory(tensor: torch.Tensor) -> int:

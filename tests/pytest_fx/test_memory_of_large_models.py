@@ -132,6 +132,20 @@ def test_small_models_and_those_whose_tensors_are_views_are_copied_in_memory():
     assert not Subject("viewing", viewing, None).is_large
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_large_model_that_holds_its_parameters_in_a_list_too_is_shared(dtype):
+    recurrent = nn.LSTM(512, 512).to(dtype)
+    subject = Subject("recurrent", recurrent, lambda draw: Arguments((torch.ones(2, 1, 512, dtype=dtype) + draw,)))
+    assert subject.is_large
+    with subject.set_aside():
+        pass
+    with torch.no_grad():
+        expected, _ = recurrent(torch.ones(2, 1, 512, dtype=dtype))
+        borrowed, _ = subject.borrowed()(torch.ones(2, 1, 512, dtype=dtype))
+    assert torch.equal(subject.eager().answer[0], expected)
+    assert torch.equal(borrowed, expected)
+
+
 def test_what_was_written_to_a_large_model_is_seen_and_new_tensors_are_lent():
     subject = large()
 

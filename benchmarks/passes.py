@@ -12,7 +12,7 @@ from torch.fx.passes import split_module as torch_split_module
 from torch.fx.passes.dialect.common.cse_pass import CSEPass
 
 from fx import passes
-from fx.dependence import Dependences
+from fx.analysis.dependence import Dependences
 from fx.passes.shape_prop import ShapeProp
 from fx.passes.split_module import split_module
 from fx.passes.verification import verify

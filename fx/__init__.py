@@ -9,6 +9,8 @@
 """
 
 from fx import passes, quantize
+from fx.capture.signature import PH, PHWithMeta
+from fx.capture.tracer import ProxyableClassMeta, Tracer, is_fx_symbolic_tracing, is_fx_tracing, symbolic_trace
 from fx.errors import (
     CodegenError,
     FxError,
@@ -24,14 +26,12 @@ from fx.errors import (
 from fx.graph import CodeGen, Graph
 from fx.graph_module import GraphModule
 from fx.immutable_collections import immutable_dict, immutable_list
-from fx.inputs import PH, PHWithMeta
 from fx.interpreter import Interpreter, Transformer
 from fx.lowering import lower
 from fx.node import Node, has_side_effect, map_arg
 from fx.proxy import Proxy
 from fx.serialization import load, save
 from fx.subgraph_rewriter import replace_pattern
-from fx.tracer import ProxyableClassMeta, Tracer, is_fx_symbolic_tracing, is_fx_tracing, symbolic_trace
 from fx.wrapping import wrap
 
 __all__ = [

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
+from fx.capture.tracer import symbolic_trace
 from fx.errors import FxError, LoweringError
 from fx.graph_module import GraphModule
 from fx.lowering import list_backends, lower
 from fx.serialization import load
-from fx.tracer import symbolic_trace
 
 _DTYPES = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64}
 

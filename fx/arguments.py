@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from fx.errors import FxError, GraphError
 from fx.frames import user_location
-from fx.printing import describe
+from fx.naming.printing import describe
 from fx.provenance import SourceLocation
 
 DEEPEST = 150

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 
-from fx import pickling
+from fx.analysis.verify import check_graph
 from fx.arguments import expect, expect_callable, here, refusal
-from fx.codegen import CodeGen, PythonCode, TransformCodeFunc, generate
+from fx.code.codegen import CodeGen, PythonCode, TransformCodeFunc, generate
+from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.errors import CodegenError, GraphError, MissingAttributeError
-from fx.names import Namespace, snake_case
+from fx.modules import pickling
+from fx.naming.names import Namespace, snake_case
+from fx.naming.printing import describe, format_graph, format_table
+from fx.naming.targets import candidate_name
 from fx.node import OPCODES, Argument, Node, Target, end_error, erased_error, map_arg
-from fx.printing import describe, format_graph, format_table
-from fx.pytree_codegen import PyTreeCodeGen
-from fx.targets import candidate_name
-from fx.verify import check_graph
 
 if TYPE_CHECKING:
     from fx.graph_module import GraphModule

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from fx.arguments import expect, refusal
-from fx.codegen import PythonCode
-from fx.containers import Container, QuickModule
+from fx.code.codegen import PythonCode
+from fx.code.folder import write_folder
+from fx.code.pytree_codegen import PyTreeCodeGen
+from fx.code.sources import LazyForward
 from fx.errors import CodegenError, FxError, GraphError, MissingAttributeError, PassError, add_note
-from fx.folder import write_folder
 from fx.graph import Graph
+from fx.modules.containers import Container, QuickModule
+from fx.modules.pickling import imported_name
+from fx.naming.printing import describe
 from fx.node import Node
-from fx.pickling import imported_name
-from fx.printing import describe
-from fx.pytree_codegen import PyTreeCodeGen
-from fx.sources import LazyForward
 from fx.wrapping import wrap_generated
 
 __all__ = ["GraphModule", "expect_program"]

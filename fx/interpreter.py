@@ -10,16 +10,16 @@ from typing import Any
 import torch
 
 from fx.arguments import expect, expect_all
+from fx.capture.tracer import Tracer
 from fx.errors import GraphError, add_note
 from fx.graph import Graph
 from fx.graph_module import GraphModule, expect_program
 from fx.immutable_collections import immutable_dict, immutable_list
+from fx.naming.printing import describe
 from fx.node import Argument, Node, Target, map_aggregate
-from fx.printing import describe
 from fx.provenance import inherit
 from fx.proxy import Proxy
 from fx.traceback import has_preserved_node_meta, preserve_node_meta, set_current_meta
-from fx.tracer import Tracer
 
 __all__ = ["Interpreter", "Transformer"]
 

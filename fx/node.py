@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
 import torch
 
-from fx import effects, operator_schemas
+from fx import operator_schemas
 from fx.arguments import DEEPEST, expect, expect_callable, explained, here, nesting, refusal, shown
-from fx.effects import has_side_effect
 from fx.errors import ArgumentIndexError, GraphError
 from fx.immutable_collections import immutable_dict, immutable_list
-from fx.printing import format_node
+from fx.naming.printing import format_node
+from fx.operators import effects
+from fx.operators.effects import has_side_effect
 from fx.provenance import SourceLocation, inherit
 
 if TYPE_CHECKING:

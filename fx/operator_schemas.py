@@ -17,8 +17,8 @@ import torch
 
 from fx.arguments import expect, expect_callable, refusal
 from fx.errors import GraphError
-from fx.overloads import BUILTINS, builtin_name, get_overloads, get_python_signature
-from fx.schema_types import create_type_hint, type_matches
+from fx.operators.overloads import BUILTINS, builtin_name, get_overloads, get_python_signature
+from fx.operators.schemas import create_type_hint, type_matches
 
 if TYPE_CHECKING:
     from torch._C import FunctionSchema

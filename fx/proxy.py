@@ -21,16 +21,16 @@ from torch.utils import _pytree as pytree
 
 from fx.arguments import expect, explained, here, refusal, shown
 from fx.assertions import READ_FUNCTIONS, check, is_false
-from fx.checks import RAISED, Check, CompoundCheck, compound_check, leaves, pending_check
+from fx.checks.messages import Template, template_of
+from fx.checks.recognition import RAISED, Check, CompoundCheck, compound_check, leaves, pending_check
 from fx.errors import MissingAttributeError, TraceError, UnsupportedTraceError
 from fx.frames import callers, user_location, user_stack
 from fx.graph import Graph
 from fx.immutable_collections import immutable_dict
-from fx.messages import Template, template_of
+from fx.naming.printing import describe
 from fx.node import Argument, Node, Target, base_types
 from fx.operator_schemas import check_for_mutable_operation
-from fx.operators import COMPARISONS, OPERATORS, Operator
-from fx.printing import describe
+from fx.operators.python import COMPARISONS, OPERATORS, Operator
 from fx.provenance import SourceLocation
 from fx.traceback import current_meta
 
@@ -438,7 +438,7 @@ class Proxy:
         return f"Proxy({self.node.name})"
 
     def __format__(self, spec: str) -> str:
-        # messages of checks are formatted when these fail: see fx.messages
+        # messages of checks are formatted when these fail: see fx.checks.messages
         return f"{repr(self)[:-1]}:{spec})" if spec else repr(self)
 
     def __getattr__(self, k: str) -> Attribute:

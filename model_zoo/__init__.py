@@ -11,10 +11,10 @@ True
 A model is added by a call of :func:`register_model` in its file and an import of that file here.
 """
 
-from . import deep_recommender, dlrm, learning_to_paint, resnet, sequence_models, small_models, unet
-from .errors import ModelError
-from .registry import get_model, is_small_sibling, list_models, models_with_tag, register_model
-from .zoo_model import ExampleInputs, ZooModel, seeded
+from model_zoo import deep_recommender, dlrm, learning_to_paint, resnet, sequence_models, small_models, unet
+from model_zoo.errors import ModelError
+from model_zoo.registry import get_model, is_small_sibling, list_models, models_with_tag, register_model
+from model_zoo.zoo_model import ExampleInputs, ZooModel, seeded
 
 __all__ = [
     "ExampleInputs",

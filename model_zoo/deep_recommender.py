@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .errors import ModelError
-from .registry import register_model
-from .zoo_model import ExampleInputs, ZooModel, seeded
+from model_zoo.errors import ModelError
+from model_zoo.registry import register_model
+from model_zoo.zoo_model import ExampleInputs, ZooModel, seeded
 
 
 def _swish(x: Tensor) -> Tensor:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from .registry import register_model
-from .zoo_model import ExampleInputs, ZooModel, seeded
+from model_zoo.registry import register_model
+from model_zoo.zoo_model import ExampleInputs, ZooModel, seeded
 
 
 class DLRM(nn.Module):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from fx.registry import Registry
-
-from .errors import ModelError
-from .zoo_model import ZooModel
+from model_zoo.errors import ModelError
+from model_zoo.zoo_model import ZooModel
 
 _models: Registry[ZooModel] = Registry("model", "models", ModelError)
 

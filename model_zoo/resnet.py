@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from .batch_norm import settle_batch_norm
-from .registry import register_model
-from .zoo_model import ExampleInputs, ZooModel, seeded
+from model_zoo.batch_norm import settle_batch_norm
+from model_zoo.registry import register_model
+from model_zoo.zoo_model import ExampleInputs, ZooModel, seeded
 
 
 class Bottleneck(nn.Module):

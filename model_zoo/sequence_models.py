@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .registry import register_model
-from .zoo_model import ExampleInputs, ZooModel, seeded
+from model_zoo.registry import register_model
+from model_zoo.zoo_model import ExampleInputs, ZooModel, seeded
 
 
 class SelfAttention(nn.Module):

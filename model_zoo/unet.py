@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .batch_norm import settle_batch_norm
-from .registry import register_model
-from .resnet import images
-from .zoo_model import ExampleInputs, ZooModel, seeded
+from model_zoo.batch_norm import settle_batch_norm
+from model_zoo.registry import register_model
+from model_zoo.resnet import images
+from model_zoo.zoo_model import ExampleInputs, ZooModel, seeded
 
 
 class DoubleConvolution(nn.Sequential):

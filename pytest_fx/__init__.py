@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .lazy import load
+from pytest_fx.lazy import load
 
 if TYPE_CHECKING:
-    from .errors import LawViolation, NothingJudged
-    from .generation import Program, programs, shapes, tensors
-    from .properties.pass_check import CheckReport, check_pass, check_program
+    from pytest_fx.errors import LawViolation, NothingJudged
+    from pytest_fx.generation import Program, programs, shapes, tensors
+    from pytest_fx.properties.pass_check import CheckReport, check_pass, check_program
 
 __all__ = [
     "CheckReport",

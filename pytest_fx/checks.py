@@ -12,24 +12,23 @@ from torch import nn
 from fx import GraphModule
 from fx.interop import AdaptedPass
 from fx.passes import Contract, Pass, close, contract_of
-
-from .collection import label_of
-from .errors import ContractViolation, MemoryLayoutWarning
-from .failures.details import fitted
-from .failures.explanation import explain
-from .failures.failure import Failure
-from .firing import require_no_less, row_of
-from .harness.application import Application, applied, may_change
-from .harness.contracts import Comparison
-from .harness.run import layout_notes
-from .harness.subject import Subject
-from .laws import LawViolation, affordable, broken_laws, choose_laws, is_kept_without, law_called
-from .laws.judging import compared
-from .loading import chosen_pass, importable_name
-from .options import options_of
-from .recording import record_row
-from .storage.running import FOLDER, announce
-from .summary import Row
+from pytest_fx.collection import label_of
+from pytest_fx.errors import ContractViolation, MemoryLayoutWarning
+from pytest_fx.failures.details import fitted
+from pytest_fx.failures.explanation import explain
+from pytest_fx.failures.failure import Failure
+from pytest_fx.firing import require_no_less, row_of
+from pytest_fx.harness.application import Application, applied, may_change
+from pytest_fx.harness.contracts import Comparison
+from pytest_fx.harness.run import layout_notes
+from pytest_fx.harness.subject import Subject
+from pytest_fx.laws import LawViolation, affordable, broken_laws, choose_laws, is_kept_without, law_called
+from pytest_fx.laws.judging import compared
+from pytest_fx.loading import chosen_pass, importable_name
+from pytest_fx.options import options_of
+from pytest_fx.recording import record_row
+from pytest_fx.storage.running import FOLDER, announce
+from pytest_fx.summary import Row
 
 WITHOUT_LEAVES = ", no leaf modules"
 """What the summary adds to the name of a program captured in functions only."""

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from .lazy import load
-from .options import OPTIONS, Options, options_of
-from .parallel.distribution import plain_name
+from pytest_fx.lazy import load
+from pytest_fx.options import OPTIONS, Options, options_of
+from pytest_fx.parallel.distribution import plain_name
 
 SUITE_NAME = "pytest_fx.suite"
 TABLES_NAME = "pytest_fx.tables.suite"

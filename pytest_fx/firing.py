@@ -7,13 +7,12 @@ from dataclasses import asdict, replace
 import pytest
 
 from fx.matcher import explanations
-
-from .errors import LostRewrite
-from .harness.application import Application
-from .options import options_of
-from .recording import record_row
-from .storage.baseline import BASELINE, Firing
-from .summary import Row
+from pytest_fx.errors import LostRewrite
+from pytest_fx.harness.application import Application
+from pytest_fx.options import options_of
+from pytest_fx.recording import record_row
+from pytest_fx.storage.baseline import BASELINE, Firing
+from pytest_fx.summary import Row
 
 SHOWN_MISSES = 3
 """Near misses that are told of one pass in one model."""

@@ -11,23 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .collection import ModelCase, PassCase
-from .lazy import load
-from .options import OPTIONS, Options, options_of
-from .properties.check_summary import record_check
-from .storage.running import announce
+from pytest_fx.collection import ModelCase, PassCase
+from pytest_fx.lazy import load
+from pytest_fx.options import OPTIONS, Options, options_of
+from pytest_fx.properties.check_summary import record_check
+from pytest_fx.storage.running import announce
 
 if TYPE_CHECKING:
     import torch
 
     from fx import GraphModule
     from fx.passes import Pass
-
-    from .checks import EqualityCheck
-    from .harness.evaluation import Arguments
-    from .harness.subject import Subject
-    from .properties.pass_check import CheckReport
-    from .timing_check import TimingCheck
+    from pytest_fx.checks import EqualityCheck
+    from pytest_fx.harness.evaluation import Arguments
+    from pytest_fx.harness.subject import Subject
+    from pytest_fx.properties.pass_check import CheckReport
+    from pytest_fx.timing_check import TimingCheck
 
 
 BROKEN = pytest.StashKey[list[Any]]()

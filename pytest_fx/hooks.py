@@ -10,9 +10,8 @@ import pytest
 if TYPE_CHECKING:
     from fx.passes import Contract, Pass
     from model_zoo import ZooModel
-
-    from .options import Options
-    from .summary import Column
+    from pytest_fx.options import Options
+    from pytest_fx.summary import Column
 
 
 @pytest.hookspec

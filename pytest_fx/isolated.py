@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
-from .collection import subject_of
-from .fixtures import BROKEN
-from .harness.child import Channel, Child, ChildEnded, Ending, Limits, raised, unavailable
-from .lazy import load
-from .options import OPTIONS, options_of
-from .parallel.distribution import leave_turns
-from .storage.running import TELL, time_limit
+from pytest_fx.collection import subject_of
+from pytest_fx.fixtures import BROKEN
+from pytest_fx.harness.child import Channel, Child, ChildEnded, Ending, Limits, raised, unavailable
+from pytest_fx.lazy import load
+from pytest_fx.options import OPTIONS, options_of
+from pytest_fx.parallel.distribution import leave_turns
+from pytest_fx.storage.running import TELL, time_limit
 
 _START = Limits(seconds=60.0)
 """What a child may take until it is ready, and to end in order."""

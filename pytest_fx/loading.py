@@ -33,13 +33,12 @@ from fx.passes import (
     register_pass,
 )
 from fx.passes.pipeline import PassPipeline
-
-from .collection import ModelCase
-from .errors import LoadError
-from .harness.evaluation import Arguments
-from .harness.subject import Subject
-from .options import OPTIONS, Options
-from .tracebacks import users_line
+from pytest_fx.collection import ModelCase
+from pytest_fx.errors import LoadError
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.subject import Subject
+from pytest_fx.options import OPTIONS, Options
+from pytest_fx.tracebacks import users_line
 
 REGISTERED = pytest.StashKey[bool]()
 """Whether hooks were asked for models and passes."""

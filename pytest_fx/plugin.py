@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from . import hooks
-from .collection import (
+from pytest_fx import hooks
+from pytest_fx.collection import (
     LAWS_NAME,
     SUITE_NAME,
     SUITES,
@@ -21,7 +21,7 @@ from .collection import (
     skip_vetoed,
     tests_by_name,
 )
-from .fixtures import (
+from pytest_fx.fixtures import (
     fx_check_pass,
     fx_checked_pass,
     fx_device,
@@ -34,17 +34,17 @@ from .fixtures import (
     fx_transformed,
     skip_if_told,
 )
-from .harness.isolation import interrupted_finished, isolated_set_up, isolated_test
-from .isolated import IsolatedRun, require_isolation
-from .lazy import load
-from .options import OPTIONS, Options, add_options, read_options
-from .parallel import distribution
-from .properties.check_summary import write_checks
-from .storage.baseline import BASELINE, chosen_baseline
-from .storage.benchmark_records import presented_as_benchmarks
-from .summary import CHANGE, COLUMNS, records_on, write_summary
-from .tracebacks import show_the_users
-from .watched import WatchedRun, explain_crash, tell_of_the_last_run
+from pytest_fx.harness.isolation import interrupted_finished, isolated_set_up, isolated_test
+from pytest_fx.isolated import IsolatedRun, require_isolation
+from pytest_fx.lazy import load
+from pytest_fx.options import OPTIONS, Options, add_options, read_options
+from pytest_fx.parallel import distribution
+from pytest_fx.properties.check_summary import write_checks
+from pytest_fx.storage.baseline import BASELINE, chosen_baseline
+from pytest_fx.storage.benchmark_records import presented_as_benchmarks
+from pytest_fx.summary import CHANGE, COLUMNS, records_on, write_summary
+from pytest_fx.tracebacks import show_the_users
+from pytest_fx.watched import WatchedRun, explain_crash, tell_of_the_last_run
 
 __all__ = [
     "fx_check_pass",

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from .parallel.distribution import is_worker, plain_name
-from .storage.benchmark_records import add_benchmarks
-from .storage.journal import Journal
-from .storage.records import describe_machine
-from .storage.running import TELL
-from .summary import NOTES, PROPERTY, Row, records_on
+from pytest_fx.parallel.distribution import is_worker, plain_name
+from pytest_fx.storage.benchmark_records import add_benchmarks
+from pytest_fx.storage.journal import Journal
+from pytest_fx.storage.records import describe_machine
+from pytest_fx.storage.running import TELL
+from pytest_fx.summary import NOTES, PROPERTY, Row, records_on
 
 JOURNAL = pytest.StashKey[Journal]()
 """Where a :class:`pytest.Config` keeps the journal of its run, once there is one."""

@@ -22,17 +22,16 @@ from torch import nn
 from fx import load, save
 from fx.errors import FxError, TraceError
 from fx.passes import Pass, exact, pass_name
-
-from .checks import WITHOUT_LEAVES, EqualityCheck
-from .harness.application import applied
-from .harness.capture import capture
-from .harness.pickled import unpickled
-from .harness.run import Runner
-from .harness.subject import Subject
-from .laws import LawViolation
-from .recording import record_row
-from .summary import Row
-from .timing_check import TimingCheck
+from pytest_fx.checks import WITHOUT_LEAVES, EqualityCheck
+from pytest_fx.harness.application import applied
+from pytest_fx.harness.capture import capture
+from pytest_fx.harness.pickled import unpickled
+from pytest_fx.harness.run import Runner
+from pytest_fx.harness.subject import Subject
+from pytest_fx.laws import LawViolation
+from pytest_fx.recording import record_row
+from pytest_fx.summary import Row
+from pytest_fx.timing_check import TimingCheck
 
 
 def __tracebackhide__(raised: pytest.ExceptionInfo[BaseException]) -> bool:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .options import TOO_NOISY, Options
-from .storage.baseline import BASELINE, Change
+from pytest_fx.options import TOO_NOISY, Options
+from pytest_fx.storage.baseline import BASELINE, Change
 
 if TYPE_CHECKING:
-    from .timing.paired import PairedTiming
+    from pytest_fx.timing.paired import PairedTiming
 
 PROPERTY = "fx"
 """The user property that carries a record on a test's report: a dict whose ``"row"`` is a :class:`Row`."""

@@ -10,22 +10,21 @@ import pytest
 from torch import nn
 
 from fx.passes import Pass
-
-from .checks import require_inputs
-from .collection import label_of
-from .errors import NoisyTiming, TimingRegression
-from .harness.application import applied
-from .harness.subject import Subject
-from .loading import chosen_pass
-from .options import options_of
-from .parallel.distribution import reason_not_to_time
-from .recording import record_row
-from .storage.baseline import BASELINE, Change, Measurement, describe
-from .storage.records import describe_machine
-from .storage.running import announce
-from .summary import Row
-from .timing.memory import peak_memory
-from .timing.paired import PairedTiming, steady_conditions, time_pairs
+from pytest_fx.checks import require_inputs
+from pytest_fx.collection import label_of
+from pytest_fx.errors import NoisyTiming, TimingRegression
+from pytest_fx.harness.application import applied
+from pytest_fx.harness.subject import Subject
+from pytest_fx.loading import chosen_pass
+from pytest_fx.options import options_of
+from pytest_fx.parallel.distribution import reason_not_to_time
+from pytest_fx.recording import record_row
+from pytest_fx.storage.baseline import BASELINE, Change, Measurement, describe
+from pytest_fx.storage.records import describe_machine
+from pytest_fx.storage.running import announce
+from pytest_fx.summary import Row
+from pytest_fx.timing.memory import peak_memory
+from pytest_fx.timing.paired import PairedTiming, steady_conditions, time_pairs
 
 CONFIRMATIONS = 2
 """Times that a slowdown is measured again, on new copies, before a test fails for it."""

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from .collection import subject_of
-from .harness.deadline import Watchdog
-from .lazy import load
-from .parallel.distribution import is_worker, root_of_run
-from .storage.running import CURRENT, Running, time_limit, unfinished, uses
-from .tracebacks import users_line, users_place
+from pytest_fx.collection import subject_of
+from pytest_fx.harness.deadline import Watchdog
+from pytest_fx.lazy import load
+from pytest_fx.parallel.distribution import is_worker, root_of_run
+from pytest_fx.storage.running import CURRENT, Running, time_limit, unfinished, uses
+from pytest_fx.tracebacks import users_line, users_place
 
 _ISOLATE = "run with --fx-isolate, where a pass that ends or blocks its process fails one test, with the reason"
 

@@ -12,7 +12,7 @@ import torch
 
 from fx.immutable_collections import immutable_list
 from fx.node import Argument, Node
-from fx.overloads import Overload, get_overloads, get_python_signature
+from fx.operators.overloads import Overload, get_overloads, get_python_signature
 
 ALIASES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x1": "input", "x2": "other", "a": "input"}
 """NumPy's names of arguments, which torch's functions take too."""

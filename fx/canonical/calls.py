@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
-from fx.alias_rules import attribute_kind, find_sharing
 from fx.canonical.call_binding import (
     Binding,
     IsTensor,
@@ -25,7 +24,8 @@ from fx.canonical.call_binding import (
 from fx.canonical.rows import Row, rows_by_method, rows_by_target
 from fx.canonical.targets import FUNCTION_ALIASES, METHOD_ALIASES
 from fx.node import Argument, Node
-from fx.overloads import get_overloads, get_python_signature
+from fx.operators.overloads import get_overloads, get_python_signature
+from fx.operators.sharing import attribute_kind, find_sharing
 
 __all__ = ["Call", "CallSpeller"]
 

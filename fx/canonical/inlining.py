@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from fx.capture.tracer import Tracer
 from fx.graph import CodeGen, Graph
 from fx.graph_module import GraphModule
 from fx.node import Argument, Node, Target, map_arg
-from fx.tracer import Tracer
 
 _ATOMS = (str, int, bool, complex, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))

@@ -6,8 +6,8 @@ from typing import Any
 
 from torch.utils import _pytree as pytree
 
-from fx.codegen import CodeGen
-from fx.pytree_codegen import PyTreeCodeGen
+from fx.code.codegen import CodeGen
+from fx.code.pytree_codegen import PyTreeCodeGen
 
 
 def keeps_keywords_apart(spec: pytree.TreeSpec) -> bool:

@@ -12,15 +12,15 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, CustomObjArgument, InputSpec
 from torch.utils import _pytree as pytree
 
+from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import GraphError, InteropError
 from fx.graph import Graph
 from fx.graph_module import GraphModule, _attach, _containers
 from fx.interop.input_checks import InputChecks
 from fx.interop.notes import NoteReader
 from fx.interop.signatures import positional_spec
+from fx.naming.printing import describe
 from fx.node import Argument, Node, map_aggregate
-from fx.printing import describe
-from fx.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 
 
 def from_export(exported_program: ExportedProgram) -> GraphModule:

@@ -15,8 +15,9 @@ from torch.fx.passes.shape_prop import TensorMetadata as TorchTensorMetadata
 
 from fx import pytree as fx_pytree
 from fx.assertions import assert_is_none, check
-from fx.codegen import CodeGen
-from fx.containers import Container
+from fx.capture.tracer import Tracer
+from fx.code.codegen import CodeGen
+from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import InteropError
 from fx.graph import Graph
 from fx.graph_module import GraphModule
@@ -24,11 +25,10 @@ from fx.immutable_collections import immutable_dict, immutable_list
 from fx.interop.notes import NoteReader
 from fx.interop.signatures import KeywordCodeGen, keeps_keywords_apart
 from fx.interop.translation import Translation
+from fx.modules.containers import Container
+from fx.naming.printing import describe
 from fx.node import Node
 from fx.passes.tensor_metadata import TensorMetadata
-from fx.printing import describe
-from fx.pytree_codegen import PyTreeCodeGen, PyTreeInfo
-from fx.tracer import Tracer
 
 _THEIRS_TO_OURS: dict[Any, Any] = {
     _assert_is_none: assert_is_none,

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import torch
 from torch.nn.modules.module import _WrappedHook
 
-from fx.containers import Container, QuickModule
+from fx.modules.containers import Container, QuickModule
 from fx.node import map_aggregate
 
 Source = TypeVar("Source", bound=torch.nn.Module)

@@ -10,10 +10,10 @@ from fx.errors import FxError, LoweringError
 from fx.graph_module import GraphModule
 from fx.lowering.subject import Operation
 from fx.lowering.support import Predicate
+from fx.naming.printing import describe
+from fx.naming.targets import qualified_name
 from fx.node import Node, map_arg
 from fx.passes.layers import fetch_attribute
-from fx.printing import describe
-from fx.targets import qualified_name
 
 __all__ = ["Converter", "Converters", "Network", "build_region"]
 

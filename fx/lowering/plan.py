@@ -21,9 +21,9 @@ from fx.lowering.partition import find_regions
 from fx.lowering.restoration import restore
 from fx.lowering.subject import Subject
 from fx.lowering.support import Veto, all_of, has_converter, is_pure, not_vetoed
+from fx.naming.printing import target_name
 from fx.node import Node
 from fx.passes.regions import Region, Regions
-from fx.printing import target_name
 from fx.provenance import record_origins
 
 __all__ = ["Plan", "make_plan"]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from fx.dependence import Dependences
+from fx.analysis.dependence import Dependences
 from fx.graph_module import GraphModule
 from fx.node import Node
 from fx.passes.layers import fetch_attribute

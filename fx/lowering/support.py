@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from fx.effects import why_impure
 from fx.lowering.subject import Operation
+from fx.naming.targets import qualified_name
 from fx.node import Node
-from fx.targets import qualified_name
+from fx.operators.effects import why_impure
 
 if TYPE_CHECKING:
     from fx.lowering.converters import Converters

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from fx.containers import Container
 from fx.errors import PassError
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.matcher.settings import same_settings
+from fx.modules.containers import Container
+from fx.naming.printing import describe
 from fx.node import Argument, Node, map_arg
-from fx.printing import describe
 from fx.provenance import inherit
 
 __all__ = ["Attributes", "Graft"]

@@ -9,10 +9,10 @@ from typing import Any
 from fx.matcher.occurrences import InternalMatch, at, place
 from fx.matcher.subject import attribute_value, is_call
 from fx.matcher.unification import Mismatch
+from fx.naming.printing import format_argument
+from fx.naming.targets import qualified_name
 from fx.node import Argument, Node, nodes_in
-from fx.printing import format_argument
 from fx.provenance import SourceLocation
-from fx.targets import qualified_name
 
 __all__ = ["Explanation", "NearMiss", "sentence"]
 

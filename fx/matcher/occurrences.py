@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from fx.dependence import Dependences
-from fx.effects import is_impure
+from fx.analysis.dependence import Dependences
 from fx.matcher.patterns import Pattern
 from fx.matcher.subject import Subject
 from fx.node import Argument, Node, nodes_in
+from fx.operators.effects import is_impure
 from fx.provenance import SourceLocation
 
 __all__ = ["InternalMatch", "Occurrence", "Terrain", "at", "place"]

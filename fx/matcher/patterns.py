@@ -12,14 +12,14 @@ import torch
 
 from fx.arguments import shown
 from fx.canonical import CanonicalForm, canonical_form
-from fx.effects import Effect, effect_of
+from fx.capture.tracer import Tracer, symbolic_trace
 from fx.errors import PassError, add_note
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.matcher.subject import drop_inner_checks, is_call
+from fx.naming.printing import describe
 from fx.node import Argument, Node
-from fx.printing import describe
-from fx.tracer import Tracer, symbolic_trace
+from fx.operators.effects import Effect, effect_of
 
 __all__ = ["Pattern", "Program", "Stage", "graph_of", "leaves"]
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from fx.containers import Container
-from fx.effects import effect_of
 from fx.errors import PassError
 from fx.graph import Graph
 from fx.graph_module import GraphModule
@@ -14,8 +12,10 @@ from fx.matcher.graft import Attributes, Graft
 from fx.matcher.occurrences import InternalMatch, Occurrence
 from fx.matcher.patterns import Pattern, leaves
 from fx.matcher.subject import Subject, attribute_value, is_call
+from fx.modules.containers import Container
+from fx.naming.printing import describe
 from fx.node import Argument, Node, map_arg, nodes_in
-from fx.printing import describe
+from fx.operators.effects import effect_of
 from fx.provenance import record_origins
 
 __all__ = ["Rewrite"]

@@ -11,10 +11,10 @@ import torch
 
 from fx.assertions import check
 from fx.canonical import CanonicalForm, canonical_form
-from fx.effects import effect_of
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.node import Argument, Node, map_arg, nodes_in
+from fx.operators.effects import effect_of
 
 __all__ = ["Subject", "attribute_value", "drop_inner_checks", "is_call", "kind_of"]
 

@@ -13,8 +13,8 @@ from fx.matcher.patterns import Pattern, Stage
 from fx.matcher.settings import same_settings
 from fx.matcher.subject import Subject, attribute_value, is_call, kind_of
 from fx.matcher.wildcards import Wildcard
+from fx.naming.targets import torch_path
 from fx.node import Argument, Node, nodes_in
-from fx.targets import torch_path
 
 __all__ = ["COMMUTATIVE", "Mismatch", "Unifier", "same_constant"]
 

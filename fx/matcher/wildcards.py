@@ -9,7 +9,7 @@ from fx.arguments import expect
 from fx.errors import PassError
 
 if TYPE_CHECKING:
-    from fx.tracer import Tracer
+    from fx.capture.tracer import Tracer
 
 __all__ = ["Wildcard", "anything", "literal"]
 

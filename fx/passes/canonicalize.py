@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from torch import nn
 
 from fx.canonical import Canonicalizer
-from fx.containers import Container
 from fx.graph_module import GraphModule
+from fx.modules.containers import Container
 from fx.passes.contract import Contract, exact
 from fx.passes.registry import register_pass
 from fx.passes.rewriting import Edit, RewritingPass

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from fx.dependence import Dependences
+from fx.analysis.dependence import Dependences
 from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
 from fx.passes.contract import Contract, exact

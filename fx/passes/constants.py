@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from fx.dependence import Dependences
+from fx.analysis.dependence import Dependences
 from fx.gradients import without_gradients
 from fx.graph_module import GraphModule
+from fx.modules.storages import NUMBERS
 from fx.node import Node, map_arg
-from fx.storages import NUMBERS
 
 _AUTOGRAD = frozenset({"requires_grad", "is_leaf", "grad", "grad_fn", "output_nr", "retains_grad", "_version"})
 """Attributes of tensors that tell how they were computed, not what they are."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fx.dependence import Dependences
+from fx.analysis.dependence import Dependences
 from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
 from fx.passes.contract import Contract, exact
@@ -33,11 +33,11 @@ class Kept:
 @register_pass
 @dataclass(frozen=True, slots=True)
 class RemoveDeadCode(RewritingPass):
-    """Drop operations whose value nothing uses, unless they have an effect, as :mod:`fx.dependence` sees it.
+    """Drop operations whose value nothing uses, unless they have an effect, as :mod:`fx.analysis.dependence` sees it.
 
     Writes to memory that nothing reads afterwards go too, if it is the program's own: not the caller's, not the
     module's, not part of what is returned. Checks, random numbers, running statistics and functions that are not known
-    to be pure stay; ``explain`` says why, and :func:`fx.effects.declare_pure` is the way to have a function dropped.
+    to be pure stay; ``explain`` says why; :func:`fx.operators.effects.declare_pure` lets a function be dropped.
     Programs that this one calls or fetches are cleaned as well.
     """
 

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fx.canonical.calls import CallSpeller
-from fx.containers import Container
 from fx.graph_module import GraphModule
+from fx.modules.containers import Container
 from fx.node import Node
 from fx.passes.contract import Contract, exact
 from fx.passes.layers import fetch_attribute

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from fx.aliases import Aliases
+from fx.analysis.aliases import Aliases
+from fx.analysis.verify import Violation
+from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.graph import Graph
+from fx.naming.printing import describe
 from fx.node import Node
-from fx.printing import describe
-from fx.pytree_codegen import PyTreeCodeGen
-from fx.verify import Violation
 
 _VIEWS = frozenset(
     "view view_as t transpose permute unsqueeze squeeze narrow select expand expand_as detach diagonal unfold movedim "
@@ -96,7 +96,7 @@ def writes_are_kept(before: Interface, after: Interface) -> Violation | None:
             return Violation(
                 f"the program no longer writes to {written}",
                 why=f"{writer} did, and callers may read it afterwards",
-                remedy="keep operations with effects: fx.effects.why_impure(node) says which these are",
+                remedy="keep operations with effects: fx.operators.effects.why_impure(node) says which these are",
             )
     for written, writer in after.writes.items():
         if written not in before.may_write:

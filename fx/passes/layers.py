@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
-from fx.containers import Container
-from fx.dependence import Dependences
+from fx.analysis.dependence import Dependences
 from fx.graph_module import GraphModule
+from fx.modules.containers import Container
 from fx.node import Node
 
 _TENSORS = ("weight", "bias", "running_mean", "running_var")

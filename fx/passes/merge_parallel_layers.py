@@ -11,17 +11,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fx.dependence import Dependences
-from fx.effects import effect_of, why_impure
+from fx.analysis.dependence import Dependences
 from fx.errors import PassError
 from fx.graph_module import GraphModule, expect_program
+from fx.naming.targets import qualified_name
 from fx.node import Node
+from fx.operators.effects import effect_of, why_impure
 from fx.passes.contract import Contract, close
 from fx.passes.layers import Layer, Layers, copy_with
 from fx.passes.registry import register_pass
 from fx.passes.rewriting import Edit, RewritingPass
 from fx.provenance import SourceLocation, inherit
-from fx.targets import qualified_name
 
 _DIMENSIONS: dict[Any, int] = {
     **{kind: number for number, kind in enumerate((nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d))},

@@ -18,8 +18,8 @@ from typing import Any, Literal, get_args, get_origin
 
 from fx.arguments import refusal
 from fx.errors import PassError
+from fx.naming.printing import type_name
 from fx.passes.option_text import OptionText, PassText, quote, refuse
-from fx.printing import type_name
 
 _REQUIRED = dataclasses.MISSING
 _BOOLEANS = {"true": True, "false": False}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fx.accesses import CHECKS, COMPUTES, DRAWS, SETS_MODES, UNKNOWN, Accesses, keeps_order_with
-from fx.aliases import Aliases
+from fx.analysis.accesses import CHECKS, COMPUTES, DRAWS, SETS_MODES, UNKNOWN, Accesses, keeps_order_with
+from fx.analysis.aliases import Aliases
 from fx.graph import Graph
 from fx.node import Node
 
@@ -18,7 +18,7 @@ def find_constraints(graph: Graph) -> Iterator[tuple[Node, Node]]:
 
     Any order of the operations that respects these pairs, and computes values before they are used, computes what the
     program does. They are neighbours: a write and the reads since the write before it, a read and the last write. What
-    :mod:`fx.dependence` says of random numbers, checks, unknown calls and modes is put in the same terms.
+    :mod:`fx.analysis.dependence` says of random numbers, checks, unknown calls and modes is put in the same terms.
     """
     aliases = Aliases(graph)
     accesses = Accesses(aliases)

@@ -9,9 +9,11 @@ from typing import Any, NoReturn, cast
 
 import torch
 
+from fx.analysis.verify import Violation
 from fx.arguments import expect, expect_all, expect_callable, explained, shown
 from fx.errors import FxError, PassError, add_note
 from fx.graph_module import GraphModule, expect_program, is_of_torch
+from fx.naming.printing import describe
 from fx.passes.bisection import Culprit, Predicate, find_culprit
 from fx.passes.contract import Approximate, Close, Contract, contract_of, exact
 from fx.passes.listener import PipelineListener
@@ -21,9 +23,7 @@ from fx.passes.registry import Pass, parse_pipeline, pass_name, write_pass
 from fx.passes.report import PassReport, PipelineResult
 from fx.passes.rewriting import Edit, RewritingPass, take_edits
 from fx.passes.verification import KEPT, MAY_CHANGE, Snapshot, find_stale_code, find_violation_in
-from fx.printing import describe
 from fx.provenance import complete_origins, match_origins, record_origins
-from fx.verify import Violation
 
 __all__ = ["Culprit", "PassPipeline", "PassReport", "PipelineListener", "PipelineResult"]
 

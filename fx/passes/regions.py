@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from fx.containers import Container
-from fx.dependence import Dependences
+from fx.analysis.dependence import Dependences
 from fx.errors import PassError
 from fx.graph import Graph
 from fx.graph_module import GraphModule
+from fx.modules.containers import Container
 from fx.node import Node, map_arg
 from fx.passes.ordering import find_constraints
 

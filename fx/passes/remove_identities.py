@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fx.containers import Container
 from fx.graph_module import GraphModule, expect_program
+from fx.modules.containers import Container
 from fx.node import Node
 from fx.passes.contract import Contract, exact
 from fx.passes.registry import register_pass

@@ -16,12 +16,12 @@ from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from fx.arguments import expect
+from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.errors import PassError
 from fx.graph_module import GraphModule, expect_program
 from fx.interpreter import Interpreter
 from fx.node import Argument, Node, Target, map_aggregate
 from fx.passes.tensor_metadata import TensorMetadata, extract_tensor_metadata
-from fx.pytree_codegen import PyTreeCodeGen
 
 __all__ = ["ShapeProp", "TensorMetadata", "extract_tensor_metadata"]
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 import torch
 
-from fx.containers import Container
+from fx.analysis.verify import Violation, find_violation
 from fx.errors import GraphError
 from fx.graph import Graph
 from fx.graph_module import GraphModule, expect_program
+from fx.modules.containers import Container
 from fx.passes.interface import Interface, result_is_kept, signature_is_kept, writes_are_kept
-from fx.verify import Violation, find_violation
 
 
 def verify(graph_module: GraphModule) -> None:
-    """Check that a program and those inside it keep every rule of ``fx.verify.RULES``, and that their code is current.
+    """Check that a program and those inside it keep the rules of ``fx.analysis.verify``, and that their code is current.
 
     Raises:
         GraphError: a rule is broken; the message names the node, and its user's line where known.

@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 
 from torch.overrides import handle_torch_function, has_torch_function
 
-from fx.effects import declare_pure
+from fx.operators.effects import declare_pure
 from fx.serialization.allow_list import allow
 
 Parameters = ParamSpec("Parameters")

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 
-from fx.effects import declare_pure
 from fx.errors import QuantizationError
+from fx.operators.effects import declare_pure
 from fx.quantize.affine import Affine, quantize_channels
 from fx.quantize.arithmetic import dequantize_channels
 from fx.quantize.declaration import operation

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from fx.effects import declare_pure
 from fx.errors import QuantizationError
+from fx.operators.effects import declare_pure
 from fx.quantize.affine import Affine
 from fx.quantize.arithmetic import dequantize, dequantize_channels, is_traced_by_jit, quantize
 from fx.quantize.ranges import MANY, narrowed

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from fx.alias_rules import find_sharing
-from fx.effects import effect_of
 from fx.graph import Graph
 from fx.node import Node
+from fx.operators.effects import effect_of
+from fx.operators.sharing import find_sharing
 from fx.quantize import arithmetic
 from fx.quantize.operations import asks_for_size
 from fx.quantize.weights import UNNAMED

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from fx.effects import declare_pure
 from fx.errors import QuantizationError
+from fx.operators.effects import declare_pure
 from fx.quantize.affine import Affine
 from fx.serialization.allow_list import allow
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fx.analysis.dependence import Dependences
 from fx.arguments import expect
 from fx.canonical import canonical_form
-from fx.dependence import Dependences
 from fx.errors import QuantizationError
 from fx.graph_module import GraphModule, expect_program
 from fx.node import Node

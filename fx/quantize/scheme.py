@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from fx.arguments import expect, expect_all, shown
 from fx.errors import QuantizationError
+from fx.naming.targets import qualified_name
 from fx.node import Node
-from fx.targets import qualified_name
 
 Precision = Literal["int8", "dynamic", "weight-only", "bfloat16", "float"]
 ObserverName = Literal["min-max", "moving-average", "histogram", "percentile"]

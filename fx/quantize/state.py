@@ -8,11 +8,11 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from fx.dependence import Dependences
+from fx.analysis.dependence import Dependences
 from fx.errors import FxError, QuantizationError, note_lines
 from fx.gradients import without_gradients
 from fx.graph_module import GraphModule
-from fx.kept_tensors import KeptTensor
+from fx.modules.kept_tensors import KeptTensor
 from fx.passes.layers import fetch_attribute
 
 __all__ = ["may_be_written", "run_apart"]

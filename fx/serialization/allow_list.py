@@ -23,10 +23,10 @@ import torch.nn.functional
 from fx.arguments import refusal
 from fx.assertions import assert_is_none, check, is_false
 from fx.errors import FxError
-from fx.operators import OPERATORS
+from fx.naming.targets import qualified_name, torch_path
+from fx.operators.python import OPERATORS
 from fx.registry import Registry
 from fx.serialization.safe_operators import is_overload, operators
-from fx.targets import qualified_name, torch_path
 
 T = TypeVar("T")
 

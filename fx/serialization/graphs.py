@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
+from fx.analysis.verify import check_graph
 from fx.errors import FxError, LoadError, SaveError
 from fx.graph import Graph
-from fx.names import is_identifier
+from fx.naming.names import is_identifier
+from fx.naming.printing import describe
 from fx.node import OPCODES, Node
-from fx.printing import describe
 from fx.provenance import SourceLocation
 from fx.serialization.allow_list import Refused, find, is_attribute, is_callable_target, methods, name_of
 from fx.serialization.annotations import decode_annotation, encode_annotation
@@ -19,7 +20,6 @@ from fx.serialization.module_attributes import LONGEST_NAME, is_name
 from fx.serialization.notes import encode_note, encode_notes
 from fx.serialization.signatures import decode_codegen, encode_codegen
 from fx.serialization.values import Json, ValueReader, ValueWriter, printable, stored_object, stored_strings
-from fx.verify import check_graph
 
 PathCheck = Callable[[str, str], None]
 """Refuses an opcode and the path that it may not have."""

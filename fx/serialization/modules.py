@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from fx.containers import Container
 from fx.errors import FxError, LoadError, SaveError
 from fx.graph_module import GraphModule, _plain_class
+from fx.modules.containers import Container
 from fx.serialization.allow_list import HOLDERS, Refused, find_class, name_of
 from fx.serialization.graphs import decode_graph, encode_graph
 from fx.serialization.module_attributes import FRESH, PROGRAM_STATE, check_attribute, check_path, is_name

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch.utils import _pytree as pytree
 
-from fx.codegen import CodeGen
-from fx.names import is_identifier
-from fx.pytree_codegen import PyTreeCodeGen, PyTreeInfo
+from fx.code.codegen import CodeGen
+from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
+from fx.naming.names import is_identifier
 from fx.serialization.allow_list import Refused
 from fx.serialization.module_attributes import is_name
 from fx.serialization.values import Json, ValueReader, ValueWriter, stored_object, stored_strings

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fx.passes.pipeline import PassPipeline
+from pytest_fx.failures.failure import Failure
+from pytest_fx.failures.localization import Localization, NodeError
 from pytest_fx.storage.records import describe_machine
-
-from .failure import Failure
-from .localization import Localization, NodeError
 
 WIDTH = 90
 """Columns of a line on the terminal, which pytest indents by eight more."""

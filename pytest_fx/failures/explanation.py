@@ -15,19 +15,18 @@ from fx import GraphModule
 from fx.passes import Approximate, Close, Exact, RewritingPass
 from fx.passes.pipeline import PassPipeline
 from fx.provenance import complete_origins
+from pytest_fx.failures.details import describe_failure, fitted
+from pytest_fx.failures.failure import Failure
+from pytest_fx.failures.gradient_localization import GRADIENTS, GradientError, gradients_are_kept, localize_gradient
+from pytest_fx.failures.localization import Limit, Localization, NodeError, localize
+from pytest_fx.failures.reproducer import SECONDS, find_part
+from pytest_fx.failures.reproducer_file import write_test
 from pytest_fx.harness.application import Application
 from pytest_fx.harness.contracts import rounding_limit
 from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves
 from pytest_fx.harness.evaluation import default_dtype
 from pytest_fx.laws import TABLE
 from pytest_fx.storage.journal import ignore_in_git
-
-from .details import describe_failure, fitted
-from .failure import Failure
-from .gradient_localization import GRADIENTS, GradientError, gradients_are_kept, localize_gradient
-from .localization import Limit, Localization, NodeError, localize
-from .reproducer import SECONDS, find_part
-from .reproducer_file import write_test
 
 OF_VALUES = frozenset(law.name for law in TABLE if law.numbers) - {GRADIENTS, "checks"}
 """Laws that are broken by a value that some node computes."""

@@ -11,16 +11,15 @@ import torch
 
 from fx import GraphModule, Interpreter, Node
 from fx.interpreter import positional
-from fx.printing import describe
+from fx.naming.printing import describe
 from fx.provenance import SourceLocation, complete_origins
+from pytest_fx.failures.localization import matched
 from pytest_fx.harness.application import Application
 from pytest_fx.harness.equality import Leaf, worst_difference
 from pytest_fx.harness.evaluation import Arguments, default_dtype, same_random_numbers
 from pytest_fx.harness.snapshot import tensors_of
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws.gradients import differ, gradients_of, weighted_sum
-
-from .localization import matched
 
 GRADIENTS = "gradients"
 """The law."""

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from fx import GraphModule, Interpreter, Node
-from fx.effects import effect_of
 from fx.interpreter import positional
-from fx.printing import describe
+from fx.naming.printing import describe
+from fx.operators.effects import effect_of
 from fx.provenance import SourceLocation
 from pytest_fx.errors import ComparisonError
 from pytest_fx.harness.equality import Difference, Leaf, Mismatch, pair_leaves, worst_difference

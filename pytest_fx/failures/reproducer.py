@@ -16,11 +16,10 @@ import torch
 
 from fx import Graph, GraphModule, Interpreter, Node
 from fx.interpreter import positional
+from pytest_fx.failures.failure import Failure
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.structure import map_tensors
 from pytest_fx.harness.subject import Subject
-
-from .failure import Failure
 
 SECONDS = 20.0
 """How long a smaller part is looked for."""

@@ -15,9 +15,8 @@ import torch
 from safetensors.torch import save_file
 
 from fx.errors import FxError
-
-from .failure import Failure
-from .reproducer import Part
+from pytest_fx.failures.failure import Failure
+from pytest_fx.failures.reproducer import Part
 
 _LITERALS = (bool, int, float, str, bytes, type(None), type(...))
 

@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from .record import Input, Program
-from .strategy import programs
-from .tensors import shapes, tensors
+from pytest_fx.generation.record import Input, Program
+from pytest_fx.generation.strategy import programs
+from pytest_fx.generation.tensors import shapes, tensors
 
 __all__ = ["Input", "Pair", "Program", "programs", "shapes", "tensors"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .operands import (
+from pytest_fx.generation.operands import (
     ANY,
     BOOLEAN,
     CLASSES,
@@ -28,7 +28,7 @@ from .operands import (
     one_of,
     place,
 )
-from .operations import Operation, Verbatim
+from pytest_fx.generation.operations import Operation, Verbatim
 
 NUMBERS = argument("number", number)
 

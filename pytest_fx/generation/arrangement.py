@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .operands import (
+from pytest_fx.generation.operands import (
     ANY,
     BATCHED_FACTOR,
     BIAS,
@@ -41,10 +41,10 @@ from .operands import (
     one_of,
     order,
 )
-from .operations import Operation
+from pytest_fx.generation.operations import Operation
 
 if TYPE_CHECKING:
-    from .sketch import Sketch
+    from pytest_fx.generation.sketch import Sketch
 
 VIEW = frozenset({"view"})
 

@@ -16,11 +16,22 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .grammar import ROWS
-from .operands import BIAS, BOOLEAN, FACTOR, FLOAT, MASK, MATRICES, OTHER_FLOAT, SAME_FLOAT, VECTORS, WEIGHT
-from .operations import MODULE, NAMESPACE, Operand, Operation, written
-from .siblings import FORMULA
-from .spelling import spell
+from pytest_fx.generation.grammar import ROWS
+from pytest_fx.generation.operands import (
+    BIAS,
+    BOOLEAN,
+    FACTOR,
+    FLOAT,
+    MASK,
+    MATRICES,
+    OTHER_FLOAT,
+    SAME_FLOAT,
+    VECTORS,
+    WEIGHT,
+)
+from pytest_fx.generation.operations import MODULE, NAMESPACE, Operand, Operation, written
+from pytest_fx.generation.siblings import FORMULA
+from pytest_fx.generation.spelling import spell
 
 Target = Any
 """A function, the name of a method, or a class of modules."""

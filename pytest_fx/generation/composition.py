@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from .bias import Chain, Choice
-from .grammar import FAMILIES
-from .operands import FLOAT, VECTORS
-from .operations import Operation, compiled
-from .siblings import FORMULA, siblings
-from .sketch import MOST_INPUTS, Held, Line, Sketch, Value, made
-from .tensors import draw_tensor
+from pytest_fx.generation.bias import Chain, Choice
+from pytest_fx.generation.grammar import FAMILIES
+from pytest_fx.generation.operands import FLOAT, VECTORS
+from pytest_fx.generation.operations import Operation, compiled
+from pytest_fx.generation.siblings import FORMULA, siblings
+from pytest_fx.generation.sketch import MOST_INPUTS, Held, Line, Sketch, Value, made
+from pytest_fx.generation.tensors import draw_tensor
 
 WRITTEN = FAMILIES["writes"][1]
 """Writes in place."""

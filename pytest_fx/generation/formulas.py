@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .operands import (
+from pytest_fx.generation.operands import (
     DIMENSIONED,
     FLOAT,
     MATRICES,
@@ -17,8 +17,8 @@ from .operands import (
     number,
     number_of,
 )
-from .operations import Operation
-from .siblings import FORMULA
+from pytest_fx.generation.operations import Operation
+from pytest_fx.generation.siblings import FORMULA
 
 _DIM = argument("dim", dimension)
 _EPS = argument("eps", number_of(1e-6, 1e-5, 0.1, 1))

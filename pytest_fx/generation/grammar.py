@@ -6,12 +6,12 @@ import bisect
 import itertools
 from dataclasses import dataclass
 
-from .arithmetic import DTYPES, ELEMENTS, LOSSES, PAIRS, SCALARS
-from .arrangement import JOINS, PRODUCTS, REDUCTIONS, SIZES, VIEWS
-from .formulas import FORMULAS
-from .layers import DENSE, FUNCTIONAL, MODULES, NORMS, POOLS
-from .operations import Operation
-from .writes import CHECKS, RANDOMS, STATES, WRITES
+from pytest_fx.generation.arithmetic import DTYPES, ELEMENTS, LOSSES, PAIRS, SCALARS
+from pytest_fx.generation.arrangement import JOINS, PRODUCTS, REDUCTIONS, SIZES, VIEWS
+from pytest_fx.generation.formulas import FORMULAS
+from pytest_fx.generation.layers import DENSE, FUNCTIONAL, MODULES, NORMS, POOLS
+from pytest_fx.generation.operations import Operation
+from pytest_fx.generation.writes import CHECKS, RANDOMS, STATES, WRITES
 
 
 @dataclass(frozen=True, slots=True)

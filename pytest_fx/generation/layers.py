@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .operands import (
+from pytest_fx.generation.operands import (
     DTYPE,
     FLOAT,
     IMAGES,
@@ -26,10 +26,10 @@ from .operands import (
     size,
     size_like,
 )
-from .operations import OMITTED, Operand, Operation
+from pytest_fx.generation.operations import OMITTED, Operand, Operation
 
 if TYPE_CHECKING:
-    from .sketch import Sketch
+    from pytest_fx.generation.sketch import Sketch
 
 NO_BIAS = argument("bias", one_of(False), 3)
 EPS = argument("eps", one_of(0.1, 1e-3), 2)

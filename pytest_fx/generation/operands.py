@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .operations import OMITTED, Argument, Fresh, Operand
-from .tensors import Shape, draw_extent, draw_size
+from pytest_fx.generation.operations import OMITTED, Argument, Fresh, Operand
+from pytest_fx.generation.tensors import Shape, draw_extent, draw_size
 
 if TYPE_CHECKING:
-    from .sketch import Sketch
+    from pytest_fx.generation.sketch import Sketch
 
 
 def _size(sketch: Sketch) -> int:

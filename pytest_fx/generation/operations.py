@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .spelling import spell, spell_index, spell_options
+from pytest_fx.generation.spelling import spell, spell_index, spell_options
 
 if TYPE_CHECKING:
-    from .sketch import Sketch
+    from pytest_fx.generation.sketch import Sketch
 
 _HOLE = re.compile(r"\*?\{(\w+|\*)\}")
 _WRITE = re.compile(r"^(?P<left>.+?) (?P<operator>[-+*/@&|^%]|//|\*\*|<<|>>)?= (?P<right>.+)$")

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from pytest_fx.generation.tensors import TensorRecipe
 from pytest_fx.harness.evaluation import Arguments
-
-from .tensors import TensorRecipe
 
 _numbers = itertools.count(1)
 

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from .operands import ANOTHER
-from .operations import NAMESPACE, Argument, Operand, Operation
-from .signatures import further_arguments
+from pytest_fx.generation.operands import ANOTHER
+from pytest_fx.generation.operations import NAMESPACE, Argument, Operand, Operation
+from pytest_fx.generation.signatures import further_arguments
 
 FORMULA = frozenset({"formula"})
 """The tag of rows that have siblings."""

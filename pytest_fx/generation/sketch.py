@@ -14,11 +14,9 @@ from torch import nn
 
 from fx import Graph, GraphModule
 from fx.node import OPCODES
-from pytest_fx.harness.snapshot import overlaps
-
-from . import operations
-from .choices import Choices
-from .operations import (
+from pytest_fx.generation import operations
+from pytest_fx.generation.choices import Choices
+from pytest_fx.generation.operations import (
     MODULE,
     OMITTED,
     Argument,
@@ -31,9 +29,10 @@ from .operations import (
     is_statement,
     written,
 )
-from .record import Input
-from .signatures import further_arguments
-from .tensors import TensorRecipe, draw_tensor
+from pytest_fx.generation.record import Input
+from pytest_fx.generation.signatures import further_arguments
+from pytest_fx.generation.tensors import TensorRecipe, draw_tensor
+from pytest_fx.harness.snapshot import overlaps
 
 MOST_ELEMENTS = 1500
 MOST_INPUTS = 4

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .record import Input
-from .sketch import Sketch
+from pytest_fx.generation.record import Input
+from pytest_fx.generation.sketch import Sketch
 
 IMPORTS = {
     "math.": "import math",

@@ -16,14 +16,14 @@ import torch.nn.functional as F
 from hypothesis import strategies as st
 from torch import nn
 
-from . import composition
-from .bias import CHECK, Chain, chains, compounds, formulas_about, walks
-from .choices import Choices
-from .grammar import FAMILIES
-from .record import Input, Program, load, seeded
-from .sketch import Sketch, Value, evaluated
-from .source import source
-from .tensors import draw_extent, draw_size, draw_tensor
+from pytest_fx.generation import composition
+from pytest_fx.generation.bias import CHECK, Chain, chains, compounds, formulas_about, walks
+from pytest_fx.generation.choices import Choices
+from pytest_fx.generation.grammar import FAMILIES
+from pytest_fx.generation.record import Input, Program, load, seeded
+from pytest_fx.generation.sketch import Sketch, Value, evaluated
+from pytest_fx.generation.source import source
+from pytest_fx.generation.tensors import draw_extent, draw_size, draw_tensor
 
 COMPOSED: dict[str, Callable[[Sketch], bool]] = {
     "repeat": composition.repeat_line,

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from .choices import Choices
-from .spelling import spell
+from pytest_fx.generation.choices import Choices
+from pytest_fx.generation.spelling import spell
 
 Shape = tuple[int, ...]
 

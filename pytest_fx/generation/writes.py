@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .operands import (
+from pytest_fx.generation.operands import (
     ANOTHER,
     ANY,
     COUNTER,
@@ -21,10 +21,10 @@ from .operands import (
     one_of,
     size,
 )
-from .operations import Argument, Operand, Operation
+from pytest_fx.generation.operations import Argument, Operand, Operation
 
 if TYPE_CHECKING:
-    from .sketch import Sketch
+    from pytest_fx.generation.sketch import Sketch
 
 IN_PLACE = frozenset({"in-place"})
 AUGMENTED = IN_PLACE | {"augmented"}

@@ -13,24 +13,23 @@ import torch
 from torch import nn
 
 from fx import GraphModule, Node
-from fx.effects import effect_of
 from fx.errors import FxError, PassError
+from fx.naming.printing import describe
+from fx.operators.effects import effect_of
 from fx.passes import Approximate, Contract, Pass, RewritingPass, close, contract_of, exact, pass_name
 from fx.passes.pipeline import PassPipeline
 from fx.passes.rewriting import make_edits
-from fx.printing import describe
 from fx.provenance import SourceLocation, record_origins
-
-from .collector import collect
-from .deadline import TookTooLong, Watchdog
-from .evaluation import Arguments, default_dtype, threads
-from .layouts import LayoutIndependent
-from .lending import release
-from .process import ProcessState, count_forks, has_children
-from .run import Run, Runner
-from .snapshot import Snapshot, is_strided, same_tensor, settings_of, tensors_of
-from .structure import leaves
-from .subject import Inputs, Subject
+from pytest_fx.harness.collector import collect
+from pytest_fx.harness.deadline import TookTooLong, Watchdog
+from pytest_fx.harness.evaluation import Arguments, default_dtype, threads
+from pytest_fx.harness.layouts import LayoutIndependent
+from pytest_fx.harness.lending import release
+from pytest_fx.harness.process import ProcessState, count_forks, has_children
+from pytest_fx.harness.run import Run, Runner
+from pytest_fx.harness.snapshot import Snapshot, is_strided, same_tensor, settings_of, tensors_of
+from pytest_fx.harness.structure import leaves
+from pytest_fx.harness.subject import Inputs, Subject
 
 MARK = "kept by passes"
 """A key of ``node.meta`` that every node has before the pass, as if an analysis had written it."""

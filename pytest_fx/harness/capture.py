@@ -8,8 +8,7 @@ from typing import Any
 from torch import nn
 
 import fx as library
-
-from .evaluation import Arguments
+from pytest_fx.harness.evaluation import Arguments
 
 GraphModule = library.GraphModule
 

@@ -10,9 +10,8 @@ import torch
 
 from fx.passes import Approximate, Close, Contract, Exact
 from pytest_fx.errors import ContractViolation
-
-from .equality import Difference, Leaf, Mismatch, pair_leaves, worst_difference
-from .precision import decibels
+from pytest_fx.harness.equality import Difference, Leaf, Mismatch, pair_leaves, worst_difference
+from pytest_fx.harness.precision import decibels
 
 ERROR_FACTOR = 8.0
 """How many times eager's own error a transformed program may have in the working dtype.

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 
 from pytest_fx.errors import ComparisonError
-
-from .precision import decibels, ulps_apart
-from .snapshot import dense
-from .structure import describe, leaves, skeleton
+from pytest_fx.harness.precision import decibels, ulps_apart
+from pytest_fx.harness.snapshot import dense
+from pytest_fx.harness.structure import describe, leaves, skeleton
 
 
 @dataclass(frozen=True, slots=True)

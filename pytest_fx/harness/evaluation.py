@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from .snapshot import is_strided
-from .structure import leaves, map_tensors
+from pytest_fx.harness.snapshot import is_strided
+from pytest_fx.harness.structure import leaves, map_tensors
 
 SEED = 0
 """The random seed of every call, and of every capture."""

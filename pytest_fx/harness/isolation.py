@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
+from pytest_fx.harness.collector import earlier_objects_left_out
 from pytest_fx.lazy import load
-
-from .collector import earlier_objects_left_out
 
 _PROCESS = "pytest_fx.harness.process"
 

@@ -14,12 +14,11 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from fx.kept_tensors import KeptTensor
-
-from .evaluation import converted
-from .run import Runner
-from .snapshot import is_strided, tensors_of
-from .stored import StoredTensors
+from fx.modules.kept_tensors import KeptTensor
+from pytest_fx.harness.evaluation import converted
+from pytest_fx.harness.run import Runner
+from pytest_fx.harness.snapshot import is_strided, tensors_of
+from pytest_fx.harness.stored import StoredTensors
 
 FULL_SIZE = 2**20
 """Elements of parameters, buffers and inputs from which on a model is of full size, and held to what it can afford."""

@@ -28,10 +28,9 @@ from torch.nn.modules import module as torch_module
 
 import fx
 from fx import passes
+from fx.capture.patching import settle
 from fx.frames import clear_struck
-from fx.patching import settle
-
-from .switches import SWITCHES
+from pytest_fx.harness.switches import SWITCHES
 
 _MODULES = (
     *(builtins, math, operator, torch, torch.functional, torch.linalg, torch.fft, torch.special, torch.backends),

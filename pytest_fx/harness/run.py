@@ -13,14 +13,13 @@ from torch import nn
 
 from fx import GraphModule, Interpreter
 from fx.interpreter import positional
-from fx.kept_tensors import KeptTensor
+from fx.modules.kept_tensors import KeptTensor
 from fx.passes.verification import find_violation_in
 from fx.quantize.state import may_be_written
-
-from .evaluation import Arguments, default_dtype, same_random_numbers, threads
-from .snapshot import is_strided, same_tensor, tensors_of
-from .stored import StoredTensors
-from .structure import leaves, map_tensors
+from pytest_fx.harness.evaluation import Arguments, default_dtype, same_random_numbers, threads
+from pytest_fx.harness.snapshot import is_strided, same_tensor, tensors_of
+from pytest_fx.harness.stored import StoredTensors
+from pytest_fx.harness.structure import leaves, map_tensors
 
 FEW_ELEMENTS = 2**16
 """Elements of a parameter or buffer up to which its values are looked at after a call, whether torch counts a write to

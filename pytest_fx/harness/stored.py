@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .snapshot import is_strided
+from pytest_fx.harness.snapshot import is_strided
 
 __all__ = ["LARGE", "StoredTensors"]
 

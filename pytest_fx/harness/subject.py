@@ -13,15 +13,14 @@ import torch
 from torch import nn
 
 from fx import GraphModule
-from fx.kept_tensors import KeptTensor
-
-from .capture import capture, capture_without_leaves
-from .collector import collect
-from .evaluation import Arguments, converted, default_dtype, same_random_numbers, threads
-from .lending import FULL_SIZE, Lender, in_dtype, release
-from .run import Run, Runner
-from .structure import leaves
-from .variants import VARIANTS, batch_of, of_batch, with_batch
+from fx.modules.kept_tensors import KeptTensor
+from pytest_fx.harness.capture import capture, capture_without_leaves
+from pytest_fx.harness.collector import collect
+from pytest_fx.harness.evaluation import Arguments, converted, default_dtype, same_random_numbers, threads
+from pytest_fx.harness.lending import FULL_SIZE, Lender, in_dtype, release
+from pytest_fx.harness.run import Run, Runner
+from pytest_fx.harness.structure import leaves
+from pytest_fx.harness.variants import VARIANTS, batch_of, of_batch, with_batch
 
 ENOUGH_ELEMENTS = 256
 """Elements of an output over which an error is taken: the largest of few is a matter of luck."""

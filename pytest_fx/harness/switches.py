@@ -18,7 +18,7 @@ from torch.nn.modules import module as torch_module
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _device, _python_dispatch
 
-from fx.patching import is_settled, settle
+from fx.capture.patching import is_settled, settle
 
 _C: Any = torch._C
 _backends: Any = torch.backends

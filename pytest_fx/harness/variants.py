@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import torch
 
-from .evaluation import Arguments
-from .snapshot import is_strided
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.snapshot import is_strided
 
 
 def with_batch(arguments: Arguments, size: int) -> Arguments | None:

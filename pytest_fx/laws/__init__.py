@@ -18,8 +18,7 @@ from collections.abc import Iterable
 from fx.registry import Registry
 from pytest_fx.errors import LawViolation, LoadError
 from pytest_fx.harness.application import Application
-
-from .answers import (
+from pytest_fx.laws.answers import (
     aliasing,
     batch_sizes,
     checks,
@@ -31,7 +30,7 @@ from .answers import (
     state,
     structure,
 )
-from .form import (
+from pytest_fx.laws.form import (
     code_and_graph_agree,
     metadata_kept,
     mode,
@@ -43,9 +42,9 @@ from .form import (
     terminates,
     well_formed,
 )
-from .gradients import gradients
-from .law import Check, Law
-from .repetition import deterministic, idempotent, retraceable, round_trips, shrinks_the_graph
+from pytest_fx.laws.gradients import gradients
+from pytest_fx.laws.law import Check, Law
+from pytest_fx.laws.repetition import deterministic, idempotent, retraceable, round_trips, shrinks_the_graph
 
 __all__ = [
     "TABLE",

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fx.effects import effect_of
+from fx.operators.effects import effect_of
 from fx.passes import Approximate
 from pytest_fx.errors import LawViolation
 from pytest_fx.harness.application import Application
@@ -15,9 +15,8 @@ from pytest_fx.harness.run import Run
 from pytest_fx.harness.structure import describe, leaves, skeleton
 from pytest_fx.harness.subject import Inputs
 from pytest_fx.harness.variants import NON_CONTIGUOUS, NON_FINITE, of_batch
-
-from .judging import refuses_inputs, require_kept
-from .law import broken
+from pytest_fx.laws.judging import refuses_inputs, require_kept
+from pytest_fx.laws.law import broken
 
 BATCHES = (1, 0, 3)
 """The batch sizes that small programs are tried with besides their own."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from fx.analysis.verify import Violation
 from fx.errors import FxError
+from fx.naming.printing import describe
 from fx.passes.verification import find_stale_code, find_violation_in
-from fx.printing import describe
-from fx.verify import Violation
 from pytest_fx.errors import LawViolation
 from pytest_fx.harness.application import MARK, Application, inputs_of
+from pytest_fx.laws.law import broken, failure_class
 from pytest_fx.tracebacks import users_line
-
-from .law import broken, failure_class
 
 
 def terminates(application: Application) -> None:
@@ -87,7 +86,7 @@ def mode(application: Application) -> None:
 
 
 def well_formed(application: Application) -> None:
-    """The graph keeps every rule of ``fx.verify.RULES``, and those of programs inside it do."""
+    """The graph keeps every rule of ``fx.analysis.verify.RULES``, and those of programs inside it do."""
     if application.after is not None:
         _require_none("well formed", find_violation_in(application.after))
 

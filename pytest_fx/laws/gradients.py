@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from fx import GraphModule, Interpreter, Node
-from fx.alias_rules import find_sharing, module_sharing
-from fx.effects import effect_of
+from fx.operators.effects import effect_of
+from fx.operators.sharing import find_sharing, module_sharing
 from fx.passes import Approximate
 from pytest_fx.harness.application import Application
 from pytest_fx.harness.equality import Leaf, worst_difference
@@ -23,9 +23,8 @@ from pytest_fx.harness.run import Runner, by, places
 from pytest_fx.harness.snapshot import in_pieces, is_strided, same_tensor
 from pytest_fx.harness.stored import StoredTensors
 from pytest_fx.harness.structure import leaves, map_tensors
-
-from .judging import SHAKES, Shaken, wherever_values_lie
-from .law import broken
+from pytest_fx.laws.judging import SHAKES, Shaken, wherever_values_lie
+from pytest_fx.laws.law import broken
 
 Gradients = Mapping[str, torch.Tensor]
 Take = Callable[[str, torch.Tensor], None]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from fx import Interpreter, Node
-from fx.effects import effect_of
+from fx.operators.effects import effect_of
 from pytest_fx.harness.application import Application
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.run import Run, by

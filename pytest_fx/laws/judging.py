@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from fx import Interpreter, Node
-from fx.effects import effect_of
 from fx.errors import note_lines
+from fx.operators.effects import effect_of
 from fx.passes import Approximate, Contract, Exact, PassPipeline, pass_name
 from pytest_fx.errors import ContractViolation, LawViolation
 from pytest_fx.harness.application import Application
@@ -21,9 +21,8 @@ from pytest_fx.harness.run import Run, by
 from pytest_fx.harness.snapshot import dense, is_strided, overlaps, same_tensor
 from pytest_fx.harness.structure import leaves, map_tensors, skeleton
 from pytest_fx.harness.subject import Inputs
-
-from .infinity import without_infinities
-from .law import failure_class
+from pytest_fx.laws.infinity import without_infinities
+from pytest_fx.laws.law import failure_class
 
 SHAKES = 8
 """How often eager is run with other rounding errors before a difference is held against the pass."""

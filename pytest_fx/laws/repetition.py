@@ -21,9 +21,8 @@ from pytest_fx.harness.pickled import unpickled
 from pytest_fx.harness.run import Runner
 from pytest_fx.harness.snapshot import dense, is_strided, same_tensor, tensors_of
 from pytest_fx.harness.structure import describe, leaves, skeleton
-
-from .judging import identical
-from .law import broken
+from pytest_fx.laws.judging import identical
+from pytest_fx.laws.law import broken
 
 
 def deterministic(application: Application) -> None:

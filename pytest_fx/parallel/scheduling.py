@@ -5,7 +5,7 @@ from __future__ import annotations
 from xdist.scheduler import LoadScheduling  # pyright: ignore[reportMissingTypeStubs]
 from xdist.workermanage import WorkerController  # pyright: ignore[reportMissingTypeStubs]
 
-from .distribution import TIMING_GROUP
+from pytest_fx.parallel.distribution import TIMING_GROUP
 
 
 class TimingsLast(LoadScheduling):

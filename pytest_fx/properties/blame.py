@@ -10,9 +10,8 @@ from fx.interop import AdaptedPass, adapt
 from fx.passes import Contract, exact
 from pytest_fx.harness.application import Application
 from pytest_fx.laws import Law, broken_laws, is_kept_without
-
-from .mentions import Mentions, mentioned
-from .placement import PutBack
+from pytest_fx.properties.mentions import Mentions, mentioned
+from pytest_fx.properties.placement import PutBack
 
 
 class Blame:

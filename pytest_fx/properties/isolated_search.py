@@ -21,11 +21,10 @@ from fx.errors import FxError, add_note
 from pytest_fx.errors import LawViolation
 from pytest_fx.harness.application import leave_alone
 from pytest_fx.harness.child import Channel, Child, ChildEnded, Ending, Limits, raised, unavailable
-
-from .counterexample import describe
-from .nearness import running
-from .reduction import reduced
-from .search import SHORT, SHRINKING, Search
+from pytest_fx.properties.counterexample import describe
+from pytest_fx.properties.nearness import running
+from pytest_fx.properties.reduction import reduced
+from pytest_fx.properties.search import SHORT, SHRINKING, Search
 
 LONGEST = 60.0
 """Seconds that one program may take, with all that is checked on it, unless it is said otherwise."""

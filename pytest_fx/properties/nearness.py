@@ -22,11 +22,10 @@ from pytest_fx.generation.strategy import warnings_as_errors
 from pytest_fx.harness.application import with_data
 from pytest_fx.harness.capture import capture
 from pytest_fx.harness.subject import Checked
-
-from .mentions import is_open
-from .reduction import written
-from .simplifications import within
-from .syntax import Call, Edits, edited, expression, stored
+from pytest_fx.properties.mentions import is_open
+from pytest_fx.properties.reduction import written
+from pytest_fx.properties.simplifications import within
+from pytest_fx.properties.syntax import Call, Edits, edited, expression, stored
 
 Steps = frozenset[tuple[CodeType, int]]
 """Instructions of code."""

@@ -25,12 +25,11 @@ from pytest_fx.harness.process import process_kept
 from pytest_fx.harness.subject import Checked, GivenProgram, Subject
 from pytest_fx.laws import Law, broken_laws, choose_laws
 from pytest_fx.loading import load_contract, load_pass
-
-from .counterexample import FOLDER
-from .isolated_search import isolation_limits, judge_isolated, search_isolated
-from .mentions import Mentions, mentioned
-from .nearness import nearest, running
-from .search import ONE_IN, CheckReport, Search
+from pytest_fx.properties.counterexample import FOLDER
+from pytest_fx.properties.isolated_search import isolation_limits, judge_isolated, search_isolated
+from pytest_fx.properties.mentions import Mentions, mentioned
+from pytest_fx.properties.nearness import nearest, running
+from pytest_fx.properties.search import ONE_IN, CheckReport, Search
 
 MODES = ("eval", "train")
 ENOUGH_CHANGES = 0.05

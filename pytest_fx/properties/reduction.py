@@ -9,8 +9,8 @@ import time
 import tokenize
 from collections.abc import Callable
 
-from .removals import removals, renaming
-from .syntax import edited
+from pytest_fx.properties.removals import removals, renaming
+from pytest_fx.properties.syntax import edited
 
 
 def reduced(source: str, shows: Callable[[str], bool], seconds: float) -> str:

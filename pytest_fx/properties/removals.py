@@ -14,9 +14,8 @@ import torch
 
 from pytest_fx.generation.record import load
 from pytest_fx.generation.tensors import TensorRecipe
-
-from .simplifications import ELEMENTS, of_dtypes, of_parameters, of_tensors, tensors_in, within
-from .syntax import (
+from pytest_fx.properties.simplifications import ELEMENTS, of_dtypes, of_parameters, of_tensors, tensors_in, within
+from pytest_fx.properties.syntax import (
     NAMESPACES,
     Call,
     Edits,

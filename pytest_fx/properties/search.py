@@ -17,12 +17,11 @@ from pytest_fx.harness.application import Application, leave_alone
 from pytest_fx.harness.deadline import TookTooLong, Watchdog
 from pytest_fx.harness.subject import Checked, Subject
 from pytest_fx.laws import Law, broken_laws
-
-from .blame import Blame
-from .counterexample import describe
-from .mentions import Mentions
-from .nearness import Steps, running, steps_of, variations
-from .reduction import reduced
+from pytest_fx.properties.blame import Blame
+from pytest_fx.properties.counterexample import describe
+from pytest_fx.properties.mentions import Mentions
+from pytest_fx.properties.nearness import Steps, running, steps_of, variations
+from pytest_fx.properties.reduction import reduced
 
 ONE_IN = 10
 """Slow laws are checked on one program in so many, and on the simplest."""

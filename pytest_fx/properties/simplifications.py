@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from pytest_fx.generation.tensors import TensorRecipe
-
-from .syntax import Call, Edits, Parameter, children_of, expression, methods, name_of, uses_of
+from pytest_fx.properties.syntax import Call, Edits, Parameter, children_of, expression, methods, name_of, uses_of
 
 ELEMENTS = ("ones", "counts", "waves")
 """The values of tensors, plain ones first."""

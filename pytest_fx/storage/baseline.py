@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_fx.options import OPTIONS, WIDEST_INTERVAL
-
-from .reading import has_types, parsed
+from pytest_fx.storage.reading import has_types, parsed
 
 LARGEST = 1e6
 """A speed-up above it, or below its inverse, is none that was measured."""

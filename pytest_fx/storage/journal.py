@@ -11,8 +11,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from .records import append_record, read_records, write_atomically
-from .running import FOLDER
+from pytest_fx.storage.records import append_record, read_records, write_atomically
+from pytest_fx.storage.running import FOLDER
 
 RUNS = "runs"
 """Folder in it with the journals of the last runs, one file of JSON lines each."""

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import torch
 
-from .reading import parsed
+from pytest_fx.storage.reading import parsed
 
 if sys.platform != "win32":
     import fcntl

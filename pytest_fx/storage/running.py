@@ -14,8 +14,7 @@ import pytest
 
 from pytest_fx.lazy import load
 from pytest_fx.options import options_of
-
-from .reading import parsed
+from pytest_fx.storage.reading import parsed
 
 if sys.platform != "win32":
     import fcntl

@@ -13,10 +13,9 @@ from torch import nn
 from fx.quantize import Choice, QuantizationScheme, convert, prepare, prepare_qat
 from pytest_fx.harness import evaluation
 from pytest_fx.harness.capture import capture
-
-from .registry import register_table
-from .table import Chart, Column, Row, Scale, Series, Table
-from .trained_models import Trained, train_on, trained
+from pytest_fx.tables.registry import register_table
+from pytest_fx.tables.table import Chart, Column, Row, Scale, Series, Table
+from pytest_fx.tables.trained_models import Trained, train_on, trained
 
 _SEEDS = (0, 1, 2)
 _EPOCHS = {"MovieLens-100k": 60, "MNIST": 8}

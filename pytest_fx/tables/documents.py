@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .measurements import MACHINE, Measurements
-from .registry import get_table, list_tables
-from .table import Claim, Entry, Scale, Table
+from pytest_fx.tables.measurements import MACHINE, Measurements
+from pytest_fx.tables.registry import get_table, list_tables
+from pytest_fx.tables.table import Claim, Entry, Scale, Table
 
 NOTHING = "-"
 """What a cell shows where there is no number."""

@@ -13,8 +13,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, NullLocator
 
-from .documents import Section
-from .table import Chart, Entry, Role, Series
+from pytest_fx.tables.documents import Section
+from pytest_fx.tables.table import Chart, Entry, Role, Series
 
 _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "pytest-fx",

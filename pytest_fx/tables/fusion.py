@@ -15,12 +15,11 @@ from fx.passes import FuseConvBN
 from model_zoo import get_model
 from pytest_fx.harness import evaluation
 from pytest_fx.harness.capture import capture
+from pytest_fx.tables.pairs import record_pairs, tell_pairs
+from pytest_fx.tables.peers import torch_fx_fuse
+from pytest_fx.tables.registry import register_table
+from pytest_fx.tables.table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table
 from pytest_fx.timing.paired import time_pairs
-
-from .pairs import record_pairs, tell_pairs
-from .peers import torch_fx_fuse
-from .registry import register_table
-from .table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table
 
 _RTOL, _ATOL = 1e-5, 1e-8
 """The paper's bound on the difference between fused and unfused outputs."""

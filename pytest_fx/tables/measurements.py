@@ -15,8 +15,7 @@ import fx
 import model_zoo
 from pytest_fx.storage.reading import has_types
 from pytest_fx.storage.records import append_record, describe_machine, read_records
-
-from .table import NotRun, Row, Table
+from pytest_fx.tables.table import NotRun, Row, Table
 
 MACHINE = ("machine", "cores", "device")
 """The parts of a record that say which machine it is of."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from fx.registry import Registry
-
-from .errors import TableError
-from .table import Table
+from pytest_fx.tables.errors import TableError
+from pytest_fx.tables.table import Table
 
 _tables: Registry[Table] = Registry("table", "tables", TableError)
 

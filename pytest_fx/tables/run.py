@@ -15,11 +15,10 @@ import pytest
 from fx.errors import FxError
 from pytest_fx.options import OPTIONS
 from pytest_fx.storage.records import write_atomically
-
-from . import get_table, list_tables
-from .documents import Section, read_sections, write_documents
-from .measurements import Measurements
-from .table import Scale, Table
+from pytest_fx.tables import get_table, list_tables
+from pytest_fx.tables.documents import Section, read_sections, write_documents
+from pytest_fx.tables.measurements import Measurements
+from pytest_fx.tables.table import Scale, Table
 
 ALL = "all"
 """What stands for every table."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pytest_fx.options import options_of
-
-from .measurements import measure
-from .run import RUN, send
-from .table import Row, Table
+from pytest_fx.tables.measurements import measure
+from pytest_fx.tables.run import RUN, send
+from pytest_fx.tables.table import Row, Table
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from model_zoo.deep_recommender import AutoEncoder, masked_mse
 from pytest_fx.harness import evaluation
-
-from .wheels import digits, movielens
+from pytest_fx.tables.wheels import digits, movielens
 
 _HELD_BACK = 10
 """One rating of so many is kept for the test; a fifth of the digits is."""

@@ -13,12 +13,11 @@ from torch.fx.proxy import TraceError
 from fx.passes import FuseConvBN
 from model_zoo import get_model, list_models
 from pytest_fx.harness.capture import GraphModule, capture
+from pytest_fx.tables.pairs import record_pairs, tell_pairs
+from pytest_fx.tables.peers import torch_fx_fuse
+from pytest_fx.tables.registry import register_table
+from pytest_fx.tables.table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table
 from pytest_fx.timing.paired import time_pairs
-
-from .pairs import record_pairs, tell_pairs
-from .peers import torch_fx_fuse
-from .registry import register_table
-from .table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table
 
 _FUSED = ("learning_to_paint_actor", "resnet50", "unet")
 """Models that have batch norms behind convolutions."""

@@ -15,7 +15,7 @@ from zipfile import ZipFile
 import torch
 from torch import Tensor
 
-from .table import NotRun
+from pytest_fx.tables.table import NotRun
 
 MOVIELENS = "recbole==1.2.1"
 """Carries MovieLens-100k: 100,000 ratings of 1,682 films by 943 people, for research, not to be passed on."""

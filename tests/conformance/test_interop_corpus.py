@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import fx
+from fx.analysis.verify import find_violation
 from fx.interop import from_torch, to_torch
-from fx.verify import find_violation
 
 from .differences import is_intended
 from .libraries import OURS, THEIRS, assert_identical, describe_graph, neutral

@@ -34,7 +34,7 @@ import torch.fx
 from torch import nn
 
 import fx
-from fx import patching
+from fx.capture import patching
 from fx.interop import adapt
 from fx.passes.registry import get_pass
 from pytest_fx import check_pass

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import fx
+import fx.analysis.verify
 import fx.canonical
 import fx.interop
 import fx.lowering
@@ -26,9 +27,8 @@ import fx.quantize
 import fx.serialization
 import fx.subgraph_rewriter
 import fx.traceback
-import fx.verify
-from fx import effects
 from fx.graph import PyTreeCodeGen
+from fx.operators import effects
 from fx.passes.shape_prop import ShapeProp
 from fx.passes.split_module import split_module
 

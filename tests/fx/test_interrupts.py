@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import fx
-from fx import patching, tracer, written_tensors
+from fx.capture import patching, tracer, written_tensors
 from fx.gradients import without_gradients
 
 

@@ -23,7 +23,7 @@ from fx.operator_schemas import (
     normalize_module,
     type_matches,
 )
-from fx.overloads import get_overloads
+from fx.operators.overloads import get_overloads
 
 
 def test_a_schema_becomes_a_signature_with_types_and_defaults() -> None:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 import fx
-from fx.effects import is_impure
+from fx.operators.effects import is_impure
 
 SOFTMAX = (F.softmax, torch.softmax, "softmax")
 MATMUL = (operator.matmul, torch.matmul, torch.bmm, "matmul", "bmm")

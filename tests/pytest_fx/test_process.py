@@ -94,7 +94,7 @@ CHANGES = {
     "math.sqrt is another function": lambda: setattr(math, "sqrt", other),
     "builtins.len is another function": lambda: setattr(builtins, "len", lambda it: 3),
     "fx.graph.Graph.lint is another function": lambda: setattr(fx.Graph, "lint", other),
-    "fx.tracer.Tracer.is_leaf_module is another function": lambda: setattr(fx.Tracer, "is_leaf_module", other),
+    "fx.capture.tracer.Tracer.is_leaf_module is another function": lambda: setattr(fx.Tracer, "is_leaf_module", other),
     "fx.symbolic_trace is another function": lambda: setattr(fx, "symbolic_trace", other),
     "torch.fx.graph.Graph.lint is another function": lambda: setattr(torch.fx.Graph, "lint", other),
     "gradients are off, were on": lambda: torch.set_grad_enabled(False),
@@ -261,8 +261,8 @@ FILES = tuple(
     for name in (
         *(
             "contextlib",
-            "fx.patching",
-            "fx.tracer",
+            "fx.capture.patching",
+            "fx.capture.tracer",
             "torch.autograd.grad_mode",
             "torch.random",
             "torch.fx._symbolic_trace",

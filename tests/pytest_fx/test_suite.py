@@ -120,4 +120,4 @@ def test_a_model_that_cannot_be_captured_fails_once_with_the_users_line(pytester
                 "SKIPPED*branching:model cannot be captured: another of its tests says why",
             ]
         )
-        assert not [line for line in result.outlines if "fx/tracer.py" in line or "pytest_fx/harness/" in line]
+        assert not [line for line in result.outlines if "fx/capture/tracer.py" in line or "pytest_fx/harness/" in line]

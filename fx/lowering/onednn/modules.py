@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fx.effect_rules import Effect, rules
+from fx.operators.effect_rules import Effect, rules
 
 __all__ = ["AccumulatingConvolution", "Activation", "FusedConvolution", "FusedLinear"]
 

@@ -13,7 +13,7 @@ from fx.lowering.tensorrt.cache import EngineCache
 from fx.lowering.tensorrt.engine import Engine
 from fx.lowering.tensorrt.library import capability_of, library, library_name
 from fx.lowering.tensorrt.network import EngineNetwork
-from fx.printing import describe
+from fx.naming.printing import describe
 
 __all__ = ["build_engine"]
 

@@ -15,8 +15,8 @@ from fx.errors import LoweringError
 from fx.graph_module import GraphModule
 from fx.lowering.tensorrt.library import Log, library, torch_dtype, trt_dtype
 from fx.lowering.tensorrt.ranges import sizes_of
+from fx.naming.printing import describe
 from fx.node import Node
-from fx.printing import describe
 
 __all__ = ["Binding", "EngineNetwork", "Number", "Size"]
 

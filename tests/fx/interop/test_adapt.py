@@ -12,7 +12,7 @@ from torch import nn
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 import fx
-from fx.codegen import CodeGen
+from fx.code.codegen import CodeGen
 from fx.errors import InteropError
 from fx.interop import AdaptedPass, adapt, to_torch
 from fx.passes import contract_of, exact, pass_name
@@ -320,7 +320,7 @@ def test_inputs_that_a_pass_adds_behind_a_computation_are_inputs() -> None:
     expected = original(X - 2)
     assert adapt(adds_an_input)(original) is original
     assert [node.name for node in original.graph.nodes][:4] == ["x", "offset", "add", "sub"]
-    assert fx.verify.find_violation(original.graph) is None
+    assert fx.analysis.verify.find_violation(original.graph) is None
     torch.testing.assert_close(original(X, 2), expected)
     torch.testing.assert_close(fx.Interpreter(original).run(X, 2), expected)
 

@@ -12,10 +12,10 @@ from torch.export import Dim, export
 from torch.export.graph_signature import InputKind, OutputKind
 
 import fx
+from fx.analysis.verify import find_violation
+from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.errors import InteropError
 from fx.interop import from_export, from_torch, to_torch
-from fx.pytree_codegen import PyTreeCodeGen
-from fx.verify import find_violation
 from model_zoo import get_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

@@ -14,10 +14,10 @@ from torch.fx._symbolic_trace import _assert_is_none
 from torch.fx.passes import shape_prop as torch_shape_prop
 
 import fx
-from fx.containers import Container
 from fx.errors import InteropError
 from fx.interop import from_torch, to_torch
 from fx.interop.signatures import KeywordCodeGen
+from fx.modules.containers import Container
 from fx.passes.shape_prop import ShapeProp
 from fx.passes.tensor_metadata import TensorMetadata
 

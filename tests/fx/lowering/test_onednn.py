@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 import fx
 from fx.canonical import canonical_form
-from fx.effects import why_impure
 from fx.graph_module import GraphModule
 from fx.lowering.onednn import OneDNN, modules
 from fx.lowering.onednn.modules import AccumulatingConvolution, Activation, FusedConvolution, FusedLinear
+from fx.operators.effects import why_impure
 from fx.passes import PassPipeline, ShapeProp
 from model_zoo import get_model
 

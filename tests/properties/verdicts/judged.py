@@ -17,9 +17,9 @@ from torch.fx._symbolic_trace import _assert_is_none
 from torch.fx.experimental.optimization import fuse, remove_dropout
 
 import fx
-from fx.effects import effect_of
 from fx.interop import adapt
 from fx.interop.recognition import is_for_torch
+from fx.operators.effects import effect_of
 from fx.passes import FuseConvBN, contract_of
 from pytest_fx import LawViolation, NothingJudged, check_pass
 from pytest_fx.harness.application import Application, may_change, with_data

@@ -222,7 +222,7 @@ _enter(
     "a model that branches on values: the user's line, and no frame of the tracer",
     ("--fx-model", "mine:branching", "--fx-no-timing", "-rs", "-k", "test_capture_equals_eager"),
     "mine.py:20: TraceError",
-    never=("fx/tracer.py:", "fx/proxy.py:"),
+    never=("fx/capture/tracer.py:", "fx/proxy.py:"),
 )
 _enter(
     "factories",

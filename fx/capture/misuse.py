@@ -1,0 +1,106 @@
+"""Errors that Python itself raises when a traced value is used as a real one, told in this library's form."""
+
+from __future__ import annotations
+
+import re
+from types import FrameType, TracebackType
+
+import torch
+
+from fx.errors import TracedValueError, TraceError
+from fx.frames import user_location
+from fx.naming.printing import describe
+from fx.proxy import Proxy
+
+_WHAT = (
+    ("cannot be interpreted as an integer", "cannot use a traced value as an integer"),
+    ("slice indices must be", "cannot use a traced value as a bound of a slice of a real list or tensor"),
+    ("indices must be integers", "cannot use a traced value as an index of a real list or tuple"),
+    ("int() argument must be", "cannot convert a traced value to int"),
+    ("float() argument must be", "cannot convert a traced value to float"),
+    ("must be a mapping", "cannot pass a traced value as **kwargs"),
+    ("must be real number", "cannot convert a traced value to a number"),
+    (
+        "takes 1 positional argument but",
+        "cannot use traced values as sizes, one by one, for a function of real tensors",
+    ),
+    ("__delitem__", "cannot delete an element of a traced value"),
+    ("object has no attribute", "cannot set an attribute of a traced value"),
+    ("unhashable", "cannot hash a traced value"),
+)
+_REMEDY = (
+    "compute it from a module attribute, fix the argument with concrete_args, or put the line in a function marked "
+    "fx.wrap"
+)
+_REMEDIES = {
+    "slice indices must be": "register a tensor as a buffer of its module, or use torch.narrow: it takes traced sizes",
+    "takes 1 positional argument but": "give sizes as a tuple: torch.ones((rows, columns)), tensor.expand((rows, -1))",
+}
+_IDENTIFIER = re.compile(r"\w+")
+_NAMES = ("Proxy", "'Attribute'", "ParameterProxy", "__delitem__")
+_OF_TENSORS = re.compile(r"^slice indices must be|^(?P<function>\w+)\(\) takes 1 positional argument but")
+"""What is said of a traced value, without naming it, where a tensor is sliced or resized."""
+
+
+def explain_misuse(error: Exception) -> None:
+    """Raise a ``TraceError`` for ``error`` if a traced value in the wrong place caused it."""
+    if isinstance(error, TraceError):
+        return None
+    frame = _innermost(error.__traceback__)
+    what = _what(error, frame)
+    if what is None:
+        return None
+    raise TracedValueError(
+        what,
+        where=user_location(frame, {}),
+        value=_traced_values(frame),
+        why=f"its value is known only when the module runs ({type(error).__name__}: {error})",
+        remedy=next((remedy for fragment, remedy in _REMEDIES.items() if fragment in str(error)), _REMEDY),
+    ) from error
+
+
+def is_of_real_tensor(error: TracedValueError) -> bool:
+    """Whether a traced tensor, in the place of a real one, would have taken the traced value."""
+    return _says_tensor(error.__cause__)
+
+
+def _says_tensor(error: BaseException | None) -> bool:
+    found = _OF_TENSORS.match(str(error)) if isinstance(error, TypeError) else None
+    if found is None:
+        return False
+    name = found["function"]
+    return name is None or hasattr(torch.Tensor, name) or hasattr(torch, name)
+
+
+def _what(error: Exception, frame: FrameType | None) -> str | None:
+    text = str(error)
+    if not isinstance(error, (TypeError, AttributeError, ValueError, IndexError)):
+        return None
+    if not any(name in text for name in _NAMES) and not (_says_tensor(error) and _knows_traced(frame)):
+        return None
+    return next((what for fragment, what in _WHAT if fragment in text), "cannot use a traced value here")
+
+
+def _innermost(traceback: TracebackType | None) -> FrameType | None:
+    frame: FrameType | None = None
+    while traceback is not None:
+        frame, traceback = traceback.tb_frame, traceback.tb_next
+    return frame
+
+
+def _knows_traced(frame: FrameType | None) -> bool:
+    """Whether the failing line names traced values; where there is no text of it, whether its function has some."""
+    location = user_location(frame, {})
+    if location is not None and location.text:
+        return _traced_values(frame) is not None
+    return frame is not None and any(type(value) is Proxy for value in frame.f_locals.values())
+
+
+def _traced_values(frame: FrameType | None) -> str | None:
+    """The traced values that the failing line names."""
+    location = user_location(frame, {})
+    if frame is None or location is None or location.line != frame.f_lineno:
+        return None
+    named = set(_IDENTIFIER.findall(location.text))
+    values = [value for name, value in frame.f_locals.items() if name in named and type(value) is Proxy]
+    return "; ".join(describe(value.node) for value in values) or None

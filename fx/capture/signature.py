@@ -1,0 +1,194 @@
+"""From a function's signature to placeholders, plain or specialized to concrete values."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from types import CodeType, FunctionType, NoneType
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from fx.arguments import expect
+from fx.assertions import assert_is_none
+from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
+from fx.errors import TraceError
+from fx.node import base_types
+from fx.provenance import GENERATED_FILES
+from fx.proxy import Proxy, TracerBase
+
+
+class PHBase:
+    """Marks a place in ``concrete_args`` that stays an input."""
+
+    def __repr__(self) -> str:
+        return "PH"
+
+
+PH = PHBase()
+"""The plain marker."""
+
+
+class PHWithMeta(PHBase):
+    """A marker whose attributes go into the ``meta`` of the placeholder."""
+
+    def __init__(self, ph_key: str | None = None) -> None:
+        super().__init__()
+        self.ph_key = ph_key
+
+
+class Signature:
+    """The parameters of the function that is traced."""
+
+    def __init__(self, function: Callable[..., Any], is_module: bool) -> None:
+        """Read the signature of ``function``, behind its decorators.
+
+        Raises:
+            TraceError: it is a method of a module that takes ``self`` as part of ``*args``.
+        """
+        behind = inspect.unwrap(function)
+        code: CodeType = behind.__code__  # type: ignore[attr-defined]
+        self.function = function
+        self.code = code
+        self.is_module = is_module
+        self.defaults = {
+            name: parameter.default
+            for name, parameter in inspect.signature(behind).parameters.items()
+            if parameter.default is not parameter.empty
+        }
+        self.annotations = _annotations(behind)
+        named = code.co_argcount + code.co_kwonlyargcount
+        names = list(code.co_varnames[:named])
+        if is_module:
+            if code.co_argcount == 0:
+                raise TraceError(
+                    "``self`` argument cannot be part of *args expansion!",
+                    where=f"{code.co_filename}:{code.co_firstlineno}, in {code.co_name}",
+                    remedy="write the method as def forward(self, *args)",
+                )
+            names = names[1:]
+        self.names = names
+        self.starred: list[str] = []
+        rest = iter(code.co_varnames[named:])
+        if code.co_flags & inspect.CO_VARARGS:
+            self.starred.append(f"*{next(rest)}")
+        if code.co_flags & inspect.CO_VARKEYWORDS:
+            self.starred.append(f"**{next(rest)}")
+
+    @staticmethod
+    def return_annotation(function: Callable[..., Any]) -> Any | None:
+        """The annotation of what ``function`` returns, if there is one."""
+        return _annotations(inspect.unwrap(function)).get("return")
+
+    def make_placeholders(
+        self, tracer: TracerBase, concrete_args: dict[str, Any] | tuple[Any, ...] | None
+    ) -> tuple[Callable[..., Any], list[Any]]:
+        """Make the placeholders; see ``Tracer.create_args_for_root``."""
+        concrete = self._by_name(concrete_args)
+        root: list[Any] = [tracer.root] if self.is_module else []  # type: ignore[attr-defined]
+        args = root + [self._placeholder(tracer, name, concrete) for name in self.names]
+        args += [
+            tracer.create_proxy("placeholder", name, (), {}, type_expr=self._annotation(name)) for name in self.starred
+        ]
+        function = self._all_positional()
+        flat, spec = pytree.tree_flatten(tuple(args))
+        if all(child.is_leaf() for child in spec.children()):
+            return function, args
+        prefix = ["self"] if self.is_module else []
+        info = PyTreeInfo([*prefix, *self.names, *self.starred], spec, None)
+        # generated code flattens what the caller passes, which is everything but self
+        passed = pytree.tree_structure(list(args[len(root) :]))
+        codegen = PyTreeCodeGen(info._replace(in_spec=passed))
+        tracer.graph.set_codegen(codegen)
+
+        def flattened(*leaves: Any) -> Any:
+            out_leaves, out_spec = pytree.tree_flatten(function(*pytree.tree_unflatten(list(leaves), spec)))
+            codegen.pytree_info = codegen.pytree_info._replace(out_spec=out_spec)
+            return out_leaves
+
+        flattened.__annotations__ = {}  # what this function returns is not what the program returns
+        return flattened, flat
+
+    def _by_name(self, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> dict[str, Any]:
+        if not isinstance(concrete_args, tuple):
+            what = "concrete_args are values by name, in a dict, or a tuple of all"
+            expect(concrete_args, (Mapping, NoneType), what, error=TraceError)
+            unknown = [name for name in concrete_args or () if name not in self.names]
+            if unknown:
+                raise TraceError(
+                    f"concrete_args names no parameter {', '.join(map(repr, unknown))}",
+                    why=f"the parameters are {', '.join(self.names)}",
+                )
+            return concrete_args or {}
+        if len(concrete_args) != len(self.names):
+            raise TraceError(
+                f"Tracing expected {len(self.names)} arguments but got {len(concrete_args)} concrete arguments",
+                why=f"a tuple of concrete_args has one entry for each of {', '.join(self.names)}",
+                remedy="mark what stays an input with fx.PH, or pass a dict",
+            )
+        return dict(zip(self.names, concrete_args, strict=True))
+
+    def _annotation(self, name: str) -> Any | None:
+        return self.annotations.get(name.lstrip("*"))
+
+    def _placeholder(self, tracer: TracerBase, name: str, concrete: dict[str, Any]) -> Any:
+        default = (self.defaults[name],) if name in self.defaults else ()
+        if name not in concrete:
+            return tracer.create_proxy("placeholder", name, default, {}, type_expr=self._annotation(name))
+        count = 0
+
+        def specialize(value: Any) -> Any:
+            nonlocal count
+            count += 1
+            proxy = tracer.create_proxy("placeholder", f"{name}_{count}", default, {})
+            if isinstance(value, PHBase):
+                proxy.node.meta.update(value.__dict__)
+                return proxy
+            _record_specialization(tracer, proxy, name, value)
+            return value
+
+        return pytree.tree_map(specialize, concrete[name])
+
+    def _all_positional(self) -> Callable[..., Any]:
+        """The function with keyword-only and starred parameters made ordinary, so that each can be one proxy."""
+        code = self.code
+        if not self.starred and not code.co_kwonlyargcount:
+            return self.function
+        count = code.co_argcount + code.co_kwonlyargcount + len(self.starred)
+        flags = code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+        plain = code.replace(co_argcount=count, co_posonlyargcount=0, co_kwonlyargcount=0, co_flags=flags)
+        behind: Any = inspect.unwrap(self.function)
+        function = FunctionType(plain, behind.__globals__, behind.__name__, None, behind.__closure__)
+        function.__annotations__ = behind.__annotations__
+        return function
+
+
+def _record_specialization(tracer: TracerBase, proxy: Proxy, name: str, value: Any) -> None:
+    """Check at run time that an input has the value the program was specialized to."""
+    message = f"{name} has been specialized to have value {value} but got another value"
+    if value is None:
+        assert_is_none(proxy, message)
+    elif isinstance(value, bool) or (type(value) in base_types and not isinstance(value, torch.Tensor)):
+        tracer.create_proxy("call_function", torch._assert, (proxy == value, message), {})
+    else:
+        warnings.warn(
+            f"Was not able to add assertion to guarantee correct input {name} to specialized function. It is up to you "
+            f"to pass what it was captured with: {value!r:.80}",
+            stacklevel=7,
+        )
+
+
+def _annotations(function: Any) -> dict[str, Any]:
+    """The annotations of ``function``, as objects where its strings can be evaluated.
+
+    Those of generated code are what its graph holds, which may come from a file: they stay what they are.
+    """
+    behind = inspect.unwrap(function)
+    if getattr(getattr(behind, "__code__", None), "co_filename", None) in GENERATED_FILES:
+        return dict(behind.__annotations__)
+    try:
+        return inspect.get_annotations(function, eval_str=True)
+    except Exception:  # evaluating the user's annotations may do anything; as strings they are just names
+        return dict(getattr(function, "__annotations__", {}))

@@ -1,0 +1,692 @@
+"""``Tracer`` and ``symbolic_trace``: how a module or function becomes a graph (paper, sections 4.1 and 5.1 to 5.3)."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+import sys
+from collections.abc import Callable, Iterable
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+from fx.arguments import expect, expect_all, explained, shown
+from fx.capture import patching
+from fx.capture.misuse import explain_misuse, is_of_real_tensor
+from fx.capture.patching import Trace
+from fx.capture.signature import PH, PHBase, PHWithMeta, Signature
+from fx.capture.written_tensors import ReadsOfWritten, leave_ended, share_memory
+from fx.errors import ForeignModuleError, TracedValueError, TraceError
+from fx.frames import boundary, user_location
+from fx.graph import Graph
+from fx.graph_module import GraphModule
+from fx.naming.printing import describe
+from fx.node import Argument, Node
+from fx.operators.python import IN_PLACE
+from fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
+from fx.wrapping import wrapped_globals
+
+__all__ = ["PH", "PHBase", "PHWithMeta", "Proxy", "ProxyableClassMeta", "Tracer", "is_fx_symbolic_tracing",
+           "is_fx_tracing", "symbolic_trace"]  # fmt: skip
+
+Root = torch.nn.Module | Callable[..., Any]
+
+
+class Tracer(TracerBase):
+    """Captures a module or function by running it on proxies. Override its methods to change what is captured.
+
+    Leaf modules, by default those of ``torch.nn``, become ``call_module`` nodes; all others are traced through.
+
+    >>> import torch, fx
+    >>> class Inlining(fx.Tracer):
+    ...     def is_leaf_module(self, m, module_qualified_name):
+    ...         return False
+    >>> root = torch.nn.Sequential(torch.nn.ReLU())
+    >>> print(fx.GraphModule(root, Inlining().trace(root)).code.strip())
+    def forward(self, input):
+        input_1 = input
+        relu = torch.nn.functional.relu(input_1, inplace = False);  input_1 = None
+        return relu
+    """
+
+    root: torch.nn.Module
+    """The module that is traced; an empty one while a function is."""
+    root_module_name: str
+
+    def __init__(
+        self,
+        autowrap_modules: tuple[ModuleType, ...] = (math,),
+        autowrap_functions: tuple[Callable[..., Any], ...] = (),
+        param_shapes_constant: bool = False,
+    ) -> None:
+        """A tracer that can trace any number of programs, one after the other.
+
+        Args:
+            autowrap_modules: modules of Python functions that are recorded whole when called with a traced value.
+            autowrap_functions: more such functions.
+            param_shapes_constant: let the shapes of parameters be real numbers while tracing, instead of traced values.
+        """
+        super().__init__()
+        functions: dict[int, Any] = {}
+        what = "autowrap_modules of a Tracer are modules of Python functions"
+        autowrap_modules = expect_all(autowrap_modules, _is_namespace, what, error=TraceError)
+        what = "autowrap_functions of a Tracer are functions"
+        autowrap_functions = expect_all(autowrap_functions, callable, what, error=TraceError)
+        for module in autowrap_modules:
+            for name, value in list(module.__dict__.items()):
+                if not name.startswith("_") and callable(value):
+                    function = _behind_recording(value)
+                    functions[id(function)] = function
+        functions.update((id(function), function) for function in autowrap_functions)
+        self._autowrap_functions: dict[int, Any] = functions
+        self._autowrap_search: list[ModuleType] = list(autowrap_modules)
+        self.param_shapes_constant = param_shapes_constant
+        self.submodule_paths: dict[torch.nn.Module, str] | None = None
+        self.num_calls: dict[str, int] = {}
+        self._written: dict[int, torch.Tensor] = {}
+        self._current: Trace | None = None
+        self._outer_modes = 0
+        self._reads_buffers_once = False
+        self._notes_reads = False
+        self._attribute_paths: dict[int, tuple[Any, str]] | None = None
+        self._parameter_paths: dict[int, str] | None = None
+
+    # What to override.
+
+    def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
+        """Whether a call of ``m`` becomes one node. By default ``torch.nn`` modules do, ``Sequential`` does not.
+
+        So do modules that a backend made of a part of a program: their classes say why in ``_kept_whole``.
+        """
+        expect(m, torch.nn.Module, "is_leaf_module takes a module", error=TraceError)
+        if hasattr(type(m), "_kept_whole"):
+            return True
+        module = m.__module__
+        return module.startswith(("torch.nn", "torch.ao.nn")) and not isinstance(m, torch.nn.Sequential)
+
+    def path_of_module(self, mod: torch.nn.Module) -> str:
+        """The dotted path of ``mod`` below the root.
+
+        Raises:
+            TraceError: it is not below the root.
+        """
+        expect(mod, torch.nn.Module, "path_of_module takes a module", error=TraceError)
+        if self.submodule_paths is None:
+            self.submodule_paths = _paths(self.root)
+        path = self.submodule_paths.get(mod)
+        if path is None:
+            path = next((name for name, module in self.root.named_modules() if module is mod), None)
+        if path is None:
+            raise _foreign("module is not installed as a submodule of the traced root", type(mod).__name__, self)
+        return path
+
+    def call_module(
+        self, m: torch.nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """What a call of the submodule ``m`` gives: a proxy for a leaf, else what ``forward(*args, **kwargs)`` returns.
+
+        Args:
+            m: the module that is called.
+            forward: runs it as if it were not traced from outside.
+            args: positional arguments of the call.
+            kwargs: keyword arguments of the call.
+        """
+        path = self.path_of_module(m)
+        outer = self.module_stack
+        count = self.num_calls.get(path, 0)
+        self.num_calls[path] = count + 1
+        self.module_stack = {**outer, f"{path}@{count}" if count else path: (path, type(m))}
+        try:
+            if self.is_leaf_module(m, path):
+                return self.create_proxy("call_module", path, args, kwargs)
+            with ScopeContextManager(self.scope, Scope(path, type(m))):
+                return forward(*args, **kwargs)
+        finally:
+            self.module_stack = outer
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        """What reading ``module.attr`` gives while tracing: a proxy for a parameter (one for each), else its value.
+
+        Args:
+            attr: name of the attribute.
+            attr_val: its value.
+            parameter_proxy_cache: proxies made before, by path.
+        """
+        if isinstance(attr_val, torch.nn.Module):
+            return attr_val
+        if isinstance(attr_val, torch.nn.Parameter):
+            path = self._parameters().get(id(attr_val))
+            return attr_val if path is None else self._cached_proxy(path, attr_val, parameter_proxy_cache)
+        if isinstance(attr_val, torch.Tensor) and (
+            self.proxy_buffer_attributes or share_memory(attr_val, self._written)
+        ):
+            known = self._attributes().get(id(attr_val))
+            return attr_val if known is None else self._cached_proxy(known[1], None, parameter_proxy_cache)
+        return attr_val
+
+    def _cached_proxy(self, path: str, parameter: torch.Tensor | None, cache: dict[str, Any]) -> Any:
+        if path not in cache:
+            factory: Callable[[Node], Proxy] | None = None
+            if self.param_shapes_constant and parameter is not None:
+
+                def parameter_proxy(node: Node) -> Proxy:
+                    return ParameterProxy(self, node, path, parameter)
+
+                factory = parameter_proxy
+
+            cache[path] = self.create_proxy("get_attr", path, (), {}, proxy_factory_fn=factory)
+        return cache[path]
+
+    def attribute_arg(self, a: Any) -> Argument:
+        """A ``get_attr`` node for a parameter, buffer, submodule or tensor; ``NotImplemented`` for anything else.
+
+        Tensors that are no attribute of the root become constants of the graph.
+        """
+        if isinstance(a, torch.Tensor):
+            return self._tensor_arg(a)
+        if isinstance(a, torch.nn.Module):
+            return self.create_node("get_attr", self.path_of_module(a), (), {})
+        if isinstance(a, tuple) and hasattr(a, "_fields"):
+            fields = tuple(self.create_arg(element) for element in a)
+            return self.create_node("call_function", type(a), fields, {})
+        if isinstance(a, torch.ScriptObject):
+            known = self._attributes().get(id(a))
+            return self._constant("_torchbind_obj", a) if known is None else self._fetch(known[1])
+        if isinstance(type(a), ProxyableClassMeta):
+            return self._constant(f"_{type(a).__name__}_constant_", a)
+        return NotImplemented
+
+    def attribute_used(self, node: Node, path: str) -> None:
+        """Note that ``node`` uses an attribute first of all: one that it writes to is read by nodes from then on."""
+        target = node.target
+        if isinstance(target, str):
+            writes = target == "__setitem__" or (target.endswith("_") and not target.endswith("__"))
+        else:
+            writes = any(target is function for function in IN_PLACE)
+        if writes:
+            constant = self.graph.constants.get(path)
+            tensor = functools.reduce(getattr, path.split("."), self.root) if constant is None else constant
+            if not isinstance(tensor, torch.Tensor):
+                return
+            self._written[id(tensor)] = tensor
+            trace = self._current
+            if trace is None or self._notes_reads:  # a Transformer makes nodes, and traces nothing
+                return
+            # Modes are left in the order in which they are entered: not inside a mode of the traced code's.
+            if torch._C._len_torch_function_stack() == self._outer_modes:
+                torch._C._push_on_torch_function_stack(ReadsOfWritten(self._read, trace.is_running))
+                self._notes_reads = True
+
+    def _read(self, tensor: torch.Tensor) -> Any:
+        """A proxy for a tensor that the traced code wrote to; any other tensor as it is."""
+        return self.proxy(self._tensor_arg(tensor)) if share_memory(tensor, self._written) else tensor
+
+    def get_fresh_qualname(self, prefix: str) -> str:
+        """A name that starts with ``prefix``, ends in a number and is no attribute of the root yet."""
+        expect(prefix, str, "get_fresh_qualname takes the beginning of a name", error=TraceError)
+        number = 0
+        while hasattr(self.root, f"{prefix}{number}") or f"{prefix}{number}" in self.graph.constants:
+            number += 1
+        return f"{prefix}{number}"
+
+    def create_args_for_root(
+        self,
+        root_fn: Callable[..., Any],
+        is_module: bool,
+        concrete_args: dict[str, Any] | tuple[Any, ...] | None = None,
+    ) -> tuple[Callable[..., Any], list[Any]]:
+        """Placeholders for the parameters of the root.
+
+        Returns:
+            The function to call and the arguments to call it with.
+        """
+        return Signature(root_fn, is_module).make_placeholders(self, concrete_args)
+
+    # Attributes of the root.
+
+    def _tensor_arg(self, a: torch.Tensor) -> Argument:
+        if isinstance(a, torch.nn.Parameter):
+            path = self._parameters().get(id(a))
+            if path is None:
+                raise _foreign("parameter is not a member of this module", f"shape {tuple(a.shape)}", self)
+            return self._fetch(path)
+        known = self._attributes().get(id(a))
+        if known is not None:
+            return self._fetch(known[1])
+        return self._constant("_tensor_constant", a)
+
+    def _fetch(self, path: str) -> Argument:
+        return self.create_node("get_attr", path, (), {})
+
+    def _constant(self, prefix: str, value: Any) -> Argument:
+        name = self.get_fresh_qualname(prefix)
+        self.graph.constants[name] = value
+        self._attributes()[id(value)] = (value, name)
+        return self._fetch(name)
+
+    def _parameters(self) -> dict[int, str]:
+        if self._parameter_paths is None:
+            self._parameter_paths = {id(value): path for path, value in self.root.named_parameters()}
+        return self._parameter_paths
+
+    def _attributes(self) -> dict[int, tuple[Any, str]]:
+        """Path of every buffer and of every tensor or script object that a module of the root holds as an attribute."""
+        if self._attribute_paths is None:
+            found: dict[int, tuple[Any, str]] = {}
+            for prefix, module in self.root.named_modules():
+                held = {**module.__dict__, **module._buffers}
+                for name, value in held.items():
+                    if isinstance(value, (torch.Tensor, torch.ScriptObject)):
+                        found.setdefault(id(value), (value, f"{prefix}.{name}" if prefix else name))
+            self._attribute_paths = found
+        return self._attribute_paths
+
+    @property
+    def tensor_attrs(self) -> dict[Any, str]:
+        """Path of each tensor attribute of the root that is no parameter."""
+        return dict(self._attributes().values())
+
+    @property
+    def node_name_to_scope(self) -> dict[str, tuple[str, Any]]:
+        """For each node, path and class of the module that it was made in; empty path and None for the root."""
+        scopes: dict[str, tuple[str, Any]] = {}
+        for node in self.graph.nodes:
+            stack = node.meta.get("nn_module_stack")
+            scopes[node.name] = next(reversed(stack.values())) if stack else ("", None)
+        return scopes
+
+    # The trace.
+
+    def trace(self, root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None = None) -> Graph:
+        """Run ``root`` on proxies and return what it did. ``root`` itself is left as it was.
+
+        It runs again, with ``proxy_buffer_attributes``, if it slices or resizes a buffer by a traced size, which only a
+        traced tensor takes.
+
+        Args:
+            root: a module, or a Python function.
+            concrete_args: values for some of its parameters, by name or as a tuple of all, that the program is
+                specialized to; ``PH`` in a structure marks what stays an input.
+
+        Returns:
+            The graph; ``GraphModule(tracer.root, graph)`` runs it.
+
+        Raises:
+            TraceError: the program cannot be captured; the message names the user's line.
+        """
+        self._read_buffers_as_asked()
+        try:
+            return self._trace(root, concrete_args)
+        except TracedValueError as error:
+            if self.proxy_buffer_attributes or not is_of_real_tensor(error):
+                raise
+            try:
+                self._reads_buffers_once = True
+                self.proxy_buffer_attributes = True
+                return self._trace(root, concrete_args)
+            except Exception:
+                raise error from error.__cause__
+            finally:
+                self._read_buffers_as_asked()
+
+    def _read_buffers_as_asked(self) -> None:
+        if self._reads_buffers_once:
+            self.proxy_buffer_attributes = False
+            self._reads_buffers_once = False
+
+    def _trace(self, root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> Graph:
+        """One run of ``root``, from the start."""
+        leave_ended()
+        forget_traced_values()
+        function = self._start(root)
+        session = _Session(self)
+        state = ModuleState(self.submodule_paths or {})
+        lost: Proxy | None = None
+
+        def program(trace: Trace) -> None:
+            self._current = trace
+            self._tracing = True
+            state.keep_until_restored(trace)
+            self._wrap_functions(session, trace, function)
+            called, args = self._inputs(function, isinstance(root, torch.nn.Module), concrete_args)
+            returned = self.create_arg(called(*args))
+            self.create_node("output", "output", (returned,), {}, type_expr=Signature.return_annotation(called))
+
+        try:
+            patching.run(session, program)
+            if self._refused is not None:  # the traced program caught it, and went on as it would not have
+                raise self._refused
+        except Exception as error:
+            explain_misuse(error)
+            raise
+        finally:
+            try:
+                lost = self._finish(state)
+            finally:
+                self._finish(state)  # the one before may have been struck
+        if lost is not None:
+            raise _lost_update(lost)
+        if (name := state.written()) is not None:
+            raise TraceError(
+                f"the traced code wrote to the parameter or buffer {name!r} of a module while it was captured",
+                where=self.root_module_name or "the traced function",
+                why="the write used no traced value, so it was carried out once, now, and is not in the program",
+                remedy="set proxy_buffer_attributes of the Tracer, capture in eval mode, or make the module a leaf",
+            )
+        return self.graph
+
+    def _finish(self, state: ModuleState) -> Proxy | None:
+        """Leave everything as it was. To be called again where an exception of a signal's handler strikes meanwhile."""
+        leave_ended()
+        self._tracing = False
+        self._finished = True
+        self._current = None
+        lost = state.restore()
+        self.submodule_paths = self._attribute_paths = self._parameter_paths = None
+        self._locations = {}
+        return lost
+
+    def _inputs(
+        self, function: Callable[..., Any], is_module: bool, concrete_args: dict[str, Any] | tuple[Any, ...] | None
+    ) -> tuple[Callable[..., Any], list[Any]]:
+        try:
+            return self.create_args_for_root(function, is_module, concrete_args)
+        except RecursionError as failure:
+            raise explained(failure, concrete_args, TraceError) from None
+
+    def _start(self, root: Root) -> Callable[..., Any]:
+        self.graph = Graph(tracer_cls=type(self))
+        self._finished = False
+        self._refused = None
+        self.num_calls = {}
+        self._written = {}
+        self._current = None
+        self._outer_modes = torch._C._len_torch_function_stack()
+        self._notes_reads = False
+        self._attributes_read = []
+        self._attribute_paths = self._parameter_paths = None
+        self._locations = {}
+        self.module_stack = {}
+        self.scope = Scope("", None)
+        if isinstance(root, torch.nn.Module):
+            self.root = root
+            self.root_module_name = root._get_name()
+            self.submodule_paths = _paths(root)
+            function = getattr(type(root), self.traced_func_name, None)
+            if function is None:
+                raise TraceError(
+                    f"{type(root).__name__} has no method {self.traced_func_name!r} to trace",
+                    remedy="set traced_func_name of the tracer to a method that it has",
+                )
+            return function
+        self.root = torch.nn.Module()
+        self.root_module_name = ""
+        self.submodule_paths = {}
+        if not isinstance(root, FunctionType):
+            raise TraceError(
+                f"Expected FunctionType, got {shown(root)}: only modules and Python functions can be traced",
+                why="built-in functions, callable objects and bound methods have no code that can run on traced values",
+                remedy="wrap the call in a function: def program(x): return callable_object(x)",
+            )
+        return root
+
+    def _wrap_functions(self, session: _Session, trace: Trace, function: Callable[..., Any]) -> None:
+        session.trace = trace
+        for namespace, name in wrapped_globals():
+            trace.replace(namespace, (name,), _recording)
+        for module in self._autowrap_search:
+            session.autowrap(module.__dict__)
+        session.autowrap(getattr(function, "__globals__", {}))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tracer:
+        """A tracer with the same settings and results; modules of functions are shared."""
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        shared = {"_autowrap_search", "_autowrap_functions", "root", "_current"}
+        for name, value in self.__dict__.items():
+            copied.__dict__[name] = value if name in shared else copy.deepcopy(value, memo)
+        return copied
+
+
+class _Session:
+    """One run of a tracer: what it does with uses of modules by the tracing thread."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self.tracer = tracer
+        self.trace: Trace | None = None
+        self.parameter_proxies: dict[str, Any] = {}
+        self.searched: set[int] = set()
+
+    def module_called(
+        self, original: Callable[..., Any], module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Let the tracer decide."""
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            self.autowrap(getattr(type(module).forward, "__globals__", {}))
+            return original(module, *args, **kwargs)
+
+        return self.tracer.call_module(module, forward, args, kwargs)
+
+    def attribute_read(self, module: torch.nn.Module, name: str, value: Any) -> Any:
+        """Let the tracer decide."""
+        return self.tracer.getattr(name, value, self.parameter_proxies)
+
+    def autowrap(self, namespace: dict[str, Any]) -> None:
+        """Record the tracer's autowrap functions where ``namespace`` refers to them."""
+        if self.trace is None or id(namespace) in self.searched:
+            return
+        self.searched.add(id(namespace))
+        functions = self.tracer._autowrap_functions
+        names = [name for name, value in list(namespace.items()) if id(_behind_recording(value)) in functions]
+        self.trace.replace(namespace, names, _recording)
+
+
+class ModuleState:
+    """What modules hold, to be put back after a trace: whatever the traced code assigned is no part of the model."""
+
+    def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
+        held: list[dict[str, Any]] = []
+        state: list[dict[str, Any]] = []
+        for module in modules:
+            own = module.__dict__
+            held += (own, own["_modules"])
+            state += (own["_parameters"], own["_buffers"])
+        self._trace: Trace | None = None
+        self._held = [(entries, entries.copy()) for entries in held]
+        self._state = [(entries, entries.copy()) for entries in state]
+        self._versions = [
+            (name, tensor, tensor._version)
+            for entries in state
+            for name, tensor in entries.items()
+            if type(tensor) in (torch.Tensor, torch.nn.Parameter) and not tensor.is_inference()
+        ]
+
+    def written(self) -> str | None:
+        """The name of a parameter or buffer that the traced code wrote to without a trace in the graph."""
+        return next((name for name, tensor, version in self._versions if tensor._version != version), None)
+
+    def keep_until_restored(self, trace: Trace) -> None:
+        """Let :func:`forget_traced_values` do what it can, should nothing be put back though ``trace`` has ended."""
+        self._trace = trace
+        _unrestored[id(self)] = self
+
+    def forget_traced_values(self) -> None:
+        """Put back what traced values stand for, if the trace has ended.
+
+        Other attributes may have been assigned since.
+        """
+        if self._trace is not None and self._trace.is_running():
+            return
+        for entries, saved in (*self._held, *self._state):
+            for name in [name for name, value in list(entries.items()) if isinstance(value, Proxy)]:
+                if name in saved:
+                    entries[name] = saved[name]
+                else:
+                    entries.pop(name, None)
+        _unrestored.pop(id(self), None)
+
+    def restore(self) -> Proxy | None:
+        """Put everything back. Return the traced value that was assigned to a buffer or parameter, if there is one."""
+        lost: Proxy | None = None
+        for entries, saved in (*self._held, *self._state):
+            if _differs(entries, saved):
+                if any(entries is state for state, _ in self._state):
+                    lost = next((value for value in entries.values() if isinstance(value, Proxy)), lost)
+                # entry by entry: other threads may be using the module
+                for name in entries.keys() - saved.keys():
+                    del entries[name]
+                for name, value in saved.items():
+                    if entries.get(name, self) is not value:
+                        entries[name] = value
+        self._held = self._state = []
+        _unrestored.pop(id(self), None)
+        return lost
+
+
+_unrestored: dict[int, ModuleState] = {}
+"""What modules held that are being traced; or were, where signals have kept it from being put back."""
+
+
+def forget_traced_values() -> None:
+    """Take the traced values of traces that have ended out of modules."""
+    for state in list(_unrestored.values()):
+        state.forget_traced_values()
+
+
+def _differs(entries: dict[str, Any], saved: dict[str, Any]) -> bool:
+    try:
+        return entries != saved  # values that are the same object are not compared further
+    except Exception:  # comparing a traced value or a tensor may raise; that it came to that says enough
+        return True
+
+
+def _paths(root: torch.nn.Module) -> dict[torch.nn.Module, str]:
+    """Each module below ``root`` with its first path, in the order of ``named_modules``."""
+    paths: dict[torch.nn.Module, str] = {}
+    pending: list[tuple[str, torch.nn.Module]] = [("", root)]
+    while pending:
+        path, module = pending.pop()
+        if module in paths:
+            continue
+        paths[module] = path
+        if module._modules:
+            prefix = f"{path}." if path else ""
+            children = [(prefix + name, child) for name, child in module._modules.items() if child is not None]
+            pending.extend(reversed(children))
+    return paths
+
+
+def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, recorded as one node where it is called with a traced value."""
+
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        proxy = _find_proxy((args, kwargs))
+        if proxy is None:
+            return function(*args, **kwargs)
+        result = proxy.tracer.create_proxy("call_function", function, args, kwargs)
+        result.node.meta["is_wrapped"] = True
+        return result
+
+    recorded.__name__ = getattr(function, "__name__", "recorded")
+    recorded.__wrapped__ = function  # type: ignore[attr-defined]
+    return recorded
+
+
+_RECORDED = _recording(len).__code__
+
+
+def _is_namespace(value: Any) -> bool:
+    return isinstance(value, ModuleType)
+
+
+def _behind_recording(value: Any) -> Any:
+    """What ``_recording`` was given, if ``value`` is its result: another thread may be tracing."""
+    return value.__wrapped__ if getattr(value, "__code__", None) is _RECORDED else value
+
+
+def _find_proxy(value: Any) -> Proxy | None:
+    if isinstance(value, Proxy):
+        return value
+    if isinstance(value, (tuple, list)):
+        found = map(_find_proxy, value)
+    elif isinstance(value, dict):
+        found = map(_find_proxy, value.values())
+    elif isinstance(value, slice):
+        found = map(_find_proxy, (value.start, value.stop, value.step))
+    else:
+        return None
+    return next((proxy for proxy in found if proxy is not None), None)
+
+
+class ProxyableClassMeta(type):
+    """Metaclass of classes whose construction and methods may be traced: with a traced argument, a call is a node."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Make an instance, or record its making."""
+        instance = cls.__new__(cls)  # type: ignore[call-overload]
+        if not patching.is_tracing():
+            cls.__init__(instance, *args, **kwargs)  # type: ignore[misc]
+            return instance
+        proxy = _find_proxy((args, kwargs))
+        if proxy is not None:
+            return proxy.tracer.create_proxy("call_function", cls, args, kwargs)
+        cls.__init__(instance, *args, **kwargs)  # type: ignore[misc]
+        return instance
+
+
+def is_fx_tracing() -> bool:
+    """Whether the calling thread is capturing a program."""
+    return patching.is_tracing()
+
+
+is_fx_symbolic_tracing = is_fx_tracing
+
+
+def symbolic_trace(root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None = None) -> GraphModule:
+    """Capture a module or function as a ``GraphModule`` (paper, figure 1).
+
+    >>> import torch, fx
+    >>> for node in fx.symbolic_trace(lambda x: torch.relu(x).neg()).graph.nodes:
+    ...     print(node.name, node.op)
+    x placeholder
+    relu call_function
+    neg call_method
+    output output
+
+    Args:
+        root: the program.
+        concrete_args: values for some of its parameters; see ``Tracer.trace``.
+
+    Raises:
+        TraceError: the program cannot be captured.
+    """
+    tracer = Tracer()
+    graph = tracer.trace(root, concrete_args)
+    name = type(root).__name__ if isinstance(root, torch.nn.Module) else root.__name__
+    return GraphModule.of_capture(tracer.root, graph, name)
+
+
+boundary(Tracer.trace)
+
+
+def _lost_update(value: Proxy) -> TraceError:
+    return TraceError(
+        "cannot assign a traced value to a buffer or parameter of a module",
+        where=value.node.source,
+        value=describe(value.node),
+        why="a captured program has no assignment to attributes, so the update would be lost",
+        remedy="write in place (self.buffer.copy_(value)), or make the module a leaf",
+    )
+
+
+def _foreign(what: str, value: str, tracer: Tracer) -> TraceError:
+    return ForeignModuleError(
+        what,
+        where=user_location(sys._getframe(2), tracer._locations),
+        value=value,
+        why=f"a node names a path below {type(tracer.root).__name__}, and this has none",
+        remedy="make it an attribute of the root or of one of its submodules (in __init__)",
+    )

@@ -1,0 +1,1 @@
+"""Checks that a program makes of its inputs: recognized in the user's bytecode, with their messages."""

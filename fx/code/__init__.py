@@ -1,0 +1,1 @@
+"""Graphs written as Python: spelling, source that tools can see, packages on disk (paper, section 4.3)."""

@@ -1,0 +1,387 @@
+"""Graphs written as readable Python (paper, section 4.3, figures 1 to 3).
+
+Nothing a graph holds reaches the source as text unless it is an identifier, a literal that this module writes itself,
+or the name of a collected global; everything else is bound as a global object or refused with a ``CodegenError``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from fx.code.comments import Comments
+from fx.code.spelling import Speller, VariableName
+from fx.errors import CodegenError
+from fx.naming.names import GENERATED_GLOBALS, Namespace, is_identifier
+from fx.naming.printing import describe
+from fx.node import Node
+from fx.operators.python import BY_FUNCTION, Operator
+from fx.provenance import SourceLocation
+from fx.wrapping import is_marked
+
+if TYPE_CHECKING:
+    from fx.graph import Graph
+    from fx.node import Argument
+
+TransformCodeFunc: TypeAlias = Callable[[list[str]], list[str]]
+"""From the lines of a generated body to the lines to use instead; each ends in a newline."""
+
+
+@dataclass(slots=True)
+class PythonCode:
+    """Source of a graph and what it needs to run."""
+
+    src: str
+    """A module's text that defines ``forward``."""
+    globals: dict[str, Any]
+    """The global names that ``src`` uses, with their values."""
+    _lineno_map: dict[int, int | None] = field(default_factory=dict[int, int | None])
+    """Line of the body, counted from 1 behind ``_prologue_start``, to the number of the node it computes."""
+    _prologue_start: int = 0
+    """Number of the line with ``def``, from 1."""
+    _origins: list[SourceLocation | None] = field(default_factory=list["SourceLocation | None"])
+    """The user's line that made each node."""
+
+    def origin(self, line: int) -> SourceLocation | None:
+        """The user's line that made the node which line ``line`` of ``src`` computes."""
+        number = self.node_number(line)
+        return None if number is None else self._origins[number]
+
+    def node_number(self, line: int) -> int | None:
+        """Which node, counted from 0, line ``line`` of ``src`` computes."""
+        return self._lineno_map.get(line - self._prologue_start)
+
+
+class CodeGen:
+    """How a graph's inputs, outputs and signature are written; subclass and ``graph.set_codegen`` to change that."""
+
+    def __init__(self) -> None:
+        self.body_transformer: TransformCodeFunc | None = None
+
+    def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str, *, expanded_def: bool = False) -> str:
+        """The ``def`` line (and any lines that unpack the inputs).
+
+        Args:
+            free_vars: the parameters as source, with annotations and defaults.
+            maybe_return_annotation: ``" -> type"`` or an empty string.
+            expanded_def: one parameter a line.
+        """
+        parameters = _ordered(free_vars if free_vars and free_vars[0] == "self" else ["self", *free_vars])
+        if expanded_def:
+            lines = "".join(f"    {parameter},\n" for parameter in parameters)
+            return f"def forward(\n{lines}){maybe_return_annotation}:"
+        return f"def forward({', '.join(parameters)}){maybe_return_annotation}:"
+
+    def generate_output(
+        self, output_args: Argument, *, descs: Any | None = None, repr_fn: Callable[[Any], str] | None = None
+    ) -> str:
+        """The return statement. ``repr_fn`` spells an argument as source."""
+        return f"return {(repr_fn or repr)(output_args)}"
+
+    def process_inputs(self, *args: Any) -> Any:
+        """The caller's arguments as the values of the placeholders; what an ``Interpreter`` does first."""
+        return args
+
+    def process_outputs(self, outputs: Any) -> Any:
+        """The output node's value as what the caller gets; what an ``Interpreter`` does last."""
+        return outputs
+
+    def additional_globals(self) -> list[tuple[str, Any]]:
+        """Names that the overridden methods use in the source they write, with their values."""
+        return []
+
+
+def generate(
+    graph: Graph,
+    root_module: str,
+    *,
+    verbose: bool = False,
+    include_stride: bool = False,
+    include_device: bool = False,
+    colored: bool = False,
+    expanded_def: bool = False,
+    record_func: bool = False,
+    additional_meta: list[str] | None = None,
+) -> PythonCode:
+    """The source of ``graph``; see ``Graph.python_code``."""
+    comments = None
+    if verbose:
+        comments = Comments(include_stride, include_device, colored, tuple(additional_meta or ()))
+    return FunctionWriter(graph, root_module, comments).write(expanded_def, record_func)
+
+
+class FunctionWriter:
+    """Writes one graph as one function."""
+
+    def __init__(self, graph: Graph, root_module: str, comments: Comments | None = None) -> None:
+        self.graph = graph
+        self.root_module = root_module
+        self.comments = comments
+        self.codegen = graph._codegen
+        self.namespace = Namespace()
+        self.globals: dict[str, Any] = dict(GENERATED_GLOBALS)
+        self.speller = Speller(self.namespace, self.globals)
+        for name, value in self.codegen.additional_globals():
+            self.globals[self.namespace.create_name(name, value)] = value
+        self.free_vars: list[str] = []
+        self.wrapped: dict[str, None] = {}
+        self.return_annotation = ""
+
+    def write(self, expanded_def: bool, record_func: bool) -> PythonCode:
+        """The whole function."""
+        lines, numbers = self._body()
+        if record_func:
+            lines, numbers = self._recorded(lines, numbers)
+        lines = lines or ["pass\n"]
+        if self.codegen.body_transformer is not None:
+            before = {id(line): number for line, number in zip(lines, numbers, strict=False)}
+            lines = self.codegen.body_transformer(lines)
+            numbers = [before.get(id(line)) for line in lines]
+        wraps = "\n".join(f'wrap("{name}")' for name in self.wrapped)
+        if wraps:
+            self.globals["wrap"] = None  # the loader supplies it, so that importing the source registers the same names
+        definition = _call_with_supported(
+            self.codegen.gen_fn_def, self.free_vars, self.return_annotation, expanded_def=expanded_def
+        )
+        body = "".join("    " + part + "\n" for line in lines for part in line.rstrip("\n").split("\n")) + "    "
+        prologue = f"\n{wraps}\n\n{_header(self.graph.history)}"
+        source = f"{prologue}{definition}\n{body}"
+        start = prologue.count("\n") + 1 + definition.count("\n")
+        line_numbers: dict[int, int | None] = {}
+        offset = 1
+        for line, number in zip(lines, numbers, strict=False):
+            for _ in range(line.rstrip("\n").count("\n") + 1):
+                line_numbers[offset] = number
+                offset += 1
+        origins = [node.source for node in self.graph.nodes]
+        return PythonCode(source, self.globals, line_numbers, start, origins)
+
+    def _body(self) -> tuple[list[str], list[int | None]]:
+        nodes = list(self.graph.nodes)
+        self._reserve_parameters(nodes)
+        met = self.speller.met
+        statements: list[str] = []
+        inputs: list[list[Node]] = []
+        last_use: dict[Node, int] = {}
+        write_op = _WRITERS
+        for number, node in enumerate(nodes):
+            met.clear()
+            try:
+                statements.append(write_op[node._op](self, node))
+            except CodegenError:
+                raise
+            except RecursionError as error:
+                raise CodegenError("an argument is nested too deeply to write", value=describe(node)) from error
+            inputs.append(met.copy())
+            for used in met:
+                last_use[used] = number
+        return self._with_frees(nodes, statements, inputs, last_use)
+
+    def _with_frees(
+        self, nodes: list[Node], statements: list[str], inputs: list[list[Node]], last_use: dict[Node, int]
+    ) -> tuple[list[str], list[int | None]]:
+        """Behind each statement, set to None what is not needed any more."""
+        names = self.speller.names
+        lines: list[str] = []
+        numbers: list[int | None] = []
+        for number, (node, statement, used) in enumerate(zip(nodes, statements, inputs, strict=True)):
+            op = node._op
+            if self.comments is not None and (comment := self.comments.above(node)):
+                lines.append(comment)
+                numbers.append(number)
+            if op == "placeholder":
+                if statement:
+                    lines.append(f"{statement}\n")
+                    numbers.append(number)
+                continue
+            dead = "" if op == "output" else self._dead_names(node, number, used, last_use, names)
+            trail = self.comments.behind(node) if self.comments is not None else ""
+            lines.append(f"{statement};  {dead}None{trail}\n" if dead else f"{statement}{trail}\n")
+            numbers.append(number)
+        return lines, numbers
+
+    @staticmethod
+    def _dead_names(
+        node: Node, number: int, used: list[Node], last_use: dict[Node, int], names: dict[Node, str]
+    ) -> str:
+        dead = ""
+        for value in dict.fromkeys(used) if len(used) > 1 else used:
+            if last_use[value] == number:
+                dead += f"{names[value]} = "
+        return dead if node.users else f"{dead}{names[node]} = "
+
+    def _reserve_parameters(self, nodes: list[Node]) -> None:
+        """Keep parameters' names, and the root's, from being given to anything else."""
+        reserved = {self.root_module}
+        self.namespace.create_name(self.root_module)
+        for node in nodes:
+            if node.op != "placeholder":
+                continue
+            parameter = node.target.lstrip("*")
+            if not is_identifier(parameter) or len(node.target) - len(parameter) > 2:
+                raise CodegenError(
+                    f"{node.target!r} cannot be the name of a parameter",
+                    where=node.source,
+                    value=describe(node),
+                    why="it is no Python identifier",
+                    remedy='rename the input: node.target = "x"',
+                )
+            if parameter in reserved and (parameter != "self" or node.prev.op != "root"):
+                raise CodegenError(
+                    f"two inputs are called {parameter!r}",
+                    where=node.source,
+                    value=describe(node),
+                    why="the function's first input is 'self'" if parameter == "self" else None,
+                    remedy='rename the input: node.target = "x"',
+                )
+            reserved.add(parameter)
+            if node.name == parameter:
+                self.speller.names[node] = self.namespace.create_name(parameter)
+            else:
+                self.speller.shadow(parameter)
+
+    def _recorded(self, lines: list[str], numbers: list[int | None]) -> tuple[list[str], list[int | None]]:
+        """Each statement inside a profiler range that carries the name of its node."""
+        nodes = list(self.graph.nodes)
+        recorded: list[str] = []
+        kept: list[int | None] = []
+        enter, leave = "torch.ops.profiler._record_function_enter_new", "torch.ops.profiler._record_function_exit"
+        for line, number in zip(lines, numbers, strict=True):
+            node = nodes[number] if number is not None else None
+            if node is None or node.op in ("placeholder", "output"):
+                recorded.append(line)
+                kept.append(number)
+                continue
+            handle = f"_rf_{self.speller.names[node]}"
+            recorded += [f"{handle} = {enter}({node.name!r})\n", line, f"{leave}({handle})\n"]
+            kept += [number] * 3
+        return recorded, kept
+
+    # One method an opcode: the statement, without the freeing behind it. What is spelled first is named first.
+
+    def _placeholder(self, node: Node) -> str:
+        speller = self.speller
+        annotation = f" : {speller.annotation(node.type)}" if node.type is not None else ""
+        default = f" = {speller.argument(node.args[0])}" if node.args else ""
+        if speller.met:
+            raise CodegenError(
+                f"the default of {node.target!r} depends on a traced value",
+                where=node.source,
+                value=describe(node),
+                why="defaults are worked out before the program runs",
+            )
+        self.free_vars.append(f"{node.target}{annotation}{default}")
+        parameter = node.target.lstrip("*")
+        name = speller.name(node)
+        return "" if name == parameter else f"{name} = {parameter}"
+
+    def _get_attr(self, node: Node) -> str:
+        return f"{self._assigned(node)} = {self.speller.path(self.root_module, node.target)}"
+
+    def _call_module(self, node: Node) -> str:
+        module = self.speller.path(self.root_module, node.target)
+        return f"{self._assigned(node)} = {module}({self.speller.call(node.args, node.kwargs)})"
+
+    def _call_method(self, node: Node) -> str:
+        if not node.args:
+            raise CodegenError(
+                f"the method {node.target!r} is called on nothing",
+                where=node.source,
+                value=describe(node),
+                why="args[0] is the object whose method a call_method node calls",
+            )
+        method = self.speller.attribute(self.speller.receiver(node.args[0]), node.target)
+        return f"{self._assigned(node)} = {method}({self.speller.call(node.args[1:], node.kwargs)})"
+
+    def _call_function(self, node: Node) -> str:
+        target: Any = node._target
+        args = node._args
+        if not node._kwargs:
+            row = BY_FUNCTION.get(target) if getattr(target, "__module__", None) == "_operator" else None
+            if row is not None and len(args) == row.arity:
+                return self._infix(node, row)
+            if target is getattr and len(args) == 2 and isinstance(args[1], str) and is_identifier(args[1]):
+                return f"{self._assigned(node)} = {self.speller.receiver(args[0])}.{args[1]}"
+        function = self.speller.callable(target)
+        is_wrapped = node._meta is not None and node._meta.get("is_wrapped")
+        if is_wrapped or (type(target) is FunctionType and is_marked(target)):
+            self.wrapped[function] = None
+        return f"{self._assigned(node)} = {function}({self.speller.call(args, node._kwargs)})"
+
+    def _infix(self, node: Node, row: Operator) -> str:
+        speller = self.speller
+        operands = [speller.argument(operand) for operand in node.args]
+        if row.in_place:
+            if not isinstance(node.args[0], Node):
+                function = speller.callable(row.function)
+                return f"{self._assigned(node)} = {function}({speller.call(node.args, {})})"
+            return f"{row.template.format(*operands)};  {self._assigned(node)} = {operands[0]}"
+        if row.name in ("pow", "getitem", "neg", "pos", "invert") and operands[0].startswith("-"):
+            operands[0] = f"({operands[0]})"
+        return f"{self._assigned(node)} = {row.template.format(*operands)}"
+
+    def _output(self, node: Node) -> str:
+        if node.type is not None:
+            self.return_annotation = f" -> {self.speller.annotation(node.type)}"
+        value = node.args[0]
+        if type(self.codegen).generate_output is CodeGen.generate_output:
+            return f"return {self.speller.argument(value)}"
+        self.speller.argument(value)
+        named = self.speller.named(value, VariableName)
+        return _call_with_supported(
+            self.codegen.generate_output, named, descs=node.meta.get("desc"), repr_fn=self.speller.argument
+        )
+
+    def _assigned(self, node: Node) -> str:
+        name = self.speller.name(node)
+        if node._type is None:
+            return name
+        return f"{name} : {self.speller.annotation(node.type)}"
+
+
+_WRITERS: dict[str, Callable[[FunctionWriter, Node], str]] = {
+    "placeholder": FunctionWriter._placeholder,
+    "get_attr": FunctionWriter._get_attr,
+    "call_function": FunctionWriter._call_function,
+    "call_method": FunctionWriter._call_method,
+    "call_module": FunctionWriter._call_module,
+    "output": FunctionWriter._output,
+}
+
+
+def _header(history: tuple[str, ...]) -> str:
+    """A comment that lists the passes which the program went through."""
+    if not history:
+        return ""
+    names = ", ".join(history)
+    # a name is anything that a pass gives itself, and must not end the comment
+    plain = "".join(character if character.isprintable() else "?" for character in names)
+    return "".join(f"# {line}\n" for line in textwrap.wrap(f"after the passes {plain}", 110))
+
+
+def _ordered(parameters: list[str]) -> list[str]:
+    """``parameters`` with those that lack a default behind one that has it, hence keyword-only, behind a star."""
+    optional = False
+    for number, parameter in enumerate(parameters):
+        if parameter.startswith("*"):
+            break
+        if optional and " = " not in parameter:
+            star = next((other for other in parameters if other.startswith("*") and not other.startswith("**")), "*")
+            return [*parameters[:number], star, *(other for other in parameters[number:] if other != star)]
+        optional = optional or " = " in parameter
+    return parameters
+
+
+def _call_with_supported(method: Callable[..., str], *args: Any, **extras: Any) -> str:
+    """Call ``method`` with those of ``extras`` that it takes: code generators written earlier take none of them."""
+    parameters = inspect.signature(method).parameters
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        extras = {key: value for key, value in extras.items() if key in parameters}
+    return method(*args, **extras)
+
+
+__all__ = ["CodeGen", "PythonCode", "TransformCodeFunc", "generate"]

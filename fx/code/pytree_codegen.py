@@ -1,0 +1,80 @@
+"""Signatures of programs captured with structured inputs: flattened on the way in, rebuilt on the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch.utils import _pytree as pytree
+
+from fx import pytree as fx_pytree
+from fx.code.codegen import CodeGen
+
+if TYPE_CHECKING:
+    from fx.node import Argument
+
+
+class PyTreeInfo(NamedTuple):
+    """The structure of a program's inputs and output."""
+
+    orig_args: list[str]
+    """Names of the parameters before flattening."""
+    in_spec: pytree.TreeSpec
+    """Structure of the tuple of all arguments."""
+    out_spec: pytree.TreeSpec | None
+    """Structure of the result; None until the program has been captured."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PyTreeInfo:
+        return self._replace(orig_args=list(self.orig_args))  # structures do not change
+
+    def __reduce__(self) -> Any:
+        try:
+            texts = [None if spec is None else pytree.treespec_dumps(spec) for spec in (self.in_spec, self.out_spec)]
+        except NotImplementedError:  # a container without a name for text
+            return PyTreeInfo, tuple(self)
+        return _info_from_text, (self.orig_args, *texts)
+
+
+def _info_from_text(orig_args: list[str], in_spec: str, out_spec: str | None) -> PyTreeInfo:
+    out = None if out_spec is None else pytree.treespec_loads(out_spec)
+    return PyTreeInfo(orig_args, pytree.treespec_loads(in_spec), out)
+
+
+class PyTreeCodeGen(CodeGen):
+    """Generates a function that takes and returns structured values around a body of flat ones."""
+
+    def __init__(self, pytree_info: PyTreeInfo) -> None:
+        super().__init__()
+        self.pytree_info = pytree_info
+
+    def process_inputs(self, *args: Any) -> Any:
+        """The leaves of the arguments."""
+        return fx_pytree.tree_flatten_spec(list(args), self.pytree_info.in_spec)
+
+    def process_outputs(self, outputs: Any) -> Any:
+        """The leaves put back into the captured structure."""
+        return (
+            outputs if self.pytree_info.out_spec is None else pytree.tree_unflatten(outputs, self.pytree_info.out_spec)
+        )
+
+    def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str, *, expanded_def: bool = False) -> str:
+        """The original signature, and a line that unpacks its leaves."""
+        parameters = [name for name in self.pytree_info.orig_args if name != "self"]
+        definition = super().gen_fn_def(parameters, maybe_return_annotation, expanded_def=expanded_def)
+        leaves = [variable.partition(" ")[0].lstrip("*") for variable in free_vars]
+        if not leaves:
+            return definition
+        arguments = ", ".join(name.lstrip("*") for name in parameters)
+        return f"{definition}\n    {', '.join(leaves)}, = fx_pytree.tree_flatten_spec([{arguments}], self._in_spec)"
+
+    def generate_output(
+        self, output_args: Argument, *, descs: Any | None = None, repr_fn: Callable[[Any], str] | None = None
+    ) -> str:
+        """The return statement, rebuilding the captured structure."""
+        if self.pytree_info.out_spec is None:
+            return super().generate_output(output_args, repr_fn=repr_fn)
+        return f"return pytree.tree_unflatten({output_args!r}, self._out_spec)"
+
+    def additional_globals(self) -> list[tuple[str, Any]]:
+        """The two modules that the generated lines call."""
+        return [("fx_pytree", fx_pytree), ("pytree", pytree)]

@@ -1,0 +1,331 @@
+"""How arguments, targets and annotations are spelled in generated code: identifiers, literals, collected globals."""
+
+from __future__ import annotations
+
+import builtins
+import collections.abc
+import enum
+import math
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fx.errors import CodegenError
+from fx.immutable_collections import immutable_dict, immutable_list
+from fx.naming.names import GENERATED_GLOBALS, Namespace, NoneType, is_identifier, snake_case
+from fx.naming.targets import is_builtin, qualified_name, torch_path
+from fx.node import Node
+
+_AS_REPR = frozenset(
+    {int, bool, NoneType, str, bytes, torch.dtype, torch.layout, torch.memory_format, torch.qscheme}
+)  # fmt: skip
+"""Exact types whose ``repr`` is source for the value; a subclass could put anything into its own."""
+
+_GENERICS: dict[Any, Any] = {
+    list: typing.List,  # noqa: UP006  the alias is the global that generated code names
+    dict: typing.Dict,  # noqa: UP006
+    set: typing.Set,  # noqa: UP006
+    frozenset: typing.FrozenSet,  # noqa: UP006
+    tuple: typing.Tuple,  # noqa: UP006
+    typing.Union: typing.Union,
+    collections.abc.Sequence: typing.Sequence,
+    collections.abc.Iterable: typing.Iterable,
+    collections.abc.Mapping: typing.Mapping,
+}
+
+
+class VariableName:
+    """Stands for a node in what an overridden ``generate_output`` is given: its ``repr`` is the variable's name."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Speller:
+    """Spells the parts of one function, and collects the globals and node names it has used."""
+
+    def __init__(self, namespace: Namespace, global_values: dict[str, Any]) -> None:
+        self.namespace = namespace
+        self.globals = global_values
+        self.names: dict[Node, str] = {}
+        self.met: list[Node] = []
+        """The nodes spelled as arguments since this was last cleared, in order."""
+        self._shadowed: set[str] = set()
+        self._owners: dict[str, str] = {}
+        self._spelled_callables: dict[int, tuple[Any, str]] = {}
+
+    # Names.
+
+    def name(self, node: Node) -> str:
+        """The variable of ``node``."""
+        name = self.names.get(node)
+        if name is None:
+            name = node._name
+            if not self.namespace.claim(name):
+                name = self.namespace.create_name(name)
+            self.names[node] = name
+        return name
+
+    def shadow(self, parameter: str) -> None:
+        """Note that a parameter hides a global or builtin of this name."""
+        self._shadowed.add(parameter)
+        if parameter not in GENERATED_GLOBALS and not hasattr(builtins, parameter):
+            self.namespace.create_name(parameter)
+
+    def _well_known(self, name: str, value: object) -> str:
+        """A builtin or preset global, by an alias where a parameter has its name."""
+        return self._collect(f"_{name}", value) if name in self._shadowed else name
+
+    def bind_global(self, hint: str, value: object) -> str:
+        """The name of a global that holds ``value``, made from ``hint`` where it is new."""
+        if is_builtin(value):
+            return self._well_known(value.__name__, value)  # type: ignore[attr-defined]
+        if hint in ("forward", "wrap"):  # what the generated module itself defines
+            hint = f"_{hint}"
+        return self._collect(hint, value)
+
+    def _collect(self, hint: str, value: object) -> str:
+        name = self.namespace.create_name(hint, value)
+        self.globals[name] = value
+        return name
+
+    # Targets.
+
+    def callable(self, target: Callable[..., Any]) -> str:
+        """A function or class: dotted where it is reached from ``torch``, else a global."""
+        known = self._spelled_callables.get(id(target))
+        if known is None:
+            path = torch_path(target)
+            if path is not None and target is not torch.device and all(map(is_identifier, path.split("."))):
+                text = self._torch(path)
+            elif target is torch.device:
+                text = self._well_known("device", target)
+            else:
+                text = self.bind_global(_module_qualified(target), target)
+            known = self._spelled_callables[id(target)] = (target, text)
+        return known[1]
+
+    def _torch(self, path: str) -> str:
+        return self._well_known("torch", torch) + path[len("torch") :]
+
+    def path(self, root: str, target: str) -> str:
+        """The attribute at the dotted path ``target`` of ``root``."""
+        owner, _, name = target.rpartition(".")
+        if not owner:
+            return self.attribute(root, name)
+        text = self._owners.get(owner)
+        if text is None:
+            text = self._owners[owner] = self.path(root, owner)
+        return self.attribute(text, name)
+
+    def attribute(self, owner: str, name: str) -> str:
+        """``owner.name``, by ``getattr`` where ``name`` is no identifier."""
+        if is_identifier(name):
+            return f"{owner}.{name}"
+        return f"{self._well_known('getattr', getattr)}({owner}, {_quoted(name)})"
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """What stands between the parentheses of a call."""
+        argument = self.argument
+        parts = [argument(value) for value in args]
+        if kwargs:
+            parts += [f"{key} = {argument(value)}" for key, value in kwargs.items() if self._is_keyword(key)]
+            odd = [f"{_quoted(key)}: {argument(value)}" for key, value in kwargs.items() if not self._is_keyword(key)]
+            if odd:
+                parts.append(f"**{{{', '.join(odd)}}}")
+        return ", ".join(parts)
+
+    @staticmethod
+    def _is_keyword(key: object) -> bool:
+        if type(key) is not str:
+            raise CodegenError(
+                f"a keyword argument is named by {key!r}, a {type(key).__name__}", why="only strings name arguments"
+            )
+        return is_identifier(key)
+
+    # Arguments.
+
+    def argument(self, value: Any) -> str:
+        """Any argument of a node as an expression."""
+        kind = type(value)
+        if kind is Node and value in self.names:
+            self.met.append(value)
+            return self.names[value]
+        if kind in _AS_REPR:
+            return self._constant(value, kind)
+        special = _SPELLINGS.get(kind)
+        return special(self, value) if special is not None else self._by_class(value)
+
+    def _constant(self, value: Any, kind: type) -> str:
+        try:
+            text = repr(value)
+        except ValueError:  # an integer with more digits than Python converts
+            return self._object(value)
+        return self._torch(text) if kind.__module__ == "torch" else text
+
+    def receiver(self, value: Any) -> str:
+        """An argument whose attribute is taken: a number needs parentheses."""
+        text = self.argument(value)
+        return f"({text})" if isinstance(value, (int, float, complex)) else text
+
+    def _by_class(self, value: Any) -> str:
+        if isinstance(value, Node):
+            raise CodegenError(
+                f"{value!r} is used but never computed",
+                why="it was erased, stands behind its user, or belongs to another graph",
+                remedy="graph.lint() names the node that uses it",
+            )
+        if isinstance(value, enum.Enum):
+            member, owner = value.name, type(value)
+            if isinstance(member, str) and is_identifier(member) and getattr(owner, member, None) is value:
+                return f"{self.callable(owner)}.{member}"
+            return self._object(value)
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return f"{self.callable(type(value))}({', '.join(map(self.argument, value))})"
+        if isinstance(value, type) or callable(value):
+            return self.callable(value)
+        return self._object(value)
+
+    def _object(self, value: Any) -> str:
+        """Anything else: a global that holds the very object."""
+        return self.bind_global(f"_{snake_case(type(value).__name__)}", value)
+
+    def _float(self, value: float) -> str:
+        if math.isfinite(value):
+            return repr(value)
+        name = "nan" if math.isnan(value) else "inf"
+        spelled = self._well_known(name, GENERATED_GLOBALS[name])
+        return spelled if math.isnan(value) or value > 0 else f"-{spelled}"
+
+    def _complex(self, value: complex) -> str:
+        real, imaginary = math.copysign(1, value.real), math.copysign(1, value.imag)
+        exact = real > 0 and (imaginary > 0 or (value.real != 0 and value.imag != 0))  # else a sign of zero is lost
+        if exact and math.isfinite(value.real) and math.isfinite(value.imag):
+            return repr(value)
+        return f"{self._well_known('complex', complex)}({self._float(value.real)}, {self._float(value.imag)})"
+
+    def _tuple(self, value: tuple[Any, ...]) -> str:
+        inner = ", ".join([self.argument(element) for element in value])
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+
+    def _list(self, value: list[Any]) -> str:
+        return f"[{', '.join([self.argument(element) for element in value])}]"
+
+    def _dict(self, value: dict[Any, Any]) -> str:
+        return f"{{{', '.join(f'{self._untraced(key)}: {self.argument(item)}' for key, item in value.items())}}}"
+
+    def _set(self, value: set[Any] | frozenset[Any]) -> str:
+        kind = self._well_known(type(value).__name__, type(value))
+        return f"{kind}([{', '.join(sorted(map(self._untraced, value)))}])"
+
+    def _untraced(self, value: Any) -> str:
+        """An element of a set or a key of a dict, where use lists do not look for nodes."""
+        before = len(self.met)
+        text = self.argument(value)
+        if len(self.met) > before:
+            raise CodegenError(
+                f"{value!r}, a traced value, is an element of a set or a key of a dict",
+                why="nodes are found in tuples, lists, slices and the values of dicts only",
+                remedy="put it into a list, or make the set or dict by a call_function node",
+            )
+        return text
+
+    def _slice(self, value: slice) -> str:
+        parts = ", ".join(map(self.argument, (value.start, value.stop, value.step)))
+        return f"{self._well_known('slice', slice)}({parts})"
+
+    def _range(self, value: range) -> str:
+        parts = (value.start, value.stop) if value.step == 1 else (value.start, value.stop, value.step)
+        return f"{self._well_known('range', range)}({', '.join(map(self.argument, parts))})"
+
+    def _size(self, value: torch.Size) -> str:
+        return f"{self._torch('torch.Size')}([{', '.join(map(self.argument, value))}])"
+
+    def _device(self, value: torch.device) -> str:
+        number: Any = value.index
+        index = "" if number is None else f", index={number}"
+        return f"{self._well_known('device', torch.device)}(type={value.type!r}{index})"
+
+    def _ellipsis(self, value: object) -> str:
+        return self._well_known("Ellipsis", Ellipsis)
+
+    def _variable(self, value: VariableName) -> str:
+        return value.name
+
+    def named(self, value: Any, make: Callable[[str], Any]) -> Any:
+        """``value`` with each node replaced by ``make(its variable name)``."""
+        if isinstance(value, Node):
+            return make(self.names[value])
+        if isinstance(value, dict):
+            return {key: self.named(item, make) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.named(item, make) for item in value]
+        if isinstance(value, tuple):
+            items = [self.named(item, make) for item in value]
+            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+        return value
+
+    # Annotations.
+
+    def annotation(self, hint: Any) -> str:
+        """A type annotation; generics of ``typing`` and of the builtins in a form that TorchScript also reads."""
+        if hint is None or hint is NoneType:
+            return self._well_known("NoneType", NoneType)
+        if isinstance(hint, types.UnionType):
+            return "|".join(map(self.annotation, hint.__args__))
+        origin, args = typing.get_origin(hint), typing.get_args(hint)
+        if origin is None:
+            if isinstance(hint, type) or (callable(hint) and torch_path(hint) is not None):
+                return self.callable(hint)
+            return self.bind_global(str(hint) if not isinstance(hint, str) else f"_{hint}_", hint)
+        if not all(isinstance(arg, type) or arg is Ellipsis or typing.get_origin(arg) is not None for arg in args):
+            return self.bind_global(str(hint), hint)
+        generic = origin if isinstance(hint, types.GenericAlias) else _GENERICS.get(origin)
+        if generic is None:
+            return self.bind_global(str(hint), hint)
+        name = self.bind_global(_generic_name(generic), generic)
+        inner = ",".join("..." if arg is Ellipsis else self.annotation(arg) for arg in args)
+        return f"{name}[{inner}]" if args else name
+
+
+def _module_qualified(target: Any) -> str:
+    name = qualified_name(target)
+    return f"_{name}" if getattr(target, "__module__", None) == "_operator" else name
+
+
+def _generic_name(generic: Any) -> str:
+    if isinstance(generic, type):
+        return qualified_name(generic)
+    return f"typing_{getattr(generic, '__name__', None) or getattr(generic, '_name', 'generic')}"
+
+
+def _quoted(text: str) -> str:
+    """A string literal, in double quotes where nothing in it needs an escape."""
+    return f'"{text}"' if text.isprintable() and not set('"\\') & set(text) else repr(str(text))
+
+
+_SPELLINGS: dict[type, Callable[[Speller, Any], str]] = {
+    float: Speller._float,
+    complex: Speller._complex,
+    tuple: Speller._tuple,
+    list: Speller._list,
+    immutable_list: Speller._list,
+    immutable_dict: Speller._dict,
+    dict: Speller._dict,
+    set: Speller._set,
+    frozenset: Speller._set,
+    slice: Speller._slice,
+    range: Speller._range,
+    torch.Size: Speller._size,
+    torch.device: Speller._device,
+    type(Ellipsis): Speller._ellipsis,
+    VariableName: Speller._variable,
+}

@@ -1,0 +1,278 @@
+"""Graphs as plain data for ``pickle``: nodes by number, targets by name, each checked to be found again."""
+
+from __future__ import annotations
+
+import copyreg
+import importlib
+import sys
+from collections.abc import Callable
+from functools import reduce
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, ForwardRef, NamedTuple
+
+import torch
+
+from fx.errors import PickleError
+from fx.naming.printing import describe
+from fx.naming.targets import torch_path
+from fx.node import Node, map_aggregate
+from fx.provenance import SourceLocation
+
+if TYPE_CHECKING:
+    from fx.graph import Graph
+
+
+class NodeNumber(NamedTuple):
+    """Stands for a node in pickled arguments."""
+
+    number: int
+    """Position of the node in its graph, from 0."""
+
+
+class ImportedName(NamedTuple):
+    """Stands for a function or class in a pickled graph."""
+
+    module: str
+    """Module to import."""
+    path: str
+    """Dotted path inside it."""
+
+    def resolve(self) -> Any:
+        """Import the module and follow the path."""
+        return reduce(getattr, self.path.split("."), importlib.import_module(self.module))
+
+
+class PickledNode(NamedTuple):
+    """One node as data. ``text`` is the node as printed, for messages."""
+
+    op: str
+    name: str
+    target: Any
+    args: Any
+    kwargs: Any
+    type: Any
+    meta: dict[str, Any] | None
+    source: SourceLocation | None
+    origins: tuple[str, ...]
+    text: str
+
+
+def encode(graph: Graph) -> dict[str, Any]:
+    """What a pickle of ``graph`` holds.
+
+    Raises:
+        PickleError: a node's target cannot be imported by name, as a lambda or a local function cannot.
+    """
+    numbers: dict[Node, NodeNumber] = {}
+    metas: dict[int, Any] = {}
+    nodes: list[PickledNode] = []
+    for number, node in enumerate(graph.nodes):
+        leaf = _leaf_encoder(node, numbers)
+        target = node.target if isinstance(node.target, str) else leaf(node.target)
+        own = type(target) is ImportedName and target.module not in ("torch", "operator")
+        nodes.append(
+            PickledNode(
+                node.op,
+                node.name,
+                target,
+                map_aggregate(node.args, leaf),
+                map_aggregate(node.kwargs, leaf),
+                _annotation(node),
+                _plain(node.meta, metas) if node._meta else None,
+                node.source,
+                node.origins,
+                describe(node) if own else "",
+            )
+        )
+        numbers[node] = NodeNumber(number)
+    tracer = graph._tracer_cls
+    return {
+        "nodes": nodes,
+        "constants": graph.constants,
+        "history": graph.history,
+        "codegen": _codegen(graph),
+        "tracer_cls": imported_name(tracer) if tracer is not None else None,
+    }
+
+
+def decode(graph: Graph, state: dict[str, Any]) -> None:
+    """Fill the empty ``graph`` with what ``encode`` returned.
+
+    Raises:
+        PickleError: a target is not found any more.
+    """
+    nodes: list[Node] = []
+
+    def leaf(value: Any) -> Any:
+        kind = type(value)
+        if kind is NodeNumber:
+            return nodes[value.number]
+        return value.resolve() if kind is ImportedName else value
+
+    for pickled in state["nodes"]:
+        target = pickled.target
+        if type(target) is ImportedName:
+            target = _found(pickled, target)
+        node = graph.create_node(
+            pickled.op,
+            target,
+            _map_encoded(pickled.args, leaf),
+            _map_encoded(pickled.kwargs, leaf),
+            pickled.name,
+            leaf(pickled.type),
+        )
+        if pickled.meta is not None:
+            node.meta = _restored(pickled.meta)
+        node.source = pickled.source
+        node.origins = pickled.origins
+        nodes.append(node)
+    graph.constants = state["constants"]
+    graph.history = state["history"]
+    graph.set_codegen(state["codegen"])
+    tracer = state["tracer_cls"]
+    graph._tracer_cls = tracer.resolve() if tracer is not None else None
+
+
+def imported_name(value: Any) -> ImportedName | None:
+    """The name under which ``value`` can be imported, or None."""
+    if (path := torch_path(value)) is not None:
+        return ImportedName("torch", path.partition(".")[2])
+    module, path = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(path, str):
+        return None
+    if module == "_operator":
+        module = "operator"
+    name = ImportedName(module, path)
+    try:
+        return name if module in sys.modules and name.resolve() is value else None
+    except AttributeError:
+        return None
+
+
+def _leaf_encoder(node: Node, numbers: dict[Node, NodeNumber]) -> Callable[[Any], Any]:
+    def leaf(value: Any) -> Any:
+        if isinstance(value, Node):
+            return numbers[value]
+        if isinstance(value, torch.memory_format):
+            return _format_name(value)
+        if not callable(value):
+            return value
+        name = imported_name(value)
+        if name is None and not isinstance(value, (FunctionType, type)):
+            return value  # a callable object pickles by itself, or says why not
+        if name is None:
+            raise PickleError(
+                f"cannot pickle the program: node {node.name} uses {value!r}, which cannot be imported",
+                where=node.source,
+                value=describe(node),
+                why="a local function, a lambda, or one that was replaced in its module has no importable name",
+                remedy="define it at the top level of a module, or retrace without fx.wrap so that it is not a node",
+            )
+        return name
+
+    return leaf
+
+
+def _map_encoded(argument: Any, leaf: Callable[[Any], Any]) -> Any:
+    """``map_aggregate`` for arguments in which the named tuples of this module are leaves."""
+    kind = type(argument)
+    if kind is NodeNumber or kind is ImportedName:
+        return leaf(argument)
+    if kind is slice:
+        return slice(*(_map_encoded(part, leaf) for part in (argument.start, argument.stop, argument.step)))
+    if kind is torch.Size:
+        return argument
+    if isinstance(argument, tuple):
+        items = [_map_encoded(item, leaf) for item in argument]
+        return kind(*items) if hasattr(argument, "_fields") else tuple(items)
+    if isinstance(argument, list):
+        return [_map_encoded(item, leaf) for item in argument]
+    if isinstance(argument, dict):
+        return {key: _map_encoded(item, leaf) for key, item in argument.items()}
+    return argument
+
+
+def _found(pickled: PickledNode, target: ImportedName) -> Any:
+    try:
+        return target.resolve()
+    except (ImportError, AttributeError) as error:
+        raise PickleError(
+            f"cannot unpickle the program: node {pickled.name} calls {target.module}.{target.path}, which is not found",
+            where=pickled.source,
+            value=pickled.text or None,
+            why=f"{type(error).__name__}: {error}",
+            remedy="import or define it under that name before unpickling",
+        ) from error
+
+
+def _format_name(value: torch.memory_format) -> ImportedName:
+    """The name of a memory format, whose own pickle fails in protocol 2, which ``torch.save`` uses."""
+    return ImportedName("torch", str(value).removeprefix("torch."))
+
+
+# The "Tensor" of List["Tensor"] has compiled code, which pickle does not take.
+copyreg.pickle(ForwardRef, lambda reference: (ForwardRef, (reference.__forward_arg__,)))
+
+
+def _annotation(node: Node) -> Any:
+    kind = node.type
+    return imported_name(kind) if isinstance(kind, type) else kind
+
+
+def _codegen(graph: Graph) -> Any:
+    """The code generator; a transformer of its lines goes along only where it can be imported."""
+    codegen = graph._codegen
+    if codegen.body_transformer is not None and imported_name(codegen.body_transformer) is None:
+        copied = type(codegen).__new__(type(codegen))
+        copied.__dict__.update(codegen.__dict__, body_transformer=None)
+        return copied
+    return codegen
+
+
+_PLAIN = (str, int, float, bool, complex, bytes, type(None), torch.dtype, torch.device, torch.Size, torch.layout,
+          torch.memory_format, SourceLocation)  # fmt: skip
+
+
+class _Missing:
+    """Marks an entry of ``meta`` that is no data, hence left out."""
+
+
+def _plain(value: Any, seen: dict[int, Any]) -> Any:
+    """The part of ``meta`` that is data; classes become names. Shared values stay shared."""
+    if isinstance(value, torch.memory_format):
+        return _format_name(value)
+    if isinstance(value, _PLAIN):
+        return value
+    if id(value) in seen:
+        return seen[id(value)][1]
+    result: Any = _Missing
+    if isinstance(value, dict):
+        items = {key: _plain(item, seen) for key, item in value.items() if isinstance(key, _PLAIN)}
+        result = type(value)((key, item) for key, item in items.items() if item is not _Missing)
+    elif isinstance(value, (tuple, list)):
+        items = [_plain(item, seen) for item in value]
+        if not any(item is _Missing for item in items):
+            result = type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    elif isinstance(value, type):
+        result = imported_name(value) or f"{value.__module__}.{value.__qualname__}"
+    seen[id(value)] = (value, result)
+    return result
+
+
+def _restored(value: Any) -> Any:
+    """``meta`` with names made classes again where they can be imported."""
+    if type(value) is ImportedName:
+        try:
+            return value.resolve()
+        except (ImportError, AttributeError):
+            return f"{value.module}.{value.path}"
+    if isinstance(value, dict):
+        return type(value)((key, _restored(item)) for key, item in value.items())
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(_restored, value))
+    if isinstance(value, (tuple, list)) and type(value) is not torch.Size:
+        return type(value)(map(_restored, value))
+    return value
+
+
+__all__ = ["ImportedName", "PickledNode", "decode", "encode", "imported_name"]

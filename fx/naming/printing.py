@@ -1,0 +1,120 @@
+"""Programs as text for people: ``str(graph)``, one node, and the table (paper, figure 1)."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fx.naming.targets import qualified_name
+
+if TYPE_CHECKING:
+    from fx.graph import Graph
+    from fx.node import Node
+
+
+def format_graph(graph: Graph) -> str:
+    """The whole graph, a line a node, between ``graph():`` and the ``return`` line."""
+    lines = ["graph():"]
+    lines.extend(f"    {line}" for node in graph.nodes if (line := format_node(node)) is not None)
+    return "\n".join(lines)
+
+
+def format_node(
+    node: Node,
+    placeholder_names: list[str] | None = None,
+    return_typename: list[str] | None = None,
+    tensor_metadata: bool = False,
+) -> str | None:
+    """One node as ``Node.format_node`` documents it."""
+    op = node.op
+    if op == "output":
+        if return_typename is not None and node.type is not None:
+            return_typename[0] = f" -> {type_name(node.type)}"
+        return f"return {node.args[0] if node.args else None}"
+    if op == "placeholder" and placeholder_names is not None:
+        typename = f": {type_name(node.type)}" if node.type is not None else ""
+        default = f"(default={node.args[0]})" if node.args else ""
+        placeholder_names.append(f"%{node.target}{typename}{default}")
+        return None
+    typename = f" : {type_name(node.type)}" if node.type is not None else ""
+    tensor = _tensor_note(node) if tensor_metadata else ""
+    head = f"%{node.name}{typename} : {tensor}" if not typename else f"%{node.name}{typename} {tensor}"
+    head = f"{head}[num_users={len(node.users)}] = {op}[target={target_name(node.target)}]"
+    if op == "placeholder":
+        return f"{head}(default={node.args[0]})" if node.args else head
+    if op == "get_attr":
+        return head
+    return f"{head}(args = {format_argument(node.args)}, kwargs = {format_argument(node.kwargs)})"
+
+
+def _tensor_note(node: Node) -> str:
+    value = node.meta.get("val", node.meta.get("tensor_meta"))
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    return "" if shape is None else f"{dtype}{list(shape)} "
+
+
+def target_name(target: Any) -> str:
+    """A target for people: built-in functions as ``builtins.len``."""
+    return target if isinstance(target, str) else qualified_name(target)
+
+
+def format_argument(argument: Any) -> str:
+    """An argument with nodes as ``%name``."""
+    if isinstance(argument, dict):
+        return "{" + ", ".join(f"{key}: {format_argument(value)}" for key, value in argument.items()) + "}"
+    if isinstance(argument, list):
+        return "[" + ", ".join(map(format_argument, argument)) + "]"
+    if type(argument) is tuple:
+        inner = ", ".join(map(format_argument, argument))
+        return f"({inner},)" if len(argument) == 1 else f"({inner})"
+    if type(argument) is slice:
+        return f"slice({', '.join(map(format_argument, (argument.start, argument.stop, argument.step)))})"
+    if isinstance(argument, enum.Enum):
+        return str(argument)
+    if hasattr(argument, "users") and hasattr(argument, "op"):
+        return f"%{argument}"
+    try:
+        return str(argument)
+    except Exception:  # its own method fails, or it is an integer with more digits than Python converts
+        return hex(argument) if isinstance(argument, int) else f"<{type(argument).__name__}>"
+
+
+def type_name(annotation: Any) -> str:
+    """A type annotation for people."""
+    if isinstance(annotation, str):
+        return annotation
+    if getattr(annotation, "__args__", None):
+        return str(annotation)
+    name = getattr(annotation, "__qualname__", None)
+    if name is None:
+        return str(annotation)
+    module = annotation.__module__
+    if module == "builtins":
+        return name
+    if module.partition(".")[0] == "torch":
+        return f"torch.{name}" if getattr(torch, name, None) is annotation else f"{module}.{name}"
+    return f"{module}.{name}"
+
+
+def format_table(graph: Graph) -> str:
+    """The graph as an aligned table: opcode, name, target, args, kwargs."""
+    header = ("opcode", "name", "target", "args", "kwargs")
+    rows = [(n.op, n.name, target_name(n.target), str(n.args), str(n.kwargs)) for n in graph.nodes]
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    rule = tuple("-" * width for width in widths)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (header, rule, *rows)
+    )
+
+
+def describe(node: Node) -> str:
+    """A node for an error message, without the count of users: ``%gt = call_function[operator.gt](%sum_1, 0)``."""
+    arguments = [format_argument(a) for a in node.args]
+    arguments += [f"{key}={format_argument(value)}" for key, value in node.kwargs.items()]
+    return f"%{node.name} = {node.op}[{target_name(node.target)}]({', '.join(arguments)})"
+
+
+__all__ = ["describe", "format_argument", "format_graph", "format_node", "format_table", "target_name"]

@@ -1,0 +1,379 @@
+"""What is known about the effects of functions and methods, by target: from schemas, from signatures, from short lists.
+
+A target without a known effect must be shown to have none: by its operator schema, by being one of Python's or torch's
+pure functions, or by the user's word. Everything else counts as an effect.
+"""
+
+from __future__ import annotations
+
+import builtins
+import cmath
+import math
+import operator
+import sys
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from inspect import Parameter, Signature
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch._higher_order_ops import effects as registered_effects
+from torch._ops import HigherOrderOperator, OpOverload
+
+from fx.assertions import check, is_false
+from fx.operators.overloads import Overload, get_overloads, get_python_signature
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What one operation does besides computing its value."""
+
+    kind: Literal["interface", "write", "random", "check", "state", "unknown"]
+    """``interface``: an input or the output. ``write``: writes to a value or buffer. ``random``: moves a random
+    generator. ``check``: may raise on purpose. ``state``: changes something outside. ``unknown``: perhaps any."""
+    does: str
+    """What it does, in words that follow the node's name."""
+    written: int | str | None = None
+    """The argument that is written to, by position or keyword; ``None`` if it is no argument."""
+    draws: bool = False
+    """Whether it also draws random numbers, as in-place dropout does, which counts as a write."""
+    sets_modes: bool = False
+    """Whether it may change what other operations compute, as setting the gradient mode does."""
+
+
+Rule: TypeAlias = "Effect | Callable[[Sequence[Any], Mapping[str, Any]], Effect | None] | None"
+"""What is known about a target: an effect, none, or a function that answers for the arguments of one call."""
+
+CHECKS = Effect("check", "checks a condition")
+COMMUNICATES = Effect("state", "communicates with other processes")
+DRAWS = Effect("random", "draws random numbers")
+RENORMALIZES = Effect("write", "renormalizes its weight")
+SETS_STATE = Effect("state", "changes state outside of the program", sets_modes=True)
+UNKNOWN = Effect("unknown", "has no operator schema and is not declared pure")
+UNKNOWN_OF_TORCH = replace(UNKNOWN, sets_modes=True)
+UPDATES_STATISTICS = Effect("write", "updates running statistics")
+WRITES_FIRST = Effect("write", "writes to", 0)
+WRITES_SEVERAL = Effect("write", "writes to several of its arguments")
+DRAWS_INTO_FIRST = replace(WRITES_FIRST, draws=True)
+
+_torch: Any = torch  # for the functions that torch leaves without types
+
+rules: dict[Any, Rule] = {
+    _torch._assert: CHECKS,
+    check: CHECKS,
+    _torch._C._set_grad_enabled: SETS_STATE,
+    _torch.amp._enter_autocast: SETS_STATE,
+    _torch.amp._exit_autocast: SETS_STATE,
+    _torch.asarray: None,
+    _torch.from_numpy: None,
+    _torch.frombuffer: None,
+    is_false: None,
+}
+"""What the user declared, and what was worked out about functions of torch and Python and about names of methods.
+
+The user's own functions are not added unless declared: they would be kept alive."""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_WRITING_OPERATORS = _words(
+    "iadd iand iconcat ifloordiv ilshift imatmul imod imul ior ipow irshift isub itruediv ixor setitem delitem"
+)
+_PURE_BUILTINS = _words(
+    "abs all any ascii bin callable chr divmod format getattr hasattr hash hex id isinstance issubclass iter len max "
+    "min oct ord pow repr round sorted sum"
+)
+_PURE_TORCH_FUNCTIONS = _words(
+    "is_storage is_tensor sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum typename"
+)
+_PURE_MODULES = ("torch.nn.functional", "torch.functional", "torch._linalg_utils")
+"""Modules of torch whose functions only compute, unless their arguments say otherwise."""
+
+_DRAWING_FUNCTIONALS = _words("alpha_dropout_ dropout_ feature_alpha_dropout_ feature_dropout_ rrelu_")
+
+_VALUE_TYPES = (str, bytes, bool, int, float, complex, tuple, list, dict, set, frozenset, slice, range, torch.Size)
+_PURE_CLASSES = frozenset({*_VALUE_TYPES, torch.device, torch.Tensor, enumerate, zip, reversed, type})
+_CONTAINER_WRITES = _words(
+    "append appendleft clear difference_update discard extend extendleft insert intersection_update move_to_end pop "
+    "popitem popleft remove reverse rotate setdefault symmetric_difference_update update"
+)
+_WRITING_DUNDERS = frozenset(f"__{name}__" for name in (*_WRITING_OPERATORS, "idiv", "setattr", "delattr", "setstate"))
+_UNKNOWN_DUNDERS = frozenset({"__call__", "__class_getitem__", "__init__", "__init_subclass__", "__new__", "__next__"})
+_TENSOR_STATE = _words(
+    "backward module_load record_stream register_hook register_post_accumulate_grad_hook retain_grad"
+)
+_TENSOR_METHODS = frozenset(dir(torch.Tensor)) - _UNKNOWN_DUNDERS
+_VALUE_METHODS = frozenset(name for kind in _VALUE_TYPES for name in dir(kind)) - _UNKNOWN_DUNDERS | {
+    "_asdict",
+    "_replace",
+}
+
+_NAMESPACES = {
+    "profiler": SETS_STATE,
+    "c10d": COMMUNICATES,
+    "_c10d_functional": COMMUNICATES,
+    "_c10d_functional_autograd": COMMUNICATES,
+    "c10d_functional": COMMUNICATES,
+    "symm_mem": COMMUNICATES,
+}
+"""Operators whose effect their schema does not show, by namespace."""
+
+
+def find_rule(target: Any) -> Rule:
+    """Return the rule of a function, or of the method called ``target``, and keep it if it is not a user's function."""
+    try:
+        return rules[target]
+    except (KeyError, TypeError):  # not asked about yet, or unhashable
+        pass
+    if isinstance(target, str):
+        return rules.setdefault(target, _method_rule(target))
+    rule = _function_rule(target)
+    return rule if rule is UNKNOWN else rules.setdefault(target, rule)
+
+
+def _function_rule(target: Any) -> Rule:
+    if isinstance(target, type):
+        return _class_rule(target)
+    if isinstance(target, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        owned = issubclass(torch.Tensor, target.__objclass__) or target.__objclass__ in _VALUE_TYPES
+        return find_rule(target.__name__) if owned else UNKNOWN
+    if isinstance(target, (operator.itemgetter, operator.attrgetter)):
+        return None
+    name = getattr(target, "__name__", "")
+    home = sys.modules.get(getattr(target, "__module__", None) or "")
+    # A function that imitates another one, as functools.wraps does, has its name and module, but is not found there.
+    module = home if home is not None and getattr(home, name, None) is target else None
+    if module in (builtins, math, cmath, sys.modules["_operator"]):
+        return _python_rule(module, name)
+    operation = getattr(target, "_opoverload", target)  # what torch.library.custom_op makes holds its operator
+    if isinstance(operation, HigherOrderOperator):
+        return UNKNOWN
+    if overloads := get_overloads(operation):
+        return _schema_rule(operation, overloads)
+    if module is torch:
+        return None if name in _PURE_TORCH_FUNCTIONS else UNKNOWN_OF_TORCH
+    path = getattr(module, "__name__", "")
+    if path in _PURE_MODULES:
+        return _functional_rule(target)
+    return UNKNOWN_OF_TORCH if path.startswith("torch.") else UNKNOWN
+
+
+def _class_rule(target: type[Any]) -> Rule:
+    """Whether making an instance only computes: so for Python's value types, named tuples and plain dataclasses."""
+    is_named_tuple = tuple in target.__mro__ and ("_fields" in dir(target) or target.__module__ == "torch.return_types")
+    if target in _PURE_CLASSES or is_named_tuple:
+        return None
+    is_dataclass = "__dataclass_params__" in target.__dict__
+    if is_dataclass and not hasattr(target, "__post_init__"):
+        return None
+    return UNKNOWN_OF_TORCH if target.__module__.startswith("torch.") else UNKNOWN
+
+
+def _python_rule(module: types.ModuleType | None, name: str) -> Rule:
+    """The rule of a function of ``builtins``, ``math``, ``cmath`` or ``operator``."""
+    if module is builtins:
+        if name in ("setattr", "delattr"):
+            return WRITES_FIRST
+        return None if name in _PURE_BUILTINS else UNKNOWN
+    if name in _WRITING_OPERATORS:
+        return WRITES_FIRST
+    return UNKNOWN if name == "call" else None
+
+
+# Operators, which have schemas.
+
+
+_UPDATES = {"momentum", "exponential_average_factor"}
+"""How operators call the share of a batch in running statistics."""
+
+
+def _schema_rule(operation: Any, overloads: Sequence[Overload]) -> Rule:
+    """The rule of an operator, or of the function of torch that calls it."""
+    namespace, _, short = overloads[0].schema.name.partition("::")
+    if namespace in _NAMESPACES:
+        return _NAMESPACES[namespace]
+    if "_assert" in short or short.startswith("sym_constrain_range"):
+        return CHECKS
+    writing = [candidate for candidate in overloads if candidate.written]
+    reading = [candidate for candidate in overloads if not candidate.written]
+    if not reading:
+        return replace(_written_argument(writing[0]), draws=any(map(_is_seeded, writing)))
+    if not writing and short.endswith("_") and not short.endswith("__"):
+        return WRITES_FIRST  # by its name, though its schema does not say so
+    if all(not candidate.schema.returns for candidate in reading) or _is_registered(operation):
+        return SETS_STATE
+    if any("running_mean" in candidate.by_keyword and _UPDATES & candidate.by_keyword for candidate in reading):
+        return _rule_by_arguments(writing, reading, _statistics_effect)
+    if any(_is_seeded(candidate) for candidate in reading):
+        return _rule_by_arguments(writing, reading, _random_effect)
+    return _rule_by_arguments(writing, reading, None) if writing else None
+
+
+def _written_argument(overload: Overload) -> Effect:
+    """The effect of an operator that always writes."""
+    if len(overload.written) > 1:
+        return WRITES_SEVERAL
+    name = next(name for name in overload.signature.parameters if name in overload.written)
+    if overload.signature.parameters[name].annotation is torch.Generator:
+        return SETS_STATE
+    return Effect("write", "writes to", overload.positional.index(name) if name in overload.positional else name)
+
+
+def _rule_by_arguments(
+    writing: Sequence[Overload],
+    reading: Sequence[Overload],
+    otherwise: Callable[[Mapping[str, Any]], Effect | None] | None,
+) -> Rule:
+    """A rule that looks at one call: whether it is a writing overload's, and if not, what ``otherwise`` says."""
+    outputs = frozenset[str]().union(*(overload.written.difference(overload.positional) for overload in writing))
+    outputs |= {"out"} if outputs else set()  # what functions of Python call them together: `out=(values, indices)`
+    positional = [overload for overload in writing if overload.written.intersection(overload.positional)]
+    readers = [(overload, ArgumentReader(overload.signature)) for overload in reading]
+    unfitting = ArgumentReader(Signature())
+
+    def answer(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Effect | None:
+        filled = [name for name in kwargs if name in outputs and kwargs[name] is not None]
+        if filled:
+            return WRITES_SEVERAL if len(filled) > 1 else Effect("write", "writes to", filled[0])
+        if not positional and otherwise is None:
+            return None
+        reader = next((reader for overload, reader in readers if overload.accepts(len(args), kwargs)), None)
+        # Where a call fits both, it is the reading one: TorchScript's sort of a list is not what torch.sort calls.
+        if reader is None and any(overload.accepts(len(args), kwargs) for overload in positional):
+            return Effect("write", "writes to one of its arguments")
+        return None if otherwise is None else otherwise((reader or unfitting).read(args, kwargs))
+
+    return answer
+
+
+def _is_seeded(overload: Overload) -> bool:
+    """Whether an operator draws from a random generator."""
+    namespace, _, short = overload.schema.name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), short, None)
+    operation = getattr(packet, overload.schema.overload_name or "default", None)
+    return operation is not None and torch.Tag.nondeterministic_seeded in operation.tags
+
+
+def _is_seeded_operator(name: str) -> bool:
+    """Whether an operator of this name draws from a random generator."""
+    packet = getattr(torch.ops.aten, name, None)
+    return packet is not None and any(map(_is_seeded, get_overloads(packet)))
+
+
+def _is_registered(operation: Any) -> bool:
+    """Whether an operator was registered as effectful with ``torch.library``."""
+    ask = getattr(registered_effects, "_get_effect", None)
+    return ask is not None and isinstance(operation, OpOverload) and ask(operation) is not None
+
+
+# Functions of torch that are written in Python, which have signatures.
+
+
+class ArgumentReader:
+    """Finds those arguments of a call that effects depend on, by name, without binding the whole call."""
+
+    __slots__ = ("_places",)
+
+    _NAMES = _words(
+        "_random_samples dropout dropout_p inplace max_norm out p running_mean train training use_input_stats"
+    )
+
+    def __init__(self, signature: Signature) -> None:
+        self._places: list[tuple[str, int, Any]] = []
+        for position, (name, parameter) in enumerate(signature.parameters.items()):
+            if name in self._NAMES:
+                place = sys.maxsize if parameter.kind is Parameter.KEYWORD_ONLY else position
+                self._places.append((name, place, None if parameter.default is Parameter.empty else parameter.default))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The arguments that it looks for and the signature has."""
+        return frozenset(name for name, _, _ in self._places)
+
+    def read(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of one call by name, defaults included."""
+        count = len(args)
+        return {
+            name: args[place] if place < count else kwargs.get(name, default) for name, place, default in self._places
+        }
+
+
+def _functional_rule(target: Callable[..., Any]) -> Rule:
+    """The rule of a Python function of ``torch.nn.functional``, which its own arguments tell."""
+    if target.__name__.endswith("_"):
+        return DRAWS_INTO_FIRST if target.__name__ in _DRAWING_FUNCTIONALS else WRITES_FIRST
+    signature = get_python_signature(target)
+    reader = ArgumentReader(signature or Signature())
+    names = reader.names
+    always_draws = target.__name__ == "gumbel_softmax" or "_random_samples" in names
+    if not always_draws and names <= {"p"}:
+        return None
+
+    def answer(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Effect | None:
+        arguments = reader.read(args, kwargs)
+        if arguments.get("out") is not None:
+            return Effect("write", "writes to", "out")
+        if arguments.get("max_norm") is not None:
+            return RENORMALIZES
+        if "running_mean" in names:
+            return _statistics_effect(arguments)
+        drawn = _random_effect(arguments) if always_draws or "training" in names else None
+        if arguments.get("inplace", False) is not False and ("p" not in names or drawn):
+            return DRAWS_INTO_FIRST if drawn else WRITES_FIRST
+        return drawn
+
+    return answer
+
+
+def _random_effect(arguments: Mapping[str, Any]) -> Effect | None:
+    """``None`` if a random function is told not to draw: dropout outside of training, or with probability 0."""
+    if arguments.get("_random_samples") is not None:
+        return None
+    flags = [name for name in ("train", "training") if name in arguments]
+    if any(arguments[name] is False for name in flags):
+        return None
+    rates = ["dropout", "dropout_p", *(["p"] if flags else [])]
+    return None if any(_is_zero(arguments.get(name)) for name in rates) else DRAWS
+
+
+def _is_zero(value: object) -> bool:
+    return isinstance(value, (int, float)) and value == 0
+
+
+def _statistics_effect(arguments: Mapping[str, Any]) -> Effect | None:
+    """The effect of batch and instance norm, whose schemas don't say that training writes running statistics."""
+    frozen = arguments.get("training") is False or arguments.get("use_input_stats") is False
+    return None if frozen or arguments.get("running_mean") is None else UPDATES_STATISTICS
+
+
+# Methods. The receiver's type is not known: tensor, number, string or container.
+
+
+def _method_rule(name: str) -> Rule:
+    if name in _WRITING_DUNDERS:
+        return WRITES_FIRST
+    if name.endswith("_") and not name.endswith("__"):
+        return DRAWS_INTO_FIRST if _is_seeded_operator(name) else WRITES_FIRST
+    if name in ("add", "sort"):
+        return _tensor_or_container
+    if name in _TENSOR_STATE:
+        return SETS_STATE
+    if name in _TENSOR_METHODS:
+        return DRAWS if not name.startswith("__") and _is_seeded_operator(name) else None
+    if name in _CONTAINER_WRITES:
+        return WRITES_FIRST
+    return None if name in _VALUE_METHODS else UNKNOWN
+
+
+def _tensor_or_container(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Effect | None:
+    """The rule of ``add`` and ``sort``: pure on a tensor, but sets and lists have writing methods of these names."""
+    receiver = args[0] if args else None
+    op, target = getattr(receiver, "op", None), getattr(receiver, "target", None)
+    if op == "call_method":
+        return WRITES_FIRST if target == "tolist" or target not in _TENSOR_METHODS else None
+    if op == "call_function" and (isinstance(target, type) or target is sorted or find_rule(target) is UNKNOWN):
+        return WRITES_FIRST
+    return None

@@ -1,0 +1,336 @@
+"""What the result of a call may share memory with, by target: from schemas, and from short lists where they are silent.
+
+An operator's schema says which arguments its result is a view of, but only for operators with kernels of their own.
+What is composed of others (``einsum``, ``type_as``, ``dropout``) may hand an argument through and not say so, hence
+is taken to unless it is on a list of those that surely compute. So is everything that has no schema.
+"""
+
+from __future__ import annotations
+
+import builtins
+import cmath
+import math
+import operator
+import sys
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from fx.assertions import check, is_false
+from fx.operators.overloads import Overload, get_overloads
+
+Kind: TypeAlias = Literal["number", "tensor", "tensors", "iterator", "any", "arithmetic", "element", "attribute"]
+"""What a result is. ``number``: nothing that holds memory, as sizes, names and flags. ``tensor``: a tensor or a number.
+``tensors``: a tuple or list of tensors. ``iterator``: what is used up when it is read. ``any``: perhaps a container of
+whatever. The last three depend on the operands: of ``+`` and the like, of ``[]``, of ``getattr``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """What is known about the result of calling one target."""
+
+    kind: Kind
+    """What the result is."""
+    places: tuple[tuple[int, str], ...] | None
+    """The arguments that it may share memory with, by position and name; ``None`` for all."""
+    takes_tensor: bool = False
+    """Whether the first argument can be nothing but a tensor."""
+
+
+NUMBER = Sharing("number", ())
+FRESH = Sharing("tensor", ())
+FRESH_OF_TENSOR = Sharing("tensor", (), takes_tensor=True)
+FRESH_CONTAINER = Sharing("any", ())
+FIRST = Sharing("tensor", ((0, "input"),), takes_tensor=True)
+ANY = Sharing("any", None)
+ITERATOR = Sharing("iterator", None)
+ARITHMETIC = Sharing("arithmetic", None)
+ELEMENT = Sharing("element", ((0, "input"),))
+ATTRIBUTE = Sharing("attribute", ((0, "input"),))
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_torch: Any = torch  # for the functions that torch leaves without types
+
+_sharings: dict[Any, Sharing] = {
+    _torch.tensor: FRESH,
+    _torch.as_tensor: ANY,
+    _torch.asarray: ANY,
+    _torch.from_numpy: ANY,
+    _torch.frombuffer: ANY,
+    _torch._assert: NUMBER,
+    check: NUMBER,
+    is_false: NUMBER,
+    _torch.nonzero: Sharing("any", (), takes_tensor=True),
+    builtins.getattr: ATTRIBUTE,
+    operator.getitem: ELEMENT,
+}
+"""What was worked out about functions of torch and Python and about names of methods; not about users' functions."""
+
+_COMPUTING_COMPOSITES = _words(
+    "__and__ __or__ __xor__ absolute adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d "
+    "arccos arccosh arcsin arcsinh arctan arctan2 arctanh argsort argwhere avg_pool1d batch_norm bilinear cdist clip "
+    "column_stack concat concatenate conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
+    "cosine_embedding_loss cosine_similarity cross_entropy_loss ctc_loss det divide dstack embedding_bag fix "
+    "float_power ger greater greater_equal grid_sampler group_norm hinge_embedding_loss hstack inner instance_norm "
+    "isclose isfinite isreal kl_div l1_loss layer_norm less less_equal linalg_det linalg_inv linalg_matmul "
+    "linalg_norm linalg_vecdot linear log_sigmoid log_softmax logdet margin_ranking_loss matmul max max_pool1d "
+    "max_pool1d_with_indices max_pool2d max_pool3d min msort multiply nanmean nanquantile negative nll_loss nll_loss2d "
+    "nll_loss_nd not_equal one_hot outer pairwise_distance poisson_nll_loss prelu quantile relu6 rms_norm row_stack "
+    "rrelu scaled_dot_product_attention selu softmax special_digamma special_erf special_erfc special_erfinv "
+    "special_exp2 special_expit special_expm1 special_gammainc special_gammaincc special_gammaln special_i0 "
+    "special_log1p special_log_softmax special_logit special_logsumexp special_ndtr special_psi special_round "
+    "special_sinc special_softmax special_xlogy square std std_mean subtract triplet_margin_loss true_divide "
+    "upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d "
+    "upsample_nearest3d upsample_trilinear3d var var_mean vstack where"
+)
+"""Operators composed of others, whose results are nevertheless always new."""
+
+_COMPUTING_PRIVATE = _words(
+    "_adaptive_avg_pool2d _adaptive_avg_pool3d _convolution _log_softmax _native_batch_norm_legit "
+    "_native_batch_norm_legit_functional _native_batch_norm_legit_no_training _softmax _to_copy"
+)
+_SILENT_VIEWS = _words("dequantize native_dropout set unsafe_chunk unsafe_split unsafe_split_with_sizes")
+"""Operators with kernels of their own that may return an argument, or a view of one, though their schemas deny it."""
+
+_COMPUTING_FUNCTIONALS = _words(
+    "adaptive_avg_pool2d adaptive_avg_pool3d affine_grid batch_norm binary_cross_entropy "
+    "binary_cross_entropy_with_logits celu cosine_embedding_loss cross_entropy ctc_loss elu embedding embedding_bag "
+    "gaussian_nll_loss glu grid_sample group_norm gumbel_softmax hardsigmoid hardswish hardtanh huber_loss "
+    "instance_norm interpolate kl_div l1_loss layer_norm leaky_relu local_response_norm log_softmax mish mse_loss "
+    "nll_loss normalize relu relu6 rms_norm rrelu selu sigmoid silu smooth_l1_loss softmax softmin softsign tanh "
+    "tanhshrink threshold upsample"
+)
+_POOLING_FUNCTIONALS = _words(
+    "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d "
+    "max_pool1d max_pool2d max_pool3d"
+)
+_PASSING_FUNCTIONALS = _words(
+    "alpha_dropout dropout dropout1d dropout2d dropout3d feature_alpha_dropout feature_dropout"
+)
+
+_COMPUTING_MODULES = frozenset(
+    getattr(nn, name)
+    for name in _words(
+        "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AvgPool1d AvgPool2d AvgPool3d BCELoss BCEWithLogitsLoss "
+        "BatchNorm1d BatchNorm2d BatchNorm3d Bilinear CELU Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d "
+        "ConvTranspose3d CosineSimilarity CrossEntropyLoss ELU Embedding EmbeddingBag GELU GLU GroupNorm Hardsigmoid "
+        "Hardswish Hardtanh HuberLoss InstanceNorm1d InstanceNorm2d InstanceNorm3d KLDivLoss L1Loss LayerNorm "
+        "LeakyReLU Linear LocalResponseNorm LogSigmoid LogSoftmax MSELoss Mish NLLLoss PReLU RMSNorm RReLU ReLU ReLU6 "
+        "SELU SiLU Sigmoid SmoothL1Loss Softmax Softmax2d Softmin Softplus Softshrink Softsign SyncBatchNorm Tanh "
+        "Tanhshrink Threshold Upsample"
+    )
+)
+_POOLING_MODULES = (nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AdaptiveMaxPoolNd)
+_PASSING_MODULES = (nn.Identity, nn.Flatten, nn.Unflatten, nn.modules.dropout._DropoutNd)
+
+_NUMBER_METHODS = _words(
+    "__bool__ __contains__ __float__ __hash__ __index__ __int__ __len__ allclose count data_ptr dim dim_order "
+    "element_size equal get_device index is_complex is_conj is_contiguous is_floating_point is_inference is_neg "
+    "is_nonzero is_pinned is_same_size is_set_to is_shared is_signed item ndimension nelement numel size "
+    "storage_offset stride"
+)
+_COMPUTING_METHODS = _words("new_tensor norm istft stft tolist")
+_NUMBER_ATTRIBUTES = _words(
+    "device dtype element_size is_cpu is_cuda is_leaf is_meta is_quantized is_sparse itemsize layout name names nbytes "
+    "ndim output_nr requires_grad shape"
+)
+_ARITHMETIC = _words("add and_ concat mul or_ sub xor")
+_ITERATORS = _words("enumerate filter iter map reversed zip")
+_COMPARING_BUILTINS = _words(
+    "all any ascii bin bool bytes callable chr complex divmod float format hasattr hash hex id int isinstance "
+    "issubclass len oct ord range repr str type"
+)
+_NUMBER_TORCH_FUNCTIONS = _words(
+    "is_complex is_floating_point is_storage is_tensor numel sym_float sym_int sym_ite sym_max sym_min sym_not "
+    "sym_sqrt sym_sum typename"
+)
+_TENSOR_METHODS = frozenset(dir(torch.Tensor))
+TENSOR_ONLY_METHODS = _TENSOR_METHODS.difference(
+    *(dir(kind) for kind in (object, str, tuple, list, dict, set, int, float, complex, torch.Size)),
+)
+"""Methods that only a tensor has: what they are called on is one."""
+
+
+def find_sharing(target: Any) -> Sharing:
+    """Return what the result of calling a function, or the method called ``target``, may share memory with."""
+    try:
+        return _sharings[target]
+    except (KeyError, TypeError):  # not asked about yet, or unhashable
+        pass
+    if isinstance(target, str):
+        return _sharings.setdefault(target, _method_sharing(target))
+    sharing = _function_sharing(target)
+    return sharing if sharing is ANY else _sharings.setdefault(target, sharing)
+
+
+def module_sharing(module: nn.Module) -> Sharing | None:
+    """Return what a call of ``module`` may share memory with besides, or ``None`` if that may be its own state too."""
+    kind = type(module)
+    if kind in _COMPUTING_MODULES:
+        return FRESH_OF_TENSOR
+    if isinstance(module, _PASSING_MODULES) and kind.__module__.startswith("torch.nn."):
+        return FIRST
+    if isinstance(module, _POOLING_MODULES) and kind.__module__.startswith("torch.nn."):
+        return Sharing("tensors" if module.return_indices else "tensor", (), takes_tensor=True)
+    return None
+
+
+def attribute_kind(name: object) -> Kind:
+    """What ``getattr(x, name)`` gives: a number, or something that shares memory with ``x``."""
+    return "number" if name in _NUMBER_ATTRIBUTES else "any"
+
+
+def _function_sharing(target: Any) -> Sharing:
+    if isinstance(target, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        return find_sharing(target.__name__) if issubclass(torch.Tensor, target.__objclass__) else ANY
+    name = getattr(target, "__name__", "")
+    home = sys.modules.get(getattr(target, "__module__", None) or "")
+    if home is None or getattr(home, name, None) is not target:
+        home = None
+    if home in (math, cmath):
+        return NUMBER
+    if home is sys.modules["_operator"]:
+        return _operator_sharing(name)
+    if home is builtins:
+        return _builtin_sharing(name)
+    if home is torch and name in _NUMBER_TORCH_FUNCTIONS:
+        return NUMBER
+    if home is F and name in _COMPUTING_FUNCTIONALS | _POOLING_FUNCTIONALS | _PASSING_FUNCTIONALS:
+        return _functional_sharing(name)
+    operation = getattr(target, "_opoverload", target)
+    overloads = get_overloads(operation)
+    return _schema_sharing(overloads) if overloads else ANY
+
+
+def _builtin_sharing(name: str) -> Sharing:
+    if name in _COMPARING_BUILTINS:
+        return NUMBER
+    if name in _ITERATORS:
+        return ITERATOR
+    return ARITHMETIC if name in ("abs", "pow", "round") else ANY
+
+
+def _functional_sharing(name: str) -> Sharing:
+    if name in _PASSING_FUNCTIONALS:
+        return FIRST
+    return Sharing("any", (), takes_tensor=True) if name in _POOLING_FUNCTIONALS else FRESH_OF_TENSOR
+
+
+def _operator_sharing(name: str) -> Sharing:
+    """Of a function of ``operator``: ``+`` joins lists too, whose elements are then shared."""
+    name = name if name in _ARITHMETIC else name.strip("_")
+    if name in ("getitem", "call", "itemgetter", "attrgetter", "methodcaller"):
+        return ELEMENT if name == "getitem" else ANY
+    if name in _ARITHMETIC:
+        return ARITHMETIC
+    if name in ("contains", "countOf", "indexOf", "index", "is", "is_not", "not", "truth", "length_hint"):
+        return NUMBER
+    if name in ("setitem", "delitem"):
+        return NUMBER
+    if name.startswith("i") and name not in ("inv", "invert"):
+        return ARITHMETIC  # what it writes to is added where the effect is known
+    return Sharing("any", None) if name == "pos" else FRESH
+
+
+def _method_sharing(name: str) -> Sharing:
+    if name in _NUMBER_METHODS:
+        return NUMBER
+    if name == "__getitem__":
+        return ELEMENT
+    if name in _COMPUTING_METHODS:
+        return FRESH_CONTAINER if name == "tolist" else FRESH_OF_TENSOR
+    if name.startswith("__") and name.endswith("__"):
+        plain = name[2:-2]
+        return (
+            _operator_sharing(plain if plain not in ("and", "or") else f"{plain}_") if hasattr(operator, name) else ANY
+        )
+    if name not in _TENSOR_METHODS:
+        return ANY
+    packet = getattr(torch.ops.aten, name, None)
+    sharing = _schema_sharing(get_overloads(packet)) if packet is not None else ANY
+    # What is written in Python may return tuples where the operator of that name does not, as does nonzero.
+    differs = isinstance(getattr(torch.Tensor, name), types.FunctionType) or name == "nonzero"
+    kind: Kind = "any" if differs and sharing.kind != "number" else sharing.kind
+    return replace(sharing, kind=kind, takes_tensor=name in TENSOR_ONLY_METHODS)
+
+
+# Operators, which have schemas.
+
+
+def _schema_sharing(overloads: Sequence[Overload]) -> Sharing:
+    """Of an operator: all that any of its overloads may share."""
+    with_tensors = [overload for overload in overloads if _speaks_of_tensors(overload)]
+    if not with_tensors:
+        return NUMBER
+    kinds: set[Kind] = {_kind_of(overload) for overload in with_tensors}
+    places: set[tuple[int, str]] = set()
+    for overload in with_tensors:
+        if _kind_of(overload) != "number":
+            places |= _shared_places(overload)
+    first = [overload.schema.arguments[0] for overload in with_tensors if overload.schema.arguments]
+    takes_tensor = bool(first) and all(str(argument.type) == "Tensor" for argument in first)
+    kind: Kind = next(iter(kinds)) if len(kinds) == 1 else "any"
+    if kind != "number" and not all(map(_tells, with_tensors)):
+        return Sharing(kind, None, takes_tensor)
+    return Sharing(kind, tuple(sorted(places)), takes_tensor)
+
+
+def _speaks_of_tensors(overload: Overload) -> bool:
+    schema = overload.schema
+    return any("Tensor" in str(one.type) for one in (*schema.arguments, *schema.returns))
+
+
+def _kind_of(overload: Overload) -> Kind:
+    returned = [str(one.type) for one in overload.schema.returns]
+    if not any("Tensor" in one or one in ("Any", "t") or "Dict" in one for one in returned):
+        return "number"
+    if len(returned) == 1:
+        return "tensor" if returned[0] == "Tensor" else "tensors" if returned[0] == "List[Tensor]" else "any"
+    return "tensors" if all(one == "Tensor" for one in returned) else "any"
+
+
+def _shared_places(overload: Overload) -> set[tuple[int, str]]:
+    """The arguments that the result of ``overload`` may share memory with."""
+    if not _is_annotated(overload):
+        return set()
+    positional = overload.positional
+    return {
+        (positional.index(name) if name in positional else sys.maxsize, name)
+        for name, argument in zip(overload.signature.parameters, overload.schema.arguments, strict=True)
+        if argument.alias_info is not None
+    }
+
+
+def _is_annotated(overload: Overload) -> bool:
+    return any(one.alias_info is not None for one in overload.schema.returns)
+
+
+def _tells(overload: Overload) -> bool:
+    """Whether the result of ``overload`` shares nothing but what its schema says."""
+    if _is_annotated(overload):
+        return True
+    schema = overload.schema
+    namespace, _, short = schema.name.partition("::")
+    name = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+    if namespace == "aten" and (short in _COMPUTING_COMPOSITES or short in _COMPUTING_PRIVATE):
+        return True
+    private = short.startswith("_") and not short.startswith("_scaled_dot_product")
+    if namespace == "prims" or (namespace == "aten" and (private or short in _SILENT_VIEWS or "nested" in short)):
+        return False
+    has_kernel: Callable[[str, str], bool] = _torch._C._dispatch_has_kernel_for_dispatch_key
+    try:
+        return not has_kernel(name, "CompositeImplicitAutograd")
+    except RuntimeError:  # not an operator of the dispatcher, as those of TorchScript
+        return False
+
+
+__all__ = ["ANY", "Kind", "Sharing", "attribute_kind", "find_sharing", "module_sharing"]

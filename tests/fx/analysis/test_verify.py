@@ -1,0 +1,247 @@
+"""The rules of a well-formed graph, each with the message that a broken one gets."""
+
+from __future__ import annotations
+
+import enum
+import operator
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import fx
+from fx.analysis.verify import LINT_RULES, RULES, find_violation
+from fx.provenance import SourceLocation
+
+
+@pytest.fixture
+def module() -> fx.GraphModule:
+    return fx.symbolic_trace(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(2, 2)))
+
+
+def by_name(module: fx.GraphModule, name: str) -> fx.Node:
+    return next(node for node in module.graph.nodes if node.name == name)
+
+
+def misordered(module: fx.GraphModule) -> None:
+    by_name(module, "_1").append(by_name(module, "_0"))
+
+
+def erased(module: fx.GraphModule) -> None:
+    node = by_name(module, "_0")
+    users = list(node.users)
+    node.users.clear()
+    module.graph.erase_node(node)
+    node.users.update(dict.fromkeys(users))
+
+
+def foreign(module: fx.GraphModule) -> None:
+    by_name(module, "_1").args = (fx.Graph().placeholder("other"),)
+
+
+def renamed(module: fx.GraphModule) -> None:
+    by_name(module, "_1").name = "_0"
+
+
+def not_listed(module: fx.GraphModule) -> None:
+    by_name(module, "_0").users.clear()
+
+
+def stray_user(module: fx.GraphModule) -> None:
+    by_name(module, "_0").users[fx.Graph().placeholder("stray")] = None
+
+
+def no_module(module: fx.GraphModule) -> None:
+    by_name(module, "_1").target = "2"
+
+
+def no_attribute(module: fx.GraphModule) -> None:
+    by_name(module, "_1").target = "1.weights"
+
+
+def called_tensor(module: fx.GraphModule) -> None:
+    by_name(module, "_1").target = "1.weight"
+
+
+USED_EARLY = "Argument '_0' of Node '_1' was used before it has been defined"
+BROKEN: dict[str, tuple[Callable[[fx.GraphModule], None], str]] = {
+    "misordered": (misordered, USED_EARLY + "(.|\\n)*it stands behind its user(.|\\n)*"
+                   "move one of the two with prepend or append"),
+    "erased": (erased, USED_EARLY + "(.|\\n)*it was erased from the graph"),
+    "foreign": (foreign, "Argument 'other' of Node '_1' does not belong to this Graph(.|\\n)*copy it over with"),
+    "renamed": (renamed, "Node redefined name _0!"),
+    "not listed": (not_listed, "node _0 does not list its user _1"),
+    "stray user": (stray_user, "node _0 lists stray as a user, which is not in the graph"),
+    "no module": (no_module, "Node _1 target 2 references nonexistent attribute 2 of the root module"),
+    "no attribute": (no_attribute, "Node _1 target 1.weights references nonexistent attribute weights of 1"),
+    "called tensor": (called_tensor, "Node _1 target 1.weight does not reference an nn.Module(.|\\n)*is a Parameter"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("break_it, message", BROKEN.values(), ids=BROKEN)
+def test_a_broken_rule_is_found_and_its_node_named(
+    module: fx.GraphModule, break_it: Callable[[fx.GraphModule], None], message: str
+) -> None:
+    module.graph.lint()
+    for node in module.graph.nodes:
+        node.source = SourceLocation.of("net.py", 3, "forward", "x")
+    break_it(module)
+    with pytest.raises(fx.GraphError, match=message) as caught:
+        module.graph.lint()
+    assert "\n  value  %" in str(caught.value)
+    assert "\n  where  net.py:3, in forward:  x" in str(caught.value)
+
+
+def test_targets_are_not_looked_up_without_an_owner() -> None:
+    graph = fx.Graph()
+    graph.output(graph.call_module("nothing", (graph.get_attr("at all"),)))
+    graph.lint()
+
+
+@pytest.mark.parametrize("kind", [torch.nn.Linear, torch.nn.MultiheadAttention])
+def test_captured_programs_are_well_formed(kind: Any) -> None:
+    module = kind(4, 2)
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(graph.call_module("inner", (x,) * (1 if kind is torch.nn.Linear else 3)))
+    fx.GraphModule({"inner": module}, graph).graph.lint()
+
+
+# The rules that pipelines check besides.
+
+
+def unknown_opcode(module: fx.GraphModule) -> None:
+    by_name(module, "_0")._op = "call_thing"
+
+
+def illegal_name(module: fx.GraphModule) -> None:
+    by_name(module, "_0").name = "a b"
+
+
+def late_input(module: fx.GraphModule) -> None:
+    with module.graph.inserting_after(by_name(module, "_0")):
+        module.graph.placeholder("late")
+
+
+def input_with_two_arguments(module: fx.GraphModule) -> None:
+    by_name(module, "input_1").args = (1, 2)
+
+
+def second_output(module: fx.GraphModule) -> None:
+    module.graph.output(by_name(module, "_0"))
+
+
+def behind_the_output(module: fx.GraphModule) -> None:
+    module.graph.call_function(torch.relu_, (by_name(module, "_0"),))
+
+
+def output_of_two(module: fx.GraphModule) -> None:
+    by_name(module, "output").args = (by_name(module, "_0"), by_name(module, "_1"))
+
+
+def used_output(module: fx.GraphModule) -> None:
+    output = by_name(module, "output")
+    by_name(module, "_0").prepend(output)
+    output.args = (by_name(module, "input_1"),)
+    by_name(module, "_0").args = (output,)
+
+
+def called_text(module: fx.GraphModule) -> None:
+    node = by_name(module, "_0")
+    node.op = "call_function"
+
+
+def numbered_method(module: fx.GraphModule) -> None:
+    node = by_name(module, "_0")
+    node.op, node._target = "call_method", 3
+
+
+def method_of_nothing(module: fx.GraphModule) -> None:
+    node = by_name(module, "_0")
+    node.op, node.target, node.args = "call_method", "relu", ()
+
+
+def listed_argument(module: fx.GraphModule) -> None:
+    by_name(module, "_0")._args = ([by_name(module, "input_1")],)
+
+
+def hidden_node(module: fx.GraphModule) -> None:
+    by_name(module, "_0").args = (by_name(module, "input_1"), {by_name(module, "input_1")})
+
+
+def hidden_deeper(module: fx.GraphModule) -> None:
+    by_name(module, "_0").kwargs = {"options": {"key": [1, {by_name(module, "input_1")}]}}
+
+
+def left_proxy(module: fx.GraphModule) -> None:
+    node = by_name(module, "_0")
+    node.args = (node.args[0], fx.Proxy(node.args[0]))
+
+
+def user_that_uses_nothing(module: fx.GraphModule) -> None:
+    by_name(module, "input_1").users[by_name(module, "_1")] = None
+
+
+BROKEN_BESIDES: dict[str, tuple[Callable[[fx.GraphModule], None], str]] = {
+    "opcode": (unknown_opcode, "Node _0 has the unknown opcode 'call_thing'\n(.|\n)*use one of placeholder, get_attr"),
+    "name": (illegal_name, "Node name 'a b' is no identifier"),
+    "late input": (late_input, "placeholder late stands behind _0\n(.|\n)*before anything is computed from them"),
+    "input's arguments": (input_with_two_arguments, "placeholder input_1 has more arguments than a default"),
+    "second output": (second_output, "node output_1 stands behind the output\n(.|\n)*a second output"),
+    "behind the output": (behind_the_output, "node relu_ stands behind the output\n(.|\n)*never computed"),
+    "output of two": (output_of_two, "an output node has one argument"),
+    "used output": (used_output, "the output is used by _0"),
+    "called text": (called_text, "Node _0 calls '0', which is no function(.|\n)*a submodule by call_module"),
+    "numbered method": (numbered_method, "the target of call_method node _0 is a int, not a string"),
+    "method of nothing": (method_of_nothing, "Node _0 calls the method 'relu' of nothing"),
+    "list": (listed_argument, "Node _0 holds a list as an argument\n(.|\n)*could change without the graph's knowledge"),
+    "hidden node": (hidden_node, "Node _0 holds a set as an argument\n(.|\n)*nodes in it are in no use list"),
+    "hidden deeper": (hidden_deeper, "Node _0 holds a set as an argument\n(.|\n)*nodes in it are in no use list"),
+    "proxy": (left_proxy, "Node _0 holds a Proxy as an argument\n(.|\n)*it stands for the node input_1"),
+    "stale user": (user_that_uses_nothing, "node input_1 lists _1 as a user, which does not use it"),
+}
+
+
+@pytest.mark.parametrize("break_it, message", BROKEN_BESIDES.values(), ids=BROKEN_BESIDES)
+def test_a_rule_beyond_lint_is_found_broken(
+    module: fx.GraphModule, break_it: Callable[[fx.GraphModule], None], message: str
+) -> None:
+    assert find_violation(module.graph) is None
+    break_it(module)
+    violation = find_violation(module.graph)
+    assert violation is not None
+    assert re.match(message, str(violation.error()))
+
+
+def test_every_rule_says_what_it_is() -> None:
+    assert set(LINT_RULES) < set(RULES)
+    assert all((rule.__doc__ or "").endswith(".") for rule in RULES)
+
+
+def test_checks_of_inputs_may_stand_between_inputs() -> None:
+    graph = fx.Graph()
+    flag = graph.placeholder("flag")
+    check = graph.call_function(operator.eq, (flag, True))
+    graph.call_function(torch._assert, (check, "flag is True"))
+    graph.output(graph.placeholder("x"))
+    assert find_violation(graph) is None
+
+
+def test_a_graph_may_have_no_output() -> None:
+    graph = fx.Graph()
+    graph.placeholder("x")
+    assert find_violation(graph) is None
+
+
+def test_whatever_arguments_hold_is_accepted() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    held = [x, (1, [x]), {"k": x}, slice(x, None), range(3), torch.ones(1), {1, 2}, Color.RED, torch.Size((1,)), ...]
+    graph.output(graph.call_function(print, tuple(held)))
+    assert find_violation(graph) is None
+
+
+class Color(enum.Enum):
+    RED = 1

@@ -1,0 +1,493 @@
+"""Programs written as Python packages: they import without tracing and are what was written, or nothing is written."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import itertools
+import math
+import operator
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+import fx
+from fx.code.folder_state import constructor_call
+
+Load = Callable[..., Any]
+
+_numbers = itertools.count()
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+class Own(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seq = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, bias=False), torch.nn.BatchNorm2d(4), torch.nn.ReLU())
+        self.scale = torch.nn.Parameter(torch.randn(4, 1, 1))
+        self.register_buffer("shift", torch.randn(4, 1, 1))
+        self.register_buffer("mask", torch.rand(4, 1, 1), persistent=False)
+        self.own = Own()
+        self.head = torch.nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor, k: float = math.inf) -> Point:
+        y = (self.seq(x) * self.scale * self.mask + self.shift).mean((2, 3)).clamp(max=k)
+        return Point(self.head(self.own(y)), torch.sigmoid(y)[..., None])
+
+
+@fx.wrap
+def outside(x: Any) -> Any:
+    return x if isinstance(x, torch.Tensor) and x.sum() > 0 else -x
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
+    """Write a program and import it where tracing is impossible."""
+    monkeypatch.syspath_prepend(tmp_path)
+    names: list[str] = []
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("traced again")
+
+    def write_and_import(module: fx.GraphModule, class_name: str = "Stored") -> Any:
+        names.append(f"stored_package_{next(_numbers)}")
+        module.to_folder(tmp_path / names[-1], class_name)
+        with monkeypatch.context() as patch:
+            patch.setattr(fx.Tracer, "trace", refuse)
+            importlib.invalidate_caches()
+            return getattr(importlib.import_module(names[-1]), class_name)()
+
+    yield write_and_import
+    for name in names:
+        sys.modules.pop(name, None)
+        sys.modules.pop(f"{name}.module", None)
+
+
+@pytest.fixture(params=["safetensors", "torch.save"])
+def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each way to store weights in turn."""
+    if request.param == "torch.save":
+        find = importlib.util.find_spec
+        monkeypatch.setattr(
+            importlib.util, "find_spec", lambda name, *rest: None if name == "safetensors" else find(name, *rest)
+        )
+    else:
+        pytest.importorskip("safetensors")
+    return request.param
+
+
+def assert_same_state(ours: torch.nn.Module, theirs: torch.nn.Module) -> None:
+    for kind in ("named_parameters", "named_buffers"):
+        left, right = ([*getattr(module, kind)(remove_duplicate=False)] for module in (ours, theirs))
+        assert [name for name, _ in left] == [name for name, _ in right]
+        for (name, mine), (_, other) in zip(left, right, strict=True):
+            assert torch.equal(mine, other), name
+            assert (mine.dtype, mine.requires_grad, type(mine)) == (other.dtype, other.requires_grad, type(other)), name
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    assert {name: module.training for name, module in ours.named_modules()} == {
+        name: module.training for name, module in theirs.named_modules()
+    }
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+def test_a_package_is_the_program(load: Load, storage: str, tmp_path: Path, training: bool) -> None:
+    net = Net().train(training)
+    net.seq[0].weight.requires_grad_(False)
+    net.head.eval()
+    module = fx.symbolic_trace(net)
+    stored = load(module)
+    assert type(stored).__name__ == "Stored"
+    assert not isinstance(stored, fx.GraphModule)
+    assert_same_state(stored, module)
+    x = torch.randn(2, 3, 6, 6)
+    for k in (0.5, math.inf):
+        assert all(map(torch.equal, stored(x, k), module(x, k)))
+    assert type(stored(x)) is Point
+    weights = {"safetensors": "weights.safetensors", "torch.save": "state_dict.pt"}[storage]
+    (folder,) = tmp_path.iterdir()
+    assert {path.name for path in folder.iterdir()} - {"__pycache__"} == {"__init__.py", "module.py", weights}
+
+
+def test_the_source_is_readable(load: Load, tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    load(fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()).eval()))
+    (folder,) = tmp_path.iterdir()
+    assert (
+        (folder / "module.py").read_text()
+        == '''"""A captured program, written by fx.GraphModule.to_folder; edit it freely."""
+
+import torch
+
+
+def forward(self, input):
+    input_1 = input
+    _0 = getattr(self, "0")(input_1);  input_1 = None
+    _1 = getattr(self, "1")(_0);  _0 = None
+    return _1
+
+
+class Stored(torch.nn.Module):
+    """The captured program with its weights."""
+
+    def __init__(self) -> None:
+        import pathlib
+
+        from safetensors.torch import load_file
+
+        super().__init__()
+        folder = pathlib.Path(__file__).parent
+        with torch.device("meta"):  # shapes only: the values are loaded below
+            setattr(self, '0', torch.nn.Linear(in_features=2, out_features=3, bias=True))
+            setattr(self, '1', torch.nn.ReLU())
+        self.eval()
+        tensors = load_file(folder / "weights.safetensors")
+        self.load_state_dict(tensors, strict=False, assign=True)
+
+    forward = forward
+'''
+    )
+    assert (folder / "__init__.py").read_text() == (
+        '"""A captured program."""\n\nfrom .module import Stored\n\n__all__ = ["Stored"]\n'
+    )
+
+
+def test_loading_draws_no_random_numbers(load: Load) -> None:
+    module = fx.symbolic_trace(Net())
+    state = torch.get_rng_state()
+    load(module)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_package_can_be_traced_scripted_and_written_again(load: Load) -> None:
+    module = fx.symbolic_trace(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU()).eval())
+    stored = load(module)
+    x = torch.randn(2, 3, 6, 6)
+    assert torch.equal(torch.jit.script(stored)(x), module(x))
+    again = load(fx.symbolic_trace(stored))
+    assert torch.equal(again(x), module(x))
+    assert_same_state(again, module)
+
+
+class CallsOwn(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(4, 4)
+        self.own = Own()
+        self.last = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.own(self.first(x)))
+
+
+class KeepsOwn(fx.Tracer):
+    def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, Own) or super().is_leaf_module(m, module_qualified_name)
+
+
+def test_modules_that_are_not_torchs_own_are_pickled_in_their_place(load: Load, storage: str, tmp_path: Path) -> None:
+    net = CallsOwn().eval()
+    net.own.train()
+    net.own.weight.requires_grad_(False)
+    module = fx.GraphModule(net, KeepsOwn().trace(net))
+    stored = load(module)
+    assert type(stored.own) is Own
+    assert (next(tmp_path.iterdir()) / "objects.pt").exists()
+    assert_same_state(stored, module)
+    x = torch.randn(2, 4)
+    assert torch.equal(stored(x), module(x))
+
+
+def test_tied_tensors_and_modules_stay_tied(load: Load, storage: str) -> None:
+    net = CallsOwn()
+    net.tied = torch.nn.Linear(4, 4)
+    net.tied.weight = net.first.weight
+    net.same = net.last
+    net.own.weight = net.first.bias
+    net.alias = net.own
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    for name in ("first", "own", "tied", "same", "last", "alias"):
+        x = graph.call_module(name, (x,))
+    graph.output(x)
+    module = fx.GraphModule(net, graph)
+    stored = load(module)
+    assert stored.tied.weight is stored.first.weight
+    assert stored.same is stored.last
+    assert stored.own.weight is stored.first.bias
+    assert stored.alias is stored.own
+    assert_same_state(stored, module)
+    value = torch.randn(2, 4)
+    assert torch.equal(stored(value), module(value))
+
+
+def test_tensors_of_every_kind_are_stored(load: Load, storage: str) -> None:
+    base = torch.randn(4, 4)
+    root: dict[str, Any] = {
+        "view.a": base[0],
+        "view.b": base[:, 1],
+        "complex": torch.randn(2, dtype=torch.complex64),
+        "a_half": torch.nn.Parameter(torch.randn(2).half()),
+        "a_double": torch.randn((), dtype=torch.float64),
+        "count": torch.nn.Parameter(torch.arange(3), requires_grad=False),
+        "flag": torch.tensor(True),
+        "empty": torch.empty(0, 3),
+        "last": torch.randn(1, 2, 3, 3).to(memory_format=torch.channels_last),
+        "sparse": torch.eye(3).to_sparse(),
+        "strange name; import os.0": torch.ones(1),
+        "__private.__x": torch.nn.Parameter(torch.ones(1)),
+    }
+    graph = fx.Graph()
+    graph.output([graph.get_attr(path) for path in root])
+    module = fx.GraphModule(root, graph)
+    stored = load(module)
+    for mine, theirs in zip(stored(), module(), strict=True):
+        assert type(mine) is type(theirs)
+        assert (mine.dtype, mine.layout, mine.requires_grad) == (theirs.dtype, theirs.layout, theirs.requires_grad)
+        assert torch.equal(mine.to_dense(), theirs.to_dense())
+    assert sorted(stored.state_dict()) == sorted(module.state_dict())
+
+
+def test_frozen_programs_stay_frozen(load: Load) -> None:
+    module = fx.symbolic_trace(Net()).requires_grad_(False)
+    assert not any(parameter.requires_grad for parameter in load(module).parameters())
+
+
+def test_plain_attributes_that_the_program_reads_are_stored(load: Load) -> None:
+    graph = fx.Graph()
+    graph.output((graph.get_attr("config"), graph.get_attr("box.name")))
+    root = torch.nn.Module()
+    root.config = {"size": [1, 2]}
+    root.box = torch.nn.Module()
+    root.box.name = "x"
+    assert load(fx.GraphModule(root, graph))() == ({"size": [1, 2]}, "x")
+
+
+def test_wrapped_functions_stay_whole_when_the_package_is_traced(load: Load) -> None:
+    stored = load(fx.symbolic_trace(lambda x: outside(x) + 1))
+    assert torch.equal(stored(-torch.ones(1)), torch.full((1,), 2.0))
+    assert [node.target for node in fx.symbolic_trace(stored).graph.nodes][1] is outside
+
+
+def test_structured_inputs_are_kept(load: Load) -> None:
+    def program(pair: Any, named: Any) -> Any:
+        return {"sum": pair[0] + named["k"], "both": [pair[1], (named["k"],)]}
+
+    captured = fx.symbolic_trace(program, concrete_args={"pair": (fx.PH, fx.PH), "named": {"k": fx.PH}})
+    stored = load(captured)
+    assert stored((1, 2), {"k": 3}) == {"sum": 4, "both": [2, (3,)]} == captured((1, 2), {"k": 3})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [math.inf, -math.inf, 1 + 2j, torch.float16, torch.device("cpu"), Point(1, 2), slice(1, None), ..., {1, 2}, dict,
+     len, operator.add, torch.nn.functional.relu, torch.channels_last, Net.forward],
+)  # fmt: skip
+def test_what_the_code_names_is_imported(load: Load, value: Any) -> None:
+    graph = fx.Graph()
+    graph.output((value, graph.placeholder("torch"), graph.call_function(len, ([value],))))
+    assert load(fx.GraphModule({}, graph))(7) == (value, 7, 1)
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        torch.Tensor,
+        list[int],
+        typing.List[int],  # noqa: UP006
+        int | None,
+        Point,
+        "text",
+        type(None),
+    ],
+    ids=str,
+)
+def test_annotations_are_kept(load: Load, hint: Any) -> None:
+    graph = fx.Graph()
+    graph.output(graph.placeholder("x", type_expr=hint), type_expr=hint)
+    assert load(fx.GraphModule({}, graph)).forward.__annotations__ == {"x": hint, "return": hint}
+
+
+# What cannot be written.
+
+
+def module_calling(target: Any, *args: Any) -> fx.GraphModule:
+    graph = fx.Graph()
+    graph.output(graph.call_function(target, (graph.placeholder("x"), *args), name="mine"))
+    return fx.GraphModule({}, graph)
+
+
+def with_hooks() -> fx.GraphModule:
+    module = fx.symbolic_trace(Net())
+    module.register_forward_hook(lambda module, args, result: None)
+    return module
+
+
+def with_local_class() -> fx.GraphModule:
+    class Local(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x
+
+    graph = fx.Graph()
+    graph.output(graph.call_module("local", (graph.placeholder("x"),)))
+    return fx.GraphModule({"local": Local()}, graph)
+
+
+REFUSED: dict[str, tuple[Callable[[], fx.GraphModule], str]] = {
+    "a local function": (
+        lambda: module_calling(lambda x: x),
+        "node mine uses test_folder_lambda_locals_lambda_, which a package",
+    ),
+    "an object": (lambda: module_calling(len, object()), "node mine uses _object, which a package cannot import"),
+    "a callable object": (lambda: module_calling(operator.itemgetter(0)), "node mine uses operator_itemgetter"),
+    "hooks": (with_hooks, "the module has hooks"),
+    "a local class": (with_local_class, "one of its attributes local cannot be pickled"),
+}
+
+
+@pytest.mark.parametrize("make, message", REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_written_is_refused_before_anything_is(
+    make: Callable[[], fx.GraphModule], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(fx.CodegenError, match=message) as caught:
+        make().to_folder(tmp_path / "deep" / "package")
+    assert "\n  try    " in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_functions_of_the_main_program_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(x: Any) -> Any:
+        return x
+
+    function.__module__, function.__qualname__ = "__main__", "function"
+    monkeypatch.setattr(sys.modules["__main__"], "function", function, raising=False)
+    with pytest.raises(fx.CodegenError, match="the main program is none"):
+        module_calling(function).to_folder(tmp_path / "package")
+
+
+@pytest.mark.parametrize("name", ["a b", "class", "torch", "forward", "len", "x; import os", "", "wrap", "getattr"])
+def test_a_class_name_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(fx.CodegenError, match="module_name is no name for the class"):
+        fx.symbolic_trace(Net()).to_folder(tmp_path / "package", name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_half_written_remains_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = fx.symbolic_trace(Net())
+    write = Path.write_text
+
+    def fail(self: Path, *args: Any, **kwargs: Any) -> int:
+        if self.name == "__init__.py":
+            raise OSError("disk full")
+        return write(self, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "write_text", fail)
+    with pytest.raises(OSError, match="disk full"):
+        module.to_folder(tmp_path / "package")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_folder_keeps_its_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    folder = tmp_path / "stored_over"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    first, second = fx.symbolic_trace(Net().eval()), fx.symbolic_trace(Net().eval())
+    first.to_folder(folder)
+    second.to_folder(str(folder))
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert {path.name for path in tmp_path.iterdir()} == {"stored_over"}
+    stored = importlib.import_module("stored_over").FxModule()
+    x = torch.randn(2, 3, 6, 6)
+    assert all(map(torch.equal, stored(x), second(x)))
+
+
+# Nothing may bring text of its own.
+
+
+def imports_of(folder: Path) -> set[str]:
+    tree = ast.parse((folder / "module.py").read_text())
+    return {alias.name for part in ast.walk(tree) if isinstance(part, ast.Import) for alias in part.names}
+
+
+def test_hostile_names_of_attributes_are_data(load: Load, tmp_path: Path) -> None:
+    hostile = "x'); import os #\n"
+    quotes = f"{hostile}'''\"\"\""
+    root = torch.nn.Module()
+    root.add_module(hostile, torch.nn.Linear(2, 2))
+    root.register_buffer(quotes, torch.ones(2))
+    graph = fx.Graph()
+    called = graph.call_module(hostile, (graph.placeholder("x"),))
+    graph.output(graph.call_function(torch.add, (called, graph.get_attr(quotes))))
+    module = fx.GraphModule(root, graph)
+    stored = load(module)
+    x = torch.ones(1, 2)
+    assert torch.equal(stored(x), module(x))
+    assert imports_of(next(tmp_path.iterdir())) == {"torch", "pathlib"}
+
+
+class Evil:
+    """Pretends to be whatever it is compared to, and prints as data."""
+
+    def __repr__(self) -> str:
+        return "(3, 3)"
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = object.__hash__
+
+
+def test_modules_are_made_by_calls_of_literals_that_were_tried() -> None:
+    assert constructor_call(torch.nn.Conv2d(3, 4, 3, padding=1)) == (
+        "torch.nn.Conv2d(3, 4, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1))"
+    )
+    assert constructor_call(torch.nn.Embedding(5, 3, padding_idx=0)) == "torch.nn.Embedding(5, 3, padding_idx=0)"
+    changed = torch.nn.Conv2d(3, 4, 3)
+    changed.kernel_size = Evil()  # type: ignore[assignment]
+    hooked = torch.nn.ReLU()
+    hooked.register_forward_hook(lambda module, args, result: None)
+    noted = torch.nn.ReLU()
+    noted.note = 1
+    lying = torch.nn.Linear(2, 2)
+    lying.in_features = 3
+    speaking = torch.nn.Linear(2, 2)
+    speaking.extra_repr = lambda: "2, 2), __import__('os'), (1"  # type: ignore[method-assign]
+    infinite = torch.nn.Hardtanh(-math.inf, 1.0)
+    subclass = type("ReLU", (torch.nn.ReLU,), {})()
+    same = torch.nn.Conv2d(3, 4, 3, padding="same")  # prints padding=same
+    for module in (same, changed, hooked, noted, lying, speaking, infinite, subclass, torch.nn.Sequential(noted), Own(),
+                   torch.nn.LazyLinear(3), torch.nn.MultiheadAttention(4, 2)):  # fmt: skip
+        assert constructor_call(module) is None, module
+
+
+def test_modules_are_imported_only_by_their_true_path(load: Load, tmp_path: Path) -> None:
+    graph = fx.Graph()
+    graph.output((torch.nn, sys))
+    assert load(fx.GraphModule({}, graph))() == (torch.nn, sys)
+    for pretender in ("os; evil", "torch"):
+        odd = fx.Graph()
+        odd.output(types.ModuleType(pretender))
+        with pytest.raises(fx.CodegenError, match="which a package cannot import"):
+            fx.GraphModule({}, odd).to_folder(tmp_path / "never")
+    assert not (tmp_path / "never").exists()

@@ -1,0 +1,88 @@
+"""Programs as text for people."""
+
+from __future__ import annotations
+
+import enum
+import operator
+from typing import Any
+
+import pytest
+import torch
+
+import fx
+from fx.naming.printing import describe, format_argument, type_name
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+@pytest.fixture
+def graph() -> fx.Graph:
+    return fx.Graph()
+
+
+def test_each_opcode_has_its_line(graph: fx.Graph) -> None:
+    x = graph.placeholder("x", type_expr=torch.Tensor, default_value=None)
+    weight = graph.get_attr("layer.weight")
+    added = graph.call_function(operator.add, (x, weight))
+    viewed = graph.call_method("view", (added, -1), {"k": [x, (x,)]})
+    called = graph.call_module("layer.0", (viewed,))
+    graph.output({"y": called, "z": slice(x, None)})
+    assert str(graph).splitlines() == [
+        "graph():",
+        "    %x : torch.Tensor [num_users=3] = placeholder[target=x](default=None)",
+        "    %layer_weight : [num_users=1] = get_attr[target=layer.weight]",
+        "    %add : [num_users=1] = call_function[target=operator.add](args = (%x, %layer_weight), kwargs = {})",
+        "    %view : [num_users=1] = call_method[target=view](args = (%add, -1), kwargs = {k: [%x, (%x,)]})",
+        "    %layer_0 : [num_users=1] = call_module[target=layer.0](args = (%view,), kwargs = {})",
+        "    return {'y': layer_0, 'z': slice(x, None, None)}",
+    ]
+
+
+def test_types_of_tensors_are_shown_on_request(graph: fx.Graph) -> None:
+    node = graph.call_function(torch.rand, (2,))
+    node.meta["val"] = torch.empty(2, 3, device="meta")
+    assert "torch.float32[2, 3]" in node.format_node(include_tensor_metadata=True)
+    assert "torch.float32" not in node.format_node()
+
+
+@pytest.mark.parametrize(
+    "argument, text",
+    [((1,), "(1,)"), ([], "[]"), ({"a": (1, 2)}, "{a: (1, 2)}"),
+     (slice(1, None), "slice(1, None, None)"),
+     (Colour.RED, "Colour.RED"), ("text", "text"), (torch.float16, "torch.float16"), (None, "None"),
+     (1 << 20000, hex(1 << 20000))],
+    ids=lambda value: str(value)[:20] if not isinstance(value, int) else "int",
+)  # fmt: skip
+def test_arguments_print_short(argument: Any, text: str) -> None:
+    assert format_argument(argument) == text
+
+
+@pytest.mark.parametrize(
+    "annotation, text",
+    [(int, "int"), (torch.Tensor, "torch.Tensor"), ("text", "text"), (list[int], "list[int]"),
+     (Colour, f"{__name__}.Colour"), (None, "None"), (torch.nn.Linear, "torch.nn.modules.linear.Linear")],
+    ids=str,
+)  # fmt: skip
+def test_annotations_print_short(annotation: Any, text: str) -> None:
+    assert type_name(annotation) == text
+
+
+def test_descriptions_are_calls(graph: fx.Graph) -> None:
+    x = graph.placeholder("x")
+    node = graph.call_function(operator.gt, (x, 0), {"k": [x]})
+    assert describe(node) == "%gt = call_function[operator.gt](%x, 0, k=[%x])"
+    assert describe(x) == "%x = placeholder[x]()"
+
+
+def test_the_table_is_aligned(graph: fx.Graph, capsys: pytest.CaptureFixture[str]) -> None:
+    graph.output(graph.call_function(torch.relu, (graph.placeholder("x"),)))
+    graph.print_tabular()
+    assert capsys.readouterr().out.splitlines() == [
+        "opcode         name    target      args     kwargs",
+        "-------------  ------  ----------  -------  ------",
+        "placeholder    x       x           ()       {}",
+        "call_function  relu    torch.relu  (x,)     {}",
+        "output         output  output      (relu,)  {}",
+    ]

@@ -36,7 +36,7 @@ accuracy: $(INSTALLED)  ## what 8 bits cost models trained on real data; writes 
 	$(BIN)/python -m pytest tests/pytest_fx/tables/test_accuracy_table.py -k committed
 
 properties: $(INSTALLED)  ## every pass, and capture itself, on thousands of random programs
-	$(BIN)/python -m pytest tests/properties tests/pytest_fx/test_formula_passes.py --hypothesis-profile=properties --numprocesses auto --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest tests/properties tests/pytest_fx/search/test_formula_passes.py --hypothesis-profile=properties --numprocesses auto --dist worksteal $(ARGS)
 
 attack: interrupts struck fuzz  ## all that is hostile: interrupts, struck runs, damaged and costly files, wild arguments, bad calls
 	FX_WILD_TRIES=40 $(BIN)/python -m pytest tests/fuzz/test_wild_calls.py tests/fx/serialization/test_load_costs.py tests/fx/test_bad_calls.py

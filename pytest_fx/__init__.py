@@ -1,10 +1,11 @@
 """A pytest plugin that verifies and times transforms of PyTorch programs.
 
-``pytest --fx-model resnet50`` runs the built-in suite (:mod:`pytest_fx.suite`) on a model: it is captured, the captured
-program is compared with eager, and each pass is applied, held to its contract against a float64 reference and timed in
-pairs with eager. Test files use the same machinery through the fixtures ``fx_model``, ``fx_traced``, ``fx_pass``,
-``fx_equal`` and ``fx_timing`` (:mod:`pytest_fx.fixtures`). :func:`check_pass` tries a pass on random programs, and
-:mod:`pytest_fx.laws` is what it must keep on each; :func:`programs` draws them, for property tests of other kinds too.
+``pytest --fx-model resnet50`` runs the built-in suite (:mod:`pytest_fx.suites.model_suite`) on a model: it is captured,
+the captured program is compared with eager, and each pass is applied, held to its contract against a float64 reference
+and timed in pairs with eager. Test files use the same machinery through the fixtures ``fx_model``, ``fx_traced``,
+``fx_pass``, ``fx_equal`` and ``fx_timing`` (:mod:`pytest_fx.fixtures`). :func:`check_pass` tries a pass on random
+programs, and :mod:`pytest_fx.laws` is what it must keep on each; :func:`programs` draws them, for property tests of
+other kinds, too.
 
 Importing this package imports neither torch nor fx: pytest does so at every start.
 """
@@ -18,7 +19,7 @@ from pytest_fx.lazy import load
 if TYPE_CHECKING:
     from pytest_fx.errors import LawViolation, NothingJudged
     from pytest_fx.generation import Program, programs, shapes, tensors
-    from pytest_fx.properties.pass_check import CheckReport, check_pass, check_program
+    from pytest_fx.search.pass_check import CheckReport, check_pass, check_program
 
 __all__ = [
     "CheckReport",
@@ -33,12 +34,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CheckReport": "pytest_fx.properties.pass_check",
+    "CheckReport": "pytest_fx.search.pass_check",
     "LawViolation": "pytest_fx.errors",
     "NothingJudged": "pytest_fx.errors",
     "Program": "pytest_fx.generation",
-    "check_pass": "pytest_fx.properties.pass_check",
-    "check_program": "pytest_fx.properties.pass_check",
+    "check_pass": "pytest_fx.search.pass_check",
+    "check_program": "pytest_fx.search.pass_check",
     "programs": "pytest_fx.generation",
     "shapes": "pytest_fx.generation",
     "tensors": "pytest_fx.generation",

@@ -16,13 +16,14 @@ from pytest_fx.lazy import load
 from pytest_fx.options import OPTIONS, Options, options_of
 from pytest_fx.parallel.distribution import plain_name
 
-SUITE_NAME = "pytest_fx.suite"
-TABLES_NAME = "pytest_fx.tables.suite"
-LAWS_NAME = "pytest_fx.law_suite"
+SUITE_NAME = "pytest_fx.suites.model_suite"
+TABLES_NAME = "pytest_fx.suites.table_suite"
+LAWS_NAME = "pytest_fx.suites.law_suite"
+_SUITES = Path(__file__).with_name("suites")
 SUITES = {
-    Path(__file__).with_name("suite.py"): SUITE_NAME,
-    Path(__file__).parent / "tables" / "suite.py": TABLES_NAME,
-    Path(__file__).with_name("law_suite.py"): LAWS_NAME,
+    _SUITES / "model_suite.py": SUITE_NAME,
+    _SUITES / "table_suite.py": TABLES_NAME,
+    _SUITES / "law_suite.py": LAWS_NAME,
 }
 """The modules of tests that come with the plugin, by their files."""
 SUITE_NODE = "fx"
@@ -48,7 +49,8 @@ def choose_suites(config: pytest.Config, names: Sequence[str]) -> None:
     """Collect these built-in suites, unless files or folders were named on the command line.
 
     They then stand in for whatever pytest would collect by itself (``testpaths`` or the current folder): who
-    asks about a model does not ask for a run of all tests. ``pytest --pyargs pytest_fx.suite tests`` runs both.
+    asks about a model does not ask for a run of all tests. Both run by
+    ``pytest --pyargs pytest_fx.suites.model_suite tests``.
     """
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = list(names)

@@ -14,19 +14,19 @@ import pytest
 from pytest_fx.collection import ModelCase, PassCase
 from pytest_fx.lazy import load
 from pytest_fx.options import OPTIONS, Options, options_of
-from pytest_fx.properties.check_summary import record_check
-from pytest_fx.storage.running import announce
+from pytest_fx.records.running import announce
+from pytest_fx.report.check_summary import record_check
 
 if TYPE_CHECKING:
     import torch
 
     from fx import GraphModule
     from fx.passes import Pass
-    from pytest_fx.checks import EqualityCheck
+    from pytest_fx.checks.equality_check import EqualityCheck
+    from pytest_fx.checks.timing_check import TimingCheck
     from pytest_fx.harness.evaluation import Arguments
     from pytest_fx.harness.subject import Subject
-    from pytest_fx.properties.pass_check import CheckReport
-    from pytest_fx.timing_check import TimingCheck
+    from pytest_fx.search.pass_check import CheckReport
 
 
 BROKEN = pytest.StashKey[list[Any]]()
@@ -79,7 +79,7 @@ def fx_device(request: pytest.FixtureRequest) -> torch.device:
 @pytest.fixture
 def fx_inputs(fx_model: Subject) -> Arguments:
     """Copies of the model's example inputs: ``program(*fx_inputs.args, **fx_inputs.kwargs)``."""
-    return _module("checks").require_inputs(fx_model).arguments().copies()
+    return _module("checks.equality_check").require_inputs(fx_model).arguments().copies()
 
 
 @pytest.fixture
@@ -115,13 +115,13 @@ def fx_equal(request: pytest.FixtureRequest, fx_model: Subject) -> EqualityCheck
     ``close``, of which only the half in the working dtype applies: a program that exists in float32 only cannot be
     asked for its float64 answer.
     """
-    return _module("checks").EqualityCheck(fx_model, request.node)
+    return _module("checks.equality_check").EqualityCheck(fx_model, request.node)
 
 
 @pytest.fixture
 def fx_timing(request: pytest.FixtureRequest, fx_model: Subject) -> TimingCheck:
     """Times a pass, or a program, in pairs with eager: ``fx_timing(my_pass).speedup``. It is a benchmark, too."""
-    return _module("timing_check").TimingCheck(fx_model, request.node, getattr(request, "param", None))
+    return _module("checks.timing_check").TimingCheck(fx_model, request.node, getattr(request, "param", None))
 
 
 @pytest.fixture
@@ -142,11 +142,11 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
             "contract": options.contract,
             "max_examples": options.examples,
             **_limits(options),
-            "folder": request.config.rootpath / _module("properties.counterexample").FOLDER,
+            "folder": request.config.rootpath / _module("search.counterexample").FOLDER,
             **arguments,
         }
         try:
-            report: CheckReport = _module("properties.pass_check").check_pass(pass_, **given)
+            report: CheckReport = _module("search.pass_check").check_pass(pass_, **given)
         except _module("errors").NothingJudged as error:
             record_check(request.node, f"nothing judged: {error.args[0].partition(chr(10))[0]}")
             raise

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fx.passes import Contract, Pass
     from model_zoo import ZooModel
     from pytest_fx.options import Options
-    from pytest_fx.summary import Column
+    from pytest_fx.report.summary import Column
 
 
 @pytest.hookspec
@@ -60,6 +60,6 @@ def pytest_fx_summary_columns(config: pytest.Config) -> Sequence[Column]:  # typ
     By default those of the plugin come first::
 
         def pytest_fx_summary_columns(config):
-            from pytest_fx.summary import Column
+            from pytest_fx.report.summary import Column
             return [Column("nodes saved", lambda row: str((row.nodes_before or 0) - (row.nodes_after or 0)))]
     """

@@ -34,17 +34,17 @@ from pytest_fx.fixtures import (
     fx_transformed,
     skip_if_told,
 )
-from pytest_fx.harness.isolation import interrupted_finished, isolated_set_up, isolated_test
-from pytest_fx.isolated import IsolatedRun, require_isolation
+from pytest_fx.isolation.isolated_tests import IsolatedRun, require_isolation
+from pytest_fx.isolation.kept_process import interrupted_finished, isolated_set_up, isolated_test
+from pytest_fx.isolation.watched_tests import WatchedRun, explain_crash, tell_of_the_last_run
 from pytest_fx.lazy import load
 from pytest_fx.options import OPTIONS, Options, add_options, read_options
 from pytest_fx.parallel import distribution
-from pytest_fx.properties.check_summary import write_checks
-from pytest_fx.storage.baseline import BASELINE, chosen_baseline
-from pytest_fx.storage.benchmark_records import presented_as_benchmarks
-from pytest_fx.summary import CHANGE, COLUMNS, records_on, write_summary
+from pytest_fx.records.baseline import BASELINE, chosen_baseline
+from pytest_fx.records.benchmark_records import presented_as_benchmarks
+from pytest_fx.report.check_summary import write_checks
+from pytest_fx.report.summary import CHANGE, COLUMNS, records_on, write_summary
 from pytest_fx.tracebacks import show_the_users
-from pytest_fx.watched import WatchedRun, explain_crash, tell_of_the_last_run
 
 __all__ = [
     "fx_check_pass",
@@ -185,7 +185,7 @@ def pytest_runtest_logreport(report: Any) -> None:
     """Write what a worker measured."""
     worker = getattr(report, "node", None)
     if worker is not None and records_on(report):
-        load("pytest_fx.recording").receive(worker.config, report, worker.gateway.id)
+        load("pytest_fx.report.recording").receive(worker.config, report, worker.gateway.id)
     if worker is not None and worker.config.option.fx_tables is not None:
         load("pytest_fx.tables.run").receive(worker.config, report)
 
@@ -214,7 +214,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
     """Add to pytest-benchmark's record what a timing of PyTorch depends on; it has the commit elsewhere."""
     if config.stash[OPTIONS].used:
-        machine = load("pytest_fx.storage.records").describe_machine()
+        machine = load("pytest_fx.records.records").describe_machine()
         machine_info["fx"] = {name: value for name, value in machine.items() if name != "commit"}
 
 

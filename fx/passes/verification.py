@@ -16,7 +16,7 @@ from fx.passes.interface import Interface, result_is_kept, signature_is_kept, wr
 
 
 def verify(graph_module: GraphModule) -> None:
-    """Check that a program and those inside it keep the rules of ``fx.analysis.verify``, and that their code is current.
+    """Check that a program and those in it keep the rules of ``fx.analysis.verify``, and that their code is current.
 
     Raises:
         GraphError: a rule is broken; the message names the node, and its user's line where known.

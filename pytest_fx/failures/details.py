@@ -11,7 +11,7 @@ from pathlib import Path
 from fx.passes.pipeline import PassPipeline
 from pytest_fx.failures.failure import Failure
 from pytest_fx.failures.localization import Localization, NodeError
-from pytest_fx.storage.records import describe_machine
+from pytest_fx.records.records import describe_machine
 
 WIDTH = 90
 """Columns of a line on the terminal, which pytest indents by eight more."""

@@ -26,7 +26,7 @@ from pytest_fx.harness.contracts import rounding_limit
 from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves
 from pytest_fx.harness.evaluation import default_dtype
 from pytest_fx.laws import TABLE
-from pytest_fx.storage.journal import ignore_in_git
+from pytest_fx.records.journal import ignore_in_git
 
 OF_VALUES = frozenset(law.name for law in TABLE if law.numbers) - {GRADIENTS, "checks"}
 """Laws that are broken by a value that some node computes."""

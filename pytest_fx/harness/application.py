@@ -21,7 +21,6 @@ from fx.passes.pipeline import PassPipeline
 from fx.passes.rewriting import make_edits
 from fx.provenance import SourceLocation, record_origins
 from pytest_fx.harness.collector import collect
-from pytest_fx.harness.deadline import TookTooLong, Watchdog
 from pytest_fx.harness.evaluation import Arguments, default_dtype, threads
 from pytest_fx.harness.layouts import LayoutIndependent
 from pytest_fx.harness.lending import release
@@ -30,6 +29,7 @@ from pytest_fx.harness.run import Run, Runner
 from pytest_fx.harness.snapshot import Snapshot, is_strided, same_tensor, settings_of, tensors_of
 from pytest_fx.harness.structure import leaves
 from pytest_fx.harness.subject import Inputs, Subject
+from pytest_fx.processes.deadline import TookTooLong, Watchdog
 
 MARK = "kept by passes"
 """A key of ``node.meta`` that every node has before the pass, as if an analysis had written it."""

@@ -15,14 +15,14 @@ import fx
 from fx import GraphModule
 from fx.errors import FxError, SaveError, TraceError
 from pytest_fx.harness.application import Application
-from pytest_fx.harness.deadline import TookTooLong
 from pytest_fx.harness.equality import Leaf
-from pytest_fx.harness.pickled import unpickled
 from pytest_fx.harness.run import Runner
 from pytest_fx.harness.snapshot import dense, is_strided, same_tensor, tensors_of
 from pytest_fx.harness.structure import describe, leaves, skeleton
 from pytest_fx.laws.judging import identical
 from pytest_fx.laws.law import broken
+from pytest_fx.processes.deadline import TookTooLong
+from pytest_fx.processes.pickled import unpickled
 
 
 def deterministic(application: Application) -> None:

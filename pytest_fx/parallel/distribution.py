@@ -11,8 +11,8 @@ import pytest
 
 from pytest_fx.options import OPTIONS
 from pytest_fx.parallel.machine_lock import MachineLock
-from pytest_fx.storage.baseline import BASELINE
-from pytest_fx.storage.benchmark_records import TIMING_FIXTURE, benchmarks_disabled
+from pytest_fx.records.baseline import BASELINE
+from pytest_fx.records.benchmark_records import TIMING_FIXTURE, benchmarks_disabled
 
 TIMING_GROUP = "fx-timing"
 """The ``xdist_group`` of all tests that take times. A test that is marked with it is held to be one of them."""

@@ -13,8 +13,8 @@ from typing import Any
 
 import fx
 import model_zoo
-from pytest_fx.storage.reading import has_types
-from pytest_fx.storage.records import append_record, describe_machine, read_records
+from pytest_fx.records.reading import has_types
+from pytest_fx.records.records import append_record, describe_machine, read_records
 from pytest_fx.tables.table import NotRun, Row, Table
 
 MACHINE = ("machine", "cores", "device")

@@ -14,7 +14,7 @@ import pytest
 
 from fx.errors import FxError
 from pytest_fx.options import OPTIONS
-from pytest_fx.storage.records import write_atomically
+from pytest_fx.records.records import write_atomically
 from pytest_fx.tables import get_table, list_tables
 from pytest_fx.tables.documents import Section, read_sections, write_documents
 from pytest_fx.tables.measurements import Measurements

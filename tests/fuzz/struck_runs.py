@@ -29,7 +29,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pytest_fx.storage.records import read_records
+from pytest_fx.records.records import read_records
 
 _CONFTEST = """
 import os, time
@@ -277,7 +277,7 @@ def main() -> int:
     parser.add_argument("--kinds", default=",".join(KINDS))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    for module in ("pytest_fx.recording", "pytest_fx.tables.suite"):  # what every run imports
+    for module in ("pytest_fx.report.recording", "pytest_fx.suites.table_suite"):  # what every run imports
         importlib.import_module(module)
     attempts = Attempts(options.seed)
     survivors = 0

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from fx.errors import LoweringError
 from fx.lowering.tensorrt.engine import Engine
 from fx.lowering.tensorrt.network import Binding
-from pytest_fx.storage.baseline import Baseline, Measurement, read_baseline
-from pytest_fx.storage.journal import Journal
-from pytest_fx.storage.records import describe_machine, read_records
+from pytest_fx.records.baseline import Baseline, Measurement, read_baseline
+from pytest_fx.records.journal import Journal
+from pytest_fx.records.records import describe_machine, read_records
 from pytest_fx.tables.documents import read_sections, write_documents
 from pytest_fx.tables.measurements import Measurements
 from pytest_fx.tables.registry import get_table, list_tables

@@ -12,7 +12,7 @@ from catalogue.trial import try_pass
 from pytest_fx.harness.application import Application
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.subject import GivenProgram, Subject
-from pytest_fx.properties.mentions import mentioned
+from pytest_fx.search.mentions import mentioned
 
 CAUGHT = (
     "relu_by_where",

@@ -64,13 +64,13 @@ def test_a_slowdown_that_is_not_seen_again_passes(pytester, baseline):
     baseline(1.0, 0.99, 1.01)
     path = pytester.makepyfile(
         """
-        import pytest_fx.timing_check
+        import pytest_fx.checks.timing_check
         from pytest_fx.timing.paired import PairedTiming
 
         def test_timing(fx_traced, fx_timing, monkeypatch):
             eager = iter([(1.0,) * 5, (2.0,) * 5])
             timings = lambda *args, **kwargs: PairedTiming(next(eager), (2.0,) * 5, threads=1, iterations=1)
-            monkeypatch.setattr(pytest_fx.timing_check, "time_pairs", timings)
+            monkeypatch.setattr(pytest_fx.checks.timing_check, "time_pairs", timings)
             assert fx_timing(fx_traced, label="capture").speedup == 1.0
             assert next(eager, None) is None
         """

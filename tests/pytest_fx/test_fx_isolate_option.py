@@ -217,7 +217,7 @@ def test_what_cannot_be_done_in_a_child_is_refused(pytester, options, said):
 
 
 def test_a_system_without_forks_is_told(pytester, monkeypatch):
-    monkeypatch.setattr("pytest_fx.isolated.unavailable", lambda: "this is another system")
+    monkeypatch.setattr("pytest_fx.isolation.isolated_tests.unavailable", lambda: "this is another system")
     result = pytester.runpytest("--fx-isolate")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines("*--fx-isolate is not for this system: this is another system")

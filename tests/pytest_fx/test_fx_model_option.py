@@ -34,7 +34,7 @@ def test_files_on_the_command_line_run_instead_of_the_suite(pytester):
 
 def test_suite_and_files_run_together_when_both_are_named(pytester):
     path = pytester.makepyfile("def test_own(fx_model):\n    assert fx_model.name == 'mlp'")
-    result = pytester.runpytest("--fx-model", "mlp", "--pyargs", "pytest_fx.suite", path, "-v")
+    result = pytester.runpytest("--fx-model", "mlp", "--pyargs", "pytest_fx.suites.model_suite", path, "-v")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["fx::test_capture_equals_eager?mlp?*PASSED*", "*::test_own?mlp? PASSED*"])
 

@@ -108,7 +108,7 @@ def test_a_registered_pass_that_fires_no_more_is_named_although_its_tests_are_sk
 
 
 NOISY = """
-import pytest_fx.timing_check
+import pytest_fx.checks.timing_check
 from pytest_fx.timing.paired import PairedTiming
 
 def test_timing(fx_traced, fx_timing, monkeypatch):
@@ -116,7 +116,7 @@ def test_timing(fx_traced, fx_timing, monkeypatch):
     def time_pairs(*args, **kwargs):
         times = next(eager)
         return PairedTiming(times, (1.0,) * len(times), threads=1, iterations=1)
-    monkeypatch.setattr(pytest_fx.timing_check, "time_pairs", time_pairs)
+    monkeypatch.setattr(pytest_fx.checks.timing_check, "time_pairs", time_pairs)
     try:
         fx_timing(fx_traced, label="capture")
     finally:

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-import pytest_fx.tables.suite  # before the inner runs, which forget what they imported first
+import pytest_fx.suites.table_suite  # before the inner runs, which forget what they imported first
 from pytest_fx.tables import registry
 from pytest_fx.tables import run as tables_run
 

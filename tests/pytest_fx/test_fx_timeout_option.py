@@ -44,7 +44,7 @@ def test_waits(fx_equal): fx_equal(waits)
 
 
 def test_one_that_cannot_be_interrupted_is_named_on_the_terminal_while_it_hangs(pytester, monkeypatch, capfd):
-    monkeypatch.setattr("pytest_fx.harness.deadline.GRACE", 0.3)
+    monkeypatch.setattr("pytest_fx.processes.deadline.GRACE", 0.3)
     path = pytester.makepyfile(WAITS)
     result = pytester.runpytest("--fx-model", "mlp", "--fx-timeout", "0.5", path)
     result.assert_outcomes(failed=1)

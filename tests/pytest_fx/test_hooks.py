@@ -61,7 +61,7 @@ def test_a_vetoed_combination_is_skipped_with_the_reason(user):
 def test_columns_of_a_conftest_stand_behind_the_plugins(pytester):
     pytester.makeconftest(
         """
-        from pytest_fx.summary import Column
+        from pytest_fx.report.summary import Column
 
         def pytest_fx_summary_columns():
             return [Column("shout", lambda row: row.model.upper())]

@@ -5,7 +5,7 @@ import sys
 
 def test_loaded():
     assert "pytest_fx.plugin" in sys.modules
-    heavy = {"torch", "fx", "model_zoo", "numpy", "pytest_fx.loading", "pytest_fx.suite"}
+    heavy = {"torch", "fx", "model_zoo", "numpy", "pytest_fx.loading", "pytest_fx.suites.model_suite"}
     assert not heavy & set(sys.modules)
 """
 

@@ -11,7 +11,7 @@ import pytest
 from fx.lowering import Lower, OneDNN
 from fx.lowering.onednn import modules, operations
 from fx.lowering.onednn.network import FusedRegion
-from pytest_fx.properties.pass_check import check_pass
+from pytest_fx.search.pass_check import check_pass
 
 LOSES_NAN = ("relu", "hardtanh", "hardsigmoid")
 

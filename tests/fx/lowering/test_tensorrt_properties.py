@@ -18,7 +18,7 @@ from fx.graph_module import GraphModule
 from fx.lowering.subject import Operation
 from fx.lowering.tensorrt.library import find_library
 from fx.passes.contract import Contract, close
-from pytest_fx.properties.pass_check import check_pass
+from pytest_fx.search.pass_check import check_pass
 
 
 class TakesAll(ReadBack):

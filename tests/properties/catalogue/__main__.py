@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch
 
-from pytest_fx.storage.baseline import describe
-from pytest_fx.storage.records import describe_machine, write_atomically
+from pytest_fx.records.baseline import describe
+from pytest_fx.records.records import describe_machine, write_atomically
 
 from . import RIGHT, WRONG, Right, Wrong
 from .trial import EXAMPLES, EXAMPLES_KEPT, SECONDS, SEEDS, Trial, try_pass

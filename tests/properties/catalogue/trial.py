@@ -13,7 +13,7 @@ from hypothesis import Phase
 
 from pytest_fx import NothingJudged
 from pytest_fx.laws import LawViolation
-from pytest_fx.properties.pass_check import check_pass
+from pytest_fx.search.pass_check import check_pass
 
 from .rows import Right, Wrong
 

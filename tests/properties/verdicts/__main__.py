@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pytest_fx.storage.baseline import describe
-from pytest_fx.storage.records import describe_machine, write_atomically
+from pytest_fx.records.baseline import describe
+from pytest_fx.records.records import describe_machine, write_atomically
 
 from . import CASES, Case
 

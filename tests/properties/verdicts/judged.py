@@ -26,7 +26,7 @@ from pytest_fx.harness.application import Application, may_change, with_data
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.subject import GivenProgram, Subject
 from pytest_fx.laws import affordable, broken_laws, choose_laws, law_called
-from pytest_fx.properties.blame import Blame
+from pytest_fx.search.blame import Blame
 
 from . import case
 

@@ -83,13 +83,13 @@ def fuse(program):
     fx.replace_pattern(program, lambda x: torch.relu(torch.exp(x)), lambda x: torch.exp(x))
 """
 _NOISY = """
-import pytest_fx.timing_check
+import pytest_fx.checks.timing_check
 from pytest_fx.timing.paired import PairedTiming
 
 def test_timing(fx_traced, fx_timing, monkeypatch):
     times = (0.5, 2.0, 1.0, 0.7, 1.4)
     scattered = PairedTiming(times, (1.0,) * len(times), threads=1, iterations=1)
-    monkeypatch.setattr(pytest_fx.timing_check, "time_pairs", lambda *args, **kwargs: scattered)
+    monkeypatch.setattr(pytest_fx.checks.timing_check, "time_pairs", lambda *args, **kwargs: scattered)
     fx_timing(fx_traced, label="capture")
 """
 _NAMED = """

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from pytest_fx.tables import NotRun, Scale, get_table, quantization
+from pytest_fx.tables import NotRun, Scale, get_table
 from pytest_fx.tables.rounds import time_rounds
+from pytest_fx.tables.rows import quantization
 from pytest_fx.tables.table import Entry
 
 SMALL = Scale(size="small", rounds=2)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_fx.storage.records import describe_machine
+from pytest_fx.records.records import describe_machine
 from pytest_fx.tables import NotRun, Row
 from pytest_fx.tables import measurements as measurements_module
 from pytest_fx.tables.measurements import Measurements, code_fingerprint, measure

@@ -1,0 +1,198 @@
+"""The object behind the fixture ``fx_equal``: it checks, and tells the summary."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import Any
+
+import pytest
+from torch import nn
+
+from fx import GraphModule
+from fx.interop import AdaptedPass
+from fx.passes import Contract, Pass, close, contract_of
+from pytest_fx.checks.firing import require_no_less, row_of
+from pytest_fx.collection import label_of
+from pytest_fx.errors import ContractViolation, MemoryLayoutWarning
+from pytest_fx.failures.details import fitted
+from pytest_fx.failures.explanation import explain
+from pytest_fx.failures.failure import Failure
+from pytest_fx.harness.application import Application, applied, may_change
+from pytest_fx.harness.contracts import Comparison
+from pytest_fx.harness.run import layout_notes
+from pytest_fx.harness.subject import Subject
+from pytest_fx.laws import LawViolation, affordable, broken_laws, choose_laws, is_kept_without, law_called
+from pytest_fx.laws.judging import compared
+from pytest_fx.loading import chosen_pass, importable_name
+from pytest_fx.options import options_of
+from pytest_fx.records.running import FOLDER, announce
+from pytest_fx.report.recording import record_row
+from pytest_fx.report.summary import Row
+
+WITHOUT_LEAVES = ", no leaf modules"
+"""What the summary adds to the name of a program captured in functions only."""
+OF_PART = frozenset({"gradients", "batch sizes", "non-contiguous inputs"})
+"""Laws that are checked on the capture with leaf modules, and not once more on that without."""
+
+
+class EqualityCheck:
+    """Holds a pass to the laws, or compares what a program computes with what the model does."""
+
+    def __init__(self, subject: Subject, item: pytest.Item) -> None:
+        self._subject = subject
+        self._item = item
+        self._options = options_of(item)
+
+    def __call__(
+        self,
+        transform: str | Pass | nn.Module,
+        contract: Contract | None = None,
+        label: str | None = None,
+        *,
+        leaves: bool = True,
+        draws: int | None = None,
+    ) -> Comparison:
+        """Raise :class:`~pytest_fx.LawViolation` if ``transform`` breaks its contract, or another law.
+
+        ``transform`` is a program, or what ``--fx-pass`` takes: a pass, or its name.
+        ``contract`` stands in for what the command line or the pass itself says, or for ``close`` if ``transform`` is
+        a program; ``label`` is what the summary calls it. A pass is applied to a capture in functions only if
+        ``leaves`` is false. The program is called with ``draws`` sets of inputs, or as many as it takes to tell that
+        it is not made for one. A model of full size is held to the laws that it can afford. Skips the test if the model
+        has no example inputs, or the pass refuses it.
+        """
+        __tracebackhide__ = True
+        require_inputs(self._subject)
+        self._require_working_model()
+        if isinstance(transform, nn.Module):
+            given = Application.given(self._subject, transform, contract or close, label or self._item.name, draws)
+            comparison = self._recorded(given, Row(self._subject.name, given.name, nodes_after=_nodes(transform)))
+            violations = self._broken(given, leaves)
+            if violations:
+                raise told(violations, violations[0])
+            return comparison
+        pass_ = chosen_pass(self._item.config, transform)
+        name = label or label_of(self._item, pass_) + ("" if leaves else WITHOUT_LEAVES)
+        announce(self._item.config, f"{name} on {self._subject.name}")
+        application = self._application(pass_, contract, leaves, draws)
+        application.name = name
+        row = row_of(application)
+        comparison = self._recorded(application, row)
+        if application.refusal is not None:
+            pytest.skip(f"{application.name} refuses {self._subject.name}: {_first_line(application.refusal)}")
+        broken = self._broken(application, leaves)
+        violations = self._due(application, broken)
+        if violations:
+            raise told(violations, self._explained(application, violations))
+        if broken:
+            pytest.skip(
+                f"{application.name} is not judged on {self._subject.name}, where what torch.fx offers to every pass "
+                f"breaks the law {broken[0].law!r}: {_first_line(application.error or broken[0])}"
+            )
+        self._warn_of_layouts(application)
+        require_no_less(self._item, application)
+        return comparison
+
+    def _application(self, pass_: Pass, contract: Contract | None, leaves: bool, draws: int | None) -> Application:
+        """The pass applied to the model, once for all that ask."""
+        promise = contract or self._contract_for(pass_)
+        application = applied(self._subject, pass_, leaves=leaves)
+        application.contract, application._draws = promise, draws
+        application.make_room()
+        return application
+
+    def _require_working_model(self) -> None:
+        """Raise what the model raises when it is captured or called: that is no failure of a pass."""
+        __tracebackhide__ = True
+        error = self._subject.capture_error or self._subject.eager().error
+        if error is not None:
+            raise error
+
+    def _broken(self, application: Application, leaves: bool) -> list[LawViolation]:
+        """How the laws are broken that can be afforded, where the capture itself keeps them."""
+        pass_ = application.pass_
+        laws = affordable(choose_laws(() if leaves else OF_PART, (), may_change(pass_) if pass_ else ()), application)
+        violations = broken_laws(laws, application)
+        if application.before is None:
+            return violations
+        return [found for found in violations if is_kept_without(law_called(found.law), application)]
+
+    def _due(self, application: Application, violations: list[LawViolation]) -> list[LawViolation]:
+        """Those that the pass is to blame for."""
+        if not violations or not isinstance(application.pass_, AdaptedPass):
+            return violations
+        # It reads what the pass mentions, for which the grammar of random programs is imported.
+        blame: Any = importlib.import_module("pytest_fx.search.blame").Blame(application.pass_)
+        return [found for found in violations if blame.is_due(law_called(found.law), application)]
+
+    def _recorded(self, application: Application, row: Row) -> Comparison:
+        """What is computed beside eager's answers, which goes into the summary whether or not the laws are kept."""
+        if not application.changed:
+            record_row(self._item, row)
+            answers = [application.eager().answer]
+            return Comparison(self._subject.name, application.name, answers, answers, answers)
+        draws = [draw for draw in range(application.draws) if _answers(application, draw)]
+        comparison = compared(application, draws or [0], lambda run: run.answer)
+        try:
+            errors = (comparison.largest_error64(), comparison.largest_error(), comparison.largest_eager_error())
+        except ContractViolation:  # what is returned cannot be put side by side
+            record_row(self._item, row)
+            return comparison
+        dtype = str(self._subject.dtype).removeprefix("torch.")
+        if draws:
+            row = row.with_errors(dtype=dtype, float64_error=errors[0], error=errors[1], eager_error=errors[2])
+        record_row(self._item, row)
+        return comparison
+
+    def _explained(self, application: Application, violations: list[LawViolation]) -> LawViolation:
+        """The first violation with what is known about it."""
+        violation, pass_ = violations[0], application.pass_
+        name = importable_name(pass_, self._options.passes)
+        failure = Failure(
+            self._subject, pass_, application.contract, violation, application.name, name, application.leaves,
+            self._item.nodeid,
+        )  # fmt: skip
+        details = explain(failure, self._item.config.rootpath / FOLDER)
+        message = violation.with_others(violations[1:])
+        return violation.with_message(f"{fitted(str(message))}\n{details}")
+
+    def _warn_of_layouts(self, application: Application) -> None:
+        expected, actual = application.eager(), application.actual()
+        for note in layout_notes(expected.answer, actual.answer):
+            text = f"{application.name} on {self._subject.name}: {note}"
+            warnings.warn(text, MemoryLayoutWarning, stacklevel=3)
+
+    def _contract_for(self, pass_: Pass) -> Contract:
+        """What the hook says: somebody's implementation, or else the command line, or else the pass itself."""
+        config = self._item.config
+        return config.hook.pytest_fx_contract(
+            config=config, model=self._subject.name, pass_=pass_, contract=contract_of(pass_), options=self._options
+        )
+
+
+def _answers(application: Application, draw: int) -> bool:
+    """Whether there is a program, and it answers."""
+    return application.program is not None and application.actual(draw).error is None
+
+
+def _nodes(program: nn.Module) -> int | None:
+    return len(program.graph.nodes) if isinstance(program, GraphModule) else None
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]
+
+
+def told(violations: list[LawViolation], violation: LawViolation) -> LawViolation:
+    """Return ``violation`` raised from what the first of all was."""
+    violation.__cause__ = violations[0].__cause__
+    violation.__suppress_context__ = True
+    return violation
+
+
+def require_inputs(subject: Subject) -> Subject:
+    """Return ``subject``, or skip the test if it has no example inputs."""
+    if not subject.has_inputs:
+        pytest.skip(f"{subject.name} has no example inputs: let its factory return (module, inputs)")
+    return subject

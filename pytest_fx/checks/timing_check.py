@@ -1,0 +1,211 @@
+"""The object behind the fixture ``fx_timing``: it times in pairs, compares with an earlier run, and records both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from torch import nn
+
+from fx.passes import Pass
+from pytest_fx.checks.equality_check import require_inputs
+from pytest_fx.collection import label_of
+from pytest_fx.errors import NoisyTiming, TimingRegression
+from pytest_fx.harness.application import applied
+from pytest_fx.harness.subject import Subject
+from pytest_fx.loading import chosen_pass
+from pytest_fx.options import options_of
+from pytest_fx.parallel.distribution import reason_not_to_time
+from pytest_fx.records.baseline import BASELINE, Change, Measurement, describe
+from pytest_fx.records.records import describe_machine
+from pytest_fx.records.running import announce
+from pytest_fx.report.recording import record_row
+from pytest_fx.report.summary import Row
+from pytest_fx.timing.memory import peak_memory
+from pytest_fx.timing.paired import PairedTiming, steady_conditions, time_pairs
+
+CONFIRMATIONS = 2
+"""Times that a slowdown is measured again, on new copies, before a test fails for it."""
+
+
+class TimingCheck:
+    """Times a pass, or a program, in pairs with eager, and records both as benchmarks."""
+
+    def __init__(self, subject: Subject, item: pytest.Item, threads: int | None = None) -> None:
+        """``threads`` is how many PyTorch computes with; None for the first number that was asked for."""
+        self._subject = subject
+        self._item = item
+        self._options = options_of(item)
+        self._threads = threads or self._options.threads[0]
+
+    def __call__(self, transform: str | Pass | nn.Module, label: str | None = None) -> PairedTiming:
+        """Return what ``--fx-rounds`` pairs of calls took. Skips the test where times would mean nothing.
+
+        ``transform`` is a program, or what ``--fx-pass`` takes: a pass, or its name.
+
+        Raises :class:`~pytest_fx.errors.TimingRegression` where ``--fx-fail-slower`` allows no such slowdown, and
+        under ``--fx-strict`` :class:`~pytest_fx.errors.NoisyTiming` where times are too noisy to tell. A
+        slowdown is measured again first, and the mildest of all measurements counts: what copies of the tensors lie
+        where in memory is drawn anew, and no interval of one run knows of that.
+        """
+        __tracebackhide__ = True
+        require_inputs(self._subject)
+        if not self._options.timing:
+            pytest.skip("the run takes no times (--fx-no-timing)")
+        reason = reason_not_to_time(self._item.config)
+        if reason is not None:
+            pytest.skip(reason)
+        if isinstance(transform, nn.Module):
+            program, label = transform, label or self._item.name
+        else:
+            pass_ = chosen_pass(self._item.config, transform)
+            label = label or label_of(self._item, pass_)
+            announce(self._item.config, f"{label} on {self._subject.name}")
+            program = applied(self._subject, pass_).after
+            if program is None:
+                pytest.skip(f"{label} makes no program of {self._subject.name} that could be timed")
+        timing, change = self._mildest(program, label)
+        self._record(program, timing, change, label)
+        limit = self._options.fail_slower
+        if change is not None and limit is not None and self._fails(change):
+            raise _regression(change, limit) if change.exceeds(limit) else _noisy(change, limit)
+        return timing
+
+    def _fails(self, change: Change) -> bool:
+        """Whether a test fails for this change: it is too much, or nobody knows and nothing unknown passes."""
+        limit = self._options.fail_slower
+        return limit is not None and (change.exceeds(limit) or (self._options.strict and change.too_noisy(limit)))
+
+    def _mildest(self, program: nn.Module, label: str) -> tuple[PairedTiming, Change | None]:
+        """Time once, or again while the program seems to have become slower than is allowed."""
+        timing = self._time(program, label)
+        change = self._change(timing, label)
+        for _ in range(CONFIRMATIONS):
+            if change is None or not self._fails(change):
+                break
+            again = self._time(program, label)
+            once_more = self._change(again, label)
+            if once_more is not None and (not self._fails(once_more) or once_more.slowdown < change.slowdown):
+                timing, change = again, once_more
+        return timing, change
+
+    def _time(self, program: nn.Module, label: str) -> PairedTiming:
+        with self._subject.to_be_timed() as eager:
+            return time_pairs(
+                self._call(eager),
+                self._call(program),
+                rounds=self._options.rounds,
+                threads=self._threads,
+                device=self._subject.device.type,
+                announce=partial(self._announce, label),
+            )
+
+    def _call(self, program: Callable[..., Any]) -> Callable[[], Any]:
+        """Return a call of ``program`` on its own copy of the inputs."""
+        arguments = self._subject.arguments().copies()
+        return partial(program, *arguments.args, **arguments.kwargs)
+
+    def _announce(self, label: str, seconds: float) -> None:
+        """Say that a timing takes long before it does, where there is a terminal to say it on."""
+        reporter = self._item.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            reporter.write_line(
+                f"fx: {self._options.rounds} rounds of {self._subject.name} with {label} take about "
+                f"{seconds / 60:.0f} min; --fx-rounds takes fewer"
+            )
+
+    def _change(self, timing: PairedTiming, label: str) -> Change | None:
+        """How the timing compares with its row of the earlier run, if there is one."""
+        baseline = self._item.config.stash[BASELINE]
+        if baseline is None:
+            return None
+        low, high = timing.interval
+        now = Measurement(
+            **self._conditions(timing),
+            program=label,
+            speedup=timing.speedup,
+            low=low,
+            high=high,
+            machine=describe(describe_machine()),
+        )
+        return baseline.change(now)
+
+    def _conditions(self, timing: PairedTiming) -> dict[str, Any]:
+        """What a timing is compared by, beside the pass."""
+        subject = self._subject
+        return {
+            "model": subject.name.removesuffix(f", batch {subject.batch}"),
+            "batch": subject.batch,
+            "dtype": str(subject.dtype).removeprefix("torch."),
+            "device": subject.device.type,
+            "threads": timing.threads,
+        }
+
+    def _record(self, program: nn.Module, timing: PairedTiming, change: Change | None, label: str) -> None:
+        subject, item = self._subject, self._item
+        shown = label if len(self._options.threads) == 1 else f"{label}, {self._threads} thread(s)"
+        device = subject.device.type
+        row = Row(subject.name, shown).with_timing(timing)
+        with steady_conditions(self._threads), subject.to_be_timed() as eager:
+            eager_memory = peak_memory(self._call(eager), device)
+            memory = peak_memory(self._call(program), device)
+        row = row.with_peak_memory(eager=eager_memory, transformed=memory)
+        if change is not None:
+            row = row.with_change(change, self._options.fail_slower)
+        callspec = getattr(item, "callspec", None)
+        params: dict[str, Any] = getattr(callspec, "params", {})
+        info = {
+            **self._conditions(timing),
+            "pass": label,
+            "rounds": len(timing.eager),
+            "speedup": timing.speedup,
+            "speedup_interval": list(timing.interval),
+            "verdict": timing.verdict,
+            "outliers": timing.outliers,
+            "noise": timing.noise,
+            "host_seconds": row.host_seconds,
+            "eager_host_seconds": row.eager_host_seconds,
+            "peak_memory": row.peak_memory,
+            "eager_peak_memory": row.eager_peak_memory,
+        }
+        record_row(
+            item,
+            row,
+            {
+                "info": info,
+                "model": subject.name,
+                "label": shown,
+                "param": getattr(callspec, "id", None),
+                "params": {name: str(getattr(value, "label", value)) for name, value in params.items()} or None,
+                "iterations": timing.iterations,
+                "eager": list(timing.eager),
+                "transformed": list(timing.transformed),
+            },
+        )
+
+
+def _regression(change: Change, limit: float) -> TimingRegression:
+    now = change.now
+    low, high = change.interval
+    return TimingRegression(
+        f"{now.program} on {now.model} takes {change.slowdown:.1%} longer, relative to eager, than in the baseline",
+        where=f"batch {now.batch}, {now.dtype}, {now.device}, {now.threads} thread(s)",
+        value=f"speed-up now {now}\n         in the baseline {change.before}",
+        why=f"the 95 % interval of the slowdown is {low:+.1%} to {high:+.1%}, above the limit of {limit:.1%}; "
+        f"{CONFIRMATIONS} more measurements did not show less",
+        remedy="find the commit with git bisect, or accept it by making a new baseline",
+    )
+
+
+def _noisy(change: Change, limit: float) -> NoisyTiming:
+    now = change.now
+    low, high = change.interval
+    return NoisyTiming(
+        f"it is too noisy to tell whether {now.program} on {now.model} takes more than {limit:.1%} longer",
+        where=f"batch {now.batch}, {now.dtype}, {now.device}, {now.threads} thread(s)",
+        value=f"speed-up now {now}\n         in the baseline {change.before}",
+        why=f"the 95 % interval of the slowdown is {low:+.1%} to {high:+.1%}, which holds no change and the limit",
+        remedy="measure more pairs with --fx-rounds, on a machine with nothing else to do, for both runs",
+    )

@@ -1,0 +1,1 @@
+"""Work in another process, and limits of time and memory for it."""

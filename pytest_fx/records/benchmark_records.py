@@ -1,0 +1,92 @@
+"""Timings as pytest-benchmark's benchmarks: in its table, in ``--benchmark-json``, in its comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+TIMING_FIXTURE = "fx_timing"
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkRecord:
+    """One program's times, with the attributes that pytest-benchmark reads from its own fixture."""
+
+    name: str
+    """What the table calls it."""
+    fullname: str
+    """What it is compared by with earlier runs."""
+    group: str
+    """The table that it is a row of."""
+    param: str | None
+    """The test's parameters in one string."""
+    params: dict[str, Any] | None
+    """The test's parameters by name."""
+    extra_info: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What else is known of the measurement."""
+    cprofile_stats: None = None
+    """No profile is taken."""
+    has_error: bool = False
+    """It was measured without an error, or it would not be recorded."""
+
+
+def add_benchmarks(config: pytest.Config, test: str, timing: Mapping[str, Any]) -> None:
+    """Hand both programs of a timing to pytest-benchmark, if that plugin is there and wants any.
+
+    ``timing`` is what :func:`~pytest_fx.report.recording.record_row` was given; ``test`` is the name of its test.
+    """
+    session: Any = config.pluginmanager.get_plugin("pytest-benchmark")
+    if session is None:
+        return
+    model, label = timing["model"], timing["label"]
+    for role, name in (("eager", f"{model} eager, beside {label}"), ("transformed", f"{model} {label}")):
+        record = BenchmarkRecord(
+            name=name,
+            fullname=f"{test}:{'eager' if role == 'eager' else label}",
+            group=f"fx {model}",
+            param=timing["param"],
+            params=timing["params"],
+            extra_info={**timing["info"], "role": role},
+        )
+        session.benchmarks.append(_benchmark(record, timing[role], timing["iterations"]))
+
+
+def benchmarks_disabled(config: pytest.Config) -> bool:
+    """Whether the user switched benchmarks off. That pytest-benchmark does so beside pytest-xdist does not count."""
+    return bool(config.getoption("benchmark_disable", False) and not config.getoption("benchmark_enable", False))
+
+
+def _benchmark(record: BenchmarkRecord, seconds: Sequence[float], iterations: int) -> Any:
+    from pytest_benchmark.stats import Metadata  # noqa: PLC0415 - not before there is something to record
+
+    benchmark: Any = Metadata(record, iterations=iterations, options={})  # pyright: ignore[reportUnknownArgumentType]
+    for sample in seconds:
+        benchmark.update(sample * iterations)  # pytest-benchmark divides by it again
+    return benchmark
+
+
+@contextmanager
+def presented_as_benchmarks(items: Sequence[pytest.Item]) -> Generator[None]:
+    """Let every test that asks for ``fx_timing`` look as if it asked for pytest-benchmark's ``benchmark`` fixture.
+
+    By that name pytest-benchmark picks the tests of ``--benchmark-only`` and ``--benchmark-skip``. The name must not
+    stay: the fixture would be made, and would complain that nobody used it.
+    """
+    timings = [item for item in items if isinstance(item, pytest.Function) and TIMING_FIXTURE in item.fixturenames]
+    originals = [item.fixturenames for item in timings]
+    for item in timings:
+        item.fixturenames = [*item.fixturenames, "benchmark"]
+    try:
+        yield
+    finally:
+        for item, names in zip(timings, originals, strict=True):
+            item.fixturenames = names
+        if timings and not any("benchmark" in getattr(item, "fixturenames", ()) for item in items):
+            # Beside pytest-xdist it would say that it measures nothing, which is not true of these.
+            session: Any = timings[0].config.pluginmanager.get_plugin("pytest-benchmark")
+            if session is not None:
+                session.xdist_benchmark_found = False

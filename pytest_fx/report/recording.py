@@ -1,0 +1,60 @@
+"""Where measured rows go: onto the report of their test, into the journal of the run, and to pytest-benchmark.
+
+A worker of pytest-xdist only attaches rows to reports. The controller, which gets the reports, writes them, so that
+nothing is written twice. A child process of ``--fx-isolate`` tells its parent of each row at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from pytest_fx.parallel.distribution import is_worker, plain_name
+from pytest_fx.records.benchmark_records import add_benchmarks
+from pytest_fx.records.journal import Journal
+from pytest_fx.records.records import describe_machine
+from pytest_fx.records.running import TELL
+from pytest_fx.report.summary import NOTES, PROPERTY, Row, records_on
+
+JOURNAL = pytest.StashKey[Journal]()
+"""Where a :class:`pytest.Config` keeps the journal of its run, once there is one."""
+
+
+def record_row(item: pytest.Item, row: Row, timing: Mapping[str, Any] | None = None) -> None:
+    """Keep ``row``, with ``timing``, where it was timed: the samples, and all that they depend on.
+
+    It is on disk when this returns, or when the controller has the report of the test.
+    """
+    record = {"row": asdict(row), "timing": timing, "machine": describe_machine()}
+    item.user_properties.append((PROPERTY, record))
+    if (tell := item.config.stash.get(TELL, None)) is not None:
+        tell("record", record)
+    else:
+        keep(item.config, item.nodeid, record)
+
+
+def keep(config: pytest.Config, test: str, record: Mapping[str, Any]) -> None:
+    """Write what ``test`` recorded, unless this is a worker."""
+    if not is_worker(config):
+        _write(config, test, record)
+
+
+def receive(config: pytest.Config, report: Any, worker: str) -> None:
+    """Write the rows on a report that came from a worker."""
+    for record in records_on(report):
+        _write(config, plain_name(report.nodeid), record, worker)
+
+
+def _write(config: pytest.Config, test: str, record: Mapping[str, Any], worker: str | None = None) -> None:
+    journal = config.stash.get(JOURNAL, None)
+    if journal is None:
+        journal = config.stash[JOURNAL] = Journal(config.rootpath)
+        config.add_cleanup(journal.finish)
+    journal.append({"test": test, "worker": worker, **record})
+    if journal.problem is not None:
+        config.stash[NOTES] = [f"what was measured is not on disk: {journal.problem}"]
+    if record["timing"] is not None:
+        add_benchmarks(config, test, record["timing"])

@@ -1,0 +1,267 @@
+"""The table at the end of a run: what each pass did to each model, from the rows on the reports of tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_fx.options import TOO_NOISY, Options
+from pytest_fx.records.baseline import BASELINE, Change
+
+if TYPE_CHECKING:
+    from pytest_fx.timing.paired import PairedTiming
+
+PROPERTY = "fx"
+"""The user property that carries a record on a test's report: a dict whose ``"row"`` is a :class:`Row`."""
+NOTES = pytest.StashKey[list[str]]()
+"""Where a :class:`pytest.Config` keeps lines to print below the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is known of one program of one model. A part that no test has found out yet is None."""
+
+    model: str
+    """The model's name."""
+    program: str
+    """The pass, or what else made the program."""
+    nodes_before: int | None = None
+    """Nodes of the captured graph."""
+    nodes_after: int | None = None
+    """Nodes of the program's graph."""
+    edits: int | None = None
+    """Edits that the pass made, where it says which it makes."""
+    changed: bool | None = None
+    """Whether the pass changed anything."""
+    less: str | None = None
+    """How it changes less than in the run that is compared with, in a sentence, if it does."""
+    dtype: str | None = None
+    """The working dtype."""
+    float64_error: float | None = None
+    """Largest error in float64."""
+    error: float | None = None
+    """Largest error in the working dtype, against eager in float64."""
+    eager_error: float | None = None
+    """Largest error of eager itself in the working dtype, against eager in float64."""
+    eager_seconds: float | None = None
+    """Median time of an eager call."""
+    seconds: float | None = None
+    """Median time of a call of the program."""
+    speedup: float | None = None
+    """Median of the ratios of paired calls, eager over transformed."""
+    speedup_low: float | None = None
+    """Lower end of the ratio's 95 % interval."""
+    speedup_high: float | None = None
+    """Upper end of the ratio's 95 % interval."""
+    verdict: str | None = None
+    """What the interval says in words."""
+    noisy: bool | None = None
+    """Whether the interval is too wide for the ratio to mean anything."""
+    outliers: float | None = None
+    """Share of pairs far outside of the quartiles."""
+    noise: float | None = None
+    """Median deviation of the ratios, relative to their median."""
+    eager_host_seconds: float | None = None
+    """On a GPU, median time until an eager call has launched its work."""
+    host_seconds: float | None = None
+    """On a GPU, median time until a call of the program has launched its work."""
+    eager_peak_memory: int | None = None
+    """Bytes that an eager call holds at a time."""
+    peak_memory: int | None = None
+    """Bytes that a call of the program holds at a time."""
+    baseline_speedup: float | None = None
+    """The speed-up in the run that is compared with."""
+    slowdown: float | None = None
+    """Share by which the program takes longer, relative to eager, than in the run that is compared with."""
+    slowdown_low: float | None = None
+    """Lower end of its 95 % interval."""
+    slowdown_high: float | None = None
+    """Upper end of its 95 % interval."""
+    change_verdict: str | None = None
+    """What that interval says in words."""
+
+    def with_errors(self, *, dtype: str, float64_error: float | None, error: float, eager_error: float) -> Row:
+        """Return the row with what a comparison found."""
+        return replace(self, dtype=dtype, float64_error=float64_error, error=error, eager_error=eager_error)
+
+    def with_timing(self, timing: PairedTiming) -> Row:
+        """Return the row with what a timing found."""
+        low, high = timing.interval
+        return replace(
+            self,
+            eager_seconds=_median(timing.eager),
+            seconds=_median(timing.transformed),
+            speedup=timing.speedup,
+            speedup_low=low,
+            speedup_high=high,
+            verdict=timing.verdict,
+            noisy=timing.noisy,
+            outliers=timing.outliers,
+            noise=timing.noise,
+            eager_host_seconds=_median(timing.eager_host) if timing.eager_host else None,
+            host_seconds=_median(timing.transformed_host) if timing.transformed_host else None,
+        )
+
+    def with_peak_memory(self, *, eager: int, transformed: int) -> Row:
+        """Return the row with the most bytes that calls hold at a time."""
+        return replace(self, eager_peak_memory=eager, peak_memory=transformed)
+
+    def with_change(self, change: Change, limit: float | None = None) -> Row:
+        """Return the row with how its speed-up compares with that of an earlier run, where ``limit`` is allowed."""
+        low, high = change.interval
+        return replace(
+            self,
+            baseline_speedup=change.before.speedup,
+            slowdown=change.slowdown,
+            slowdown_low=low,
+            slowdown_high=high,
+            change_verdict=TOO_NOISY if change.too_noisy(limit) else change.verdict,
+        )
+
+    def merged(self, other: Row) -> Row:
+        """Return the row with the parts that ``other`` knows in place of its own."""
+        known = {field.name: getattr(other, field.name) for field in fields(other)}
+        return replace(self, **{name: value for name, value in known.items() if value is not None})
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of the table."""
+
+    heading: str
+    """What stands above it."""
+    cell: Callable[[Row], str]
+    """What it shows of a row."""
+    optional: bool = False
+    """Whether it is left out where it shows a dash in every row."""
+
+
+def _nodes(row: Row) -> str:
+    if row.changed is False:
+        return f"{row.nodes_before}, changes nothing"
+    return " -> ".join(str(count) for count in (row.nodes_before, row.nodes_after) if count is not None) or "-"
+
+
+def _errors(row: Row) -> str:
+    error = _error(row.error)
+    return error if row.eager_error is None else f"{error} ({_error(row.eager_error)}) {row.dtype}"
+
+
+def _speedup(row: Row) -> str:
+    if row.speedup is None:
+        return "-"
+    if not row.noisy:
+        return f"{row.speedup:.3f} ({row.speedup_low:.3f} to {row.speedup_high:.3f}), {row.verdict}"
+    return f"{_without_ratio(row.verdict)}: {row.outliers:.0%} outliers, pairs deviate by {row.noise:.1%}"
+
+
+def _without_ratio(verdict: str | None) -> str:
+    """What can be said where a ratio means nothing."""
+    return TOO_NOISY if verdict in (TOO_NOISY, "no change shown") else f"{verdict}, {TOO_NOISY} by how much"
+
+
+def _pair(value: Any, eager: Any, shown: Callable[[Any], str]) -> str:
+    return "-" if value is None else f"{shown(value)} ({shown(eager)})"
+
+
+def _change(row: Row) -> str:
+    if row.slowdown is None:
+        return "-" if row.speedup is None else "not in the baseline"
+    interval = f"{row.slowdown_low:+.1%} to {row.slowdown_high:+.1%}"
+    if row.noisy or row.change_verdict == TOO_NOISY:
+        return f"{_without_ratio(row.change_verdict)} ({interval})"
+    return f"{row.slowdown:+.1%} time ({interval}), {row.change_verdict}"
+
+
+COLUMNS = (
+    Column("model", lambda row: row.model),
+    Column("program", lambda row: row.program),
+    Column("nodes", _nodes),
+    Column("float64 error", lambda row: _error(row.float64_error)),
+    Column("error (eager's own)", _errors),
+    Column("eager", lambda row: _milliseconds(row.eager_seconds)),
+    Column("transformed", lambda row: _milliseconds(row.seconds)),
+    Column("speed-up (95 % interval)", _speedup),
+    Column(
+        "launched after (eager's own)", lambda row: _pair(row.host_seconds, row.eager_host_seconds, _milliseconds), True
+    ),
+    Column("peak memory (eager's own)", lambda row: _pair(row.peak_memory, row.eager_peak_memory, _bytes), True),
+)
+"""The columns that the plugin itself gives."""
+CHANGE = Column("change since the baseline (95 % interval)", _change)
+"""The column that it adds where a baseline was given."""
+
+
+def records_on(report: Any) -> list[dict[str, Any]]:
+    """Return what the test of ``report`` recorded, in order; only the report of its call has it."""
+    if getattr(report, "when", None) != "call":
+        return []
+    return [value for name, value in getattr(report, "user_properties", ()) if name == PROPERTY]
+
+
+def collect_rows(reports: Iterable[Any]) -> list[Row]:
+    """Return the rows on the reports, one for each program of each model, in the order of first appearance."""
+    rows: dict[tuple[str, str], Row] = {}
+    for report in reports:
+        for record in records_on(report):
+            row = Row(**record["row"])
+            key = (row.model, row.program)
+            rows[key] = rows[key].merged(row) if key in rows else row
+    return list(rows.values())
+
+
+def format_table(rows: Sequence[Row], columns: Sequence[Column] = COLUMNS) -> list[str]:
+    """Return the lines of the table, without the optional columns that say nothing."""
+    columns = [column for column in columns if not column.optional or any(column.cell(row) != "-" for row in rows)]
+    table = [[column.heading for column in columns], *([column.cell(row) for column in columns] for row in rows)]
+    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in table]
+
+
+def write_summary(reporter: pytest.TerminalReporter, options: Options) -> None:
+    """Print the table, models in the order of the command line, if any test recorded a row."""
+    reports = [report for kind in reporter.stats.values() for report in kind]
+    rows = collect_rows(reports)
+    if not rows:
+        return
+    order = {name: position for position, name in enumerate(options.models)}
+    models = dict.fromkeys(row.model for row in rows)
+    order = {model: (order.get(model, len(order)), position) for position, model in enumerate(models)}
+    rows.sort(key=lambda row: (order[row.model], row.nodes_before is not None, row.program))
+    reporter.section("fx: largest errors against eager in float64, median times of a call")
+    given: list[Sequence[Column]] = reporter.config.hook.pytest_fx_summary_columns(config=reporter.config)
+    for line in format_table(rows, [column for columns in given for column in columns]):
+        reporter.write_line(line)
+    baseline = reporter.config.stash.get(BASELINE, None)
+    if baseline is not None:
+        timed = sum(row.speedup is not None for row in rows)
+        found = sum(row.slowdown is not None for row in rows)
+        reporter.write_line(f"compared with {baseline.name}: {found} of {timed} timing(s) are in it")
+        for row in rows:
+            for line in (row.less or "").splitlines():
+                reporter.write_line(line)
+    for note in reporter.config.stash.get(NOTES, []):
+        reporter.write_line(note)
+
+
+def _median(values: Sequence[float]) -> float:
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def _error(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1e}" if value else "0"
+
+
+def _bytes(count: int) -> str:
+    if count < 2**10:
+        return f"{count} B"
+    return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count / 2**10:.1f} KiB"
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.4g} ms"

@@ -1,0 +1,66 @@
+"""Whose fault a broken law is: the pass's, the capture's, or that of what torch.fx offers to passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.fx
+
+from fx.interop import AdaptedPass, adapt
+from fx.passes import Contract, exact
+from pytest_fx.harness.application import Application
+from pytest_fx.laws import Law, broken_laws, is_kept_without
+from pytest_fx.search.mentions import Mentions, mentioned
+from pytest_fx.search.placement import PutBack
+
+
+class Blame:
+    """Tells whether it is a pass that breaks a law, by what breaks the law without it."""
+
+    def __init__(self, pass_: Any, about: Mentions | None = None) -> None:
+        """Take a pass, and what it mentions if that is known."""
+        self._pass = pass_
+        self._tools: list[AdaptedPass] = []
+        self._replaces = False
+        if isinstance(pass_, AdaptedPass):
+            about = about or mentioned(pass_)
+            self._tools = [adapt(_pass_through), *([adapt(_remove_dead_code)] if about.removes else [])]
+            self._replaces = about.replaces
+
+    def is_due(self, law: Law, application: Application) -> bool:
+        """Whether it is the pass that breaks ``law``, and neither the capture nor what torch.fx offers to passes."""
+        if not is_kept_without(law, application):
+            return False
+        if not all(_is_kept_by(tool, law, application, exact) for tool in self._tools):
+            return False
+        if self._tools and application.error is not None:
+            again = Application(application.subject, adapt(_trace_again), leaves=application.leaves).error
+            if type(again) is type(application.error) and str(again) == str(application.error):
+                return False
+        return not self._replaces or not _is_kept_by(PutBack(self._pass), law, application, application.contract)
+
+
+def _remove_dead_code(program: Any) -> Any:
+    program.graph.eliminate_dead_code()
+    program.recompile()
+    return program
+
+
+def _pass_through(program: Any) -> Any:
+    """What torch.fx does to the arguments of each node that it touches: a ``torch.Size`` becomes a tuple."""
+    for node in program.graph.nodes:
+        node.args = torch.fx.map_arg(node.args, lambda read: read)
+        node.kwargs = torch.fx.map_arg(node.kwargs, lambda read: read)
+    program.recompile()
+    return program
+
+
+def _trace_again(program: Any) -> Any:
+    """What a pass of torch.fx does first that lets torch.fx capture the program again: some of ours it cannot."""
+    return torch.fx.symbolic_trace(program)
+
+
+def _is_kept_by(pass_: Any, law: Law, application: Application, contract: Contract) -> bool:
+    """Whether another pass keeps a law on the program."""
+    made = Application(application.subject, pass_, contract=contract, leaves=application.leaves)
+    return not broken_laws([law], made)

@@ -1,0 +1,217 @@
+"""A search in a child process, for passes that end their process, hang in native code or take all memory.
+
+One child searches, and announces each program before the pass is applied to it. So it is known on which one it has
+ended; that one is made smaller, each try in a child of its own, and is a counterexample like any other.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fx.errors import FxError, add_note
+from pytest_fx.errors import LawViolation
+from pytest_fx.harness.application import leave_alone
+from pytest_fx.processes.child import Channel, Child, ChildEnded, Ending, Limits, raised, unavailable
+from pytest_fx.search.counterexample import describe
+from pytest_fx.search.nearness import running
+from pytest_fx.search.reduction import reduced
+from pytest_fx.search.search import SHORT, SHRINKING, Search
+
+LONGEST = 60.0
+"""Seconds that one program may take, with all that is checked on it, unless it is said otherwise."""
+_MOST_SKIPPED = 3
+"""Programs that may end the process without the pass, before the search is given up."""
+
+
+def isolation_limits(isolate: bool, timeout: float | None, memory: int | None) -> Limits | None:
+    """Return the limits that ``check_pass`` was asked for, None for no child process.
+
+    Raises :class:`~fx.errors.FxError` for limits without one, for such as make no sense, and where there can be none.
+    """
+    for name, limit in (("timeout", timeout), ("memory", memory)):
+        if limit is not None and not isolate:
+            raise FxError(f"{name}= is a limit of a child process, and there is none", remedy="give isolate=True, too")
+        if limit is not None and not limit > 0:
+            raise FxError(f"{name}={limit!r} is no limit", remedy="give a number above 0")
+    if not isolate:
+        return None
+    if (why := unavailable()) is not None:
+        raise FxError("isolate=True is not for this system", why=why, remedy="leave it out")
+    return Limits(LONGEST if timeout is None else timeout, memory)
+
+
+def judge_isolated(judge: Callable[[], list[LawViolation]], name: str, limits: Limits) -> list[LawViolation]:
+    """Return what ``judge`` finds in a child process, or how the pass called ``name`` has ended that."""
+    try:
+        with Child(partial(_answer, judge)) as child:
+            return _received(child, limits)[1]
+    except ChildEnded as ended:
+        return [_violation(name, ended.ending)]
+
+
+def search_isolated(
+    find: Callable[[], LawViolation | None], search: Search, limits: Limits, folder: Path, *, shrink: bool
+) -> LawViolation | None:
+    """Return what ``find`` finds in a child process; the counts of ``search`` are then what they were there.
+
+    A program on which the child ends is the counterexample, unless it does so without the pass: then the search starts
+    again without it. It is made smaller if ``shrink``. ``folder`` is where its test goes.
+    """
+    skipped = 0
+    while True:
+        source = mode = ""
+        try:
+            with Child(lambda channel: _search(channel, find, search)) as child:
+                while (message := _received(child, limits))[0] == "trying":
+                    _, source, mode, counts = message
+                    search.count(counts)
+                violation, counts = message[1]
+                search.count(counts)
+                return violation
+        except ChildEnded as ended:
+            ending = ended.ending
+        if not mode:
+            raise ending.error(f"the search for programs for {search.name}")
+        tried, *others = search.counts
+        search.count((tried + 1, *others))  # it was told of before it was tried
+        crash = _Crash(search, ending, limits, source, mode)
+        if crash.needs_the_pass():
+            if shrink and source:
+                crash.shrink()
+            return crash.explained(folder)
+        skipped += 1
+        if skipped > _MOST_SKIPPED:
+            raise ending.error("a random program, without the pass,", source)
+        search.skip(source, mode)
+        search.count((skipped, 0, 0, skipped))  # the others are tried again
+
+
+class _Crash:
+    """A program on which a pass has ended the process."""
+
+    def __init__(self, search: Search, ending: Ending, limits: Limits, source: str, mode: str) -> None:
+        self.ending = ending
+        self.source = source
+        self._search = search
+        self._limits = limits
+        self._mode = mode
+        self._is_repeated = True
+
+    def needs_the_pass(self) -> bool:
+        """Whether the process goes on if the pass does nothing."""
+        return not self.source or self._ending(self.source, self._mode, leave_alone) is None
+
+    def shrink(self) -> None:
+        """Make the program smaller as long as the process ends in the same way, in evaluation mode if it does."""
+        if self.ending.kind == "time":  # each try costs as much
+            seconds = min(self._limits.seconds or LONGEST, 3 * SHORT)
+            self._limits = Limits(seconds, self._limits.memory)
+        self._is_repeated = self._shows(self.source, self._mode)
+        if self._is_repeated:
+            if self._mode != "eval":
+                self._shows(self.source, "eval")
+            reduced(self.source, lambda text: self._shows(text, self._mode), SHRINKING)
+
+    def explained(self, folder: Path) -> LawViolation:
+        """What happened, with the program."""
+        violation, search = _violation(self._search.name, self.ending), self._search
+        details = [search.tried]
+        if not self._is_repeated:
+            details.append("it was not made smaller: tried once more, it did not end in this way")
+        program = running(self.source, self._mode) if self.source else None
+        if program is not None:
+            details.append(describe(search.untouched(program, self._mode), violation, folder, isolate=True))
+        return violation.with_details("\n".join(details))
+
+    def _shows(self, text: str, mode: str) -> bool:
+        """Whether the process ends in the same way on another program; if so, that is what was found."""
+        ending = self._ending(text, mode, None)
+        if ending is None or ending.kind != self.ending.kind:
+            return False
+        self.ending, self.source, self._mode = ending, text, mode
+        return True
+
+    def _ending(self, text: str, mode: str, pass_: Any) -> Ending | None:
+        """How the process ends when a pass is judged on a program, if it does."""
+        runs = False
+        try:
+            with Child(lambda channel: self._judge(channel, text, mode, pass_)) as child:
+                while (kind := _received(child, self._limits)[0]) == "runs":
+                    runs = True
+        except ChildEnded as ended:
+            return ended.ending if runs or pass_ is not None else None
+        assert kind == "done", kind
+        return None
+
+    def _judge(self, channel: Channel, text: str, mode: str, pass_: Any) -> None:
+        def judge() -> None:
+            program = running(text, mode)
+            if program is not None:
+                _send(channel, "runs")
+                self._search.judge(program, mode, pass_)
+
+        _answer(judge, channel)
+
+
+def _search(channel: Channel, find: Callable[[], LawViolation | None], search: Search) -> None:
+    """What the child does that searches."""
+    search.announce = lambda program, mode: _send(channel, "trying", program.source, mode, search.counts)
+    _answer(lambda: (find(), search.counts), channel)
+
+
+def _answer(work: Callable[[], Any], channel: Channel) -> None:
+    """Send what ``work`` returns or raises."""
+    torch.set_num_threads(1)  # the others were not forked, and would be waited for
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # as in the search, what programs warn of is nobody's fault
+            answer = work()
+    except Exception as error:
+        _send(channel, "raised", _sendable(error))
+    except BaseException as error:
+        _send(channel, "ended", type(error).__name__)
+    else:
+        sys.stdout.flush()
+        _send(channel, "done", answer)
+
+
+def _sendable(error: Exception) -> Exception:
+    """The error, or one that says the same if it cannot be sent; a note has where it was raised."""
+    told = "".join(traceback.format_exception(error))
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        error = FxError(f"{type(error).__name__}: {error}")
+    add_note(error, f"in the child process:\n{told}")
+    return error
+
+
+def _send(channel: Channel, *message: Any) -> None:
+    channel.send(pickle.dumps(message))
+
+
+def _received(child: Child, limits: Limits) -> Any:
+    """The next message, whose first part says what it is. Raises what was raised in the child."""
+    message = pickle.loads(child.receive(limits))
+    if message[0] == "raised":
+        raise message[1]
+    if message[0] == "ended":
+        raise ChildEnded(raised(message[1]))
+    return message
+
+
+def _violation(name: str, ending: Ending) -> LawViolation:
+    law = "terminates" if ending.kind == "time" else "process untouched"
+    why = "a child process had applied it, or ran the program that it made; in the process of pytest, all would be lost"
+    return LawViolation(
+        law, f"{name} {ending.cause}", where=ending.where, why=why, remedy=ending.remedy, kind=ending.kind
+    )

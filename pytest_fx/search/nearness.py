@@ -1,0 +1,152 @@
+"""Programs that are near to those on which a pass goes further than on most: such as it changes, or nearly does.
+
+How far a pass goes is seen by the instructions of its code that it reaches. A program on which it reaches rare ones is
+varied: something is left out, an operation reads another value, or has a constant that the pass mentions.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from pytest_fx.generation.record import Program, load
+from pytest_fx.generation.strategy import warnings_as_errors
+from pytest_fx.harness.application import with_data
+from pytest_fx.harness.capture import capture
+from pytest_fx.harness.subject import Checked
+from pytest_fx.search.mentions import is_open
+from pytest_fx.search.reduction import written
+from pytest_fx.search.simplifications import within
+from pytest_fx.search.syntax import Call, Edits, edited, expression, stored
+
+Steps = frozenset[tuple[CodeType, int]]
+"""Instructions of code."""
+NEAREST = 8
+"""How many programs are varied at a time."""
+ATTEMPTS = 200
+"""Variations in a row that may fail to run."""
+
+
+def steps_of(pass_: Any, program: Checked) -> Steps:
+    """Return the instructions that a pass reaches on a program, outside of torch and of this library."""
+    reached: set[tuple[CodeType, int]] = set()
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        if not _is_traced(str(frame.f_globals.get("__name__"))):
+            return None
+        frame.f_trace_opcodes = True
+        reached.add((frame.f_code, frame.f_lasti))
+        return trace
+
+    before = sys.gettrace()
+    try:
+        captured = capture(program.build(), program.inputs)
+        prepared = with_data(pass_, lambda: [program.inputs.copies()])
+        sys.settrace(trace)
+        prepared(captured)
+    except Exception:  # that of a pass, which others judge
+        pass
+    finally:
+        sys.settrace(before)
+    return frozenset(reached)
+
+
+def _is_traced(module: str) -> bool:
+    root = module.partition(".")[0]
+    return root not in ("pytest_fx", "random_program") and is_open(module)
+
+
+def nearest(steps: Mapping[str, Steps]) -> list[str]:
+    """Return the programs on which the rarest instructions are reached, those with the rarest first."""
+    counts = Counter(step for reached in steps.values() for step in reached)
+
+    def rarity(source: str) -> tuple[int, int]:
+        return min((counts[step] for step in steps[source]), default=len(steps)), -len(steps[source])
+
+    return sorted(steps, key=rarity)[:NEAREST]
+
+
+def variations(
+    steps: dict[str, Steps], measure: Callable[[Program], Steps], constants: Sequence[Any], random: Random
+) -> Iterator[Program]:
+    """Yield ever new programs that are made of the nearest ones by one to three small changes, and run.
+
+    Args:
+        steps: the instructions that are reached, for the texts of programs; those of new programs are added.
+        measure: finds them.
+        constants: what arguments may become.
+        random: decides.
+    """
+    failed, near = 0, nearest(steps)
+    while near and failed < ATTEMPTS:
+        tree = ast.parse(random.choice(near))
+        for _ in range(random.choice((1, 1, 2, 3))):
+            kinds = _rewired(tree), _longer(tree), _with_constants(tree, constants), within([tree])
+            edits = list(random.choice(kinds))
+            tree = edited(tree, random.choice(edits)) if edits else tree
+        text = written(tree)
+        failed += 1
+        if text not in steps and (program := running(text)) is not None:
+            steps[text] = measure(program)
+            failed, near = 0, nearest(steps)
+            yield program
+
+
+def running(text: str, mode: str = "eval") -> Program | None:
+    """Return the program of a text, or None if it makes none that runs in a mode without a warning."""
+    try:
+        program = load(text, frozenset(), (), 0)
+        _run(program, mode)
+        with warnings_as_errors():  # only of what runs, as torch prints a warning that comes with an exception
+            _run(program, mode)
+    except Exception:  # whatever a text raises that is no program
+        return None
+    return program
+
+
+def _run(program: Program, mode: str) -> None:
+    inputs = program.inputs.copies()
+    with torch.no_grad():
+        program.build().train(mode == "train")(*inputs.args, **inputs.kwargs)
+
+
+def _rewired(tree: ast.Module) -> Iterator[Edits]:
+    """Each value that a statement reads, as each other one that there is by then."""
+    call = Call.of(tree)
+    known = [part.name for part in call.parameters] if call else []
+    for statement in call.forward.body[:-1] if call else ():
+        for part in ast.walk(statement):
+            if isinstance(part, ast.Name) and part.id in known and isinstance(part.ctx, ast.Load):
+                yield from ({part: [ast.Name(name, ast.Load())]} for name in known if name != part.id)
+        known += sorted(stored(statement))
+
+
+def _longer(tree: ast.Module) -> Iterator[Edits]:
+    """Each list of values with one of them twice."""
+    for part in ast.walk(tree):
+        if isinstance(part, ast.List) and any(isinstance(element, ast.Name) for element in part.elts):
+            yield from ({element: [element, element]} for element in part.elts)
+
+
+def _with_constants(tree: ast.Module, constants: Sequence[Any]) -> Iterator[Edits]:
+    """Each constant as one of the same type that is mentioned, and each call with a further argument of those.
+
+    That is a name beside what is mentioned next to it, as in ``node.kwargs.get("mode") == "reflect"``.
+    """
+    further = [(name, value) for name, value in itertools.pairwise(constants) if str(name).isidentifier()]
+    for part in ast.walk(tree):
+        if isinstance(part, ast.Constant):
+            others = [other for other in constants if type(other) is type(part.value) and other != part.value]
+            yield from ({part: [expression(repr(other))]} for other in others)
+        if isinstance(part, ast.Call):
+            for name, value in further:
+                kept = [keyword for keyword in part.keywords if keyword.arg != name]
+                yield {part: [ast.Call(part.func, part.args, [*kept, ast.keyword(name, expression(repr(value)))])]}

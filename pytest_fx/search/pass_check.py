@@ -1,0 +1,271 @@
+"""``check_pass``: any pass against random programs; ``check_program``: against one (see :mod:`pytest_fx.laws`)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+from hypothesis import Phase, core, given
+from hypothesis import strategies as st
+from torch import nn
+
+from fx.errors import FxError, TraceError
+from fx.passes import Contract, contract_of, pass_name
+from pytest_fx import generation
+from pytest_fx.errors import LawViolation
+from pytest_fx.harness.application import LARGEST_TIME, Application, may_change
+from pytest_fx.harness.capture import capture
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.process import process_kept
+from pytest_fx.harness.subject import Checked, GivenProgram, Subject
+from pytest_fx.laws import Law, broken_laws, choose_laws
+from pytest_fx.loading import load_contract, load_pass
+from pytest_fx.processes.deadline import Watchdog
+from pytest_fx.search.counterexample import FOLDER
+from pytest_fx.search.isolated_search import isolation_limits, judge_isolated, search_isolated
+from pytest_fx.search.mentions import Mentions, mentioned
+from pytest_fx.search.nearness import nearest, running
+from pytest_fx.search.search import ONE_IN, CheckReport, Search
+
+MODES = ("eval", "train")
+ENOUGH_CHANGES = 0.05
+"""The part of the programs that a pass must change, unless it is said otherwise."""
+INDEPENDENT = 11
+"""Examples of which Hypothesis makes no variants: the simplest one, and ten by which it judges whether all is well."""
+
+
+def check_pass(
+    pass_: Any,
+    *,
+    contract: Contract | str | None = None,
+    modes: Sequence[str] = MODES,
+    max_examples: int | None = None,
+    without: Iterable[str] = (),
+    demand: Iterable[str | Law] = (),
+    like: Any = None,
+    programs: st.SearchStrategy[Any] | None = None,
+    min_changed: float = ENOUGH_CHANGES,
+    seed: int | None = None,
+    settings: hypothesis.settings | None = None,
+    seconds: float = LARGEST_TIME,
+    folder: Path | None = None,
+    isolate: bool = False,
+    timeout: float | None = None,
+    memory: int | None = None,
+) -> CheckReport:
+    """Apply a pass to random programs, and check on each that it keeps the laws of :mod:`pytest_fx.laws`.
+
+    Args:
+        pass_: a pass, a pass class, a pass written for ``torch.fx``, a name or ``package.module:attribute``, or a text
+            such as ``"fuse-conv-bn,split{at=layer3}"``.
+        contract: what it promises about the numbers; by default what it says itself.
+        modes: the modes of programs in which it claims to be right: ``"eval"``, ``"train"``.
+        max_examples: how many programs; by default what Hypothesis's settings say.
+        without: names of laws to switch off.
+        demand: names of laws to check on every program, ``"idempotent"`` and ``"shrinks the graph"`` among them, and
+            laws of the caller's own.
+        like: a captured program to whose operations the random ones are biased, in place of those that the pass
+            mentions; numbers and texts that it mentions stay frequent among the arguments.
+        programs: a strategy of programs (:func:`pytest_fx.generation.programs`) to use instead.
+        min_changed: how many programs it must change: a number of them, or a part if it is less than 1. With 0 a pass
+            may find nothing to do.
+        seed: makes the programs the same ones in each run.
+        settings: Hypothesis's settings; by default those of the profile.
+        seconds: how long the pass may take on one program.
+        folder: where the test file of a failure goes; by default ``.pytest_fx`` in the current folder.
+        isolate: search in a child process, so that a pass that ends it, hangs in native code or takes too much memory
+            is a broken law like any other. The child computes with one thread.
+        timeout: with ``isolate``, seconds that one program may take with all that is checked on it; by default 60.
+        memory: with ``isolate``, MiB that the child may need; by default most of what the machine has left.
+
+    Raises:
+        LawViolation: the pass breaks a law. The message has the smallest program found, its code before and after the
+            pass, the answers, and the path of a test file.
+        NothingJudged: the pass changes too few programs, after as many again that are near to those on which it went
+            furthest.
+        FxError: the pass, the contract, or a law is not known by its name, or there can be no child process.
+    """
+    __tracebackhide__ = True
+    limits = isolation_limits(isolate, timeout, memory)
+    made = load_pass(pass_)
+    promise = contract_of(made) if contract is None else load_contract(contract)
+    laws = choose_laws(without, demand, may_change(made))
+    about = mentioned(made)
+    folder = folder or Path.cwd() / FOLDER
+    search = Search(made, promise, laws, {law for law in demand if isinstance(law, str)}, seconds, about)
+    about = about if like is None else replace(about, operations=(), patterns=(like,))
+    others = st.sampled_from(_checked_modes(modes)), st.integers(0, ONE_IN - 1)
+    drawn = st.tuples(_programs(about) if programs is None else programs, *others)
+    parent = hypothesis.settings() if settings is None else settings
+    examples = _Examples(drawn, _settings(parent, max_examples), seed, f"{pass_name(made)} {promise} {modes}")
+
+    def find() -> LawViolation | None:
+        """Search for a broken law, and return what there is to say about the first."""
+        with process_kept(), search.watchdog, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what random programs warn of is nobody's fault
+            try:
+                examples.try_on(search.check)
+                if search.lacks(min_changed) and programs is None and Phase.generate in parent.phases:
+                    steps, half = search.steps(), -(-examples.settings.max_examples // 2)
+                    found = [running(source) for source in nearest(steps)]
+                    patterns = tuple(capture(program.module, program.inputs) for program in found if program)
+                    again = hypothesis.settings(examples.settings, max_examples=half, database=None)
+                    drawn = st.tuples(_programs(replace(about, patterns=patterns)), *others)
+                    replace(examples, drawn=drawn, settings=again).try_on(search.check)
+                    search.vary(steps, about.constants, modes, min_changed)
+            except LawViolation:
+                pass
+            else:
+                return None
+            if Phase.shrink in parent.phases:
+                search.shrink(modes)
+            return search.explained(folder)
+
+    if limits is None:
+        violation = find()
+    else:
+        violation = search_isolated(find, search, limits, folder, shrink=Phase.shrink in parent.phases)
+    if violation is not None:
+        # raised from here to leave Hypothesis's frames and its print of the whole example behind
+        raise violation
+    search.require_changes(min_changed)
+    return search.report()
+
+
+def check_program(
+    pass_: Any,
+    build: Callable[[], nn.Module],
+    inputs: Callable[[], tuple[tuple[Any, ...], dict[str, Any]]],
+    *,
+    laws: Iterable[str] | None = None,
+    mode: str = "eval",
+    contract: Contract | str | None = None,
+    seconds: float = LARGEST_TIME,
+    isolate: bool = False,
+    timeout: float | None = None,
+    memory: int | None = None,
+) -> None:
+    """Apply a pass to one program, and check that it keeps the laws; test files of failures call this.
+
+    Args:
+        pass_: the pass, as :func:`check_pass` takes it.
+        build: makes the module.
+        inputs: makes the positional and the keyword arguments of a call.
+        laws: names of the laws to check; by default all that need not be demanded.
+        mode: ``"eval"`` or ``"train"``.
+        contract: what the pass promises; by default what it says itself.
+        seconds: how long it may take.
+        isolate: whether to do so in a child process, with the limits ``timeout`` and ``memory``, as
+            :func:`check_pass` does.
+        timeout: see there.
+        memory: see there.
+
+    Raises:
+        LawViolation: the pass breaks a law.
+        FxError: the pass, the contract, or a law is not known by its name, or there can be no child process.
+    """
+    __tracebackhide__ = True
+    limits = isolation_limits(isolate, timeout, memory)
+    made = load_pass(pass_)
+    args, kwargs = inputs()
+    promise = contract_of(made) if contract is None else load_contract(contract)
+    chosen = choose_laws((), laws or (), may_change(made))
+    names = None if laws is None else set(laws)
+
+    def judge() -> list[LawViolation]:
+        with process_kept(), Watchdog() as watchdog:
+            subject = Subject.of(GivenProgram(build, Arguments(args, kwargs)), _checked_modes((mode,))[0])
+            application = Application(subject, made, contract=promise, watchdog=watchdog, seconds=seconds)
+            return broken_laws([law for law in chosen if names is None or law.name in names], application)
+
+    violations = judge() if limits is None else judge_isolated(judge, pass_name(made), limits)
+    if violations:
+        raise violations[0].with_others(violations[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class _Examples:
+    """The examples of one search, drawn by Hypothesis.
+
+    It is started again and again for a few of them, since after those it goes on to variants of each, which are five
+    times as many and find less.
+    """
+
+    drawn: st.SearchStrategy[Any]
+    """What one example is drawn from."""
+    settings: hypothesis.settings
+    """How many they are, among others."""
+    seed: int | None
+    """Makes them the same ones in each run."""
+    name: str
+    """Tells Hypothesis's database whose failures to remember."""
+
+    def try_on(self, check: Callable[..., bool]) -> None:
+        """Call ``check``, which says whether an example is a new one, with as many new ones as there are to be."""
+        left, settings = self.settings.max_examples, self.settings
+        while left > 0:
+            first = left == self.settings.max_examples
+            count = min(INDEPENDENT, left + (not first))
+            new = self._start(check, hypothesis.settings(settings, max_examples=count), left)
+            if len(new) < count or not any(new):  # there are no others
+                return
+            left -= sum(new)
+            phases = [phase for phase in settings.phases if phase not in (Phase.explicit, Phase.reuse)]
+            settings = hypothesis.settings(settings, phases=phases)
+
+    def _start(self, check: Callable[..., bool], settings: hypothesis.settings, left: int) -> list[bool]:
+        """Let Hypothesis draw some of ``left`` examples, and return for each whether it is a new one."""
+        new: list[bool] = []
+
+        @settings
+        @given(self.drawn)
+        def keep_the_laws(example: tuple[Checked, str, int]) -> None:
+            new.append(False)
+            try:
+                new[-1] = check(*example)
+            except TraceError:
+                hypothesis.reject()
+
+        test: Any = keep_the_laws
+        if self.seed is not None:
+            test = hypothesis.seed(f"{self.seed} {left}")(test)
+        elif left < self.settings.max_examples:  # not the first ones once more
+            again = self.name if settings.derandomize else getattr(core, "global_force_seed", None)
+            if again is not None:  # as hypothesis.seed(), which would part from the database
+                test._hypothesis_internal_use_seed = f"{again} {left}"
+        # As Hypothesis's own plugin does it for parametrized tests: each pass has failures of its own in the database.
+        test.hypothesis.inner_test._hypothesis_internal_add_digest = self.name.encode()
+        test()
+        return new
+
+
+def _programs(about: Mentions) -> st.SearchStrategy[Any]:
+    """Programs full of what the pass rewrites."""
+    return st.one_of(
+        [
+            generation.programs(like=pattern, ops=about.operations, constants=about.constants)
+            for pattern in about.patterns or (None,)
+        ]
+    )
+
+
+def _settings(parent: hypothesis.settings, max_examples: int | None) -> hypothesis.settings:
+    return hypothesis.settings(
+        parent,
+        max_examples=parent.max_examples if max_examples is None else max_examples,
+        deadline=None,  # the first call of many operations is slow; passes have a limit of their own
+        phases=[phase for phase in parent.phases if phase not in (Phase.shrink, Phase.explain)],  # see Search.shrink
+        report_multiple_bugs=False,  # one program with all there is to say about it
+    )
+
+
+def _checked_modes(modes: Sequence[str]) -> Sequence[str]:
+    unknown = [mode for mode in modes if mode not in MODES]
+    if unknown or not modes:
+        what = f"there is no mode {unknown[0]!r}" if unknown else "no mode is given"
+        raise FxError(what, remedy="use 'eval', 'train' or both")
+    return modes

@@ -1,0 +1,96 @@
+"""The text of a program made smaller as long as it shows the same, until there is nothing more that could go."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import time
+import tokenize
+from collections.abc import Callable
+
+from pytest_fx.search.removals import removals, renaming
+from pytest_fx.search.syntax import edited
+
+
+def reduced(source: str, shows: Callable[[str], bool], seconds: float) -> str:
+    """Return the text of a smaller program for which ``shows`` is true.
+
+    What can be removed is removed one after the other. At the end nothing that :func:`~.removals.removals` knows of can
+    go alone, unless the time was over before.
+
+    Args:
+        source: the text of a program, which shows what is looked for.
+        shows: whether another text does; it may be no program that runs.
+        seconds: how long it may take.
+    """
+    end = time.monotonic() + seconds
+    smallest, tried = source, {source}
+    tree = ast.parse(source)
+    size, edits = _size(tree), list(removals(tree))
+    place = kept = 0  # how many edits in a row led to nothing
+    while kept < len(edits) and time.monotonic() < end:
+        smaller = _tidied(edited(tree, edits[place % len(edits)]))
+        place, kept = place + 1, kept + 1
+        if _size(smaller) < size and (text := written(smaller)) not in tried:
+            tried.add(text)
+            if shows(text):
+                smallest, tree, kept = text, ast.parse(text), 0
+                size, edits = _size(tree), list(removals(tree))
+    text = written(edited(tree, renaming(tree)))
+    return text if text not in tried and shows(text) else smallest
+
+
+def written(tree: ast.Module) -> str:
+    """Return the text of a program as people lay it out."""
+    parts = [_with_double_quotes(ast.unparse(ast.fix_missing_locations(part))) for part in tree.body]
+    imports = [part for part in parts if part.startswith(("import ", "from "))]
+    others = [re.sub(r"^(class .*:\n)\n+", r"\1", part) for part in parts if part not in imports]
+    text = "\n\n\n".join(["\n".join(imports), *others]) + "\n"
+    return re.sub(r"(?:(?<=return )|(?<= = ))\((.*)\)$", _without_parentheses, text, flags=re.MULTILINE)
+
+
+def _tidied(tree: ast.Module) -> ast.Module:
+    """The program without the imports and classes that nothing uses."""
+    names = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
+    return ast.Module([part for part in tree.body if not _is_unused(part, names)], [])
+
+
+def _is_unused(statement: ast.stmt, names: set[str]) -> bool:
+    match statement:
+        case ast.Import(names=[imported]) | ast.ImportFrom(names=[imported]):
+            return (imported.asname or imported.name.partition(".")[0]) not in names
+        case ast.ClassDef(name=name):
+            return name not in names
+        case _:
+            return False
+
+
+def _without_parentheses(match: re.Match[str]) -> str:
+    """A tuple as people return and assign it: ``a, b``."""
+    try:
+        inside = ast.parse(match[1], mode="eval").body
+    except SyntaxError:  # of the two parentheses, one closes what another one opens
+        return match[0]
+    return match[1] if isinstance(inside, ast.Tuple) and len(inside.elts) > 1 else match[0]
+
+
+def _with_double_quotes(text: str) -> str:
+    """The text with the strings as the rest of a program has them; ``ast.unparse`` writes them as ``repr`` does."""
+    if '"' not in text:  # no string has a quote in it
+        return re.sub(r"'([^'\\\n]*)'", r'"\1"', text)
+    lines = text.splitlines(keepends=True)
+    for token in reversed(list(tokenize.generate_tokens(io.StringIO(text).readline))):
+        (row, start), (_, stop) = token.start, token.end
+        if token.type == tokenize.STRING and re.fullmatch(r"'[^'\"\\\n]*'", token.string):
+            lines[row - 1] = f'{lines[row - 1][:start]}"{token.string[1:-1]}"{lines[row - 1][stop:]}'
+    return "".join(lines)
+
+
+def _size(tree: ast.Module) -> tuple[int, int, float, int]:
+    """What is smaller comes first: fewer statements, fewer parts of expressions, smaller numbers, shorter names."""
+    parts = [part for part in ast.walk(tree) if not isinstance(part, ast.expr_context)]
+    values = [part.value for part in parts if isinstance(part, ast.Constant)]
+    numbers = sum(abs(value) for value in values if isinstance(value, int | float))
+    names = sum(len(part.attr) for part in parts if isinstance(part, ast.Attribute))
+    return sum(isinstance(part, ast.stmt) for part in parts), len(parts), numbers, names

@@ -1,0 +1,245 @@
+"""The search for a program on which a pass breaks a law: what was tried so far, and the first that was found."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from fx.errors import TraceError
+from fx.passes import Contract, pass_name
+from pytest_fx.errors import LawViolation, NothingJudged
+from pytest_fx.harness.application import Application, leave_alone
+from pytest_fx.harness.subject import Checked, Subject
+from pytest_fx.laws import Law, broken_laws
+from pytest_fx.processes.deadline import TookTooLong, Watchdog
+from pytest_fx.search.blame import Blame
+from pytest_fx.search.counterexample import describe
+from pytest_fx.search.mentions import Mentions
+from pytest_fx.search.nearness import Steps, running, steps_of, variations
+from pytest_fx.search.reduction import reduced
+
+ONE_IN = 10
+"""Slow laws are checked on one program in so many, and on the simplest."""
+SHRINKING = 60.0
+"""Seconds for which the first program that breaks a law is made smaller, at most."""
+SHORT = 1.0
+"""Seconds that a pass may take on a program once it has taken too long on another."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What a search found that found no broken law."""
+
+    name: str
+    """The pass."""
+    programs: int
+    """Programs that it was tried on."""
+    changed: int
+    """Those that it changed."""
+    refused: int
+    """Those that it refused with a ``PassError``."""
+    unjudged: int
+    """Those on which the capture itself, before the pass, breaks the law that is broken after it, or what torch.fx
+    offers to passes does."""
+    laws: tuple[str, ...]
+    """The laws that it kept."""
+
+    def __str__(self) -> str:
+        refused = f", refused {self.refused}" if self.refused else ""
+        return f"{self.name} changed {self.changed} of {self.programs} programs{refused} and kept {len(self.laws)} laws"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A law that the pass breaks."""
+
+    law: Law
+    """The law."""
+    violation: LawViolation
+    """What it says."""
+    example: Application
+    """The pass on the program on which it is broken."""
+
+
+class Search:
+    """The examples so far: what they add up to, and the first law that was broken."""
+
+    def __init__(
+        self, pass_: Any, contract: Contract, laws: list[Law], always: set[str], seconds: float, about: Mentions
+    ) -> None:
+        self._pass = pass_
+        self._blame = Blame(pass_, about)
+        self._contract = contract
+        self._laws = laws
+        self._always = always
+        self._seconds = seconds
+        self.watchdog = Watchdog()
+        self.announce: Callable[[Checked, str], None] = lambda program, mode: None
+        """Told of each program, and the mode, before the pass is applied to it."""
+        self._tried = self._changed = self._refused = self._unjudged = 0
+        self._kept: dict[tuple[str, str], None] = {}  # what need not be tried again
+        self._found: _Found | None = None
+
+    def check(self, program: Checked, mode: str, sample: int) -> bool:
+        """Apply the pass to one program and raise the violation of a law that it breaks, on numbers if there is one.
+
+        Returns whether the program is a new one; one that was tried before is not tried again. Raises ``TraceError``
+        where it is none that can be captured, hence says nothing about the pass.
+
+        Once a law was broken that is what comes of every program: Hypothesis tries it again, and a pass that breaks a
+        law only at times is not to confuse it.
+        """
+        if self._found is not None:
+            raise self._found.violation
+        key = (mode, program.source or f"program {id(program)}")
+        if key in self._kept:
+            return False
+        example = self._example(program, mode, self._seconds)
+        self._tried += 1
+        self._changed += example.changed
+        self._refused += example.refusal is not None
+        violations = broken_laws([law for law in self._laws if self._applies(law, example, sample)], example)
+        blamed = next((found for found in violations if self._blame.is_due(self._law_of(found), example)), None)
+        if blamed is not None:
+            self._found = _Found(self._law_of(blamed), blamed, example)
+            raise blamed
+        self._unjudged += bool(violations)
+        if program.source:
+            self._kept[key] = None
+        return True
+
+    @property
+    def name(self) -> str:
+        """What the pass is called."""
+        return pass_name(self._pass)
+
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        """How many programs were tried, changed, refused and not judged."""
+        return self._tried, self._changed, self._refused, self._unjudged
+
+    def count(self, counts: Iterable[int]) -> None:
+        """Take the counts of the same search in another process."""
+        self._tried, self._changed, self._refused, self._unjudged = counts
+
+    def skip(self, source: str, mode: str) -> None:
+        """Do not try this program."""
+        self._kept[mode, source] = None
+
+    def judge(self, program: Checked, mode: str, pass_: Any = None) -> None:
+        """Check all laws, whatever comes of it, with ``pass_`` in the place of the pass if that is given."""
+        example = self._example(program, mode, self._seconds, pass_)
+        broken_laws([law for law in self._laws if self._applies(law, example, 0)], example)
+
+    def untouched(self, program: Checked, mode: str) -> Application:
+        """A program to which the pass was not applied, as what was found before it was."""
+        example = self._example(program, mode, self._seconds, leave_alone)
+        example.pass_, example.name, example.result = self._pass, self.name, None
+        return example
+
+    def _example(self, program: Checked, mode: str, seconds: float, pass_: Any = None) -> Application:
+        self.announce(program, mode)
+        return Application(
+            Subject.of(program, mode),
+            self._pass if pass_ is None else pass_,
+            contract=self._contract,
+            watchdog=self.watchdog,
+            seconds=seconds,
+        )
+
+    def _law_of(self, violation: LawViolation) -> Law:
+        return next(law for law in self._laws if law.name == violation.law)
+
+    def shrink(self, modes: Sequence[str]) -> None:
+        """Make what was found smaller as long as the pass breaks the same law on it, in evaluation mode if it can be.
+
+        That is done to the text of the program; one without a text stays as it is.
+        """
+        assert self._found is not None, "there is nothing to make smaller"
+        source, mode = self._found.example.subject.source, self._found.example.mode
+        if not self._shows(source, mode):  # no text that makes a program, or a pass that is wrong at times
+            return
+        if "eval" in modes and self._shows(source, "eval"):
+            mode = "eval"
+        reduced(source, lambda text: self._shows(text, mode), SHRINKING)
+
+    def _shows(self, source: str, mode: str) -> bool:
+        """Whether the pass breaks the law that was broken on another program, too; if so, that is what was found."""
+        assert self._found is not None
+        law, before = self._found.law, self._found.example
+        seconds = self._seconds if before.too_long is None else min(self._seconds, SHORT)
+        program = running(source, mode)
+        if program is None:
+            return False
+        try:
+            example = self._example(program, mode, seconds)
+        except TraceError:
+            return False
+        try:
+            law.check(example)
+        except LawViolation as violation:
+            if self._blame.is_due(law, example):
+                self._found = _Found(law, violation, example)
+                return True
+        return False
+
+    def _applies(self, law: Law, example: Application, sample: int) -> bool:
+        sampled = law.kind == "sampled" and law.name not in self._always
+        return (not sampled or sample == 0) and (law.when_unchanged or example.changed)
+
+    def explained(self, folder: Path) -> LawViolation:
+        """The violation, with the program on which it was found."""
+        assert self._found is not None
+        violation, example = self._found.violation, self._found.example
+        laws = [law for law in self._laws if law is not self._found.law and self._applies(law, example, 0)]
+        others = [found for found in broken_laws(laws, example) if self._blame.is_due(self._law_of(found), example)]
+        return violation.with_others(others).with_details(f"{self.tried}\n{describe(example, violation, folder)}")
+
+    @property
+    def tried(self) -> str:
+        """A line on how many programs it took."""
+        return f"found after {self._tried} program(s), of which {self.name} changed {self._changed}"
+
+    def lacks(self, least: float) -> bool:
+        """Whether the pass changed fewer programs than ``least``, a number or a part."""
+        return self._changed < self._wanted(least)
+
+    def _wanted(self, least: float) -> float:
+        return least * self._tried if least < 1 else least
+
+    def steps(self) -> dict[str, Steps]:
+        """How far the pass goes on each program that it was tried on, by its text."""
+        found = {source: running(source) for _, source in self._kept}
+        return {source: self._steps(program) for source, program in found.items() if program is not None}
+
+    def _steps(self, program: Checked) -> Steps:
+        self.announce(program, "eval")
+        try:
+            with self.watchdog.limit(self._seconds):
+                return steps_of(self._pass, program)
+        except TookTooLong:
+            return frozenset()
+
+    def vary(self, steps: dict[str, Steps], constants: Sequence[Any], modes: Sequence[str], least: float) -> None:
+        """Try variations of the programs on which the pass went furthest, until it changed enough or has seen many."""
+        random, most = Random(0), self._tried // 3
+        for program in itertools.islice(variations(steps, self._steps, constants, random), most):
+            if not self.lacks(least):
+                return
+            with contextlib.suppress(TraceError):
+                self.check(program, random.choice(modes), random.randrange(ONE_IN))
+
+    def require_changes(self, least: float) -> None:
+        """Raise :class:`~pytest_fx.errors.NothingJudged` if the pass changed fewer than ``least`` programs."""
+        if self.lacks(least):
+            raise NothingJudged(self.name, self._tried, self._changed, self._wanted(least))
+
+    def report(self) -> CheckReport:
+        """What the search found."""
+        names = tuple(law.name for law in self._laws)
+        return CheckReport(self.name, *self.counts, names)

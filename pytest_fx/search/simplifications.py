@@ -1,0 +1,135 @@
+"""What can be made plainer in the text of a program: expressions, inputs, tensors and their sizes."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from pytest_fx.generation.tensors import TensorRecipe
+from pytest_fx.search.syntax import Call, Edits, Parameter, children_of, expression, methods, name_of, uses_of
+
+ELEMENTS = ("ones", "counts", "waves")
+"""The values of tensors, plain ones first."""
+
+
+def within(statements: Iterable[ast.AST]) -> Iterator[Edits]:
+    """Each argument and element, and each expression that one of its parts can stand for."""
+    parts = [part for statement in statements for part in ast.walk(statement)]
+    yield {part: [] for part in parts if isinstance(part, ast.keyword)}
+    for part in parts:
+        if isinstance(getattr(part, "ctx", None), ast.Store):
+            continue
+        yield from ({part: [child]} for child in children_of(part))
+        match part:
+            case ast.Call(func=ast.Attribute(attr="Parameter" | "register_buffer")):
+                yield from ({gone: []} for gone in part.keywords)
+            case ast.Call():
+                yield from ({gone: []} for gone in (*part.args, *part.keywords))
+            case ast.List(elts=[_, _, *_]) | ast.Tuple(elts=[_, _, *_]) | ast.Set(elts=[_, _, *_]):
+                yield from ({gone: []} for gone in part.elts)
+            case ast.Dict(keys=keys, values=values):
+                yield {part: [ast.Tuple(values, ast.Load())]}
+                yield from ({key: [], value: []} for key, value in zip(keys, values, strict=True) if key and keys[1:])
+            case ast.Slice():
+                yield from ({bound: []} for bound in (part.lower, part.upper, part.step) if bound)
+            case _:
+                pass
+
+
+def of_dtypes(tree: ast.Module) -> Iterator[Edits]:
+    """Each dtype wherever it is asked for by a keyword."""
+    named: dict[str, list[ast.keyword]] = {}
+    for part in ast.walk(tree):
+        if isinstance(part, ast.keyword) and part.arg == "dtype":
+            named.setdefault(ast.unparse(part.value), []).append(part)
+    yield from ({keyword: [] for keyword in keywords} for keywords in named.values())
+
+
+def of_parameters(call: Call) -> Iterator[Edits]:
+    """Each parameter: without it, as another one, as its default, by position, as one part of a container."""
+    for part in call.parameters:
+        others = [other for other in call.parameters if other is not part]
+        uses = uses_of(call.forward, {part.name})
+        stand_ins = [name_of(other.name) for other in others] + ([part.default] if part.default else [])
+        for stand_in in stand_ins if uses else [name_of(part.name)]:
+            if others:
+                yield {**call.edits(others), **{use: [stand_in] for use in uses}}
+        if part.value is not None and (part.keyword or part.default is not None):
+            yield call.edits([replace(part, default=None, keyword=False), *others])
+            yield call.edits([replace(part, default=None), *others])
+        if isinstance(part.value, ast.Tuple | ast.List | ast.Dict):
+            yield from _of_container(call, part, others)
+
+
+def _of_container(call: Call, part: Parameter, others: list[Parameter]) -> Iterator[Edits]:
+    taken = [
+        found
+        for found in ast.walk(call.forward)
+        if isinstance(found, ast.Subscript) and isinstance(found.value, ast.Name) and found.value.id == part.name
+    ]
+    keys = part.value.keys if isinstance(part.value, ast.Dict) else itertools.repeat(None)
+    for key, element in zip(keys, children_of(part.value) if part.value else (), strict=False):
+        yield {element: [], **({key: []} if key else {})}
+        alone = call.edits([replace(part, value=element), *others])
+        yield {**alone, **{found: [name_of(part.name)] for found in taken}}
+
+
+def of_tensors(tree: ast.Module, call: Call | None) -> Iterator[Edits]:
+    """Each tensor with plainer values or fewer elements, and each size wherever it occurs."""
+    inits = [line for init in methods(tree, "__init__") for line in init.body[1:]]
+    made = [*inits, *([call.inputs] if call else [])]
+    tensors = dict(found for part in made for found in tensors_in(part))
+    for part, recipe in tensors.items():
+        shape, axes = recipe.shape, range(len(recipe.shape))
+        shapes = [shape, *((*shape[:axis], *shape[axis + 1 :]) for axis in axes if len(axes) > 1)]
+        shapes += [(*shape[:axis], 1, *shape[axis + 1 :]) for axis in axes]
+        kinds = dict.fromkeys([*ELEMENTS, recipe.elements])
+        for shape, elements in itertools.product(dict.fromkeys(shapes), kinds):
+            yield {part: [expression(replace(recipe, shape=shape, elements=elements).text)]}
+    inside = {constant for part in tensors for constant in ast.walk(part)}
+    constants = [part for line in made for part in ast.walk(line) if isinstance(part, ast.Constant)]
+    sizes = {part.value for part in constants if type(part.value) is int and part not in inside}
+    sizes |= {size for recipe in tensors.values() for size in recipe.shape}
+    everywhere = [part for part in ast.walk(tree) if isinstance(part, ast.Constant)]
+    for old, new in [(old, new) for old in sorted(sizes, reverse=True) for new in (1, 2) if new < old]:
+        for places in (constants, everywhere):
+            edits: dict[Any, list[ast.AST]] = {
+                part: [ast.Constant(new)] for part in places if part not in inside and part.value == old
+            }
+            for part, recipe in tensors.items():
+                if old in recipe.shape:
+                    shape = tuple(new if size == old else size for size in recipe.shape)
+                    edits[part] = [expression(replace(recipe, shape=shape).text)]
+            yield edits
+
+
+def tensors_in(tree: ast.AST) -> Iterator[tuple[ast.expr, TensorRecipe]]:
+    """The largest expressions that are tensors, and recipes for nearly the same ones."""
+    for child in ast.iter_child_nodes(tree):
+        recipe = _recipe(child) if isinstance(child, ast.Call | ast.Attribute | ast.Subscript) else None
+        if recipe is None:
+            yield from tensors_in(child)
+        else:
+            assert isinstance(child, ast.expr)
+            yield child, recipe
+
+
+def _recipe(expression: ast.expr) -> TensorRecipe | None:
+    text = ast.unparse(expression)
+    try:
+        tensor: Any = eval(text, {"torch": torch})
+    except Exception:  # it is made of something else
+        return None
+    if not isinstance(tensor, torch.Tensor) or isinstance(tensor, nn.Parameter):
+        return None
+    values = tensor.flatten().tolist()
+    names = {"torch.ones(": "ones", ".mul(150": "swings", ".sin()": "waves", "torch.arange(": "counts"}
+    elements: Any = next((name for mark, name in names.items() if mark in text), tuple(values[:6]) or "ones")
+    limit = 4 if tensor.is_floating_point() or not values else int(max(values)) + 1
+    return TensorRecipe(tuple(tensor.shape), tensor.dtype, elements, limit=limit)

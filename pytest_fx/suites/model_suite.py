@@ -1,0 +1,236 @@
+"""The built-in suite: what ``pytest --fx-model NAME`` finds out about a model, and about each pass on it.
+
+Not all of it applies to every model. What does not is skipped with the reason (``pytest -rs`` shows it).
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import sys
+import uuid
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import nn
+
+from fx import load, save
+from fx.errors import FxError, TraceError
+from fx.passes import Pass, exact, pass_name
+from pytest_fx.checks.equality_check import WITHOUT_LEAVES, EqualityCheck
+from pytest_fx.checks.timing_check import TimingCheck
+from pytest_fx.harness.application import applied
+from pytest_fx.harness.capture import capture
+from pytest_fx.harness.run import Runner
+from pytest_fx.harness.subject import Subject
+from pytest_fx.laws import LawViolation
+from pytest_fx.processes.pickled import unpickled
+from pytest_fx.report.recording import record_row
+from pytest_fx.report.summary import Row
+
+
+def __tracebackhide__(raised: pytest.ExceptionInfo[BaseException]) -> bool:
+    """Show the source of these tests where one of their own assertions fails, and nowhere else: messages say it all."""
+    return raised.errisinstance(FxError) or not raised.errisinstance(AssertionError)
+
+
+TOLD = pytest.StashKey[list[Any]]()
+"""The parameters of ``fx_model`` for models that cannot be captured, of which a test has told."""
+
+
+@pytest.fixture(autouse=True)
+def fails_once(request: pytest.FixtureRequest, fx_model: Subject) -> None:
+    """Let a model that cannot be captured fail in one test, which says why, and skip the others."""
+    if fx_model.capture_error is None or request.function is test_capture_is_well_formed:
+        return
+    case, told = request.node.callspec.params["fx_model"], request.config.stash.setdefault(TOLD, [])
+    if case not in told:
+        told.append(case)
+        if not any(_captures(item, case) for item in request.session.items):  # they are not all asked for
+            raise fx_model.capture_error
+    pytest.skip(f"{fx_model.name} cannot be captured: another of its tests says why")
+
+
+def _captures(item: pytest.Item, case: Any) -> bool:
+    """Whether that is the test of a model's capture."""
+    is_capture = getattr(item, "function", None) is test_capture_is_well_formed
+    return is_capture and cast("pytest.Function", item).callspec.params["fx_model"] == case
+
+
+def test_capture_is_well_formed(request: pytest.FixtureRequest, fx_model: Subject) -> None:
+    """The captured graph obeys the rules of the IR."""
+    record_row(request.node, Row(fx_model.name, "capture", nodes_after=len(fx_model.captured.graph.nodes)))
+    fx_model.captured.graph.lint()
+
+
+def test_capture_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
+    """The captured program computes the same bits as the module."""
+    fx_equal(fx_model.captured, contract=exact, label="capture")
+
+
+def test_capture_without_leaf_modules_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
+    """Captured through torch.nn, down to functions, the program still computes the same bits."""
+    skip_unless_captured_without_leaves(fx_model)
+    program = fx_model.capture(fx_model.borrowed(), leaves=False)
+    fx_equal(program, contract=exact, label=f"capture{WITHOUT_LEAVES}", draws=1)
+
+
+def test_generated_code_can_be_captured_again(fx_model: Subject, fx_equal: EqualityCheck) -> None:
+    """The code that the graph is written as is a program that captures to the same graph."""
+    again = capture(fx_model.captured)
+    kinds = [[(node.op, node.target) for node in program.graph.nodes] for program in (fx_model.captured, again)]
+    assert kinds[0] == kinds[1]
+    fx_equal(again, contract=exact, label="capture", draws=1)
+
+
+def test_code_is_deterministic(fx_model: Subject) -> None:
+    """Two captures of the model are written as the same code."""
+    assert fx_model.capture(fx_model.borrowed()).code == fx_model.captured.code
+
+
+def test_state_keeps_its_names(fx_model: Subject) -> None:
+    """Parameters and buffers of the program are those of the model, under the model's names, beside its constants."""
+    program = fx_model.captured
+    state = {*fx_model.state_names, *program.graph.constants}
+    unknown = [name for name in program.state_dict() if name not in state]
+    assert not unknown, f"the program has entries that {fx_model.name} does not have: {unknown}"
+
+
+def test_copy_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
+    """A copy of the program computes the same bits, and has the same code."""
+    program = copy.deepcopy(fx_model.captured)
+    assert program.code == fx_model.captured.code
+    fx_equal(program, contract=exact, label="capture", draws=1)
+
+
+def test_pickle_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
+    """An unpickled copy of the program computes the same bits, and has the same code."""
+    try:
+        program = unpickled(fx_model.captured)
+    except Exception:
+        skip_if_refused(lambda: unpickled(fx_model.fresh()), f"{fx_model.name} itself cannot be pickled")
+        raise
+    assert program.code == fx_model.captured.code
+    fx_equal(program, contract=exact, label="capture", draws=1)
+
+
+def test_saved_file_equals_eager(fx_model: Subject, fx_equal: EqualityCheck, tmp_path: Path) -> None:
+    """The program loaded from a data-only file computes the same bits, and has the same code."""
+    path = tmp_path / "program.safetensors"
+    skip_if_refused(lambda: save(fx_model.captured, path), "it holds what a data-only file cannot")
+    program = load(path)
+    assert program.code == fx_model.captured.code
+    fx_equal(program, contract=exact, label="capture", draws=1)
+
+
+def test_folder_equals_eager(fx_model: Subject, fx_equal: EqualityCheck, tmp_path: Path) -> None:
+    """The package that the program is written as computes the same."""
+    name = f"fx_{uuid.uuid4().hex}"
+    skip_if_refused(
+        lambda: fx_model.captured.to_folder(tmp_path / name, "Program"), "it cannot be written as a package"
+    )
+    with import_path(tmp_path):
+        program = importlib.import_module(name).Program()
+    fx_equal(program.eval(), label="capture", draws=1)
+
+
+def test_torchscript_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
+    """Compiled by TorchScript, where it takes the program, the program computes the same."""
+    scripted = skip_if_refused(lambda: script(fx_model.captured), "TorchScript does not take it")
+    try:
+        fx_equal(scripted, label="capture", draws=1)
+    except LawViolation:  # the program's fault only if the model itself fares better
+        skip_unless_run(fx_model, lambda: script(fx_model.fresh()), f"TorchScript does not run {fx_model.name} itself")
+        raise
+
+
+def test_torch_compile_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
+    """Captured once more by torch.compile, which runs what it captures as it is, the program computes the same."""
+    try:
+        fx_equal(compiled(fx_model.captured), label="capture", draws=1)
+    except LawViolation:
+        skip_unless_run(
+            fx_model, lambda: compiled(fx_model.fresh()), f"torch.compile does not run {fx_model.name} itself"
+        )
+        raise
+
+
+def test_pass_keeps_its_contract(fx_pass: Pass, fx_equal: EqualityCheck) -> None:
+    """The pass keeps its contract and the laws of :mod:`pytest_fx.laws`, those that a model of its size can afford."""
+    fx_equal(fx_pass)
+
+
+def test_pass_without_leaf_modules_keeps_its_contract(
+    fx_model: Subject, fx_pass: Pass, fx_equal: EqualityCheck
+) -> None:
+    """The same holds for the pass on the program in functions only."""
+    skip_unless_captured_without_leaves(fx_model)
+    skip_unless_changed(fx_model, fx_pass, leaves=False)
+    fx_equal(fx_pass, leaves=False, draws=1)
+
+
+def test_pass_timing(fx_model: Subject, fx_pass: Pass, fx_timing: TimingCheck) -> None:
+    """The transformed program is timed beside eager. No time is too long: the table tells."""
+    skip_unless_changed(fx_model, fx_pass)
+    fx_timing(fx_pass)
+
+
+def skip_unless_changed(model: Subject, pass_: Pass, *, leaves: bool = True) -> None:
+    """Skip the test if the pass finds nothing to do in the model."""
+    if not applied(model, pass_, leaves=leaves).changed:
+        pytest.skip(f"{pass_name(pass_)} finds nothing to change in {model.name}")
+
+
+def skip_if_refused(act: Callable[[], Any], what: str) -> Any:
+    """Return what ``act`` returns, or skip the test with the first line of what it raises."""
+    try:
+        return act()
+    except Exception as error:
+        pytest.skip(f"{what}: {str(error).partition(chr(10))[0]}")
+
+
+def skip_unless_run(model: Subject, make: Callable[[], Any], what: str) -> None:
+    """Skip the test if what ``make`` makes of the model does not run, with the first line of what it raises."""
+
+    def run() -> None:
+        found = Runner(make())(model.arguments(), model.dtype)
+        if found.error is not None:
+            raise found.error
+
+    skip_if_refused(run, what)
+
+
+def script(program: nn.Module) -> Any:
+    """Return ``program`` as TorchScript, whose deprecation is not what is tested here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.script(program)
+
+
+def compiled(program: nn.Module) -> Any:
+    """Return ``program`` behind torch.compile, without a compiler and without what was compiled before."""
+    torch.compiler.reset()
+    return torch.compile(program, backend="eager", fullgraph=True, dynamic=False)
+
+
+@contextmanager
+def import_path(folder: Path) -> Generator[None]:
+    """Let modules be imported from ``folder`` inside the block."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+
+
+def skip_unless_captured_without_leaves(model: Subject) -> None:
+    """Skip the test if the model cannot be captured in functions only, which is no fault of the model."""
+    try:
+        model.capture(model.borrowed(), leaves=False)
+    except TraceError as error:
+        pytest.skip(f"a module of torch.nn in it branches on values: {str(error).splitlines()[0]}")

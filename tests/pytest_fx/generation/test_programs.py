@@ -1,0 +1,684 @@
+"""Random programs: what they contain, that they stand alone, lean toward what is asked for, and shrink."""
+
+from __future__ import annotations
+
+import math
+import operator
+import random
+import re
+import traceback
+import warnings
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import Phase, find, given, seed, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import fx
+from pytest_fx.generation import Pair, Program, programs, shapes, tensors
+from pytest_fx.generation.bias import choices_for, targets_of
+from pytest_fx.generation.choices import Choices
+from pytest_fx.generation.formulas import FORMULAS
+from pytest_fx.generation.grammar import ROWS
+from pytest_fx.generation.operations import Operation, written
+from pytest_fx.generation.siblings import siblings
+from pytest_fx.generation.sketch import Sketch, Value
+from pytest_fx.generation.tensors import TensorRecipe
+from pytest_fx.generation.writes import AUGMENTED
+from pytest_fx.harness.subject import Subject
+from pytest_fx.harness.variants import VARIANTS, of_batch
+from pytest_fx.laws.answers import BATCHES
+from pytest_fx.search.pass_check import INDEPENDENT
+
+few = settings(max_examples=40, deadline=None)
+
+
+def drawn(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
+    """Some examples, always the same ones, few of them variants of others."""
+    found: list[Any] = []
+
+    @settings(max_examples=INDEPENDENT, phases=[Phase.generate], database=None, deadline=None)
+    @given(strategy)
+    def collect(example: Any) -> None:
+        found.append(example)
+
+    for start in range(0, count, INDEPENDENT):
+        seed(start)(collect)()
+    return found[:count]
+
+
+def smallest(condition: Callable[[Program], bool], **options: Any) -> Program:
+    """The program that the first one with ``condition`` shrinks to."""
+    quick = settings(database=None, max_examples=2000, deadline=None)
+    return find(programs(**options), condition, settings=quick, random=random.Random(0))
+
+
+def scaled(x: Any) -> Any:
+    return x * 2
+
+
+class Doubling(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x * 2
+
+
+@pytest.fixture(scope="module")
+def sample() -> list[Program]:
+    return drawn(programs(), 200)
+
+
+@pytest.fixture(scope="module")
+def simplest(sample: list[Program]) -> Program:
+    """What Hypothesis begins with, and shrinks to where nothing is asked for."""
+    return sample[0]
+
+
+TAGS = (
+    "view layer norm batch-norm in-place state check parameter buffer size cast dropout random container "
+    "shared-module nested-module parallel-layers optional-input default container-input non-finite"
+)
+"""What the generator itself says that a program contains."""
+WRITTEN = {
+    "free functions": r"= (torch|F)\.\w+\(",
+    "methods": r"= \w+\.\w+\(",
+    "operators": r"= \w+ [-+*/@] \w+",
+    "reflected operators": r"= -?[\d.]+ [-+*/] ",
+    "operators in place": r"\w+ [-+*/]= ",
+    "methods in place": r"\.[a-z]+_\(",
+    "writes to parts": r"\w\[.*\] [-+*]?= ",
+    "modules": r"= self\.\w+\(",
+    "functions on the parameters of layers": r"F\.\w+\(\w+, self\.\w+\.\w+",
+    "keyword arguments": r"\w\(.*\w=",
+    "constants": r"= \w+ [-+*/] [\d.]+",
+    "slices": r"\[.*:.*\]",
+    "sizes as numbers": r"\.(size\(|shape\[)",
+    "updates of buffers": r"self\.buffer\d+(\[\.\.\.\] =|\.(lerp|add|copy)_)",
+    "checks": r"^ +assert ",
+    "recorded checks": r"torch\._assert\(",
+    "inputs that may be None": r"=None",
+    "dicts returned": r"return \{",
+    "lists returned": r"return \[",
+    "named tuples returned": r"return Pair\(",
+    "nested results": r"return \(\w+, \{",
+    "several results": r"return \w+, ",
+    "float64": r"torch\.float64|\.double\(",
+    "half precision": r"torch\.b?float16|\.half\(",
+    "whole numbers": r"remainder\(|torch\.int",
+    "non-contiguous inputs": r"::2\]|\.mT",
+    "sizes of one": r"reshape\(.*\b1\b.*\)|ones\(.*\b1\b.*\)",
+    "random numbers": r"rand|dropout|normal|bernoulli|uniform",
+    "infinities or NaN": r"float\('",
+    "extreme magnitudes": r"e[-+]\d\d",
+}
+"""What a reader of the source sees."""
+
+
+def test_each_feature_is_frequent_enough(sample: list[Program]) -> None:
+    count = {tag: sum(tag in program.features for program in sample) for tag in TAGS.split()}
+    for name, form in WRITTEN.items():
+        count[name] = sum(re.search(form, program.source, re.MULTILINE) is not None for program in sample)
+    assert {name: times for name, times in count.items() if times < len(sample) / 100} == {}
+
+
+def test_sources_stand_alone(sample: list[Program]) -> None:
+    for program in sample[:50]:
+        defined: dict[str, Any] = {"__name__": "alone"}
+        exec(program.source, defined)
+        module, (args, kwargs) = defined["build"](), defined["inputs"]()
+        assert module.state_dict().keys() == program.module.state_dict().keys()
+        given_here = program.namespace["inputs"]()  # copies may lie in memory otherwise
+        torch.manual_seed(0)
+        wanted = program.module(*given_here[0], **given_here[1])
+        torch.manual_seed(0)
+        got = module(*args, **kwargs)
+        assert str(wanted) == str(got)
+
+
+@few
+@given(programs())
+def test_each_build_is_a_new_equal_module(program: Program) -> None:
+    before = torch.get_rng_state()
+    one, other = program.build(), program.build()
+    assert torch.equal(before, torch.get_rng_state())
+    assert one is not other
+    assert not one.training
+    for name, tensor in one.state_dict().items():
+        assert torch.equal(tensor.double().nan_to_num(), other.state_dict()[name].double().nan_to_num())
+
+
+def test_drawing_leaves_the_random_state_alone() -> None:
+    before = torch.get_rng_state()
+    drawn(programs(), 5)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_many_programs_take_other_batch_sizes(sample: list[Program]) -> None:
+    other = [arguments for program in sample if (arguments := program.inputs_at(5)) is not None]
+    assert len(other) > len(sample) / 3
+    assert all(5 in {size for tensor in arguments.tensors for size in tensor.shape} for arguments in other)
+
+
+def test_a_program_without_a_batch_takes_no_other(sample: list[Program], simplest: Program) -> None:
+    refused = [example for example in sample[:60] if example.inputs_at(7) is None]
+    assert simplest.inputs_at(simplest.batch) is None
+    assert refused
+
+
+def test_tracebacks_show_the_lines_of_a_program(sample: list[Program]) -> None:
+    program = next(program for program in sample if "= F.relu(" in program.source)
+    with pytest.raises((TypeError, AttributeError)) as raised:
+        program.module(*[None] * len(program.inputs.args), **dict.fromkeys(program.inputs.kwargs))
+    last = [line for line in traceback.extract_tb(raised.value.__traceback__) if line.name == "forward"][-1]
+    assert last.line
+    assert f" {last.line}\n" in program.source
+
+
+def test_captured_nodes_know_the_line_of_the_program(sample: list[Program]) -> None:
+    program = next(program for program in sample if "F.relu(" in program.source)
+    (node, *_) = fx.symbolic_trace(program.build()).graph.find_nodes(op="call_function", target=F.relu)
+    assert "F.relu(" in str(node.source)
+
+
+@pytest.mark.parametrize(
+    "target", [F.gelu, torch.cat, "permute", "softmax", operator.sub, operator.setitem, nn.Conv1d, nn.LSTM, torch.topk]
+)
+def test_what_is_asked_for_is_frequent(target: Any) -> None:
+    def uses(program: Program) -> bool:
+        graph_module = fx.symbolic_trace(program.build())
+        return any(
+            (type(graph_module.get_submodule(node.target)) if node.op == "call_module" else node.target) == target
+            for node in graph_module.graph.nodes
+        )
+
+    assert sum(map(uses, drawn(programs(ops=[target]), 30))) >= 15
+
+
+def test_sequences_are_drawn_as_they_are_asked_for() -> None:
+    chain = [(nn.Linear, torch.tanh, "transpose")]
+
+    def follows(program: Program) -> bool:
+        graph_module = fx.symbolic_trace(program.build())
+        return any(
+            node.target is torch.tanh and node.args[0].name.startswith("linear")
+            for node in graph_module.graph.nodes
+            if node.args and isinstance(node.args[0], fx.Node)
+        )
+
+    assert sum(map(follows, drawn(programs(ops=chain), 30))) >= 12
+
+
+def test_a_captured_program_can_be_imitated() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)
+
+        def forward(self, x: Any) -> Any:
+            return torch.relu(self.norm(self.conv(x)))
+
+    like = fx.symbolic_trace(Model())
+    imitations = drawn(programs(like=like), 30)
+    assert sum("nn.Conv2d" in example.source and "nn.BatchNorm2d" in example.source for example in imitations) >= 10
+
+
+def test_functions_and_modules_of_others_are_tried_on_tensors() -> None:
+    function, module = drawn(programs(ops=[scaled]), 20), drawn(programs(ops=[Doubling]), 20)
+    assert sum(f"{__name__}.scaled(" in program.source for program in function) >= 10
+    assert sum(f"{__name__}.Doubling()" in program.source for program in module) >= 10
+
+
+def test_operations_that_are_asked_for_follow_each_other() -> None:
+    def follows(program: Program) -> bool:
+        captured = fx.symbolic_trace(program.build(), program.concrete_args)
+        gelus = captured.graph.find_nodes(op="call_function", target=F.gelu)
+        return any(getattr(node.args[0], "target", None) is torch.tanh for node in gelus)
+
+    assert sum(map(follows, drawn(programs(ops=[torch.tanh, F.gelu]), 30))) >= 6
+
+
+def test_layers_that_are_asked_for_stand_beside_each_other() -> None:
+    found = drawn(programs(ops=[nn.Linear]), 120)
+    assert sum("parallel-layers" in program.features for program in found) >= 48
+
+
+def test_an_input_that_is_not_given_has_to_be_told_to_the_capture(sample: list[Program]) -> None:
+    left = [program for program in sample if program.concrete_args]
+    assert left
+    for program in left:
+        inputs = program.inputs.copies()
+        fx.symbolic_trace(program.build(), program.concrete_args)(*inputs.args, **inputs.kwargs)
+
+
+def test_what_no_source_can_spell_is_not_asked_for() -> None:
+    assert choices_for(lambda x: x) == ()
+
+
+def test_functions_of_numbers_are_not_tried_on_tensors() -> None:
+    assert choices_for(math.isfinite) == ()
+    assert choices_for(math.sqrt)
+
+
+def test_a_failure_shrinks_to_the_operation() -> None:
+    def fails(program: Program) -> bool:
+        return re.search(r"= F\.softmax\(\w+, dim", program.source) is not None
+
+    program = smallest(fails, ops=[F.softmax])
+    assert program.source.split("def forward")[1].split("\n\n")[0].splitlines()[1:] == [
+        "        a = F.softmax(x, dim=-1)",
+        "        return a",
+    ]
+
+
+def test_examples_print_their_source(simplest: Program) -> None:
+    assert repr(simplest) == f"Program:\n{simplest.source}"
+
+
+def test_the_smallest_program_returns_its_input(simplest: Program) -> None:
+    assert simplest.source == (
+        "import torch\n"
+        "from torch import nn\n\n\n"
+        "class Program(nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x\n\n\n"
+        "def build():\n"
+        "    torch.default_generator.manual_seed(0)\n"
+        "    return Program().eval()\n\n\n"
+        "def inputs():\n"
+        "    return (torch.ones(2, 2),), {}\n"
+    )
+
+
+def test_the_same_seed_draws_the_same_programs() -> None:
+    one, other = ([program.source for program in drawn(programs(), 20)] for _ in range(2))
+    assert one == other
+
+
+@few
+@given(tensors(shapes(least=1, most=3), hostile=True))
+def test_tensors_have_the_asked_rank(tensor: torch.Tensor) -> None:
+    assert 1 <= tensor.dim() <= 3
+
+
+def test_hostile_tensors_are_not_finite_at_times() -> None:
+    assert any(not tensor.isfinite().all() for tensor in drawn(tensors(hostile=True), 200))
+
+
+def test_every_spelling_calls_something() -> None:
+    for row in ROWS:
+        for spelling in row.spellings:
+            assert targets_of(spelling, len(row.operands)), spelling
+
+
+def test_a_named_tuple_is_among_the_results(sample: list[Program]) -> None:
+    results = []
+    for program in sample:
+        inputs = program.inputs.copies()
+        results.append(type(program.build()(*inputs.args, **inputs.kwargs)))
+    assert {Pair, list, tuple, dict, torch.Tensor} <= set(results)
+
+
+def test_an_expression_is_imitated_as_a_whole_constants_included() -> None:
+    like = fx.symbolic_trace(lambda x, y: x * 0.5 * (1.0 + torch.erf(x / 1.25)).add(y, alpha=2))
+    whole = "({0} * 0.5) * (1.0 + torch.erf(({0} / 1.25))).add({1}, alpha=2)"
+    found = [re.sub(r"\b[a-z]\b(?!\()", "_", program.source) for program in drawn(programs(like=like), 40)]
+    assert sum(whole.format("_", "_") in source for source in found) >= 8
+
+
+def test_patterns_are_imitated_whole_whatever_they_are_made_of() -> None:
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        return torch.matmul(torch.softmax(torch.matmul(q, k.transpose(-2, -1)) / 8.0, dim=-1), v)
+
+    def layer_norm(x: Any) -> Any:
+        centred = x - x.mean(-1, keepdim=True)
+        return centred / torch.sqrt((centred * centred).mean(-1, keepdim=True) + 1e-5)
+
+    def positive(x: Any) -> Any:
+        return torch.where(x > 0, x, 0.0)
+
+    for like, text in ((attention, r" / 8\.0\)"), (layer_norm, r"part0 := .*part0 \* part0"), (positive, r"\w > 0\)")):
+        found = drawn(programs(like=fx.symbolic_trace(like)), 20)
+        assert sum(re.search(text, program.source) is not None for program in found) >= 5, like
+
+
+def test_constants_that_are_asked_for_are_frequent() -> None:
+    found = drawn(programs(ops=[operator.truediv, F.pad], constants=(8.25, "reflect")), 120)
+    assert sum("/ 8.25" in program.source for program in found) >= 10
+    assert sum("'reflect'" in program.source for program in found) >= 10
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.spellings[0])
+def test_every_argument_of_a_row_has_its_place_in_every_spelling(row: Operation) -> None:
+    for spelling in row.spellings:
+        template = written(spelling.removeprefix("module "), len(row.operands))
+        for argument in row.arguments:
+            assert "{*}" in template or f"{{{argument.name}}}" in template, (spelling, argument.name)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.spellings[0])
+def test_every_operand_of_a_row_is_in_every_spelling(row: Operation) -> None:
+    for spelling in row.spellings:
+        template = row.call if spelling.startswith("nn.") else written(spelling, len(row.operands))
+        assert all(f"{{{number}}}" in template for number in range(len(row.operands))), spelling
+
+
+def test_layers_get_nothing_that_pytorch_answers_wrongly_or_crashes_on() -> None:
+    rows = [row for row in ROWS if any("nn.Conv" in spelling for spelling in row.spellings)]
+    assert len(rows) > 10
+    shapes = [(2, 0, 3), (2, 0, 3, 3), (2, 0, 3, 3, 3)]
+    assert not any(row.operands[0].fits(torch.ones(shape), []) for row in rows for shape in shapes)
+    grouped = [row for row in ROWS if "nn.GroupNorm" in row.spellings]
+    last = torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    assert [row.operands[0].fits(value, []) for row in grouped for value in (last, torch.ones(2, 3, 4, 4))] == [
+        False, True, False, True,
+    ]  # fmt: skip
+    found = [
+        module
+        for program in drawn(programs(ops=[nn.Conv1d, nn.Conv2d]), 150)
+        for module in program.build().modules()
+        if isinstance(module, nn.Conv1d | nn.Conv2d)
+    ]
+    assert any(max(layer.dilation) > 1 for layer in found)
+    assert any(max(layer.stride) > 1 for layer in found)
+    assert not any(max(layer.dilation) > 1 and max(layer.stride) > 1 for layer in found)
+
+
+def test_first_arguments_are_written_with_and_without_their_keywords() -> None:
+    source = "".join(program.source for program in drawn(programs(ops=[torch.flatten, F.softmax, nn.MaxPool2d]), 40))
+    for named, unnamed in (
+        (r"torch\.flatten\(\w+, start_dim=", r"torch\.flatten\(\w+, -?\d"),
+        (r"F\.softmax\(\w+, dim=", r"F\.softmax\(\w+, -?\d"),
+        (r"nn\.MaxPool2d\(kernel_size=", r"nn\.MaxPool2d\(\d"),
+    ):
+        assert re.search(named, source)
+        assert re.search(unnamed, source)
+
+
+@pytest.mark.parametrize(
+    "target,text",
+    [
+        (torch.topk, "largest=False"),
+        ("sort", "descending=True"),
+        (nn.AvgPool2d, "count_include_pad=False"),
+        (nn.Conv1d, "padding_mode='"),
+        (torch.addmm, r"torch\.addmm\(.*(alpha|beta)="),
+    ],
+    ids=["topk", "sort", "AvgPool2d", "Conv1d", "addmm"],
+)
+def test_arguments_that_no_row_names_are_away_from_their_defaults_at_times(target: Any, text: str) -> None:
+    found = drawn(programs(ops=[target]), 80)
+    assert sum(re.search(text, program.source) is not None for program in found) >= 3
+
+
+def test_modules_are_called_what_is_asked_for_at_times() -> None:
+    found = drawn(programs(ops=[nn.GELU], constants=("act", "forward", "class", "call_module")), 40)
+    assert sum("self.act = " in program.source for program in found) >= 3
+    assert not any(re.search(r"self\.(forward|class|call_module) =", program.source) for program in found)
+
+
+def test_infinite_constants_that_are_asked_for_mask_what_is_finite_otherwise() -> None:
+    found = drawn(programs(ops=["masked_fill"], constants=(-math.inf,)), 40)
+    assert sum(re.search(r"masked_fill_?\(.*-inf", program.source) is not None for program in found) > 5
+
+
+@few
+@given(st.data())
+def test_what_overlaps_is_not_written_to_and_random_numbers_are_not_drawn_of_constants(data: st.DataObject) -> None:
+    sketch = Sketch(Choices(data.draw), "Program")
+    plain, overlapping = Value("x", torch.ones(4)), Value("y", torch.ones(4).unfold(0, 2, 1))
+    constant = Value("self.buffer", torch.ones(4), traced=False)
+
+    def is_appended(text: str, values: list[Value], run: Callable[[list[Any]], Any], tag: str) -> bool:
+        return sketch.append(text, values, run, frozenset({tag}))
+
+    assert is_appended("x.add_(1)", [plain], lambda given: given[0].add_(1), "in-place")
+    assert not is_appended("y.add_(1)", [overlapping], lambda given: given[0].add_(1), "in-place")
+    assert is_appended("draw(x, x)", [plain, plain], lambda given: torch.rand_like(given[1]), "random")
+    assert not is_appended("draw(x, self.buffer)", [plain, constant], lambda given: torch.rand_like(given[1]), "random")
+
+
+@few
+@given(st.data())
+def test_what_may_be_an_input_itself_is_not_augmented(data: st.DataObject) -> None:
+    sketch = Sketch(Choices(data.draw), "Program")
+    sketch.values.append(Value("x", torch.ones(3, 2).t()))
+
+    def is_augmented(text: str, run: Callable[[Any], Any], *tags: str) -> bool:
+        assert sketch.append(text, sketch.values[:1], lambda given: run(given[0]), frozenset(tags))
+        made = sketch.values[-1:]
+        return sketch.append("+=", made, lambda given: given[0].add_(1), AUGMENTED)
+
+    assert is_augmented("x + 1", lambda x: x + 1)
+    assert not is_augmented("x.contiguous()", lambda x: x.contiguous(), "copy")
+
+
+def test_functions_of_torch_that_the_grammar_lacks_are_tried() -> None:
+    found = drawn(programs(ops=[torch.deg2rad, torch.logaddexp]), 20)
+    assert sum("torch.deg2rad(" in program.source for program in found) >= 5
+    assert sum("torch.logaddexp(" in program.source for program in found) >= 5
+
+
+def test_named_tuples_of_torch_are_taken_apart() -> None:
+    found = drawn(programs(ops=[torch.median, operator.getitem]), 60)
+    assert sum(bool(re.search(r"(\w+) = .*median\(\w+, .*\n(.*\n)*.*\b\1\[-?\d\]", each.source)) for each in found) >= 6
+
+
+def test_rows_of_several_operations_that_are_asked_for_are_frequent() -> None:
+    def is_selected(program: Program) -> bool:
+        return re.search(r"(max|min|sort|topk)\(.*\)\[[01]\]", program.source) is not None
+
+    assert sum(map(is_selected, drawn(programs(ops=[torch.max, operator.getitem]), 30))) >= 5
+
+
+def test_layers_in_chains_are_called_again() -> None:
+    found = drawn(programs(ops=[nn.Linear, operator.mul]), 30)
+    assert sum("shared-module" in program.features for program in found) >= 10
+
+
+def test_inputs_that_stay_none_come_last(sample: list[Program]) -> None:
+    for program in sample:
+        captured = fx.symbolic_trace(program.build(), program.concrete_args)
+        names = [node.op == "placeholder" for node in captured.graph.nodes]
+        assert names == sorted(names, reverse=True)
+
+
+@few
+@given(st.data())
+def test_what_an_attempt_that_fails_has_made_leaves_no_trace(data: st.DataObject) -> None:
+    """Its memory may soon be another value's: programs would depend on where values lie."""
+    sketch = Sketch(Choices(data.draw), "Program")
+    sketch.input(TensorRecipe((2, 3)))
+    known = (sketch.kept, sketch.read, sketch.written)
+
+    def make_a_buffer_and_fail() -> bool:
+        buffer = sketch.attribute(TensorRecipe((2, 3)), buffer=True)
+        sketch.append("made.add_(1)", [buffer], lambda objects: objects[0] + 1)
+        assert all(known[:2])
+        return False
+
+    assert not sketch.attempt(make_a_buffer_and_fail)
+    assert not any(known)
+
+
+@pytest.mark.parametrize("ops", [["var"], [F.kl_div]])
+def test_programs_do_nothing_that_torch_warns_of_once_or_always(ops: list[Any]) -> None:
+    found = [program.source for program in drawn(programs(ops=ops), 40)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert [program.source for program in drawn(programs(ops=ops), 40)] == found
+    always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        for program in drawn(programs(ops=ops), 40):
+            inputs = program.inputs.copies()
+            program.build()(*inputs.args, **inputs.kwargs)
+    finally:
+        torch.set_warn_always(always)
+    assert any(f"{name}(" in source for source in found for name in ("var", "kl_div"))
+
+
+def test_formulas_that_an_operation_may_stand_for_are_frequent_where_their_operations_are_asked_for() -> None:
+    found = drawn(programs(ops=[torch.rsqrt, "mean", "pow", operator.add, operator.mul]), 60)
+    assert sum("torch.rsqrt(" in each.source and ".pow(2).mean(-1, keepdim=True)" in each.source for each in found) >= 3
+
+
+def test_operations_that_are_asked_for_follow_each_other_in_the_opposite_order_too() -> None:
+    """A pass looks from a result back to what it is made of, and where that is read once more."""
+
+    def ends_where_it_began(program: Program) -> bool:
+        captured = fx.symbolic_trace(program.build(), program.concrete_args)
+        sums = captured.graph.find_nodes(op="call_function", target=torch.sub)
+        return any(
+            getattr(other, "target", None) is torch.tanh
+            and getattr(other.args[0], "target", None) is torch.neg
+            and other.args[0].args[0] is one
+            for node in sums
+            if len(node.args) == 2
+            for one, other in (node.args, node.args[::-1])
+        )
+
+    assert sum(map(ends_where_it_began, drawn(programs(ops=[torch.sub, torch.tanh, torch.neg]), 200))) >= 4
+
+
+def test_a_layer_beside_another_may_differ_in_one_setting() -> None:
+    def is_varied(program: Program) -> bool:
+        layers = re.findall(r"nn\.Linear\((.*)\)", program.source)
+        return any({*one.split(", ")} ^ {*other.split(", ")} == {"bias=False"} for one in layers for other in layers)
+
+    assert sum(map(is_varied, drawn(programs(ops=[nn.Linear]), 120))) >= 6
+
+
+def test_a_line_is_written_once_more_with_another_constant() -> None:
+    def is_varied(program: Program) -> bool:
+        calls = re.findall(r"F\.softmax\((\w+), dim=(-?\d)", program.source)
+        return any(one[0] == other[0] and one[1] != other[1] for one in calls for other in calls)
+
+    assert sum(map(is_varied, drawn(programs(ops=[F.softmax]), 120))) >= 12
+
+
+def test_masks_of_patterns_are_masks() -> None:
+    def pattern(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x.masked_fill(mask, 2.0))
+
+    found = drawn(programs(like=fx.symbolic_trace(pattern)), 30)
+    assert sum(".masked_fill(" in program.source and "torch.tanh(" in program.source for program in found) >= 15
+
+
+@pytest.mark.parametrize("row", FORMULAS, ids=lambda row: row.spellings[0])
+def test_every_formula_has_siblings_that_are_other_formulas(row: Operation) -> None:
+    for spelling in row.spellings:
+        found = [sibling for kind in siblings(row, spelling) for sibling in kind]
+        texts = [sibling.spellings[0] for sibling in found]
+        assert len(texts) >= 3
+        assert spelling not in texts
+        for sibling, text in zip(found, texts, strict=True):
+            holes = set(re.findall(r"\{(\w+)\}", text))
+            known = {argument.name for argument in sibling.arguments}
+            assert holes <= known | {str(number) for number in range(len(sibling.operands))}, text
+
+
+ATTENTION = (operator.matmul, torch.matmul, F.softmax, torch.softmax, "transpose", operator.mul)
+"""What a pass that fuses attention looks for."""
+RMS_NORM = ("pow", "mean", torch.rsqrt, operator.add, operator.mul)
+"""What a pass that fuses a normalization looks for."""
+
+
+@cache
+def asked_for(ops: tuple[Any, ...]) -> list[Program]:
+    return drawn(programs(ops=ops), 200)
+
+
+@pytest.mark.parametrize("ops", [ATTENTION, RMS_NORM], ids=["attention", "rms norm"])
+def test_most_programs_have_siblings_of_a_formula_where_its_functions_are_asked_for(ops: tuple[Any, ...]) -> None:
+    found = asked_for(ops)
+    kinds = "number argument order operand cast mask use"
+    count = {kind: sum(f"another {kind}" in program.features for program in found) for kind in kinds.split()}
+    assert sum(any(feature.startswith("another ") for feature in program.features) for program in found) >= 120
+    assert {kind: times for kind, times in count.items() if times < 4} == {}
+
+
+ATTENDS = r"(?:@|bmm\(|matmul\()"
+"""A product of matrices, in the ways in which formulas write it."""
+PARTS = {
+    "attention": (
+        ATTENTION,
+        {
+            "another dimension of the softmax": rf"softmax\(.*{ATTENDS}.*dim=(?!-1\))",
+            "other dimensions of the transpose": rf"softmax\(.*{ATTENDS}.*transpose\((?!-2, -1|1, 2)",
+            "a constant scale": rf"softmax\(.*{ATTENDS}.* \* (0\.5|0\.125)",
+            "a cast": rf"softmax\(.*{ATTENDS}.*\.(half|double)\(",
+            "a mask": rf"softmax\(.*{ATTENDS}.*\.(masked_fill|where)\(.*dim=",
+            "another use": rf"\w, \w = .*softmax\(.*{ATTENDS}.*, inner",
+        },
+    ),
+    "rms norm": (
+        RMS_NORM,
+        {
+            "another dimension": r"rsqrt\(.*\.pow\(2\).*\.mean\((?!-1, )",
+            "a lost dimension": r"rsqrt\(.*\.pow\(2\).*\.mean\(-1\)",
+            "another power": r"rsqrt\(.*\.pow\((?!2\)).*\.mean\(-1, ",
+            "another value": r"= (\w) \* torch\.rsqrt\((?!\1\b)\w\.pow\(2\)",
+            "a cast": r"rsqrt\(.*\.(half|double)\(.*\.mean\(",
+        },
+    ),
+}
+"""Formulas whose siblings a reader of the source sees."""
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_each_part_of_a_formula_is_another_at_times(name: str) -> None:
+    ops, forms = PARTS[name]
+    source = [program.source for program in asked_for(ops)]
+    count = {part: sum(re.search(form, text) is not None for text in source) for part, form in forms.items()}
+    assert {part: times for part, times in count.items() if not times} == {}
+
+
+OTHERS = (*map(of_batch, BATCHES), *VARIANTS)
+"""Inputs that laws call programs with beside their own."""
+
+
+def refused(program: Program) -> dict[str, str]:
+    """The variants of its inputs that a check of a program refuses, with the message."""
+    messages: dict[str, str] = {}
+    subject = Subject.of(program)
+    for name in OTHERS:
+        if subject.has(name):
+            inputs = subject.arguments(name).copies()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    program.build()(*inputs.args, **inputs.kwargs)
+                except Exception as error:
+                    last = traceback.extract_tb(error.__traceback__)[-1]
+                    is_own = last.filename.startswith("<program") and "raise ValueError(" in (last.line or "")
+                    if isinstance(error, AssertionError) or is_own:
+                        messages[name] = str(error)
+    return messages
+
+
+def test_checks_refuse_variants_of_the_inputs_that_they_let_pass(sample: list[Program]) -> None:
+    found = drawn(programs(ops=[getattr(torch, "_assert")]), 200)  # noqa: B009
+    messages = [refused(program) for program in found]
+    assert sum(map(bool, messages)) >= 60
+    assert sum(map(bool, map(refused, sample))) >= 4
+    for name in OTHERS:
+        assert sum(name in each for each in messages) >= 4, name
+    assert sum("got" in text for each in messages for text in each.values()) >= 4
+    assert sum(len(re.findall(r"assert|raise ValueError", program.source)) > 1 for program in found) >= 60
+
+
+def test_checks_are_captured_with_what_they_say(sample: list[Program]) -> None:
+    for program in drawn(programs(ops=[getattr(torch, "_assert")]), 40):  # noqa: B009
+        captured = fx.symbolic_trace(program.build(), program.concrete_args)
+        inputs = program.inputs.copies()
+        captured(*inputs.args, **inputs.kwargs)
+        for name, message in refused(program).items():
+            arguments = Subject.of(program).arguments(name)
+            with pytest.raises(AssertionError) as caught:
+                captured(*arguments.copies().args, **arguments.copies().kwargs)
+            form = re.escape(re.sub(r"\{.*?\}", "<>", str(caught.value))).replace("<>", ".*")
+            assert re.fullmatch(form, message) or not message

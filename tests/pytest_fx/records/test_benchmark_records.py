@@ -1,0 +1,75 @@
+"""pytest_fx.records.benchmark_records: timings are pytest-benchmark's benchmarks too."""
+
+import json
+import statistics
+
+import pytest
+
+TIMING = """
+def test_timing(fx_traced, fx_timing):
+    fx_timing(fx_traced, label="capture")
+
+def test_other():
+    pass
+"""
+
+
+@pytest.fixture
+def timing(pytester):
+    return pytester.makepyfile(TIMING)
+
+
+def test_eager_and_transformed_are_in_the_json_with_all_samples(pytester, timing):
+    options = ("--fx-model", "mlp", "--fx-rounds", "5", "--fx-batch", "2", "--benchmark-json=out.json")
+    result = pytester.runpytest(*options, timing)
+    assert result.ret == 0
+    record = json.loads((pytester.path / "out.json").read_text())
+    eager, transformed = record["benchmarks"]
+    assert (eager["name"], transformed["name"]) == ("mlp eager, beside capture", "mlp capture")
+    assert eager["fullname"] != transformed["fullname"]
+    assert eager["group"] == transformed["group"] == "fx mlp"
+    for benchmark, role in ((eager, "eager"), (transformed, "transformed")):
+        assert benchmark["stats"]["rounds"] == len(benchmark["stats"]["data"]) == 5
+        assert 1e-6 < benchmark["stats"]["median"] < 1e-1
+        known = benchmark["extra_info"]
+        assert (known["role"], known["batch"], known["threads"]) == (role, 2, 1)
+        assert (known["model"], known["pass"], known["dtype"], known["device"]) == ("mlp", "capture", "float32", "cpu")
+    low, high = transformed["extra_info"]["speedup_interval"]
+    assert low <= transformed["extra_info"]["speedup"] <= high
+    pairs = zip(eager["stats"]["data"], transformed["stats"]["data"], strict=True)
+    ratio = statistics.median(before / after for before, after in pairs)
+    assert ratio == pytest.approx(transformed["extra_info"]["speedup"])
+    assert record["machine_info"]["fx"]["versions"]["torch"]
+    assert "commit" not in record["machine_info"]["fx"]  # it would make every machine another after each commit
+
+
+def test_saved_timings_can_be_compared_with(pytester, timing):
+    options = ("--fx-model", "mlp", "--fx-rounds", "3", timing)
+    pytester.runpytest(*options, "--benchmark-save=first")
+    result = pytester.runpytest(*options, "--benchmark-compare=0001")
+    assert result.ret == 0
+    for run in ("NOW", "0001_first"):
+        result.stdout.fnmatch_lines(f"mlp capture ({run}) *")
+
+
+def test_benchmark_only_runs_the_timings_and_nothing_else(pytester, timing):
+    result = pytester.runpytest("--fx-model", "mlp", "--fx-rounds", "2", "--benchmark-only", timing)
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.fnmatch_lines("*mlp capture *")
+
+
+def test_benchmark_skip_skips_the_timings_and_nothing_else(pytester, timing):
+    result = pytester.runpytest("--fx-model", "mlp", "--benchmark-skip", timing)
+    result.assert_outcomes(passed=1, skipped=1)
+
+
+def test_disabled_benchmarks_are_not_timed_and_the_reason_is_shown(pytester, timing):
+    result = pytester.runpytest("--fx-model", "mlp", "--benchmark-disable", "-rs", timing)
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.fnmatch_lines("SKIPPED*benchmarks are switched off*")
+
+
+def test_without_pytest_benchmark_times_are_still_taken(pytester, timing):
+    result = pytester.runpytest("--fx-model", "mlp", "--fx-rounds", "2", "-p", "no:benchmark", timing)
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines("mlp *capture * ms *")

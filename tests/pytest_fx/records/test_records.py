@@ -1,0 +1,84 @@
+"""Rows on disk survive interruptions, writers beside each other, and readers that come too early."""
+
+import json
+import multiprocessing
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from pytest_fx.records.records import append_record, describe_machine, read_records, write_atomically
+
+
+def append_many(path: Path, writer: int) -> None:
+    for number in range(50):
+        append_record(path, {"writer": writer, "number": number, "text": "x" * 500})
+
+
+def test_records_are_read_in_the_order_they_were_appended(tmp_path):
+    path = tmp_path / "deep" / "rows.jsonl"
+    for number in range(3):
+        append_record(path, {"number": number})
+    assert read_records(path) == [{"number": 0}, {"number": 1}, {"number": 2}]
+
+
+def test_a_file_that_is_not_there_has_no_records(tmp_path):
+    assert read_records(tmp_path / "rows.jsonl") == []
+
+
+def test_a_line_that_was_not_finished_is_left_out_and_spoils_no_other(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    append_record(path, {"number": 1})
+    with path.open("a") as file:
+        file.write('{"number": 2, "spe')
+    assert read_records(path) == [{"number": 1}]
+    append_record(path, {"number": 3})
+    assert read_records(path) == [{"number": 1}, {"number": 3}]
+
+
+def test_processes_that_append_at_the_same_time_do_not_mix_their_lines(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=append_many, args=(path, writer)) for writer in range(2)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    found = read_records(path)
+    assert [[one["number"] for one in found if one["writer"] == writer] for writer in range(2)] == [list(range(50))] * 2
+    assert [json.loads(line) for line in path.read_text().splitlines()] == found  # with no line between
+
+
+def test_numbers_that_json_has_no_word_for_come_back(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    append_record(path, {"sqnr_db": float("inf")})
+    assert read_records(path) == [{"sqnr_db": float("inf")}]
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "table.md"
+    write_atomically(path, "old")
+    with pytest.raises(TypeError):
+        write_atomically(path, 3)  # type: ignore[arg-type]
+    assert path.read_text() == "old"
+    write_atomically(path, "new")
+    assert path.read_text() == "new"
+    assert [file.name for file in tmp_path.iterdir()] == ["table.md"]
+
+
+def test_what_a_process_left_that_was_killed_while_it_replaced_a_file_is_removed(tmp_path):
+    path = tmp_path / "table.md"
+    for name, written in (("left", 0), ("written now", time.time())):
+        other = tmp_path / f".table.md.{name}"
+        other.write_text("half")
+        os.utime(other, (written, written))
+    write_atomically(path, "new")
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".table.md.written now", "table.md"]
+
+
+def test_a_measurement_says_on_what_it_was_made():
+    described = describe_machine()
+    assert described["cores"] >= 1
+    assert set(described["versions"]) >= {"torch", "pytest"}
+    assert json.loads(json.dumps(described)) == described

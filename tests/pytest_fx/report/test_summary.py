@@ -1,0 +1,145 @@
+"""pytest_fx.report.summary: the table at the end of a run."""
+
+import re
+from dataclasses import asdict, replace
+from types import SimpleNamespace
+
+from pytest_fx.records.baseline import Change, Measurement
+from pytest_fx.report.summary import CHANGE, COLUMNS, Row, collect_rows, format_table
+from pytest_fx.timing.paired import PairedTiming
+
+ERRORS = Row("model", "fuse", nodes_before=9, nodes_after=5).with_errors(
+    dtype="float32", float64_error=1.2e-14, error=3e-6, eager_error=2e-6
+)
+TIMES = Row("model", "fuse").with_timing(PairedTiming((0.2,) * 5, (0.1,) * 5, threads=1, iterations=1))
+
+
+def report(*rows: Row, when: str = "call") -> SimpleNamespace:
+    properties = [("fx", {"row": asdict(row), "timing": None, "machine": {}}) for row in rows]
+    return SimpleNamespace(when=when, user_properties=[("other", 1), *properties])
+
+
+def test_what_different_tests_found_out_about_one_program_is_one_row():
+    (row,) = collect_rows([report(ERRORS), report(TIMES)])
+    assert tuple(column.cell(row) for column in COLUMNS if not column.optional) == (
+        "model",
+        "fuse",
+        "9 -> 5",
+        "1.2e-14",
+        "3.0e-06 (2.0e-06) float32",
+        "200 ms",
+        "100 ms",
+        "2.000 (2.000 to 2.000), faster",
+    )
+
+
+def test_rows_of_other_programs_and_models_stay_apart():
+    rows = collect_rows([report(ERRORS, Row("model", "capture", nodes_after=9)), report(Row("other", "fuse"))])
+    assert [(row.model, row.program) for row in rows] == [("model", "fuse"), ("model", "capture"), ("other", "fuse")]
+
+
+def test_reports_of_set_up_and_tear_down_carry_the_same_properties_and_are_left_out():
+    assert collect_rows([report(ERRORS, when="teardown")]) == []
+
+
+def test_what_no_test_found_out_is_a_dash_and_no_error_is_a_zero():
+    assert [column.cell(Row("model", "capture")) for column in COLUMNS][2:] == ["-"] * 8
+    exact = Row("model", "capture").with_errors(dtype="float32", float64_error=0.0, error=0.0, eager_error=0.0)
+    assert [column.cell(exact) for column in COLUMNS][3:5] == ["0", "0 (0) float32"]
+
+
+def timed(*ratios: float) -> Row:
+    return Row("model", "fuse").with_timing(PairedTiming(ratios, (1.0,) * len(ratios), threads=1, iterations=1))
+
+
+def test_times_too_noisy_to_tell_show_no_ratio_but_how_noisy_they_are():
+    cell = COLUMNS[7].cell
+    assert cell(timed(0.99, 1.0, 1.01, 1.0, 1.0)) == "1.000 (0.990 to 1.010), no difference shown"
+    assert cell(timed(0.5, 2.0, 1.0, 0.7, 1.4)) == "too noisy to tell: 0% outliers, pairs deviate by 40.0%"
+    assert cell(timed(2.0, 4.0, 3.0, 2.5, 3.5)) == (
+        "faster, too noisy to tell by how much: 0% outliers, pairs deviate by 16.7%"
+    )
+
+
+def test_a_change_is_no_ratio_where_the_times_of_either_run_are_too_noisy():
+    before = Measurement("model", "fuse", 1, "float32", "cpu", 1, 1.0, 0.99, 1.01, "here")
+    noisy = Change(replace(before, low=0.7, high=1.4), before)
+    assert CHANGE.cell(timed(1.0, 1.0).with_change(noisy)) == "too noisy to tell (-30.0% to +40.0%)"
+    shown = Change(before, replace(before, speedup=0.5, low=0.49, high=0.51))
+    cell = CHANGE.cell(timed(0.3, 0.5, 0.7, 0.4, 0.6).with_change(shown))
+    assert re.fullmatch(r"slower, too noisy to tell by how much \(\+9\d\.\d% to \+10\d\.\d%\)", cell)
+
+
+def test_a_pass_that_changes_nothing_says_so():
+    row = Row("model", "fuse", nodes_before=9, nodes_after=9, edits=0, changed=False)
+    assert COLUMNS[2].cell(row) == "9, changes nothing"
+    assert COLUMNS[2].cell(ERRORS.merged(replace(row, nodes_after=8, changed=True))) == "9 -> 8"
+
+
+def test_memory_and_the_time_of_the_host_have_columns_where_they_are_known():
+    assert not [
+        heading for heading in format_table([TIMES])[0].split("  ") if "memory" in heading or "after" in heading
+    ]
+    row = TIMES.with_peak_memory(eager=3 * 2**20, transformed=512)
+    row = replace(row, host_seconds=0.001, eager_host_seconds=0.002)
+    heading, cells = format_table([row])
+    assert heading.endswith("launched after (eager's own)  peak memory (eager's own)")
+    assert cells.endswith("1 ms (2 ms)                   512 B (3.0 MiB)")
+
+
+def test_the_change_since_a_baseline_has_its_interval_and_its_verdict():
+    before = Measurement("model", "fuse", 1, "float32", "cpu", 1, 2.0, 1.9, 2.1, "here")
+    row = TIMES.with_change(Change(before, replace(before, speedup=1.0, low=0.95, high=1.05)))
+    assert CHANGE.cell(row) == "+100.0% time (+86.3% to +114.7%), slower"
+    assert CHANGE.cell(TIMES) == "not in the baseline"
+    assert CHANGE.cell(ERRORS) == "-"
+
+
+def test_columns_are_aligned():
+    heading, first, second = format_table([ERRORS, Row("a model with a long name", "p")])
+    assert heading.index("program") == first.index("fuse") == second.index("p", 20)
+
+
+def test_the_summary_names_errors_times_and_verdict_of_a_pass(user):
+    result = user.runpytest("--fx-model", "mine:pair", "--fx-pass", "mine:approximate_scaled", "--fx-rounds", "3")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "*fx: largest errors against eager in float64, median times of a call*",
+            "model *program *nodes *float64 error *error (eager's own) *eager *transformed *speed-up * *peak memory *",
+            "mine:pair  capture *  5 *float32*",
+            "mine:pair  approximate-scaled*  5 -> 5  *e-0? (*e-0?) float32  * ms  * ms  * 32 B (32 B)",
+        ]
+    )
+
+
+def test_a_pass_that_breaks_its_contract_is_in_the_table_with_its_errors(user):
+    result = user.runpytest("--fx-model", "mine:pair", "--fx-pass", "mine:scaled", "-k", "contract")
+    assert result.ret == 1
+    result.stdout.re_match_lines([r"mine:pair +scaled +5 -> 5 +\d\.\de-0\d +\d\.\de-0\d \(\d\.\de-0\d\) float32"])
+
+
+def test_models_come_in_the_order_of_the_command_line(pytester):
+    result = pytester.runpytest("--fx-model", "two_heads", "--fx-model", "mlp", "-k", "test_capture_equals_eager")
+    result.stdout.fnmatch_lines(["two_heads *capture*", "mlp *capture*"])
+
+
+def test_captures_come_before_passes_whatever_ran_first(user):
+    path = user.makepyfile(
+        """
+        import mine
+
+        def test_pass(fx_equal):
+            fx_equal(mine.approximate_scaled)
+
+        def test_capture(fx_traced, fx_equal):
+            fx_equal(fx_traced, label="the capture")
+        """
+    )
+    result = user.runpytest("--fx-model", "mine:pair", path)
+    result.stdout.fnmatch_lines(["mine:pair *the capture *", "mine:pair *approximate-scaled *"])
+
+
+def test_a_run_without_rows_prints_no_table(pytester):
+    path = pytester.makepyfile("def test_own(fx_model): pass")
+    pytester.runpytest("--fx-model", "mlp", path).stdout.no_fnmatch_line("*fx: largest errors*")

@@ -1,0 +1,587 @@
+"""check_pass: the search for a program on which a pass breaks a law, and what it says of it."""
+
+import math
+import operator
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import ClassVar
+
+import hypothesis
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import strategies as st
+from hypothesis.database import InMemoryExampleDatabase
+from torch import nn
+
+import fx
+from fx.errors import FxError, PassError
+from fx.passes import RewritingPass, close, exact
+from pytest_fx import LawViolation, NothingJudged, check_pass
+from pytest_fx.generation import programs
+from pytest_fx.generation.bias import chains
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.subject import GivenProgram
+from pytest_fx.laws import Law
+from pytest_fx.loading import load_pass
+from pytest_fx.processes.deadline import TookTooLong, Watchdog
+from pytest_fx.search.counterexample import spelled_pass
+from pytest_fx.search.mentions import mentioned
+from pytest_fx.search.placement import PutBack
+
+SHRINKING = hypothesis.settings(database=None)
+QUICK = hypothesis.settings(SHRINKING, phases=[hypothesis.Phase.generate])
+
+
+@pytest.fixture
+def check(tmp_path):
+    """check_pass without Hypothesis's database, which would remember failures from run to run."""
+
+    def check(pass_, **options):
+        given = {"settings": QUICK, "seed": 1, "folder": tmp_path, "max_examples": 40, "min_changed": 0, **options}
+        return check_pass(pass_, **given)
+
+    return check
+
+
+def violation_of(check, pass_, **options):
+    with pytest.raises(LawViolation) as caught:
+        check(pass_, **options)
+    return caught.value
+
+
+def add_as_sub(graph_module):
+    for node in graph_module.graph.find_nodes(op="call_function", target=operator.add):
+        node.target = operator.sub
+    graph_module.recompile()
+
+
+def relu_method_as_function(graph_module):
+    for node in graph_module.graph.find_nodes(op="call_method", target="relu"):
+        node.op, node.target = "call_function", torch.relu
+    graph_module.recompile()
+
+
+def leave_alone(graph_module):
+    return graph_module
+
+
+def refuse_all(graph_module):
+    raise PassError("not this one")
+
+
+def raise_on_relu(graph_module):
+    if graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+        raise KeyError("relu")
+
+
+def hang_on_relu(graph_module):
+    while graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleRelu(RewritingPass):
+    """A wrong pass with an option."""
+
+    factor: float = 1.5
+    name: ClassVar[str] = "scale-relu"
+    contract: ClassVar = exact
+
+    def rewrites(self, graph_module):
+        for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+            yield fx.passes.Edit("it is scaled")
+            node.target, node.args, node.kwargs = operator.mul, (node.args[0], self.factor), {}
+
+
+# What is found.
+
+
+def test_a_right_pass_is_reported_with_the_programs_that_it_changed(check):
+    report = check(relu_method_as_function, contract=exact)
+    assert report.programs == 40
+    assert report.changed > 10
+    assert "aliasing" in report.laws
+    assert str(report) == f"relu-method-as-function changed {report.changed} of 40 programs and kept 24 laws"
+
+
+def test_a_wrong_pass_is_shown_on_a_program_of_a_line_or_two_before_and_after(check, tmp_path):
+    text = str(violation_of(check, add_as_sub, max_examples=200, settings=SHRINKING))
+    assert text.startswith("law 'contract': add-as-sub changes ")
+    program = text.partition("mode:\n")[2].partition("code before the pass:")[0]
+    forward = program.partition("def forward")[2].partition("def build")[0]
+    assert len(forward.strip().splitlines()) <= 4, text
+    assert "code after the pass:" in text
+    assert "the transformed program answers:" in text
+    assert str(tmp_path / "test_add_as_sub_keeps_contract.py") in text
+
+
+def test_the_same_seed_gives_the_same_failure(check):
+    first, second = (str(violation_of(check, add_as_sub, max_examples=200)) for _ in range(2))
+    assert first == second
+
+
+def test_the_written_test_fails_alone_and_passes_once_the_pass_is_right(check, tmp_path):
+    module = tmp_path / "wrong_pass.py"
+    module.write_text(
+        "import operator\n\n\ndef add_as_sub(graph_module):\n"
+        "    for node in graph_module.graph.find_nodes(op='call_function', target=operator.add):\n"
+        "        node.target = operator.sub\n    graph_module.recompile()\n"
+    )
+    sys.path.insert(0, str(tmp_path))
+    try:
+        violation_of(check, "wrong_pass:add_as_sub", max_examples=200, folder=tmp_path / "found")
+    finally:
+        sys.path.remove(str(tmp_path))
+        sys.modules.pop("wrong_pass", None)
+    (path,) = (tmp_path / "found").glob("test_*.py")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(path)]
+    failed = subprocess.run(command, capture_output=True, text=True, cwd="/", check=False)
+    assert "law 'contract': add-as-sub changes" in failed.stdout
+    module.write_text(module.read_text().replace("operator.sub", "operator.add"))
+    assert subprocess.run(command, capture_output=True, cwd="/", check=False).returncode == 0
+
+
+def test_a_pass_that_raises_or_hangs_breaks_a_law_that_says_where(check):
+    raised = violation_of(check, raise_on_relu, max_examples=200)
+    assert raised.law == "refusal"
+    assert "value  KeyError: 'relu'" in str(raised)
+    assert "in raise_on_relu" in str(raised)
+    hung = violation_of(check, hang_on_relu, max_examples=200, seconds=0.3)
+    assert hung.law == "terminates"
+    assert "was still running after 0.3 seconds" in str(hung)
+
+
+def test_a_pass_that_refuses_keeps_the_laws_and_is_counted(check):
+    report = check(refuse_all)
+    assert (report.changed, report.refused) == (0, 40)
+    assert "refused 40" in str(report)
+
+
+def test_a_pass_that_changes_too_few_programs_is_not_judged(check):
+    with pytest.raises(NothingJudged) as caught:
+        check(leave_alone, min_changed=0.05, max_examples=20)
+    error = caught.value
+    assert not isinstance(error, LawViolation)
+    assert (error.changed, 20 < error.programs <= 40) == (0, True)
+    assert str(error).splitlines()[0] == f"leave-alone changed 0 of {error.programs} programs: too few to judge it"
+    assert "like=" in str(error)
+    assert check(leave_alone, min_changed=0, max_examples=20).programs == 20
+    with pytest.raises(NothingJudged):
+        check(relu_method_as_function, min_changed=41, max_examples=20)
+
+
+def pad_before_conv_by_reflection(graph_module):
+    """Rare: of all the ways to pad, one before one kind of layer."""
+    for node in graph_module.graph.find_nodes(op="call_module"):
+        if isinstance(graph_module.get_submodule(node.target), nn.Conv1d):
+            (given,) = node.all_input_nodes
+            if given.target is F.pad and given.kwargs.get("mode") == "reflect":
+                given.target = pad_by_reflection
+    graph_module.recompile()
+
+
+def pad_by_reflection(x, pad, mode, value=None):
+    return F.pad(x, pad, "reflect")
+
+
+def linear_to_the_same_size_on_three_dimensions(graph_module):
+    """Rare: a layer of one size, on what was just transposed."""
+    for node in graph_module.graph.find_nodes(op="call_module"):
+        layer, given = graph_module.get_submodule(node.target), node.all_input_nodes[0]
+        is_square = isinstance(layer, nn.Linear) and layer.in_features == layer.out_features
+        if is_square and given.target == "transpose":
+            given.args = (given.args[0], *reversed(given.args[1:]))
+    graph_module.recompile()
+
+
+@pytest.mark.parametrize("pass_", [pad_before_conv_by_reflection, linear_to_the_same_size_on_three_dimensions])
+def test_programs_come_nearer_to_what_a_pass_rarely_finds(check, pass_):
+    options = {"max_examples": 40, "without": ("gradients", "deterministic", "retraceable", "round trips")}
+    seldom = check(pass_, **options).changed
+    often = check(pass_, min_changed=seldom + 3, **options)
+    assert 40 < often.programs <= 80
+    assert often.changed >= seldom + 3
+
+
+# What it can be told.
+
+
+def test_passes_of_every_kind_are_taken(check):
+    def negate_twice(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+        return graph_module
+
+    for pass_ in (fx.passes.RemoveDeadCode, "remove-dead-code", "remove-dead-code,eliminate-common-subexpressions"):
+        assert check(pass_, max_examples=5).programs == 5
+    assert check(fx.interop.adapt(negate_twice), max_examples=5).name == "negate-twice"
+
+
+def test_options_of_a_pass_are_in_the_written_test(check, tmp_path):
+    fx.passes.register_pass(ScaleRelu)
+    violation = violation_of(check, ScaleRelu(factor=3.0), max_examples=200)
+    assert violation.law == "contract"
+    (path,) = tmp_path.glob("test_*.py")
+    assert "check_program('scale-relu{factor=3.0}', build, inputs, laws=('contract',)" in path.read_text()
+
+
+def test_a_pass_without_a_name_to_import_is_still_shown(check):
+    def local(graph_module):
+        add_as_sub(graph_module)
+
+    assert "no test file was made of it: the pass has no name" in str(violation_of(check, local, max_examples=200))
+    with pytest.raises(FxError, match="define it at the top of a module"):
+        spelled_pass(local)
+
+
+def test_laws_are_switched_off_demanded_and_added(check):
+    def no_change(example):
+        if example.changed:
+            raise LawViolation("no change", "there is one")
+
+    assert "contract" not in check(leave_alone, without=("contract",), max_examples=3).laws
+    assert violation_of(check, relu_method_as_function, demand=("shrinks the graph",)).law == "shrinks the graph"
+    found = violation_of(check, relu_method_as_function, demand=(Law("no change", no_change),))
+    assert found.law == "no change"
+
+
+def test_the_modes_and_the_contract_are_the_callers(check):
+    modes = set()
+
+    def note_the_mode(graph_module):
+        modes.add(graph_module.training)
+
+    check(note_the_mode, modes=("train",))
+    assert modes == {True}
+    with pytest.raises(FxError, match="there is no mode 'training'"):
+        check(leave_alone, modes=("training",))
+
+    def slightly_off(graph_module):
+        for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+            node.target = off
+        graph_module.recompile()
+
+    short = programs(ops=[torch.relu], steps=2)  # longer ones have differences of what is nearly the same
+    assert violation_of(check, slightly_off, contract="exact", max_examples=200, programs=short).law == "contract"
+    check(slightly_off, contract="approximate(40)", without=("gradients",), programs=short)
+
+
+def off(x, inplace=False):
+    return (torch.relu(x) * (1 + 1e-6)).to(x.dtype)
+
+
+def test_programs_are_the_callers_or_like_a_program(check):
+    def full_of_tanh(x):
+        return torch.tanh(x + torch.tanh(x))
+
+    def tanh_as_method(graph_module):
+        hidden = "".join(reversed("hnat"))
+        for node in graph_module.graph.find_nodes(op="call_function", target=getattr(torch, hidden)):
+            node.op, node.target = "call_method", hidden
+        graph_module.recompile()
+
+    like = check(tanh_as_method, like=fx.symbolic_trace(full_of_tanh))
+    assert like.changed > check(tanh_as_method).changed
+    assert check(leave_alone, programs=programs(steps=2), max_examples=3).programs == 3
+
+
+# Hypothesis.
+
+
+def test_the_number_of_programs_is_that_of_hypothesis_unless_it_is_given(check):
+    settings = hypothesis.settings(QUICK, max_examples=6)
+    assert check(leave_alone, settings=settings, max_examples=None).programs == 6
+    assert check(leave_alone, settings=settings, max_examples=3).programs == 3
+
+
+def test_what_failed_comes_first_on_the_next_run_of_the_same_pass(check):
+    settings = hypothesis.settings(database=InMemoryExampleDatabase())
+    violation_of(check, add_as_sub, settings=settings, max_examples=200, seed=None)
+    again = violation_of(check, add_as_sub, settings=settings, max_examples=1, seed=None)
+    assert "found after 1 program(s)" in str(again)
+    assert check(leave_alone, settings=settings, max_examples=1, seed=None).programs == 1
+
+
+def test_a_pass_that_is_wrong_at_times_is_reported_all_the_same(check):
+    calls = iter(range(10**9))
+
+    def wrong_at_times(graph_module):
+        if next(calls) % 3 == 0:
+            add_as_sub(graph_module)
+
+    violation_of(check, wrong_at_times, max_examples=200, settings=SHRINKING)
+
+
+def test_a_program_that_cannot_be_captured_is_nobodys_fault(check):
+    class Branching(nn.Module):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
+    @dataclass(frozen=True)
+    class Given:
+        source: str = "branching"
+        inputs: Arguments = Arguments((torch.ones(2),))  # noqa: RUF009 - nobody writes to it
+
+        def build(self):
+            return Branching()
+
+    with pytest.raises(hypothesis.errors.Unsatisfiable):
+        check(leave_alone, programs=st.builds(Given), max_examples=5)
+
+
+# What a pass mentions.
+
+TABLE = {nn.GELU: F.gelu, "permute": torch.permute}
+
+
+def pattern(x):
+    return torch.relu(torch.neg(x))
+
+
+def uses_a_table_and_a_pattern(graph_module, limit=torch.clamp):
+    for node in graph_module.graph.nodes:
+        if node.target in TABLE or isinstance(node.target, nn.Conv2d):
+            node.target = F.silu
+    fx.replace_pattern(graph_module, pattern, helper)
+
+
+def helper(x):
+    return x.sigmoid() if x is None else torch.sigmoid(x)
+
+
+def test_what_a_pass_mentions_is_found_in_code_tables_defaults_and_helpers():
+    found = mentioned(uses_a_table_and_a_pattern)
+    expected = {nn.GELU, F.gelu, "permute", torch.permute, nn.Conv2d, F.silu, torch.clamp, torch.sigmoid, torch.relu}
+    assert expected <= set(found.operations)
+    (program,) = found.patterns
+    assert [node.target for node in program.graph.nodes][1:3] == [torch.neg, torch.relu]
+
+
+def test_what_a_pass_mentions_is_found_in_fields_and_in_what_it_adapts():
+    @dataclass
+    class Fuse:
+        target: object = torch.cos
+
+        def __call__(self, graph_module):
+            return graph_module
+
+    def torch_pass(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+        return graph_module.graph.find_nodes(op="call_function", target=torch.sin)
+
+    assert mentioned(Fuse()).operations == (torch.cos,)
+    assert torch.sin in mentioned(fx.interop.adapt(torch_pass)).operations
+    assert nn.Linear in mentioned(fx.passes.FuseConvBN()).operations
+
+
+def test_what_a_pass_mentions_has_functions_of_linear_algebra_attributes_and_infinities():
+    def masks(program):
+        for node in program.graph.find_nodes(op="call_function", target=torch.linalg.vector_norm):
+            node.args = (-math.inf, "mT", "act", "norm")
+
+    found = mentioned(masks)
+    assert {torch.linalg.vector_norm, "mT", "norm"} <= set(found.operations)
+    assert {math.inf, -math.inf, "act", "norm"} <= set(found.constants)
+
+
+def test_checks_are_found_by_their_names_and_where_a_pass_asks_what_must_not_be_erased():
+    def erase(program):
+        for node in program.graph.find_nodes(op="call_function", target=torch._assert):
+            program.graph.erase_node(node)
+
+    def erase_by_name(program):
+        return [node for node in program.graph.nodes if node.name.startswith("_assert")]
+
+    def erase_what_may_go(program):
+        return [node for node in program.graph.nodes if not node.is_impure()]
+
+    for pass_ in (erase, erase_by_name, erase_what_may_go):
+        assert torch._assert in mentioned(pass_).operations
+    assert torch._assert not in mentioned(relu_method_as_function).operations
+
+
+def test_what_a_set_names_is_found_in_the_same_order_in_every_process():
+    def activations(program):
+        return program.graph.find_nodes(op="call_function", target=wanted)
+
+    wanted = {torch.tanh, torch.relu, torch.sin, torch.cos, torch.exp, F.gelu, torch.neg, torch.abs}
+    found = mentioned(activations).operations
+    assert [operation.__name__ for operation in found if operation in wanted] == [
+        *("gelu", "abs", "cos", "exp", "neg", "relu", "sin", "tanh")
+    ]
+
+
+def never_return():
+    while True:
+        try:
+            [0] * 10
+        except Exception:
+            continue
+
+
+def test_a_watchdog_ends_what_catches_every_exception():
+    with Watchdog() as watchdog:
+        with pytest.raises(TookTooLong), watchdog.limit(0.05):
+            never_return()
+        with watchdog.limit(60):
+            assert close
+
+
+def test_constants_that_a_pass_mentions_are_found():
+    def eighths(graph_module):
+        return [node for node in graph_module.graph.nodes if node.args[1] in (8.5, 8) or node.kwargs == "reflect"]
+
+    found = mentioned(eighths).constants
+    assert {8.5, 8, "reflect"} <= set(found)
+
+
+def silu_in_torch(graph_module: torch.fx.GraphModule):
+    torch.fx.replace_pattern(graph_module, lambda x: x * torch.sigmoid(x), lambda x: F.silu(x))
+
+
+def without_dead_code_in_torch(graph_module: torch.fx.GraphModule):
+    graph_module.graph.eliminate_dead_code()
+    graph_module.recompile()
+
+
+def silu_before_its_user(graph_module: torch.fx.GraphModule):
+    """What torch's replace_pattern does, done by the pass itself."""
+    for node in list(graph_module.graph.nodes):
+        if node.target == torch.sigmoid:
+            (product,) = node.users
+            with graph_module.graph.inserting_before(next(iter(product.users))):
+                made = graph_module.graph.call_function(F.silu, node.args)
+            product.replace_all_uses_with(made)
+            graph_module.graph.erase_node(product)
+            graph_module.graph.erase_node(node)
+    graph_module.recompile()
+
+
+class WrittenAfterwards(nn.Module):
+    def forward(self, x):
+        y = x + 1
+        z = y * torch.sigmoid(y)
+        y.neg_()
+        return z, y
+
+
+def program_given(build):
+    return st.just(GivenProgram(build, Arguments((torch.ones(2, 2),), {}), build.__name__))
+
+
+class ReplacedTwice(nn.Module):
+    def forward(self, x):
+        y = x + 1
+        z = y * torch.sigmoid(y)
+        y.neg_()
+        two = y * torch.sigmoid(y)
+        return z, two * torch.sigmoid(two)
+
+
+class ReturnsASize(nn.Module):
+    def forward(self, x):
+        return torch.ones(2, 3).size(), torch.relu(x)
+
+
+def relu_in_torch(graph_module: torch.fx.GraphModule):
+    for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+        with graph_module.graph.inserting_before(node):
+            node.replace_all_uses_with(graph_module.graph.call_function(F.relu, node.args))
+    graph_module.recompile()
+
+
+@pytest.mark.parametrize(
+    "pass_, program",
+    [
+        (silu_in_torch, WrittenAfterwards),
+        (silu_in_torch, ReplacedTwice),
+        (without_dead_code_in_torch, WrittenAfterwards),
+        (relu_in_torch, ReturnsASize),
+    ],
+)
+def test_what_tools_of_torch_fx_do_wrong_is_not_held_against_passes(check, pass_, program):
+    report = check(pass_, programs=program_given(program), max_examples=1)
+    assert report.unjudged == 1
+
+
+def test_what_a_pass_for_torch_fx_does_wrong_itself_is_held_against_it(check):
+    violation = violation_of(check, silu_before_its_user, programs=program_given(WrittenAfterwards), max_examples=1)
+    assert violation.law == "contract"
+
+
+def test_what_a_pass_added_goes_back_to_where_the_nodes_were_that_it_replaced():
+    def forward(x, y):
+        one = y * torch.sigmoid(y)
+        y.neg_()
+        two = y * torch.sigmoid(y)
+        return x + one, two
+
+    program = PutBack(load_pass(silu_in_torch))(fx.symbolic_trace(forward))
+    called = [node.target for node in program.graph.nodes if node.op.startswith("call")]
+    assert called == [F.silu, "neg_", F.silu, operator.add]
+    given = torch.arange(3.0), torch.arange(3.0)
+    for found, expected in zip(program(*(part.clone() for part in given)), forward(*given), strict=True):
+        assert torch.allclose(found, expected)
+
+
+def test_as_many_programs_are_tried_as_there_are_and_none_twice(check):
+    sources = []
+
+    def note(graph_module):
+        sources.append(graph_module.code)
+
+    report = check(note, programs=programs(steps=4), max_examples=40)
+    assert report.programs == 40 and len(set(sources)) > 30
+    assert check(note, programs=program_given(WrittenAfterwards), modes=("eval",), max_examples=40).programs <= 2
+
+
+def test_programs_are_the_same_ones_in_each_run_where_hypothesis_is_told_so(check):
+    runs = []
+    for _ in range(2):
+        runs.append([])
+        settings = hypothesis.settings(QUICK, derandomize=True)
+        check(lambda program: runs[-1].append(program.code), settings=settings, seed=None, without=("deterministic",))
+    assert runs[0] == runs[1] and len(set(runs[0])) > 20
+
+
+def test_shrinking_ends_when_its_time_is_over(check, monkeypatch):
+    monkeypatch.setattr("pytest_fx.search.search.SHRINKING", 0)
+    short = str(violation_of(check, add_as_sub, settings=SHRINKING, max_examples=200))
+    monkeypatch.undo()
+    smallest = str(violation_of(check, add_as_sub, settings=SHRINKING, max_examples=200))
+    assert short.count(" = ") > smallest.count(" = ")
+    assert "the smallest program found" in short
+
+
+def test_a_program_whose_text_defines_nothing_is_shown_as_it_is(check):
+    violation = violation_of(
+        check, silu_before_its_user, programs=program_given(WrittenAfterwards), settings=SHRINKING, max_examples=1
+    )
+    assert "WrittenAfterwards" in str(violation)
+
+
+def test_patterns_without_a_name_are_found_where_they_are_replaced():
+    (pattern, _) = mentioned(silu_in_torch).patterns
+    assert [node.target for node in pattern.graph.nodes][1:3] == [torch.sigmoid, operator.mul]
+
+
+def test_a_pass_on_buffers_alone_gets_programs_that_write_to_them():
+    def share_buffers(graph_module):
+        return {node.target: dict(graph_module.named_buffers()) for node in graph_module.graph.nodes}
+
+    def fetches(graph_module):
+        return graph_module.graph.find_nodes(op="get_attr")
+
+    def any_operation(graph_module):
+        return [node for node in graph_module.graph.nodes if node.op in ("get_attr", "call_function")]
+
+    assert mentioned(share_buffers).operations == mentioned(fetches).operations == ("get_attr",)
+    assert mentioned(any_operation).operations == ()
+    rows = {tuple(sorted(choice.row.tags)) for chain in chains(["get_attr"]) for step in chain for choice in step}
+    assert rows == {("in-place", "state")}
+
+
+def test_functions_of_torch_that_are_written_in_python_are_mentioned():
+    def products(graph_module):
+        return graph_module.graph.find_nodes(op="call_function", target=torch.einsum)
+
+    assert mentioned(products).operations == (torch.einsum,)

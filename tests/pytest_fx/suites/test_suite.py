@@ -1,0 +1,123 @@
+"""pytest_fx.suites.model_suite: what the built-in tests find, and what they skip."""
+
+import pytest
+
+from model_zoo import get_model, list_models
+
+SMALL = [name for name in list_models() if "small" in get_model(name).tags]
+
+
+def test_the_whole_suite_passes_with_timings_and_compilers(pytester):
+    result = pytester.runpytest("--fx-model", "two_heads", "--fx-batch", "2", "--fx-rounds", "2")
+    assert result.ret == 0
+    assert result.parseoutcomes()["passed"] >= 10
+
+
+@pytest.mark.parametrize("model", SMALL)
+def test_captures_and_passes_are_right_on_the_small_models_of_the_zoo(pytester, model):
+    result = pytester.runpytest("--fx-model", model, "--fx-batch", "2", "--fx-no-timing", "-k", "not torch")
+    assert result.ret == 0
+    assert result.parseoutcomes()["passed"] >= 8
+
+
+def test_what_does_not_apply_to_a_model_is_skipped_with_the_reason(pytester):
+    run = ("-k", "pickle or saved or folder or torchscript", "--fx-no-timing", "-rs")
+    result = pytester.runpytest("--fx-model", "learning_to_paint_critic_small", *run)
+    result.stdout.fnmatch_lines_random(
+        [
+            "SKIPPED*learning_to_paint_critic_small itself cannot be pickled: *",
+            "SKIPPED*it holds what a data-only file cannot: *ParametrizedConv2d is none that a file may name",
+            "SKIPPED*it cannot be written as a package: *",
+            "SKIPPED*TorchScript does not run learning_to_paint_critic_small itself: *",
+        ]
+    )
+
+
+def test_resnet50_is_captured_fused_and_rid_of_its_checks(pytester):
+    shown = "test_capture or contract and (fuse-conv-bn or remove-checks)"
+    result = pytester.runpytest("--fx-model", "resnet50", "-k", shown)
+    assert result.ret == 0
+    small = r"\d\.\de-1\d"
+    rounding = r"\d\.\de-0[56] \(\d\.\de-0[56]\) float32"
+    result.stdout.re_match_lines(
+        [
+            rf"resnet50 +capture +177 +- +{rounding} .*",
+            rf"resnet50 +capture, no leaf modules +656 +- +{rounding} .*",
+            rf"resnet50 +fuse-conv-bn +177 -> 124 +{small} +{rounding} .*",
+            rf"resnet50 +remove-checks, no leaf modules +656 -> 444 +0 +{rounding} .*",
+        ]
+    )
+
+
+def test_a_model_whose_leaf_modules_branch_skips_the_capture_without_leaves(pytester):
+    pytester.makepyfile(
+        mine="""
+        import torch
+        from torch import nn
+
+        class Leaf(nn.Module):
+            __module__ = "torch.nn.own"
+            def forward(self, x):
+                return x if x.sum() > 0 else -x
+
+        def factory():
+            return nn.Sequential(nn.Linear(2, 2), Leaf()), torch.ones(1, 2)
+        """
+    )
+    result = pytester.runpytest("--fx-model", "mine:factory", "-rs", "-k", "capture")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines("SKIPPED*a module of torch.nn in it branches on values: *")
+
+
+def test_a_capture_that_loses_something_is_caught_by_its_numbers(pytester):
+    pytester.makepyfile(
+        mine="""
+        import torch
+        from torch import nn
+
+        class Counting(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.calls = 0
+            def forward(self, x):
+                self.calls += 1
+                return x * self.calls
+
+        def factory():
+            return Counting(), torch.ones(300)
+        """
+    )
+    result = pytester.runpytest("--fx-model", "mine:factory", "-k", "capture_equals_eager")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        ["*LawViolation: law 'contract': capture changes what mine:factory computes", "*equal bits*"]
+    )
+
+
+def test_a_model_that_cannot_be_captured_fails_once_with_the_users_line(pytester):
+    pytester.makepyfile(
+        branching="""
+        import torch
+
+        class Branching(torch.nn.Module):
+            def forward(self, x):
+                return x if x.sum() > 0 else -x
+
+        def model():
+            return Branching(), torch.ones(2)
+        """
+    )
+    for chosen in ((), ("-k", "capture_equals_eager or pass_keeps_its_contract")):
+        result = pytester.runpytest("--fx-model", "branching:model", "-rs", *chosen)
+        outcomes = {**result.parseoutcomes(), "deselected": 0}
+        assert outcomes.pop("skipped") > 3
+        assert outcomes in ({"failed": 1, "deselected": 0}, {"errors": 1, "deselected": 0})
+        result.stdout.fnmatch_lines(
+            [
+                "> *return x if x.sum() > 0 else -x",
+                "E*where*branching.py:5, in Branching.forward*x if x.sum() > 0*",
+                "branching.py:5: TraceError",
+                "SKIPPED*branching:model cannot be captured: another of its tests says why",
+            ]
+        )
+        assert not [line for line in result.outlines if "fx/capture/tracer.py" in line or "pytest_fx/harness/" in line]

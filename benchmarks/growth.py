@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ import fx
 from model_zoo import get_model
 from pytest_fx import check_pass
 
-from .model_memory import MEBIBYTE, process_bytes
+from .memory import MEBIBYTE, process_bytes
 
 GOAL = 10.0
 """MiB for each thousand."""
@@ -61,23 +62,12 @@ def lowerings(count: int) -> None:
             lowered(inputs)
 
 
-def traces(count: int) -> None:
+def traces(count: int, symbolic_trace: Callable[[nn.Module], nn.Module] = fx.symbolic_trace) -> None:
     """Capture a small ResNet and run it."""
     zoo = get_model("resnet_tiny")
     module, inputs = zoo.build().eval(), zoo.example_inputs(1)
     for number in range(count):
-        program = fx.symbolic_trace(module)
-        if number % 10 == 0:
-            with torch.no_grad():
-                program(*inputs)
-
-
-def torch_traces(count: int) -> None:
-    """What ``traces`` does, by torch.fx."""
-    zoo = get_model("resnet_tiny")
-    module, inputs = zoo.build().eval(), zoo.example_inputs(1)
-    for number in range(count):
-        program = torch.fx.symbolic_trace(module)
+        program = symbolic_trace(module)
         if number % 10 == 0:
             with torch.no_grad():
                 program(*inputs)
@@ -103,7 +93,7 @@ JOBS: dict[str, tuple[Callable[[int], None], int, int]] = {
     "programs of check_pass": (programs, 2000, 300),
     "lowerings": (lowerings, 1000, 100),
     "traces": (traces, 3000, 300),
-    "traces by torch.fx": (torch_traces, 3000, 300),
+    "traces by torch.fx": (partial(traces, symbolic_trace=torch.fx.symbolic_trace), 3000, 300),
     "tests of the suite": (tests, 300, 60),
 }
 """What is done, how often, and how often before that."""

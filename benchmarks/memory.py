@@ -11,13 +11,17 @@ import sys
 from .programs import chain
 
 OPERATIONS = 100_000
+MEBIBYTE = 2**20
+
+
+def process_bytes(what: str = "VmRSS") -> int:
+    """What the kernel says of this process: ``VmRSS`` is held now, ``VmHWM`` was at most."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        return 1024 * next(int(line.split()[1]) for line in status if line.startswith(f"{what}:"))
 
 
 def resident_mebibytes() -> float:
-    """What the kernel says this process holds."""
-    with open("/proc/self/status", encoding="ascii") as status:
-        kibibytes = next(line.split()[1] for line in status if line.startswith("VmRSS:"))
-    return int(kibibytes) / 1024
+    return process_bytes() / MEBIBYTE
 
 
 def measure_here(library_name: str, operations: int) -> dict[str, float]:

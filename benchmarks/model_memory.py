@@ -21,9 +21,10 @@ import pytest
 import torch
 from torch import nn
 
+from .memory import MEBIBYTE, process_bytes
+
 GOAL = 4.0
 """Times the size of the parameters."""
-MEBIBYTE = 2**20
 TINY = 64
 """The width of the model that goes first."""
 MODELS = ("linears", "convolutions", "tables")
@@ -124,12 +125,6 @@ class Recorder:
         if self.model in report.nodeid and (report.when == "call" or not report.passed):
             name = report.nodeid.rpartition("::")[2].replace(self.model, "").replace("[-", "[")
             self.outcomes[name] = report.outcome
-
-
-def process_bytes(what: str) -> int:
-    """Return what the kernel says of this process: ``VmRSS`` is held now, ``VmHWM`` was at most."""
-    with open("/proc/self/status", encoding="ascii") as status:
-        return 1024 * next(int(line.split()[1]) for line in status if line.startswith(f"{what}:"))
 
 
 def measure_here(name: str, mebibytes: int, options: list[str]) -> dict[str, Any]:

@@ -62,6 +62,10 @@ def assert_is_none(value: T, msg: str) -> T:
     return value
 
 
+CHECKS = (vars(torch)["_assert"], check, assert_is_none)
+"""The functions whose calls refuse what a program was given."""
+
+
 class _Message(string.Formatter):
     """Fills in fields that only read what is listed above: templates also come from files, which may say anything."""
 
@@ -84,4 +88,4 @@ class _Message(string.Formatter):
         return value, field_name
 
 
-__all__ = ["READ_ATTRIBUTES", "READ_FUNCTIONS", "READ_METHODS", "assert_is_none", "check", "is_false"]
+__all__ = ["CHECKS", "READ_ATTRIBUTES", "READ_FUNCTIONS", "READ_METHODS", "assert_is_none", "check", "is_false"]

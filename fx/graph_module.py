@@ -16,6 +16,7 @@ from fx.code.folder import write_folder
 from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.code.sources import LazyForward
 from fx.errors import CodegenError, FxError, GraphError, MissingAttributeError, PassError, add_note
+from fx.gradients import without_gradients
 from fx.graph import Graph
 from fx.modules.containers import Container, QuickModule
 from fx.modules.pickling import imported_name
@@ -371,7 +372,7 @@ class GraphModule(QuickModule):
         """A module that shares nothing with this one; names, meta, hooks and code generator are kept."""
         copied = self._blank()
         memo[id(self)] = copied
-        copied.__dict__.update(copy.deepcopy(self._state(), memo))
+        copied.__dict__.update(without_gradients(lambda: copy.deepcopy(self._state(), memo)))
         copied.graph = copy.deepcopy(self._graph, memo)
         return copied
 
@@ -406,8 +407,8 @@ def expect_program(value: object, what: str, *, error: type[FxError] = PassError
 
 
 def is_of_torch(value: object) -> bool:
-    """Whether ``value`` is a program of ``torch.fx``, which is not imported here."""
-    return any(base.__module__ == "torch.fx.graph_module" for base in type(value).__mro__)
+    """Whether ``value`` is a program of ``torch.fx``, or a part of one; that is not imported here."""
+    return any(base.__module__.startswith("torch.fx.") for base in type(value).__mro__)
 
 
 def _plain_class(cls: type[GraphModule]) -> type[GraphModule]:

@@ -40,6 +40,7 @@ _ATOMS = frozenset(
      torch.memory_format, torch.layout, torch.Size}
 )  # fmt: skip
 """Types whose values hold no nodes and need no freezing."""
+_CONTAINERS = (tuple, list, dict, slice)
 
 _SPACING = 1 << 20
 
@@ -65,37 +66,41 @@ def map_aggregate(a: Argument, fn: Callable[[Argument], Argument]) -> Argument:
         raise explained(failure, a, GraphError) from None
 
 
-def _map(a: Argument, fn: Callable[[Argument], Argument], left: int = -1) -> Argument:
-    """What :func:`map_aggregate` says; containers may nest ``left`` levels deep, or without end."""
-    kind = type(a)
-    if not (isinstance(a, (tuple, list, dict)) or kind is slice):
-        return fn(a)
-    if not left:
-        raise nesting(a)
-    left -= 1
+def _map(a: Argument, fn: Callable[[Argument], Argument]) -> Argument:
+    return _rebuilt(a, lambda element: _map(element, fn)) if isinstance(a, _CONTAINERS) else fn(a)
+
+
+def _rebuilt(a: Any, fn: Callable[[Argument], Argument]) -> Argument:
+    """The container ``a``, frozen, with ``fn`` of each of its elements; a tuple that stays the same is ``a`` itself."""
     if isinstance(a, tuple):
-        elements = [_map(element, fn, left) for element in a]
+        elements = [fn(element) for element in a]
         if all(map(_same, elements, a)):
             return a
-        return kind(*elements) if hasattr(a, "_fields") else tuple(elements)
+        return type(a)(*elements) if hasattr(a, "_fields") else tuple(elements)
     if isinstance(a, list):
-        return immutable_list([_map(element, fn, left) for element in a])
+        return immutable_list([fn(element) for element in a])
     if isinstance(a, dict):
-        return immutable_dict({key: _map(value, fn, left) for key, value in a.items()})
-    return slice(_map(a.start, fn, left), _map(a.stop, fn, left), _map(a.step, fn, left))
+        return immutable_dict({key: fn(value) for key, value in a.items()})
+    return slice(fn(a.start), fn(a.stop), fn(a.step))
 
 
 def _same(left: object, right: object) -> bool:
     return left is right
 
 
-def _freeze(a: Argument, inputs: dict[Node, None]) -> Argument:
-    """``a`` with its containers frozen; the nodes met on the way are added to ``inputs``.
+def _freeze(a: Argument, inputs: dict[Node, None], left: int = DEEPEST + 1) -> Argument:
+    """``a`` with its containers frozen, which may nest ``left`` levels deep; nodes in it are added to ``inputs``.
 
     Raises:
         GraphError: ``a`` nests deeper than code can be compiled.
     """
-    if type(a) is tuple:
+    kind = type(a)
+    if kind in _ATOMS:
+        return a
+    if isinstance(a, Node):
+        inputs[a] = None
+        return a
+    if kind is tuple:
         for element in a:
             kind = type(element)
             if kind is Node:
@@ -104,13 +109,11 @@ def _freeze(a: Argument, inputs: dict[Node, None]) -> Argument:
                 break
         else:
             return a  # flat, as most are
-
-    def met(leaf: Argument) -> Argument:
-        if isinstance(leaf, Node):
-            inputs[leaf] = None
-        return leaf
-
-    return _map(a, met, DEEPEST + 1)
+    if not isinstance(a, _CONTAINERS):
+        return a
+    if not left:
+        raise nesting(a)
+    return _rebuilt(a, lambda element: _freeze(element, inputs, left - 1))
 
 
 def _substitute(a: Argument, old: Node, new: Node) -> Argument:

@@ -154,9 +154,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, Any, Any]:
     """Let no fixture of the plugin change the process."""
-    with isolated_set_up(fixturedef, __all__):
+    with isolated_set_up(fixturedef, request.node, __all__):
         return (yield)
 
 

@@ -133,8 +133,10 @@ class _RecursionLimit:
     factor = 3
     """How many times the calls of eager code a trace makes, at most."""
 
-    safe = 12_000
-    """What the stack of a thread, 8 MiB, holds of the frames that calls of modules take while they are traced."""
+    safe = 9_000
+    """What the stack of a thread, 8 MiB, holds of frames while programs are traced, also where C stands between them.
+
+    A module that is called by ``sorted`` or ``__getattr__`` takes the most."""
 
     def __init__(self) -> None:
         self.before = 0

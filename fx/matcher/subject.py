@@ -7,9 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-import torch
-
-from fx.assertions import check
+from fx.assertions import CHECKS
 from fx.canonical import CanonicalForm, canonical_form
 from fx.graph import Graph
 from fx.graph_module import GraphModule
@@ -19,7 +17,6 @@ from fx.operators.effects import effect_of
 __all__ = ["Subject", "attribute_value", "drop_inner_checks", "is_call", "kind_of"]
 
 _CALLS = frozenset({"call_function", "call_method", "call_module"})
-_CHECKS: Any = (vars(torch)["_assert"], check)
 
 
 def is_call(node: Node) -> bool:
@@ -150,7 +147,7 @@ def drop_inner_checks(graph: Graph, stands_for: Mapping[Node, Node]) -> None:
     for node in reversed(graph.nodes):
         if node.users or stands_for.get(node, node).op != "call_module":
             continue
-        if node.target in _CHECKS or (node in loosened and not node.is_impure()):
+        if node.target in CHECKS or (node in loosened and not node.is_impure()):
             loosened.update(_inputs(node))
             graph.erase_node(node)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -27,24 +29,23 @@ class KeptTensor:
         """Take ``tensor``, and what fetches an equal tensor that nobody writes to, if there is one; else copy it."""
         self.tensor = tensor
         """The tensor."""
-        self._copied = tensor.detach().clone() if fetch is None else None
+        if fetch is None:
+            copied = tensor.detach().clone()
+            fetch = partial(torch.Tensor.detach, copied)
         self._fetch = fetch
         self._shape = tensor.shape
-        self._version = tensor._version
+        self._version = _version(tensor)
         self._was_leaf = tensor.is_leaf
 
     @property
     def values(self) -> torch.Tensor:
         """What it held."""
-        if self._fetch is not None:
-            return self._fetch().detach()
-        assert self._copied is not None, "what nobody fetches was copied"
-        return self._copied
+        return self._fetch().detach()
 
     @property
     def written(self) -> bool:
         """Whether somebody wrote to it, by other means than ``Tensor.data``, or gave it another shape."""
-        return self.tensor._version != self._version or self.tensor.shape != self._shape
+        return _version(self.tensor) != self._version or self.tensor.shape != self._shape
 
     def put_back(self) -> None:
         """Let the tensor hold what it held, and follow from nothing if it did not."""
@@ -54,4 +55,11 @@ class KeptTensor:
             self.tensor.data = self.values.clone()
         else:
             self.tensor.detach().copy_(self.values)
-        self._version = self.tensor._version
+        self._version = _version(self.tensor)
+
+
+def _version(tensor: torch.Tensor) -> float:
+    """How often a tensor was written to; NaN, which nothing equals, where it does not count and may be written to."""
+    if not tensor.is_inference():
+        return tensor._version
+    return math.nan if torch.is_inference_mode_enabled() else 0

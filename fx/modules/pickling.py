@@ -5,6 +5,7 @@ from __future__ import annotations
 import copyreg
 import importlib
 import sys
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import reduce
 from types import FunctionType
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ForwardRef, NamedTuple
 import torch
 
 from fx.errors import PickleError
+from fx.immutable_collections import immutable_dict, immutable_list
 from fx.naming.printing import describe
 from fx.naming.targets import torch_path
 from fx.node import Node, map_aggregate
@@ -246,10 +248,10 @@ def _plain(value: Any, seen: dict[int, Any]) -> Any:
     if id(value) in seen:
         return seen[id(value)][1]
     result: Any = _Missing
-    if isinstance(value, dict):
+    if type(value) in (dict, OrderedDict, immutable_dict):  # others may be made of something else
         items = {key: _plain(item, seen) for key, item in value.items() if isinstance(key, _PLAIN)}
         result = type(value)((key, item) for key, item in items.items() if item is not _Missing)
-    elif isinstance(value, (tuple, list)):
+    elif type(value) in (tuple, list, immutable_list) or (isinstance(value, tuple) and hasattr(value, "_fields")):
         items = [_plain(item, seen) for item in value]
         if not any(item is _Missing for item in items):
             result = type(value)(*items) if hasattr(value, "_fields") else type(value)(items)

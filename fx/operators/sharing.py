@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fx.assertions import check, is_false
+from fx.assertions import assert_is_none, check, is_false
 from fx.operators.overloads import Overload, get_overloads
 
 Kind: TypeAlias = Literal["number", "tensor", "tensors", "iterator", "any", "arithmetic", "element", "attribute"]
@@ -67,6 +67,7 @@ _sharings: dict[Any, Sharing] = {
     _torch.from_numpy: ANY,
     _torch.frombuffer: ANY,
     _torch._assert: NUMBER,
+    assert_is_none: NUMBER,
     check: NUMBER,
     is_false: NUMBER,
     _torch.nonzero: Sharing("any", (), takes_tensor=True),

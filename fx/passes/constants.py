@@ -56,7 +56,9 @@ class Constants:
         self._values: dict[Node, Any] = {}
         self._justified: dict[Node, int] = {}  # bytes of each value that come from tensors of the module
         self._trained: dict[Node, str] = {}  # what depends on elements of parameters that require gradients: on which
-        with torch.inference_mode(False):
+        with torch._C._InferenceMode(
+            False
+        ):  # no Python function is entered when it is left, where a signal could strike
             without_gradients(self._visit_all)
         self._choose()
 

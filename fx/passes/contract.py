@@ -52,6 +52,7 @@ class Close(Contract):
                     value=shown(tolerance),
                     remedy="leave it out",
                 )
+            object.__setattr__(self, label, float(tolerance))
 
     def __str__(self) -> str:
         return f"close(rtol={self.rtol:g}, atol={self.atol:g})"
@@ -71,6 +72,7 @@ class Approximate(Contract):
                 value=shown(self.sqnr_db),
                 remedy="promise `exact` where outputs must not change at all",
             )
+        object.__setattr__(self, "sqnr_db", float(self.sqnr_db))
 
     def __str__(self) -> str:
         return f"approximate(sqnr_db={self.sqnr_db:g})"

@@ -138,8 +138,7 @@ class _Fold:
 def _fold(layer: Layer, norm: Layer, checked: int | None) -> _Fold | str:
     """What lets ``layer`` compute what ``norm`` makes of its result, or why nothing does."""
     weight = layer.tensors["weight"]
-    transposed = layer.kind in _TRANSPOSED
-    groups = layer.settings["groups"] if transposed else 1  # a transposed weight has its output channels by group
+    transposed, groups = _grouped(layer)
     channels = groups * weight.shape[1] if transposed else weight.shape[0]
     dtypes = (weight.dtype, torch.float32) if weight.dtype.itemsize == 2 else (weight.dtype,)
     for tensor in norm.tensors.values():
@@ -150,11 +149,16 @@ def _fold(layer: Layer, norm: Layer, checked: int | None) -> _Fold | str:
     return _Fold(layer, norm, checked)
 
 
+def _grouped(layer: Layer) -> tuple[bool, int]:
+    """Whether a layer is transposed, and how many groups its weight has its output channels by, which is one if not."""
+    transposed = layer.kind in _TRANSPOSED
+    return transposed, layer.settings["groups"] if transposed else 1
+
+
 def _folded(layer: Layer, norm: Layer) -> dict[str, Tensor] | str:
     """The weight scaled and the bias shifted, or why the dtype has no such numbers."""
     weight, bias = layer.tensors["weight"], layer.tensors.get("bias")
-    transposed = layer.kind in _TRANSPOSED
-    groups = layer.settings["groups"] if transposed else 1
+    transposed, groups = _grouped(layer)
     wide = torch.promote_types(weight.dtype, torch.float32)
     mean, variance = norm.tensors["running_mean"].to(wide), norm.tensors["running_var"].to(wide)
     gain, offset = norm.tensors.get("weight"), norm.tensors.get("bias")

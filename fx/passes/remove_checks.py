@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
-from fx.assertions import check
+from fx.assertions import CHECKS
 from fx.graph_module import GraphModule
 from fx.node import Node
 from fx.operators.effects import is_impure
@@ -45,4 +43,4 @@ class RemoveChecks(RewritingPass):
 
 
 def _is_check(node: Node) -> bool:
-    return node.op == "call_function" and node.target in (vars(torch)["_assert"], check)
+    return node.op == "call_function" and node.target in CHECKS

@@ -60,6 +60,7 @@ class Choice:
                 f"a scheme's percentile cannot be {shown(self.percentile)}",
                 remedy="choose more than 50 and at most 100",
             )
+        object.__setattr__(self, "percentile", float(self.percentile))
 
 
 _LITERALS: dict[str, Any] = {"precision": Precision, "observer": ObserverName}

@@ -193,6 +193,7 @@ def functions() -> dict[str, Any]:
             if not name.startswith("_") and name not in _REFUSED_FUNCTIONALS and (written or _calls_operator(value)):
                 listed[own + name] = value
     listed.update((qualified_name(function), function) for function in (assert_is_none, check, is_false))
+    listed["fx.inputs.assert_is_none"] = assert_is_none  # its name in older files
     for name in methods():
         if not name.startswith("_") and callable(method := getattr(torch.Tensor, name, None)):
             listed[f"torch.Tensor.{name}"] = method

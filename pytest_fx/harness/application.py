@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -23,11 +23,9 @@ from fx.provenance import SourceLocation, record_origins
 from pytest_fx.harness.collector import collect
 from pytest_fx.harness.evaluation import Arguments, default_dtype, threads
 from pytest_fx.harness.layouts import LayoutIndependent
-from pytest_fx.harness.lending import release
 from pytest_fx.harness.process import ProcessState, count_forks, has_children
 from pytest_fx.harness.run import Run, Runner
-from pytest_fx.harness.snapshot import Snapshot, is_strided, same_tensor, settings_of, tensors_of
-from pytest_fx.harness.structure import leaves
+from pytest_fx.harness.snapshot import Snapshot, held_by, memory_of, same_tensor, settings_of, tensors_of
 from pytest_fx.harness.subject import Inputs, Subject
 from pytest_fx.processes.deadline import TookTooLong, Watchdog
 
@@ -156,10 +154,8 @@ class Application:
         """
         if not self.subject.is_large or self._has_room or not self._is_heavy():
             return
-        program, self.result, self.edits = self.result, None, None
+        self.result, self.edits = None, None
         self._cache.clear()
-        release(program)
-        del program
         self._collect()
         self._answer_in_float64()
         self._has_room = True
@@ -170,8 +166,8 @@ class Application:
         after, lent = self.after, self.subject.lent()
         if after is None or self.damage is not None or not self.changed:
             return False
-        shared = {_memory(kept.tensor) for kept in lent.values()}
-        own = {_memory(tensor): tensor.numel() * tensor.element_size() for tensor in _held_by(after)}
+        shared = {memory_of(kept.tensor) for kept in lent.values()}
+        own = {memory_of(tensor): tensor.numel() * tensor.element_size() for tensor in held_by(after)}
         size = sum(kept.tensor.nbytes for kept in lent.values())
         return sum(own[memory] for memory in own.keys() - shared) > LARGEST_PART * size
 
@@ -221,7 +217,7 @@ class Application:
     def _process_watched(self) -> Generator[None]:
         """Note what the pass changes of the process, and put it back. A copy of it that the pass has forked ends."""
         before, process = ProcessState.now(), os.getpid()
-        forked = count_forks()
+        forked, had_children = count_forks(), has_children()
         try:
             yield
         finally:
@@ -230,7 +226,7 @@ class Application:
             changes = before.changes()
             if changes:
                 before.put_back()
-            if count_forks() != forked and has_children():
+            if count_forks() != forked and has_children() and not had_children:
                 changes.append("a copy of it, made by os.fork, was left behind")
             if changes:
                 self.disturbance = changes
@@ -348,20 +344,13 @@ class Application:
         """Free what the pass made of the program in float64; it is made again where it is needed."""
         self._cache.pop(("runner", True), None)
         for key in ("wide after", "to shake in float64"):
-            if (program := self._cache.get(key)) is not None:
+            if self._cache.get(key) is not None:
                 del self._cache[key]
-                release(program)
-                del program
                 self._collect()
 
     def close(self) -> None:
-        """Free the programs that were made, which nobody uses any more, before the garbage collector finds them."""
+        """Free the programs that were made, unless somebody else has them: a pass may keep what it made."""
         self.let_go_of_float64()
-        for program in (self.result, *self._cache.values()):
-            if isinstance(program, Application):
-                program.close()
-            elif isinstance(program, GraphModule):
-                release(program)
         self._cache.clear()
         self.result = None
         self._collect()
@@ -506,18 +495,6 @@ def _before(captured: GraphModule, module: nn.Module, subject: Subject) -> Befor
         frozenset(tensors_of(captured).keys() - tensors_of(module).keys()),
         any(map(_is_check, captured.graph.nodes)),
     )
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    """Something that tensors have in common that share their memory."""
-    return tensor.untyped_storage().data_ptr() if is_strided(tensor) else id(tensor)
-
-
-def _held_by(program: nn.Module) -> Iterator[torch.Tensor]:
-    """The tensors of a program, also what modules in it keep beside their parameters and buffers."""
-    for module in program.modules():
-        for value in vars(module).values():
-            yield from (leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor))
 
 
 def _is_check(node: Node) -> bool:

@@ -12,19 +12,15 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from fx.modules.kept_tensors import KeptTensor
 from pytest_fx.harness.evaluation import converted
 from pytest_fx.harness.run import Runner
-from pytest_fx.harness.snapshot import is_strided, tensors_of
+from pytest_fx.harness.snapshot import held_by, is_strided, memory_of, overlaps, tensors_of
 from pytest_fx.harness.stored import StoredTensors
 
 FULL_SIZE = 2**20
 """Elements of parameters, buffers and inputs from which on a model is of full size, and held to what it can afford."""
-
-
-_REGISTERED = frozenset({"_parameters", "_buffers", "_modules"})
 
 
 class Lender:
@@ -133,12 +129,6 @@ class Lender:
         self._module = nn.Module()
         self.tensors = {}
 
-    def put_back(self) -> None:
-        """Undo what calls have written to the tensors that are lent."""
-        for kept in self.lent().values():
-            if kept.written:
-                kept.put_back()
-
     def claim_float64(self, forget: Callable[[], None] | None) -> None:
         """Say that there is about to be a model in float64 that a call of ``forget`` lets go of; None for none.
 
@@ -200,21 +190,14 @@ def _can_be_stored(module: nn.Module, tensors: Mapping[str, torch.Tensor]) -> bo
         for tensor in tensors.values()
         if type(tensor) in (torch.Tensor, nn.Parameter)
         and is_strided(tensor)
+        and not overlaps(tensor)
         and not tensor.is_quantized
         and tensor.is_leaf
     ]
     if len(plain) != len(tensors):
         return False
-    memories = {_memory(tensor) for tensor in plain if tensor.numel()}
+    memories = {memory_of(tensor) for tensor in plain if tensor.numel()}
     if len(memories) != sum(1 for tensor in plain if tensor.numel()):
         return False
-    held = pytree.tree_leaves(
-        [[vars(part)[name] for name in vars(part).keys() - _REGISTERED] for part in module.modules()]
-    )
     own = {id(tensor) for tensor in plain}  # which an LSTM holds in a list, too
-    others = [one for one in held if isinstance(one, torch.Tensor) and id(one) not in own]
-    return not any(is_strided(one) and _memory(one) in memories for one in others)
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
+    return not any(id(one) not in own and memory_of(one) in memories for one in held_by(module))

@@ -186,7 +186,9 @@ def count_forks() -> int:
 
 
 def has_children() -> bool:
-    """Whether there is a process that this one has started and not waited for."""
+    """Whether there is a process that this one has started and not waited for, as far as the system tells."""
+    if not hasattr(os, "waitid"):  # macOS before Python 3.13
+        return False
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

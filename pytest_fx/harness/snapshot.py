@@ -11,6 +11,8 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from pytest_fx.harness.structure import leaves
+
 __all__ = ["Snapshot", "dense", "in_pieces", "is_strided", "overlaps", "same_tensor", "settings_of", "tensors_of"]
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
@@ -152,6 +154,18 @@ def _is_record(found: Any) -> bool:
 def is_strided(tensor: torch.Tensor) -> bool:
     """Whether a tensor has values that lie in memory by strides: none that is sparse, of MKL-DNN, nested or meta."""
     return tensor.layout == torch.strided and not (tensor.is_nested or tensor.is_meta)
+
+
+def memory_of(tensor: torch.Tensor) -> int:
+    """Something that tensors have in common that share their memory."""
+    return tensor.untyped_storage().data_ptr() if is_strided(tensor) else id(tensor)
+
+
+def held_by(module: nn.Module) -> Iterator[torch.Tensor]:
+    """The tensors of a module, also what modules in it keep beside their parameters and buffers."""
+    for part in module.modules():
+        for value in vars(part).values():
+            yield from (leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor))
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, Protocol
 
 import torch
@@ -165,7 +166,7 @@ class Subject:
     def dtype(self) -> torch.dtype:
         """The working dtype: that of the first floating-point parameter, buffer or input."""
         inputs = self._made(0).tensors if self.has_inputs else []
-        for tensor in (*self.tensors.values(), *inputs):
+        for tensor in chain(self.tensors.values(), inputs):
             if tensor.is_floating_point():
                 return tensor.dtype
         return torch.get_default_dtype()
@@ -174,13 +175,13 @@ class Subject:
     def is_full_size(self) -> bool:
         """Whether it is so large that it is held to what it can afford only."""
         inputs = self._made(0).tensors if self.has_inputs else []
-        return sum(tensor.numel() for tensor in (*self.tensors.values(), *inputs)) >= FULL_SIZE
+        return sum(tensor.numel() for tensor in chain(self.tensors.values(), inputs)) >= FULL_SIZE
 
     @cached_property
     def is_wide(self) -> bool:
         """Whether all that it computes with is in float64 already."""
         inputs = self._made(0).tensors if self.has_inputs and self._keeps_dtypes else []
-        narrow = (tensor for tensor in (*self.tensors.values(), *inputs) if tensor.dtype in _NARROW)
+        narrow = (tensor for tensor in chain(self.tensors.values(), inputs) if tensor.dtype in _NARROW)
         return next(narrow, None) is None and (self._keeps_dtypes or self.dtype == torch.float64)
 
     def fresh(self, dtype: torch.dtype | None = None) -> nn.Module:
@@ -206,6 +207,11 @@ class Subject:
         """Lend other tensors from now on: somebody has changed those that are lent."""
         self._lender.renew()
         vars(self).pop("captured", None)
+
+    def recover(self) -> None:
+        """Lend other tensors, and forget what shares those that were lent: something was struck before it put back."""
+        self._let_go()
+        self.renew()
 
     @property
     def is_large(self) -> bool:
@@ -238,9 +244,14 @@ class Subject:
     @contextmanager
     def to_be_timed(self) -> Generator[nn.Module]:
         """A copy for calls that are not watched, with tensors of its own, but for a large model."""
-        yield self.borrowed() if self.is_large else self.fresh()
-        if self.is_large:
-            self._lender.put_back()
+        if not self.is_large:
+            yield self.fresh()
+            return
+        runner = self.runner(self.borrowed())
+        try:
+            yield runner.program
+        finally:
+            runner.restore()
 
     def set_aside(self) -> AbstractContextManager[None]:
         """Free what is lent of a large model in the block; see :meth:`~.lending.Lender.set_aside`."""

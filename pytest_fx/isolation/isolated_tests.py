@@ -27,6 +27,8 @@ from pytest_fx.records.running import TELL, time_limit
 
 _START = Limits(seconds=60.0)
 """What a child may take until it is ready, and to end in order."""
+_INTERRUPTED = Limits(seconds=5.0)
+"""What it may take to end a test that was interrupted."""
 
 
 def require_isolation(config: pytest.Config) -> None:
@@ -61,12 +63,17 @@ class IsolatedRun:
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
         """Run the test in the child; in the child, run it."""
         if self._channel is not None:
-            runtestprotocol(item, log=False, nextitem=nextitem)
+            runtestprotocol(item, nextitem=nextitem)
             return True
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         try:
             self._delegate(item, nextitem)
-        except BaseException:  # Ctrl-C, or a plugin that limits time
+        except pytest.exit.Exception:
+            raise
+        except KeyboardInterrupt:
+            self._interrupt()
+            raise
+        except BaseException:  # a plugin that limits time
             self._end()
             raise
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
@@ -95,12 +102,24 @@ class IsolatedRun:
             child.send(_written("run", self._position(item), self._position(nextitem)))
             while not told.done:
                 told.take(*json.loads(child.receive(limits, until)))
+            if told.exit is not None:
+                pytest.exit(*told.exit)
         except ChildEnded as ended:
             self._end()
             told.report_end(ended.ending)
         except pytest.fail.Exception as failed:  # of pytest-timeout, whose alarm rings in both processes
             self._end()
             told.report_failure(str(failed))
+
+    def _interrupt(self) -> None:
+        """Interrupt the test in the child, too, so that what it has set up can be torn down."""
+        try:
+            if self._child is not None:
+                self._child.interrupt()
+                while json.loads(self._child.receive(_INTERRUPTED))[0] != "done":
+                    pass
+        except ChildEnded:
+            self._end()
 
     def _living(self, session: pytest.Session) -> Child:
         """The child, a new one if there is none."""
@@ -139,8 +158,9 @@ class IsolatedRun:
         config = self._config
         config.stash[TELL] = self._tell
         leave_turns(config)
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
         for plugin in list(config.pluginmanager.get_plugins()):
-            if hasattr(plugin, "sendevent"):  # of pytest-xdist; it would speak for the parent
+            if plugin is reporter or hasattr(plugin, "sendevent"):  # of pytest-xdist; they would speak for the parent
                 config.pluginmanager.unregister(plugin)
         _require_threads()
         self._tell("ready")
@@ -158,7 +178,7 @@ class IsolatedRun:
                 self._tell("exit", exit_.msg, exit_.returncode)
             except BaseException as error:
                 self._tell("raised", type(error).__name__)
-            _flush(config)
+            _flush()
             self._tell("done")
 
     def _tell(self, *message: Any) -> None:
@@ -176,14 +196,13 @@ class IsolatedRun:
         finally:
             self._tell("making", False)
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, Any, Any]:
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Send each report as it is made, so that none is lost to what comes after it."""
-        report = yield
         if self._channel is not None:
-            hook = item.config.hook
-            self._tell("report", hook.pytest_report_to_serializable(config=item.config, report=report))
-        return report
+            config = self._config
+            config.hook.pytest_report_teststatus(report=report, config=config)  # fails a test for its subtests
+            self._tell("report", config.hook.pytest_report_to_serializable(config=config, report=report))
 
     def pytest_warning_recorded(
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: Any
@@ -201,12 +220,14 @@ class _Told:
 
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
-        self._reported: list[str] = []
+        self._last: str | None = None
         self._records: list[Any] = []
         self._doing: str | None = None
         self._making = False
         self._started = time.time()
         self.done = False
+        self.exit: list[Any] | None = None
+        """With what ``pytest.exit`` was called, if it was."""
 
     def take(self, kind: str, *values: Any) -> None:
         """Take one message."""
@@ -214,7 +235,8 @@ class _Told:
         match kind:
             case "report":
                 report = hook.pytest_report_from_serializable(config=item.config, data=_with_tuples(values[0]))
-                self._reported.append(report.when)
+                if values[0].get("_report_type") != "SubTestReport":  # which comes in the call, before that ends
+                    self._last = report.when
                 item.ihook.pytest_runtest_logreport(report=report)
             case "record":
                 self._records.append(values[0])
@@ -226,7 +248,7 @@ class _Told:
             case "warning":
                 _warn_again(hook, *values)
             case "exit":
-                pytest.exit(*values)
+                self.exit = list(values)
             case "raised":
                 raise ChildEnded(raised(*values))
             case _:
@@ -246,7 +268,7 @@ class _Told:
 
     def report_failure(self, text: str) -> None:
         """Report that the test failed in what it was doing, with what it wrote and measured until then."""
-        item, when = self._item, ("setup", "call", "teardown", "teardown")[len(self._reported)]
+        item, when = self._item, {None: "setup", "setup": "call"}.get(self._last, "teardown")
         capture: Any = item.config.pluginmanager.get_plugin("capturemanager")
         written = ("", "") if capture is None else capture.read_global_capture()
         names = f"Captured stdout {when}", f"Captured stderr {when}"
@@ -285,11 +307,9 @@ def _warn_again(
     )
 
 
-def _flush(config: pytest.Config) -> None:
-    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
-    for stream in (sys.stdout, sys.stderr, reporter):
-        if stream is not None:
-            stream.flush()
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
 
 
 def _require_threads() -> None:

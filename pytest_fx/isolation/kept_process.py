@@ -21,23 +21,45 @@ def isolated_test(item: pytest.Item, fixtures: Iterable[str]) -> Generator[None]
     if set(fixtures).isdisjoint(getattr(item, "fixturenames", ())):
         yield
     else:
-        with load(_PROCESS).process_kept(), earlier_objects_left_out():
+        with load(_PROCESS).process_kept(), earlier_objects_left_out(), _model_kept(item):
             yield
-            for value in [*(getattr(item, "funcargs", None) or {}).values()]:
-                if getattr(value, "is_large", False):
-                    value.tidy_up()
 
 
 @contextmanager
-def isolated_set_up(fixture: pytest.FixtureDef[Any], fixtures: Iterable[str]) -> Generator[None]:
-    """Put back what the set-up of one of ``fixtures`` changes: it captures, and applies passes.
+def _model_kept(item: Any) -> Generator[None]:
+    """Free what a test has made of its model, and let it lend other tensors if the test was struck in the midst.
+
+    That may have been where tensors were put back: by a limit of time, also that of pytest-timeout, or Ctrl-C.
+    """
+    try:
+        yield
+    except (Exception, pytest.skip.Exception):
+        raise
+    except BaseException:
+        if (model := _model_of(item)) is not None:
+            model.recover()
+        raise
+    finally:
+        if (model := _model_of(item)) is not None:
+            model.tidy_up()
+
+
+def _model_of(item: Any) -> Any:
+    model = (getattr(item, "funcargs", None) or {}).get("fx_model")
+    subject: Any = sys.modules.get("pytest_fx.harness.subject")
+    return model if subject is not None and isinstance(model, subject.Subject) else None  # not a fixture of the user's
+
+
+@contextmanager
+def isolated_set_up(fixture: pytest.FixtureDef[Any], node: Any, fixtures: Iterable[str]) -> Generator[None]:
+    """Put back what the set-up of one of ``fixtures`` for ``node`` changes: it captures, and applies passes.
 
     Those of a whole session load models, too, and what their modules do when they are imported stays.
     """
     if fixture.argname not in fixtures:
         yield
     else:
-        with load(_PROCESS).process_kept(imports_stay=fixture.scope != "function"):
+        with load(_PROCESS).process_kept(imports_stay=fixture.scope != "function"), _model_kept(node):
             yield
 
 

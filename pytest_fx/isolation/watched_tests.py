@@ -77,12 +77,13 @@ class WatchedRun:
             with Watchdog(OutOfTime, tell) as watchdog, watchdog.limit(self._until - time.monotonic()):
                 yield
         except OutOfTime as error:
-            raise load("pytest_fx.errors").TimeLimitExceeded(
+            exceeded: Exception = load("pytest_fx.errors").TimeLimitExceeded(
                 f"{self._running.what} ran longer than {seconds:g} s",
                 where=users_line(error),
                 why="its time was over, by --fx-timeout, and it was interrupted",
                 remedy="give it longer with --fx-timeout, or find what it waits for",
-            ) from None
+            )
+            raise exceeded.with_traceback(error.__traceback__) from None
 
     def _tell_of_hang(self, item: pytest.Item, seconds: float, frame: FrameType | None) -> None:
         """Write to the terminal, which pytest does not capture here, and into the file of what runs."""
@@ -111,6 +112,5 @@ def tell_of_the_last_run(config: pytest.Config) -> None:
 
 def explain_crash(test: str, report: pytest.TestReport, root: Path) -> None:
     """Add to the report on a test in which a worker of pytest-xdist has ended what it did, and what helps."""
-    for entry in unfinished(root):
-        if entry["test"] == test:
-            report.longrepr = f"{report.longrepr}\n  value  {entry['what']}\n  try    {_ISOLATE}"
+    for entry in unfinished(root, test):
+        report.longrepr = f"{report.longrepr}\n  value  {entry['what']}\n  try    {_ISOLATE}"

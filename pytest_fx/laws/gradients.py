@@ -20,7 +20,7 @@ from pytest_fx.harness.application import Application
 from pytest_fx.harness.equality import Leaf, worst_difference
 from pytest_fx.harness.evaluation import Arguments, default_dtype, same_random_numbers
 from pytest_fx.harness.run import Runner, by, places
-from pytest_fx.harness.snapshot import in_pieces, is_strided, same_tensor
+from pytest_fx.harness.snapshot import dense, in_pieces, is_strided, same_tensor
 from pytest_fx.harness.stored import StoredTensors
 from pytest_fx.harness.structure import leaves, map_tensors
 from pytest_fx.laws.judging import SHAKES, Shaken, wherever_values_lie
@@ -80,7 +80,7 @@ def _look_kept(application: Application) -> bool:
         return False
     held = {name for name, original in application.names.items() if original in kept}
     errors = _distances(actual, arguments, dtype, held, expected, application.names)
-    if isinstance(errors, Exception):
+    if isinstance(errors, Exception) or errors.keys() != expected.keys():
         return False
     limits = {name: _norm(wanted) * _TOLERANCES.get(dtype, 0.1) for name, wanted in expected.items()}
     if all(errors[name] <= limits[name] for name in expected):
@@ -155,10 +155,11 @@ def _require_gradients(application: Application, wide: bool) -> None:
                 kind="cannot be differentiated",
             )
     names = {application.names.get(name, name): name for name in found}
+    fewer = _trainable(actual.program) < _trainable(original)  # shaking lets go of a large one
     shaken: dict[str, float] | None = None
     for name, wanted in expected.items():
         if name not in kept and not name.startswith("input["):
-            if application.mode == "train" and bool(wanted.any()) and _trainable(actual.program) < _trainable(original):
+            if application.mode == "train" and bool(wanted.any()) and fewer:
                 broken("gradients", f"the parameter {name!r} of the program can no longer be trained")
             continue
         leaf = Leaf(name, wanted, found[names[name]] if name in names else torch.zeros_like(wanted))
@@ -333,7 +334,7 @@ def _gradients(
     except Exception as error:
         return error
     pairs = zip(wanted.items(), found, strict=True)
-    return {name: torch.zeros_like(tensor) if grad is None else grad.detach() for (name, tensor), grad in pairs}
+    return {name: torch.zeros_like(tensor) if grad is None else dense(grad) for (name, tensor), grad in pairs}
 
 
 def _give_each(total: torch.Tensor, wanted: Mapping[str, torch.Tensor], take: Take) -> None:
@@ -345,7 +346,7 @@ def _give_each(total: torch.Tensor, wanted: Mapping[str, torch.Tensor], take: Ta
         gradient, tensor.grad = tensor.grad, None
         assert gradient is not None, "called with a gradient"
         del left[name]
-        take(name, gradient)
+        take(name, dense(gradient))
 
     had = [(tensor, tensor.grad) for tensor in wanted.values()]
     try:

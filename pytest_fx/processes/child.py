@@ -42,9 +42,11 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 
 def unavailable() -> str | None:
     """Return why there can be no such child on this system, or None."""
-    if sys.platform == "linux":
-        return None
-    return f"it forks processes, and watches them, as Linux does; this is {sys.platform}"
+    if sys.platform != "linux":
+        return f"it forks processes, and watches them, as Linux does; this is {sys.platform}"
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+        return "how a process ended is not told where the signal SIGCHLD is ignored, as it is here"
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +228,11 @@ class Child:
         if not data:
             raise ChildEnded(self._ending() if self._waited() else self._cut_off())
         self._received += data
+
+    def interrupt(self) -> None:
+        """Raise ``KeyboardInterrupt`` in the child."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGINT)
 
     def _is_gone(self) -> bool:
         """Whether the process has ended; it is not reaped, so its number stays its own."""

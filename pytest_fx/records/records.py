@@ -26,6 +26,8 @@ if sys.platform != "win32":
 
 _PACKAGES = ("torch", "pytest-fx", "pytest", "pytest-benchmark")
 """Packages whose versions a record names."""
+_SUFFIX = ".pytest-fx"
+"""What the names of temporary files end with."""
 _ABANDONED = 3600.0
 """Seconds after which the process that was writing a temporary file was killed."""
 
@@ -75,11 +77,11 @@ def write_atomically(path: Path, text: str) -> None:
     """Replace what ``path`` holds by ``text`` in one step: a reader, or an interruption, sees the old or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{path.name}."
-    for left in path.parent.glob(f"{glob.escape(prefix)}*"):
-        with contextlib.suppress(OSError):  # another run removes it, or it is somebody else's
+    for left in path.parent.glob(f"{glob.escape(prefix)}*{_SUFFIX}"):
+        with contextlib.suppress(OSError):  # another run removes it, or it is another user's
             if time.time() - left.stat().st_mtime > _ABANDONED:
                 left.unlink()
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=prefix)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=prefix, suffix=_SUFFIX)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)

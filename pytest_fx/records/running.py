@@ -62,11 +62,13 @@ class Running:
         """``root`` is the root folder of the run; there is no file if this machine has no such folder."""
         self._path = root / FOLDER / RUNNING / f"{os.getpid()}.json"
         self._file: int | None = None
+        self._opened = False
         self._entry: dict[str, Any] = {}
 
     def begin(self, test: str, what: str) -> None:
         """Note that ``test`` begins, which does ``what``."""
-        if self._file is None:
+        if not self._opened:
+            self._opened = True
             with contextlib.suppress(OSError):
                 self._file = self._open()
         self._entry = {"test": test, "what": what}
@@ -99,7 +101,11 @@ class Running:
         load("pytest_fx.records.journal").ignore_in_git(self._path.parents[1])
         self._path.parent.mkdir(exist_ok=True)
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # of a file system without locks
+            os.close(file)
+            raise
         return file
 
     def _write(self, line: bytes) -> None:
@@ -109,14 +115,19 @@ class Running:
                 os.ftruncate(self._file, len(line))
 
 
-def unfinished(root: Path) -> Iterator[dict[str, Any]]:
-    """Yield ``test``, ``what`` and whatever else was noted of each test in which a process ended; each is told once."""
+def unfinished(root: Path, test: str | None = None) -> Iterator[dict[str, Any]]:
+    """Yield ``test``, ``what`` and whatever else was noted of each test in which a process ended; each is told once.
+
+    If a ``test`` is given, it is of that one alone.
+    """
     for path in sorted((root / FOLDER / RUNNING).glob("*.json")):
         if sys.platform == "win32":
             return
         with contextlib.suppress(OSError), path.open("r+") as file:  # a process that lives has it locked
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             entry = parsed(file.read())
+            if test is not None and (entry is None or entry.get("test") != test):
+                continue
             path.unlink()
             if entry is not None and {"test", "what"} <= entry.keys():
                 yield entry

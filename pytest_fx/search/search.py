@@ -83,6 +83,7 @@ class Search:
         """Told of each program, and the mode, before the pass is applied to it."""
         self._tried = self._changed = self._refused = self._unjudged = 0
         self._kept: dict[tuple[str, str], None] = {}  # what need not be tried again
+        self._skipped: set[tuple[str, str]] = set()  # what may not: it ends the process by itself
         self._found: _Found | None = None
 
     def check(self, program: Checked, mode: str, sample: int) -> bool:
@@ -97,7 +98,7 @@ class Search:
         if self._found is not None:
             raise self._found.violation
         key = (mode, program.source or f"program {id(program)}")
-        if key in self._kept:
+        if key in self._kept or key in self._skipped:
             return False
         example = self._example(program, mode, self._seconds)
         self._tried += 1
@@ -129,7 +130,7 @@ class Search:
 
     def skip(self, source: str, mode: str) -> None:
         """Do not try this program."""
-        self._kept[mode, source] = None
+        self._skipped.add((mode, source))
 
     def judge(self, program: Checked, mode: str, pass_: Any = None) -> None:
         """Check all laws, whatever comes of it, with ``pass_`` in the place of the pass if that is given."""

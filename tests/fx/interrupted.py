@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import copy
 import ctypes
 import faulthandler
 import json
@@ -185,6 +186,7 @@ WORKS: dict[str, Callable[[], object]] = {
             *(("eliminate-common-subexpressions", "gated"), ("remove-dead-code", "gated")),
         )
     },
+    "copy": capture_then(copy.deepcopy, "convolutions"),
     "adapted": capture_then(adapt(fused_in_torch), "counting"),
     "adapted capture": capture_then(adapt(retraced_in_torch), "convolutions"),
     "check_pass": checked,

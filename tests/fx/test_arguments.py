@@ -8,6 +8,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -134,17 +135,23 @@ def test_modules_nest_as_deep_as_in_eager_code() -> None:
     assert [node.op for node in program.graph.nodes] == ["placeholder", "call_module", "output"]
 
 
-def test_endless_recursion_ends_in_an_error_where_it_does_in_eager_code() -> None:
-    endless = """
+@pytest.mark.parametrize(
+    "limit, call",
+    [(10_000, "self(x)"), (4_000, "sorted([x], key=lambda value: self(value))[0]"), (6_000, "getattr(self, 'none')")],
+)
+def test_endless_recursion_ends_in_an_error_where_it_does_in_eager_code(limit: int, call: str) -> None:
+    endless = f"""
 import sys, fx, torch
-sys.setrecursionlimit(10_000)
+sys.setrecursionlimit({limit})
 class Endless(torch.nn.Module):
+    def __getattr__(self, name):
+        return self(name) if name == "none" else super().__getattr__(name)
     def forward(self, x):
-        return self(x) + 1
+        return {call} + 1
 try:
     fx.symbolic_trace(Endless())
 except RecursionError:
-    assert sys.getrecursionlimit() == 10_000
+    assert sys.getrecursionlimit() == {limit}
     print("refused")
 """
     ended = subprocess.run([sys.executable, "-c", endless], capture_output=True, text=True, check=False)
@@ -285,3 +292,21 @@ def test_any_value_is_shown_in_one_short_line() -> None:
     assert shown("a\nb") == "'a\\nb'"
     assert len(shown(torch.nn.Sequential(*(torch.nn.ReLU() for _ in range(99))))) <= 200
     assert shown(fx.Graph().placeholder("x")) == "%x = placeholder[x]()"
+
+
+@pytest.mark.parametrize(
+    "made, expected",
+    [
+        (lambda: str(passes.Close(rtol=Fraction(1, 4), atol=np.int64(0))), "close(rtol=0.25, atol=0)"),
+        (lambda: str(passes.approximate(Fraction(30))), "approximate(sqnr_db=30)"),
+        (lambda: repr(Choice(percentile=np.float32(99.5)).percentile), "99.5"),
+    ],
+)
+def test_numbers_are_kept_as_pythons_own(made: Callable[[], str], expected: str) -> None:
+    assert made() == expected
+
+
+@pytest.mark.parametrize("part", [torch.fx.Graph(), torch.fx.Tracer()])
+def test_parts_of_torch_fx_are_told_how_to_be_converted(part: object) -> None:
+    with pytest.raises(fx.PassError, match=r"fx\.interop\.from_torch"):
+        passes.FoldConstants()(part)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import linecache
 import math
 import os
@@ -191,3 +192,40 @@ def test_gradients_are_on_again_whatever_strikes_while_they_are_off() -> None:
             assert torch.is_grad_enabled()
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+class Normalized(nn.Module):
+    """Has buffers, and something to fold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(2)
+        self.weight = nn.Parameter(torch.ones(2), requires_grad=False)
+
+    def forward(self, x: Any) -> Any:
+        return self.norm(x) + (self.weight * 2 + 1)
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("work", [copy.deepcopy, fx.passes.FoldConstants()], ids=["copy", "fold"])
+def test_what_strikes_where_a_mode_of_autograd_ends_leaves_the_modes_as_they_were(
+    work: Callable[[Any], Any], mode: Any, settrace: None
+) -> None:
+    program = fx.symbolic_trace(Normalized())
+
+    def strike(frame: Any, event: str, argument: Any) -> None:
+        if frame.f_code.co_name == "__exit__" and frame.f_code.co_filename.endswith("grad_mode.py"):
+            sys.settrace(None)
+            raise Struck
+
+    with mode():
+        before = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        sys.settrace(strike)
+        try:
+            work(program)
+        except Struck as struck:
+            kept = struck  # with its traceback, as a report keeps it
+            assert kept.__traceback__ is not None
+        finally:
+            sys.settrace(None)
+        assert (torch.is_grad_enabled(), torch.is_inference_mode_enabled()) == before

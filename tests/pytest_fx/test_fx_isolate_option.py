@@ -233,7 +233,9 @@ def test_it(): pass
 
 
 def test_threads_that_were_started_while_tests_were_collected_are_told(pytester):
-    pytester.makeconftest("from pytest_fx import isolated\nisolated._START = isolated.Limits(seconds=1.0)")
+    pytester.makeconftest(
+        "from pytest_fx.isolation import isolated_tests\nisolated_tests._START = isolated_tests.Limits(seconds=1.0)"
+    )
     result = pytester.runpytest_subprocess("--fx-isolate", pytester.makepyfile(COMPUTED_AT_IMPORT))
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
@@ -268,3 +270,65 @@ def test_a_run_that_stops_early_tears_down_what_the_child_has_set_up(pytester):
     result = pytester.runpytest("--fx-isolate", "-x", "-W", "default", pytester.makepyfile(REPORTING))
     result.assert_outcomes(passed=1, failed=1)
     assert (pytester.path / "set_up").read_text() == "set up\ntorn down\n"
+
+
+SUBTESTS = """
+import os
+
+def test_passes(subtests):
+    for number in range(3):
+        with subtests.test(number=number): pass
+
+def test_fails(subtests):
+    for number in range(3):
+        with subtests.test(number=number): assert number != 1
+
+def test_ends(subtests):
+    for number in range(5):
+        with subtests.test(number=number): pass
+    os._exit(3)
+"""
+
+
+@pytest.mark.skipif(not hasattr(pytest, "Subtests"), reason="subtests came with pytest 9")
+def test_subtests_are_counted_as_without_it(pytester):
+    path = pytester.makepyfile(SUBTESTS)
+    plain = pytester.runpytest_subprocess(path, "--deselect", f"{path.name}::test_ends").parseoutcomes()
+    isolated = pytester.runpytest_subprocess("--fx-isolate", path, "--deselect", f"{path.name}::test_ends")
+    assert isolated.parseoutcomes() == {**plain, "deselected": 1}
+    isolated.stdout.fnmatch_lines(["contains 1 failed subtest"])
+    ended = pytester.runpytest_subprocess("--fx-isolate", path, "-k", "ends")
+    ended.assert_outcomes(failed=1, deselected=2)
+    ended.stdout.fnmatch_lines(["*ended its process with status 3*"])
+
+
+TEARS_DOWN = """
+import os, signal, time
+import pytest
+
+@pytest.fixture(scope="session")
+def folder():
+    yield
+    open("torn_down", "w").close()
+
+def test_before(folder): pass
+def test_stops(folder):
+    {stop}
+def test_after(folder): pass
+"""
+
+
+@pytest.mark.parametrize(
+    "stop, status",
+    [
+        ("pytest.exit('enough', 4)", 4),
+        ("os.kill(os.getppid(), signal.SIGINT); time.sleep(60)", pytest.ExitCode.INTERRUPTED),
+    ],
+    ids=["exit", "Ctrl-C"],
+)
+def test_what_was_set_up_for_the_session_is_torn_down_where_the_run_is_stopped(pytester, stop, status):
+    path = pytester.makepyfile(TEARS_DOWN.format(stop=stop))
+    result = pytester.runpytest_subprocess("--fx-isolate", path)
+    assert result.ret == status
+    assert (pytester.path / "torn_down").exists()
+    result.assert_outcomes(passed=1)

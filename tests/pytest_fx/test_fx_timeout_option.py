@@ -71,3 +71,47 @@ def test_the_time_in_the_ini_file_is_read_likewise(pytester):
     result = pytester.runpytest()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines("*fx_timeout in the ini file must be a number of seconds above 0, not 'soon'")
+
+
+STRUCK = """
+import pytest, torch
+from torch import nn
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.register_buffer("count", torch.zeros(3))
+    def forward(self, x):
+        self.count.add_(x.mean())
+        return self.linear(x) * self.count
+
+def counting():
+    torch.manual_seed(0)
+    return Counting(), torch.ones(1, 3)
+
+def hangs(value):
+    while True: pass
+
+def hanging(program):
+    output = program.graph.output_node()
+    with program.graph.inserting_before(output):
+        output.args = (program.graph.call_function(hangs, output.args),)
+    program.recompile()
+
+def before(program): pass
+def after(program): pass
+
+def test_before(fx_equal): fx_equal(before)
+@pytest.mark.fx(timeout=1)
+def test_hangs(fx_equal): fx_equal(hanging)
+def test_after(fx_equal): fx_equal(after)
+"""
+
+
+def test_what_an_interrupted_call_wrote_to_the_model_is_not_held_against_the_next_pass(pytester):
+    pytester.makepyfile(mine=STRUCK)
+    pytester.makepyfile(test_it="from mine import test_before, test_hangs, test_after")
+    result = pytester.runpytest("--fx-model", "mine:counting", "test_it.py")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["*mine.py:*: TimeLimitExceeded", "FAILED *test_hangs* - pytest_fx.errors.TimeLimit*"])

@@ -8,6 +8,7 @@ import operator
 import pickle
 import sys
 import types
+from collections import Counter, defaultdict
 from typing import Any, List  # noqa: UP035
 
 import pytest
@@ -286,3 +287,24 @@ def test_long_programs_have_no_limit(count: int) -> None:
     for copied in (copy.deepcopy(graph), pickle.loads(pickle.dumps(graph))):
         assert len(copied.nodes) == count + 2
         assert copied.output_node().args[0].name == node.name
+
+
+class Named(tuple):
+    """Made of something else than its elements."""
+
+    def __new__(cls, first: int, second: int) -> Named:
+        return super().__new__(cls, (first, second))
+
+
+def test_collections_in_meta_that_are_made_of_something_else_are_left_out() -> None:
+    program = fx.symbolic_trace(torch.nn.ReLU())
+    node = next(iter(program.graph.nodes))
+    node.meta |= {
+        "default": defaultdict(list, a=[1]),
+        "counted": Counter("aab"),
+        "named": Named(1, 2),
+        "kept": {"a": [1]},
+    }
+    meta = next(iter(pickle.loads(pickle.dumps(program)).graph.nodes)).meta
+    assert meta["kept"] == {"a": [1]}
+    assert not {"default", "counted", "named"} & meta.keys()

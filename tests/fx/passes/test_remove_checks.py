@@ -95,3 +95,11 @@ def test_dimension_checks_of_batch_norm_are_dropped() -> None:
     assert "_assert" not in names(program) and "dim" not in names(program)
     x = torch.randn(2, 1, 3, 3)
     assert torch.equal(program(x), model(x))
+
+
+def test_a_check_that_an_argument_is_none_is_dropped():
+    program = fx.symbolic_trace(lambda x, y=None: torch.relu(x), concrete_args={"y": None})
+    assert "assert_is_none" in program.code
+    RemoveChecks()(program)
+    assert "assert_is_none" not in program.code
+    assert torch.equal(program(torch.ones(2), 3), torch.ones(2))

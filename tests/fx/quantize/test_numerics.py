@@ -115,3 +115,13 @@ def test_integers_and_structures_are_compared_too():
 
     traced = fx.symbolic_trace(Several().eval())
     assert advise(traced, [(torch.randn(64, 4),)], sqnr_db=20).skipped == ()
+
+
+def test_state_made_in_inference_mode_is_put_back_after_measuring():
+    with torch.inference_mode():
+        module = nn.Sequential(nn.Linear(3, 4), nn.ReLU()).eval()
+    inputs = [(torch.randn(5, 3),)]
+    weight = module[0].weight.clone()
+    advised = advise(fx.symbolic_trace(module), inputs, sqnr_db=5)
+    assert advised
+    assert torch.equal(module[0].weight, weight)

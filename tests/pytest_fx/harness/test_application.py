@@ -1,6 +1,9 @@
 """pytest_fx.harness.application: a pass applied to a subject, and what it leaves."""
 
 import copy
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -207,3 +210,32 @@ def test_complex_parameters_that_a_pass_makes_are_compared_with_both_their_parts
 
     given = Arguments((torch.randn(2, 3, dtype=torch.complex64),))
     assert not violations_of(Subject("rotated", Rotated(), lambda draw: given), conjugate_twice)
+
+
+def test_a_program_that_a_pass_keeps_stays_whole():
+    made = {}
+
+    def memoized(program):
+        return made.setdefault(program.code, program)
+
+    subject = Subject("linear", nn.Linear(3, 3), lambda draw: Arguments((torch.ones(1, 3),)))
+    for pass_ in (memoized, lambda program: program, memoized):
+        application = applied(subject, pass_)
+        assert application.actual().error is None
+    (program,) = made.values()
+    assert program(torch.ones(1, 3)).shape == (1, 3)
+
+
+def test_a_child_that_was_there_before_is_not_held_against_a_pass_that_forks():
+    def forking(program):
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+
+    subject = Subject("linear", nn.Linear(3, 3), lambda draw: Arguments((torch.ones(1, 3),)))
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        assert not Application(subject, forking).disturbance
+    finally:
+        other.communicate()

@@ -2,6 +2,8 @@
 
 import gc
 import linecache
+import os
+import resource
 import sys
 import weakref
 from collections import Counter
@@ -301,3 +303,86 @@ def test_nothing_stays_behind_in_the_process():
     for _ in range(10):
         work()
     assert there() == before
+
+
+class Rewriting(nn.Module):
+    """Normalizes by its batch in evaluation, too, and writes statistics that torch does not count as written."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(1024, 1024)
+        self.register_buffer("mean", torch.zeros(1024))
+        self.register_buffer("variance", torch.ones(1024))
+
+    def forward(self, x):
+        return nn.functional.batch_norm(self.linear(x), self.mean, self.variance, training=True)
+
+
+def test_what_timed_calls_write_to_a_large_model_is_undone_also_where_they_end_in_an_error():
+    torch.manual_seed(0)
+    subject = Subject("rewriting", Rewriting(), lambda draw: Arguments((torch.randn(16, 1024),)))
+    assert subject.is_large
+    (mean,) = (kept.tensor for kept in subject.lent().values() if same_tensor(kept.tensor, torch.zeros(1024)))
+    with subject.to_be_timed() as program:
+        program(torch.randn(16, 1024))
+        assert mean.any()
+    assert not mean.any()
+
+    def time_and_fail():
+        with subject.to_be_timed() as program:
+            program(torch.randn(16, 1024))
+            program(torch.ones(1, 2))
+
+    with pytest.raises(RuntimeError, match="shape"):
+        time_and_fail()
+    assert not mean.any()
+
+
+def test_a_model_with_a_buffer_that_overlaps_itself_is_copied_in_memory():
+    module = nn.Linear(1024, 1024)
+    module.register_buffer("mask", torch.ones(32, 32).expand(4, 32, 32))
+    subject = Subject("masked", module, lambda draw: Arguments((torch.ones(1, 1024),)))
+    assert not subject.is_large
+    assert subject.fresh(torch.float64).mask.shape == (4, 32, 32)
+
+
+def test_a_model_of_many_tensors_takes_few_open_files():
+    module = nn.Sequential(*(nn.Linear(128, 128) for _ in range(80)))
+    subject = Subject("many", module, lambda draw: Arguments((torch.ones(1, 128),)))
+    assert subject.is_large
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, hard))
+    try:
+        assert (subject.dtype, subject.is_full_size, subject.is_wide) == (torch.float32, True, False)
+        assert subject.eager().error is None
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("outcome", ["skip", "fail"])
+def test_a_test_of_a_large_model_that_is_cut_short_is_tidied_up_after(pytester, outcome):
+    pytester.makepyfile(
+        test_it=f"""
+        import pytest, torch
+        from dataclasses import dataclass
+
+        @dataclass
+        class Size:
+            is_large: bool = True
+
+        @pytest.fixture
+        def size(): return Size()
+
+        def large(): return torch.nn.Linear(1024, 1024), torch.ones(1, 1024)
+
+        seen = []
+        def same(program): pass
+        def test_cut_short(fx_model, fx_equal, size):
+            seen.append(fx_model)
+            fx_equal(same)
+            pytest.{outcome}("enough")
+        def test_after(): assert not seen[0].findings
+        """
+    )
+    outcomes = {"skip": {"skipped": 1}, "fail": {"failed": 1}}[outcome]
+    pytester.runpytest("--fx-model", "test_it:large", "test_it.py").assert_outcomes(passed=1, **outcomes)

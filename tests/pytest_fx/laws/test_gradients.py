@@ -2,9 +2,15 @@
 
 import pytest
 import torch
+from torch import nn
 
+from fx.passes import close
+from pytest_fx.errors import LawViolation
+from pytest_fx.harness.application import Application
 from pytest_fx.harness.equality import Leaf
-from pytest_fx.laws.gradients import differ
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.subject import Subject
+from pytest_fx.laws.gradients import differ, gradients
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-5), (torch.float32, 1e-3), (torch.float16, 0.1)])
@@ -30,3 +36,85 @@ def test_gradients_of_nothing_but_zeros_may_differ_by_rounding():
     zeros = torch.zeros(2, dtype=torch.float64)
     assert not differ(Leaf("", zeros, zeros + 0.9e-8), 0.0)
     assert differ(Leaf("", zeros, zeros + 1.2e-8), 0.0)
+
+
+def deep(*layers, mode="eval", rows=16, inputs=None):
+    torch.manual_seed(0)
+    arguments = Arguments((torch.randn(rows, 1024) if inputs is None else inputs,))
+    return Subject("deep", nn.Sequential(*layers), lambda draw: arguments, mode=mode)
+
+
+def with_output(change):
+    """A pass that makes something else of the output."""
+
+    def changing(program):
+        output = program.graph.output_node()
+        with program.graph.inserting_before(output):
+            output.args = (change(program.graph, output.args[0]),)
+        program.recompile()
+
+    return changing
+
+
+detached = with_output(lambda graph, value: graph.call_method("detach", (value,)))
+scaled = with_output(lambda graph, value: graph.call_function(torch.mul, (value, 1.0)))
+
+
+def tied(program):
+    program.get_submodule("1")._parameters["weight"] = program.get_submodule("0").weight
+    scaled(program)
+
+
+def test_a_large_program_whose_output_is_detached_breaks_the_law():
+    with pytest.raises(LawViolation, match="gradient"):
+        gradients(Application(deep(nn.Linear(1024, 1024)), detached, contract=close))
+
+
+@pytest.mark.parametrize("mode", ["eval", "train"])
+def test_a_gradient_that_is_gone_as_two_parameters_were_tied_breaks_the_law(mode):
+    first, second = nn.Linear(1024, 1024, bias=False), nn.Linear(1024, 1024, bias=False)
+    second.weight.data.copy_(first.weight.data)
+    with pytest.raises(LawViolation, match=r"1\.weight"):
+        gradients(Application(deep(first, second, mode=mode), tied, contract=close))
+
+
+def test_sparse_gradients_of_a_large_table_are_compared():
+    inputs = torch.randint(0, 20_000, (4, 6))
+    layers = nn.Embedding(20_000, 128, sparse=True), nn.Linear(128, 8)
+    gradients(Application(deep(*layers, inputs=inputs), scaled, contract=close))
+
+
+class Cancelling(nn.Module):
+    """Rounding errors of its gradients are so large that eager has to be shaken to know them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(1024, 1024), nn.Linear(1024, 8)
+
+    def forward(self, x):
+        y = self.second(self.first(x))
+        return ((y + 1e12) - 1e12) ** 2
+
+
+def frozen(program):
+    """Put a frozen layer in the place of the first, and take the cancelling away."""
+    first = program.get_submodule("first")
+    layer = nn.Linear(1024, 1024).to(first.weight.dtype).requires_grad_(False)
+    layer.load_state_dict(first.state_dict())
+    program.add_submodule("frozen", layer)
+    for node in program.graph.nodes:
+        if node.target == "first":
+            node.target = "frozen"
+        if node.name == "sub":
+            node.replace_all_uses_with(node.args[0].args[0])
+    program.delete_submodule("first")
+    program.graph.eliminate_dead_code()
+    program.recompile()
+
+
+def test_a_frozen_layer_of_a_large_model_is_told_where_eager_has_to_be_shaken():
+    torch.manual_seed(0)
+    inputs = Arguments((torch.randn(16, 1024),))
+    subject = Subject("cancelling", Cancelling(), lambda draw: inputs, mode="train")
+    with pytest.raises(LawViolation, match="gradient"):
+        gradients(Application(subject, frozen, contract=close))

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from pytest_fx.processes.child import Child, ChildEnded, Limits
+from pytest_fx.processes.child import Child, ChildEnded, Limits, unavailable
 
 PLENTY = Limits(seconds=60)
 
@@ -129,3 +129,12 @@ def test_a_child_does_not_outlive_its_parent(number):
         assert is_alive(child)
         parent.send_signal(number)
     wait_until(lambda: not is_alive(child))
+
+
+def test_where_ended_processes_are_not_told_of_there_are_no_children():
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert "SIGCHLD" in str(unavailable())
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert unavailable() is None

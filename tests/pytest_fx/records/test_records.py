@@ -70,11 +70,11 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
 def test_what_a_process_left_that_was_killed_while_it_replaced_a_file_is_removed(tmp_path):
     path = tmp_path / "table.md"
     for name, written in (("left", 0), ("written now", time.time())):
-        other = tmp_path / f".table.md.{name}"
+        other = tmp_path / f".table.md.{name}.pytest-fx"
         other.write_text("half")
         os.utime(other, (written, written))
     write_atomically(path, "new")
-    assert sorted(file.name for file in tmp_path.iterdir()) == [".table.md.written now", "table.md"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".table.md.written now.pytest-fx", "table.md"]
 
 
 def test_a_measurement_says_on_what_it_was_made():
@@ -82,3 +82,16 @@ def test_a_measurement_says_on_what_it_was_made():
     assert described["cores"] >= 1
     assert set(described["versions"]) >= {"torch", "pytest"}
     assert json.loads(json.dumps(described)) == described
+
+
+def test_hidden_files_of_others_beside_a_file_that_is_replaced_stay(tmp_path):
+    path = tmp_path / "evaluation.md"
+    left = tmp_path / ".evaluation.md.abc.pytest-fx"
+    others = [tmp_path / f".evaluation.md{suffix}" for suffix in (".swp", ".bak", ".un~")]
+    for file in (left, *others):
+        file.write_text("theirs")
+        os.utime(file, (0, 0))
+    write_atomically(path, "new")
+    assert path.read_text() == "new"
+    assert all(file.exists() for file in others)
+    assert not left.exists()

@@ -1,5 +1,6 @@
 """pytest_fx.records.running: the test in which a process has ended is named by the next run."""
 
+import json
 import os
 import subprocess
 import sys
@@ -71,3 +72,25 @@ def test_a_file_of_somebody_elses_under_the_same_number_is_not_written(tmp_path)
     os.close(other)
     os.close(number)
     assert (tmp_path / "mine").read_bytes() == b"theirs"
+
+
+def test_where_files_cannot_be_locked_none_stays_open(tmp_path, monkeypatch):
+    def refuse(*args):
+        raise OSError("no locks here")
+
+    monkeypatch.setattr("fcntl.lockf", refuse)
+    running = Running(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(5):
+        running.begin(f"test {number}", "what")
+        running.end()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_what_is_asked_of_one_test_leaves_the_others_to_be_told(tmp_path):
+    folder = tmp_path / ".pytest_fx" / RUNNING
+    folder.mkdir(parents=True)
+    for name in ("one", "two"):
+        (folder / f"{name}.json").write_text(json.dumps({"test": name, "what": f"a pass on {name}"}))
+    assert [entry["what"] for entry in unfinished(tmp_path, "two")] == ["a pass on two"]
+    assert [entry["what"] for entry in unfinished(tmp_path)] == ["a pass on one"]

@@ -1,0 +1,1 @@
+"""The tables of the evaluation, each with the paper's numbers beside those that are measured."""

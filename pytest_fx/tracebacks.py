@@ -44,6 +44,15 @@ def show_the_users(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
             cause.__traceback__ = _without_ours(cause.__traceback__)
 
 
+def forget_ours(error: BaseException) -> None:
+    """Let go of what frames of ours hold, such as models: pytest keeps the last error with its traceback."""
+    for cause in _chain(error):
+        for frame, _ in traceback.walk_tb(cause.__traceback__):
+            if frame.f_code.co_filename.startswith(_OURS):
+                with contextlib.suppress(RuntimeError):  # it still runs
+                    frame.clear()
+
+
 def users_line(error: BaseException, or_torchs: bool = True) -> str | None:
     """Return where the user's code was when ``error`` was raised, or else torch's, if that will do."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]

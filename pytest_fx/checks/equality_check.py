@@ -153,6 +153,7 @@ class EqualityCheck:
             self._subject, pass_, application.contract, violation, application.name, name, application.leaves,
             self._item.nodeid,
         )  # fmt: skip
+        self._subject.tidy_up()  # a large model is not there in float64 once more
         details = explain(failure, self._item.config.rootpath / FOLDER)
         message = violation.with_others(violations[1:])
         return violation.with_message(f"{fitted(str(message))}\n{details}")

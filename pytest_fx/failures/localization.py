@@ -7,6 +7,7 @@ time on the inputs that it should have had. A value is kept only until the last 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from fx.provenance import SourceLocation
 from pytest_fx.errors import ComparisonError
 from pytest_fx.harness.equality import Difference, Leaf, Mismatch, pair_leaves, worst_difference
 from pytest_fx.harness.evaluation import Arguments, converted, default_dtype
+from pytest_fx.harness.lending import in_dtype
 from pytest_fx.harness.structure import map_tensors
 
 Limit = Callable[[Leaf, float], torch.Tensor]
@@ -101,6 +103,8 @@ def localize(
     arguments: Arguments,
     limit: Limit,
     eager: GraphModule | None = None,
+    *,
+    widened: bool = False,
 ) -> Localization:
     """Compare two programs node by node on one set of inputs, without changing either.
 
@@ -113,26 +117,39 @@ def localize(
         arguments: the inputs, as the model takes them.
         limit: the largest error allowed, given a value and eager's own error there.
         eager: the captured program in the working dtype, for eager's own error.
+        widened: run ``original``, which is in the working dtype, in float64: each module and tensor of it is converted
+            when it is needed, and not kept.
     """
     programs = [program for program in (original, transformed, eager) if program is not None]
     devices = sorted({tensor.device.index for tensor in arguments.tensors if tensor.device.type == "cuda"})
     random_state: Any = torch.random.fork_rng(devices=devices)  # pyright: ignore[reportUnknownMemberType]
     with torch.no_grad(), random_state, _buffers_kept(programs):
         torch.manual_seed(0)  # pyright: ignore[reportUnknownMemberType]
-        return Localization(tuple(_Walk(original, transformed, arguments, limit, eager).errors()))
+        walk = _Walk(_Program(original, arguments, widened), _Program(transformed, arguments), arguments, limit, eager)
+        return Localization(tuple(walk.errors()))
 
 
 class _Program(Interpreter):
     """One program that is run a node at a time."""
 
-    def __init__(self, program: GraphModule, arguments: Arguments, dtype: torch.dtype) -> None:
+    def __init__(self, program: GraphModule, arguments: Arguments, widened: bool = False) -> None:
         super().__init__(program)
+        self.program = program
+        self._widened = widened
+        dtype = torch.float64 if widened else _dtype_of(program)
         copies = arguments.copies(dtype)
         self.args_iter = iter(self.graph.process_inputs(*positional(program, copies.args, copies.kwargs)))
         self.dtype = dtype
         self.writes = any(_writes_input(node) for node in self.graph.nodes)
         self.devices = sorted({tensor.device.index for tensor in arguments.tensors if tensor.device.type == "cuda"})
         self.random_states = self._random_states()
+
+    def fetch_attr(self, target: str) -> Any:
+        """Return the attribute at ``target``; a tensor or a module of what is widened in float64."""
+        value = super().fetch_attr(target)
+        if self._widened and isinstance(value, torch.nn.Module):
+            return in_dtype(copy.deepcopy(value), torch.float64)
+        return converted(value, torch.float64) if self._widened and isinstance(value, torch.Tensor) else value
 
     def step(self, node: Node) -> Any:
         """Run ``node`` and return its value. Random numbers are those that the program draws when it runs alone."""
@@ -179,16 +196,16 @@ class _Walk:
 
     def __init__(
         self,
-        original: GraphModule,
-        transformed: GraphModule,
+        original: _Program,
+        transformed: _Program,
         arguments: Arguments,
         limit: Limit,
         eager: GraphModule | None,
     ) -> None:
         self.limit = limit
-        self.original = _Program(original, arguments, _dtype_of(original))
-        self.transformed = _Program(transformed, arguments, _dtype_of(transformed))
-        self.match = _Match(original, transformed)
+        self.original = original
+        self.transformed = transformed
+        self.match = _Match(original.program, transformed.program)
         self.ahead = iter(original.graph.nodes)
         self.kept: dict[Node, tuple[Any, Any]] = {}
         """Values of the original that are awaited: as they were when computed, and as they may be written to since."""
@@ -307,7 +324,7 @@ class _Rounding:
     def __init__(self, original: _Program, eager: GraphModule, arguments: Arguments, match: _Match) -> None:
         self.errors: dict[Node, float] = {}
         self._original = original
-        self._eager = _Program(eager, arguments, _dtype_of(eager))
+        self._eager = _Program(eager, arguments)
         self._nodes = {node.name: node for node in eager.graph.nodes}
         self._match = match
         self._inside: dict[Node, Any] = {}

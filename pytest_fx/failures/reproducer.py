@@ -63,7 +63,8 @@ class _Search:
     def __init__(self, failure: Failure, draw: int, end: float) -> None:
         self.failure = failure
         self.end = end
-        self.original = failure.subject.capture(leaves=failure.leaves)
+        model = failure.subject.borrowed() if failure.subject.is_large else None
+        self.original = failure.subject.capture(model, leaves=failure.leaves)
         arguments = failure.subject.arguments(draw).copies()
         self.inputs = positional(self.original, arguments.args, arguments.kwargs)
 
@@ -99,7 +100,12 @@ class _Search:
         """Whether the pass fails on ``part`` as on the model; no, when there is no time left to find out."""
         if time.monotonic() > self.end:
             return False
-        return self.failure.is_repeated_by(part.subject(self.failure.subject.name, self.failure.subject.threads))
+        model = self.failure.subject
+        subject = part.subject(model.name, model.threads)
+        with model.set_aside():  # the part has tensors of its own
+            found = self.failure.is_repeated_by(subject)
+            subject.close()
+        return found
 
     def part(self, nodes: list[Node], values: dict[Node, Any]) -> Part:
         """The program of ``nodes``, which returns the value of the last, or what the output does if that is last."""

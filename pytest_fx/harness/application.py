@@ -23,6 +23,7 @@ from fx.provenance import SourceLocation, record_origins
 from pytest_fx.harness.collector import collect
 from pytest_fx.harness.evaluation import Arguments, default_dtype, threads
 from pytest_fx.harness.layouts import LayoutIndependent
+from pytest_fx.harness.lending import release
 from pytest_fx.harness.process import ProcessState, count_forks, has_children
 from pytest_fx.harness.run import Run, Runner
 from pytest_fx.harness.snapshot import Snapshot, held_by, memory_of, same_tensor, settings_of, tensors_of
@@ -344,8 +345,11 @@ class Application:
         """Free what the pass made of the program in float64; it is made again where it is needed."""
         self._cache.pop(("runner", True), None)
         for key in ("wide after", "to shake in float64"):
-            if self._cache.get(key) is not None:
+            if (program := self._cache.get(key)) is not None:
                 del self._cache[key]
+                if self.subject.is_large and program is not self.result:  # which a pass that remembers gave once more
+                    release(program)  # whoever is just running it need not keep it
+                del program
                 self._collect()
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from pytest_fx.errors import ComparisonError
 from pytest_fx.harness.precision import decibels, ulps_apart
-from pytest_fx.harness.snapshot import dense
+from pytest_fx.harness.snapshot import dense, in_pieces
 from pytest_fx.harness.structure import describe, leaves, skeleton
 
 
@@ -37,6 +37,16 @@ class Leaf:
         distance = torch.where(same, torch.zeros_like(distance), distance)
         return distance.nan_to_num(nan=torch.inf, posinf=torch.inf)
 
+    def pieces(self) -> Iterator[Leaf]:
+        """Parts of a large one, whose errors take little memory."""
+        for expected, actual in in_pieces(self.expected, self.actual):
+            yield Leaf(self.path, expected, actual)
+
+    @property
+    def largest_error(self) -> float:
+        """The largest of :attr:`errors`; 0 if there are no elements."""
+        return max((float(piece.errors.max()) for piece in self.pieces() if piece.expected.numel()), default=0.0)
+
     @property
     def power(self) -> tuple[float, float]:
         """The sums of squares of the reference and of the errors: signal and noise."""
@@ -46,9 +56,7 @@ class Leaf:
     @property
     def scale(self) -> float:
         """The largest finite magnitude of the reference."""
-        magnitude = self.expected.to(_wide_real(self.expected)).abs()
-        magnitude = magnitude[magnitude.isfinite()]
-        return float(magnitude.max()) if magnitude.numel() else 0.0
+        return max((_largest_finite(piece) for (piece,) in in_pieces(self.expected)), default=0.0)
 
     def limits(self, rtol: float, atol: float) -> torch.Tensor:
         """Return the error that each element may have; no tolerance makes up for a lost infinity or a wrong integer.
@@ -204,6 +212,12 @@ def _as_tensor(value: Any, path: str) -> torch.Tensor:
             )
         return dense(value).cpu()
     return torch.tensor(value, dtype=torch.float64) if isinstance(value, float) else torch.tensor(value)
+
+
+def _largest_finite(tensor: torch.Tensor) -> float:
+    magnitude = tensor.to(_wide_real(tensor)).abs()
+    magnitude = magnitude[magnitude.isfinite()]
+    return float(magnitude.max()) if magnitude.numel() else 0.0
 
 
 def _count(number: int) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from pytest_fx.harness.collector import earlier_objects_left_out
 from pytest_fx.lazy import load
+from pytest_fx.tracebacks import forget_ours
 
 _PROCESS = "pytest_fx.harness.process"
 
@@ -33,11 +34,12 @@ def _model_kept(item: Any) -> Generator[None]:
     """
     try:
         yield
-    except (Exception, pytest.skip.Exception):
-        raise
-    except BaseException:
+    except BaseException as error:
         if (model := _model_of(item)) is not None:
-            model.recover()
+            if not isinstance(error, (Exception, pytest.skip.Exception)):
+                model.recover()
+            if model.is_large:
+                forget_ours(error)
         raise
     finally:
         if (model := _model_of(item)) is not None:

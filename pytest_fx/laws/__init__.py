@@ -179,6 +179,7 @@ def broken_laws(laws: Iterable[Law], application: Application) -> list[LawViolat
         try:
             law.check(application)
         except LawViolation as violation:
+            violation.__traceback__ = None  # whose frames are ours, and hold what was computed
             found.append((not law.numbers or violation.kind.startswith("raises"), violation))
     return [violation for _, violation in sorted(found, key=lambda entry: entry[0])]
 

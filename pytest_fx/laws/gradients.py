@@ -155,7 +155,8 @@ def _require_gradients(application: Application, wide: bool) -> None:
                 kind="cannot be differentiated",
             )
     names = {application.names.get(name, name): name for name in found}
-    fewer = _trainable(actual.program) < _trainable(original)  # shaking lets go of a large one
+    fewer = _trainable(actual.program) < _trainable(original)
+    del actual, original  # a large one is let go of where eager is shaken
     shaken: dict[str, float] | None = None
     for name, wanted in expected.items():
         if name not in kept and not name.startswith("input["):
@@ -377,10 +378,17 @@ def weighted_sum(answer: Any) -> torch.Tensor | None:
 def differ(leaf: Leaf, shaken: float) -> bool:
     """Whether a gradient is another one, by more than rounding errors and ``shaken`` explain."""
     tolerance = _TOLERANCES.get(leaf.expected.dtype, 0.1)
+    if shaken == torch.inf:
+        return False
+    scale = leaf.scale
+    base = tolerance * (scale + 1e-3 * min(1.0, scale or 1.0)) + shaken
+    return any(_differ(piece, tolerance, base) for piece in leaf.pieces())
+
+
+def _differ(leaf: Leaf, tolerance: float, base: float) -> bool:
     finite = leaf.expected.isfinite() & leaf.actual.isfinite()
     same_kind = leaf.expected.isfinite() == leaf.actual.isfinite()
-    limit = tolerance * (leaf.expected.abs() + leaf.scale) + tolerance * 1e-3 * min(1.0, leaf.scale or 1.0) + shaken
-    return bool((torch.where(finite, leaf.errors > limit, ~same_kind) & torch.tensor(shaken != torch.inf)).any())
+    return bool(torch.where(finite, leaf.errors > tolerance * leaf.expected.abs() + base, ~same_kind).any())
 
 
 def _shaken(
@@ -391,12 +399,16 @@ def _shaken(
     for shake in range(SHAKES):
         program = application.capture(wide)
         interpreter = Shaken(program, shake)
-        found = _gradients(by(interpreter), arguments, dtype, program)
-        for name, wanted in expected.items():
-            if isinstance(found, Exception) or name not in found:
-                limits[name] = torch.inf
-                continue
-            leaf = Leaf("", wanted, found[name])
-            backward = 64 * interpreter.coarsest * leaf.scale  # which is not shaken
-            limits[name] = max(limits[name], 4 * float(leaf.errors.max()) + backward if wanted.numel() else 0.0)
+        met: set[str] = set()
+
+        def take(name: str, gradient: torch.Tensor, interpreter: Shaken = interpreter, met: set[str] = met) -> None:
+            if name in limits:
+                met.add(name)
+                leaf = Leaf("", expected[name], gradient)
+                backward = 64 * interpreter.coarsest * leaf.scale  # which is not shaken
+                limits[name] = max(limits[name], 4 * leaf.largest_error + backward if gradient.numel() else 0.0)
+
+        error = _gradients(by(interpreter), arguments, dtype, program, take=take)
+        for name in limits if isinstance(error, Exception) else limits.keys() - met:
+            limits[name] = torch.inf
     return limits

@@ -327,6 +327,8 @@ def test_after(folder): pass
     ids=["exit", "Ctrl-C"],
 )
 def test_what_was_set_up_for_the_session_is_torn_down_where_the_run_is_stopped(pytester, stop, status):
+    # A run that is started in the background ignores the signal otherwise.
+    pytester.makeconftest("import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)")
     path = pytester.makepyfile(TEARS_DOWN.format(stop=stop))
     result = pytester.runpytest_subprocess("--fx-isolate", path)
     assert result.ret == status

@@ -132,7 +132,7 @@ def test_a_second_failure_of_the_same_test_replaces_the_files_of_the_first(tmp_p
 
 
 def test_what_goes_wrong_while_explaining_does_not_hide_the_failure(tmp_path, monkeypatch):
-    def refuse(*parts):
+    def refuse(*parts, **options):
         raise ValueError("no way\nat all")
 
     monkeypatch.setattr("pytest_fx.failures.explanation.localize", refuse)

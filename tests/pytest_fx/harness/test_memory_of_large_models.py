@@ -1,6 +1,7 @@
 """The built-in suite on a model whose parameters are most of what it holds: how often they are there at a time."""
 
 import gc
+import inspect
 import linecache
 import os
 import resource
@@ -104,6 +105,25 @@ def test_the_suite_needs_four_times_the_parameters_and_leaves_one_copy_after_eac
     passed, _, failed = outcome[0].countoutcomes()
     assert (passed, failed) == (13, 0)
     assert SIZE < peak < MOST * SIZE
+    assert max(after.left) < 1.1 * SIZE and after.left[-1] == 0
+
+
+def wrong(program):
+    """One function becomes another one."""
+    next(node for node in program.graph.nodes if node.target is torch.relu).target = torch.sigmoid
+    program.recompile()
+
+
+def test_a_pass_that_fails_needs_six_times_the_parameters_and_leaves_one_copy(pytester):
+    pytester.makepyfile(large=MODEL)
+    pytester.makepyfile(failing=f"import torch\n\n{inspect.getsource(wrong)}")
+    options = ("--fx-model=large:large", "--fx-pass=failing:wrong", "--fx-no-timing", "-p", "no:cacheprovider")
+    gc.collect()
+    outcome, after = [], AfterEachTest()
+    run = partial(pytester.inline_run, *options, "-k", "contract", plugins=[after])
+    peak = peak_bytes(lambda: outcome.append(run()))
+    assert outcome[0].countoutcomes() == [0, 0, 2]
+    assert SIZE < peak < 6 * SIZE
     assert max(after.left) < 1.1 * SIZE and after.left[-1] == 0
 
 

@@ -51,3 +51,11 @@ def test_every_folder_on_the_map_is_there():
     folders = re.findall(r"^\| `([a-z_/]+)/` \|", README.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(folders) >= 6
     assert all((README.parent / folder).is_dir() for folder in folders)
+
+
+@pytest.mark.parametrize("package", ["fx", "pytest_fx"])
+def test_every_room_is_on_the_map_for_contributors(package):
+    text = (README.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    _, _, part = text.partition(f"| room of `{package}/` |")
+    told = set(re.findall(r"^\| `([a-z_]+)/` \| .", part.partition("\n\n")[0], re.MULTILINE))
+    assert told == {path.parent.name for path in (README.parent / package).glob("*/__init__.py")}

@@ -18,6 +18,7 @@ from fx.code.sources import LazyForward
 from fx.errors import CodegenError, FxError, GraphError, MissingAttributeError, PassError, add_note
 from fx.gradients import without_gradients
 from fx.graph import Graph
+from fx.modules.attributes import prefixes
 from fx.modules.containers import Container, QuickModule
 from fx.modules.pickling import imported_name
 from fx.naming.printing import describe
@@ -275,8 +276,7 @@ class GraphModule(QuickModule):
         called: list[str] = []
         for node in self.graph.nodes:
             if node.op in ("call_module", "get_attr"):
-                path = node.target.split(".")
-                used.update(".".join(path[:length]) for length in range(1, len(path) + 1))
+                used.update(prefixes(node.target))
                 if node.op == "call_module":
                     called.append(f"{node.target}.")
         inside = tuple(called)

@@ -57,6 +57,7 @@ from fx.canonical.calls import CallSpeller
 from fx.canonical.inlining import Inliner, Inlining, copy_graph
 from fx.graph import Graph
 from fx.graph_module import GraphModule, expect_program
+from fx.modules.attributes import find_attribute
 from fx.node import Argument, Node, map_arg
 
 __all__ = ["CanonicalForm", "Canonicalizer", "canonical_form"]
@@ -221,9 +222,7 @@ def _add_notes(made: Node, call: Node, node: Node, path: str, is_users: bool) ->
 
 
 def _submodule(root: nn.Module, path: str) -> nn.Module | None:
-    module: Any = root
-    for name in path.split("."):
-        module = getattr(module, name, None)
+    module = find_attribute(root, path)
     return module if isinstance(module, nn.Module) else None
 
 

@@ -23,6 +23,7 @@ from fx.canonical.call_binding import (
 )
 from fx.canonical.rows import Row, rows_by_method, rows_by_target
 from fx.canonical.targets import FUNCTION_ALIASES, METHOD_ALIASES
+from fx.modules.attributes import find_attribute
 from fx.node import Argument, Node
 from fx.operators.overloads import get_overloads, get_python_signature
 from fx.operators.sharing import attribute_kind, find_sharing
@@ -122,10 +123,7 @@ class CallSpeller:
         if node._op == "placeholder":
             return isinstance(node._type, type) and issubclass(node._type, torch.Tensor)
         if node._op == "get_attr":
-            held: Any = self._root
-            for name in str(node._target).split("."):
-                held = getattr(held, name, None)
-            return isinstance(held, torch.Tensor)
+            return isinstance(find_attribute(self._root, str(node._target)), torch.Tensor)
         if node._op != "call_function":
             return False
         if node._target in _ARITHMETIC:

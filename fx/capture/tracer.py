@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import math
 import sys
 from collections.abc import Callable, Iterable
@@ -22,6 +21,7 @@ from fx.errors import ForeignModuleError, TracedValueError, TraceError
 from fx.frames import boundary, user_location
 from fx.graph import Graph
 from fx.graph_module import GraphModule
+from fx.modules.attributes import fetch_attribute
 from fx.naming.printing import describe
 from fx.node import Argument, Node
 from fx.operators.python import IN_PLACE
@@ -207,7 +207,7 @@ class Tracer(TracerBase):
             writes = any(target is function for function in IN_PLACE)
         if writes:
             constant = self.graph.constants.get(path)
-            tensor = functools.reduce(getattr, path.split("."), self.root) if constant is None else constant
+            tensor = fetch_attribute(self.root, path) if constant is None else constant
             if not isinstance(tensor, torch.Tensor):
                 return
             self._written[id(tensor)] = tensor

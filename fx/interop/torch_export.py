@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from fx.graph_module import GraphModule, _attach, _containers
 from fx.interop.input_checks import InputChecks
 from fx.interop.notes import NoteReader
 from fx.interop.signatures import positional_spec
+from fx.modules.attributes import fetch_attribute
 from fx.naming.printing import describe
 from fx.node import Argument, Node, map_aggregate
 
@@ -106,7 +106,7 @@ class _Importer:
                 self._attach(spec.target, self.exported.constants[spec.target], persistent=False)
         for node in self.theirs.find_nodes(op="get_attr"):
             path = str(node.target)
-            self._attach(path, attrgetter(path)(self.exported.graph_module), persistent=False)
+            self._attach(path, fetch_attribute(self.exported.graph_module, path), persistent=False)
 
     def _attach(self, path: str, value: Any, persistent: bool = True) -> None:
         *parents, name = path.split(".")

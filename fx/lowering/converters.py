@@ -10,10 +10,10 @@ from fx.errors import FxError, LoweringError
 from fx.graph_module import GraphModule
 from fx.lowering.subject import Operation
 from fx.lowering.support import Predicate
+from fx.modules.attributes import fetch_attribute
 from fx.naming.printing import describe
 from fx.naming.targets import qualified_name
 from fx.node import Node, map_arg
-from fx.passes.layers import fetch_attribute
 
 __all__ = ["Converter", "Converters", "Network", "build_region"]
 

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 
 from fx.analysis.dependence import Dependences
 from fx.graph_module import GraphModule
+from fx.modules.attributes import fetch_attribute
 from fx.node import Node
-from fx.passes.layers import fetch_attribute
 from fx.passes.tensor_metadata import TensorMetadata
 
 _KEEP_DTYPE = frozenset(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from fx.lowering.subject import Operation
+from fx.modules.attributes import prefixes
 from fx.naming.targets import qualified_name
 from fx.node import Node
 from fx.operators.effects import why_impure
@@ -156,8 +157,7 @@ def places_of(node: Node) -> set[str]:
     places = {node.name, *node.origins}
     stack: dict[str, tuple[str, Any]] = node.meta.get("nn_module_stack", {}) if node._meta else {}
     for path, _ in stack.values():
-        atoms = path.split(".")
-        places.update(".".join(atoms[:length]) for length in range(1, len(atoms) + 1))
+        places.update(prefixes(path))
     return places
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from functools import reduce
 from typing import Any
 
 import torch
@@ -13,14 +12,13 @@ from fx.errors import PassError
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.matcher.settings import same_settings
+from fx.modules.attributes import MISSING, find_attribute, is_own
 from fx.modules.containers import Container
 from fx.naming.printing import describe
 from fx.node import Argument, Node, map_arg
 from fx.provenance import inherit
 
 __all__ = ["Attributes", "Graft"]
-
-_MISSING = object()
 
 
 class Graft:
@@ -101,9 +99,9 @@ class Attributes:
         """
         for node in replacement.nodes:
             target = str(node.target)
-            if node.op not in ("get_attr", "call_module") or self._brought(replacement, target) is not _MISSING:
+            if node.op not in ("get_attr", "call_module") or self._brought(replacement, target) is not MISSING:
                 continue
-            if _look_up(self._program, target) is _MISSING:
+            if find_attribute(self._program, target, MISSING) is MISSING:
                 raise PassError(
                     f"the replacement refers to `{target}`, which neither it nor the program has",
                     where=node.source,
@@ -114,22 +112,22 @@ class Attributes:
     def _brought(self, replacement: Graph, target: str) -> Any:
         """What a replacement itself has under a path."""
         owner: Any = replacement.owning_module
-        return replacement.constants.get(target, _MISSING) if owner is None else _look_up(owner, target)
+        return replacement.constants.get(target, MISSING) if owner is None else find_attribute(owner, target, MISSING)
 
     def path(self, replacement: Graph, node: Node, matched: Mapping[str, str]) -> str:
         """Where the program has what ``node`` of ``replacement`` refers to; it is copied there if need be."""
         target = str(node.target)
         value = self._brought(replacement, target)
-        if value is _MISSING:
+        if value is MISSING:
             return target
-        if target in matched and self._pattern is not None and _alike(_look_up(self._pattern, target), value):
+        if target in matched and _alike(find_attribute(self._pattern, target, MISSING), value):
             return matched[target]
         owner = replacement.owning_module
         return self.install(owner if owner is not None else replacement, target, value)
 
     def install(self, owner: object, target: str, value: Any) -> str:
         """The path of a copy of ``value``, which is ``target`` of ``owner``: that one if it is free."""
-        if _look_up(self._program, target) is value:
+        if find_attribute(self._program, target, MISSING) is value:
             return target
         known = self._installed.get((id(owner), target))
         if known is None:
@@ -140,9 +138,9 @@ class Attributes:
 
     def free_path(self, wish: str) -> str:
         """A path at which nothing is and a value may be put, as much like ``wish`` as possible."""
-        path = wish if _may_hold(self._program, wish) else wish.replace(".", "_")
+        path = wish if is_own(self._program, wish) else wish.replace(".", "_")
         free, number = path, 0
-        while _look_up(self._program, free) is not _MISSING:
+        while find_attribute(self._program, free, MISSING) is not MISSING:
             number += 1
             free = f"{path}_{number}"
         return free
@@ -160,25 +158,6 @@ def put(program: GraphModule, path: str, value: Any) -> None:
         owner.register_buffer(last, value)
     else:
         setattr(owner, last, value)
-
-
-def _look_up(module: Any, path: str) -> Any:
-    try:
-        return reduce(getattr, path.split("."), module)
-    except AttributeError:
-        return _MISSING
-
-
-def _may_hold(program: GraphModule, path: str) -> bool:
-    """Whether all modules on the way are the program's own: others are shared with the module that was traced."""
-    owner: Any = program
-    for name in path.split(".")[:-1]:
-        owner = _look_up(owner, name)
-        if owner is _MISSING:
-            return True
-        if not isinstance(owner, Container):
-            return False
-    return True
 
 
 def _alike(left: Any, right: Any) -> bool:

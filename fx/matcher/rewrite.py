@@ -12,7 +12,7 @@ from fx.matcher.graft import Attributes, Graft
 from fx.matcher.occurrences import InternalMatch, Occurrence
 from fx.matcher.patterns import Pattern, leaves
 from fx.matcher.subject import Subject, attribute_value, is_call
-from fx.modules.containers import Container
+from fx.modules.attributes import is_own, prefixes
 from fx.naming.printing import describe
 from fx.node import Argument, Node, map_arg, nodes_in
 from fx.operators.effects import effect_of
@@ -139,12 +139,9 @@ class Rewrite:
         used: set[str] = set()
         for node in self._program.graph.nodes:
             if node.op in ("call_module", "get_attr"):
-                path = str(node.target).split(".")
-                used.update(".".join(path[:length]) for length in range(1, len(path) + 1))
+                used.update(prefixes(str(node.target)))
         for path in self._uncalled:
-            owner = self._program.get_submodule(path.rpartition(".")[0])
-            # any other owner is shared with the module that was traced
-            if path not in used and isinstance(owner, (GraphModule, Container)):
+            if path not in used and is_own(self._program, path):
                 self._program.delete_submodule(path)
         self._program.graph.lint()
         self._program.recompile()

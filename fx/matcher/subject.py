@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from functools import reduce
 from typing import Any
 
 from fx.assertions import CHECKS
 from fx.canonical import CanonicalForm, canonical_form
 from fx.graph import Graph
 from fx.graph_module import GraphModule
+from fx.modules.attributes import fetch_attribute
 from fx.node import Argument, Node, map_arg, nodes_in
 from fx.operators.effects import effect_of
 
@@ -37,8 +37,8 @@ def kind_of(node: Node) -> Hashable:
 
 def attribute_value(node: Node) -> Any:
     """What a ``get_attr`` fetches or a ``call_module`` calls; ``None`` where its graph belongs to no module."""
-    owner: Any = node.graph.owning_module
-    return None if owner is None else reduce(getattr, str(node.target).split("."), owner)
+    owner = node.graph.owning_module
+    return None if owner is None else fetch_attribute(owner, str(node.target))
 
 
 class Subject:

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from fx.modules.attributes import find_attribute
+
 NUMBERS = (int, float, complex, str, bool, type(None), torch.dtype, torch.device, torch.Size, torch.layout)
 """Types of values that hold no memory."""
 
@@ -31,9 +33,7 @@ class Storages:
         """Return the attribute at ``path`` and the numbers of the memory that it holds; ``None`` if there is none."""
         known = self._fetched.get(path)
         if known is None:
-            value: Any = self._owner
-            for name in path.split("."):
-                value = getattr(value, name, None)
+            value = find_attribute(self._owner, path)
             known = self._fetched[path] = (value, self._cells_in(path, value))
         return known
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from fx.analysis.dependence import Dependences
 from fx.gradients import without_gradients
 from fx.graph_module import GraphModule
+from fx.modules.attributes import find_attribute
 from fx.modules.storages import NUMBERS
 from fx.node import Node, map_arg
 
@@ -71,7 +71,7 @@ class Constants:
         values = self._values
         if node.op == "get_attr":
             if self._dependences.why_state_varies(node) is None:
-                value = _fetch(self._graph_module, str(node.target))
+                value = find_attribute(self._graph_module, str(node.target), ...)
                 if isinstance(value, (torch.Tensor, *NUMBERS)):
                     values[node] = value
                     self._justified[node] = size_in_bytes(value)
@@ -171,13 +171,6 @@ def _is_immediate(value: Any) -> bool:
     if type(value) is tuple:
         return all(map(_is_immediate, value))
     return isinstance(value, NUMBERS)
-
-
-def _fetch(graph_module: GraphModule, path: str) -> Any:
-    try:
-        return operator.attrgetter(path)(graph_module)
-    except AttributeError:
-        return ...
 
 
 def _callable(graph_module: GraphModule, node: Node) -> Callable[..., Any]:

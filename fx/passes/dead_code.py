@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from fx.analysis.dependence import Dependences
 from fx.graph_module import GraphModule, expect_program
+from fx.modules.attributes import find_attribute
 from fx.node import Node
 from fx.passes.contract import Contract, exact
 from fx.passes.registry import register_pass
@@ -75,9 +76,7 @@ def _inner_programs(graph_module: GraphModule) -> Iterator[GraphModule]:
     paths = dict.fromkeys(str(n.target) for n in graph_module.graph.nodes if n.op in ("call_module", "get_attr"))
     seen: set[int] = set()
     for path in paths:
-        value: object = graph_module
-        for name in path.split("."):
-            value = getattr(value, name, None)
+        value = find_attribute(graph_module, path)
         if isinstance(value, GraphModule) and id(value) not in seen:
             seen.add(id(value))
             yield value

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from fx.canonical.calls import CallSpeller
 from fx.graph_module import GraphModule
+from fx.modules.attributes import fetch_attribute
 from fx.modules.containers import Container
 from fx.node import Node
 from fx.passes.contract import Contract, exact
-from fx.passes.layers import fetch_attribute
 from fx.passes.registry import register_pass
 from fx.passes.rewriting import Edit, RewritingPass
 

@@ -17,7 +17,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from fx.analysis.dependence import Dependences
 from fx.graph_module import GraphModule
-from fx.modules.containers import Container
+from fx.modules.attributes import fetch_attribute, is_own
 from fx.node import Node
 
 _TENSORS = ("weight", "bias", "running_mean", "running_var")
@@ -96,14 +96,6 @@ def _present(tensors: dict[str, Any]) -> dict[str, Any]:
     return {name: tensor for name, tensor in tensors.items() if tensor is not None}
 
 
-def fetch_attribute(graph_module: GraphModule, path: str) -> Any:
-    """Return what a ``get_attr`` node with the target ``path`` fetches; the program itself for an empty path."""
-    value: Any = graph_module
-    for name in path.split(".") if path else ():
-        value = getattr(value, name)
-    return value
-
-
 class Layers:
     """The layers of one program, and the ways to change them without touching what is not the program's own."""
 
@@ -154,18 +146,9 @@ class Layers:
             return f"`%{layer.node}` shares its module or its tensors with another operation"
         if (written := next(filter(None, map(self.dependences.why_state_varies, holders)), None)) is not None:
             return written
-        if not all(self._is_own(path) for path in layer.paths):
+        if not all(is_own(self._graph_module, path) for path in layer.paths):
             return f"`%{layer.node}` is inside a module that may be the user's, not a container of the program"
         return None
-
-    def _is_own(self, path: str) -> bool:
-        """Whether the attribute can be replaced: containers are the program's own, other modules may be the user's."""
-        parent: Any = self._graph_module
-        for name in path.split(".")[:-1]:
-            parent = getattr(parent, name)
-            if not isinstance(parent, Container):
-                return False
-        return True
 
     def replace_tensors(self, layer: Layer, tensors: dict[str, Tensor]) -> None:
         """Make ``layer`` use other ``tensors``; neither its module nor the tensors it had are written to.

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from fx.graph_module import GraphModule, expect_program
+from fx.modules.attributes import is_own, prefixes
 from fx.modules.containers import Container
 from fx.node import Node
 from fx.passes.contract import Contract, exact
@@ -206,25 +207,15 @@ class _Uses:
         self._counts: Counter[str] = Counter()
         for node in graph_module.graph.nodes:
             if node.op in ("call_module", "get_attr"):
-                self._counts.update(_path_and_prefixes(str(node.target)))
+                self._counts.update(prefixes(str(node.target)))
 
     def drop(self, path: str) -> None:
         """Count one use less, and delete what has none left and is the program's own, without state."""
-        self._counts.subtract(_path_and_prefixes(path))
-        parents: list[Any] = [self._graph_module]
-        for name in path.split(".")[:-1]:
-            parents.append(getattr(parents[-1], name))
-        if not all(isinstance(parent, Container) for parent in parents[1:]):
-            return  # inside a module of the user's
-        for prefix in _path_and_prefixes(path):
+        self._counts.subtract(prefixes(path))
+        if not is_own(self._graph_module, path):
+            return
+        for prefix in reversed([*prefixes(path)]):
             module = self._graph_module.get_submodule(prefix)
             if self._counts[prefix] or module.state_dict() or (isinstance(module, Container) and module._modules):
                 return
             self._graph_module.delete_submodule(prefix)
-
-
-def _path_and_prefixes(path: str) -> Iterator[str]:
-    """``a.b.c``, ``a.b``, ``a``."""
-    while path:
-        yield path
-        path = path.rpartition(".")[0]

@@ -15,6 +15,7 @@ from fx.arguments import expect, expect_all, expect_callable
 from fx.errors import PassError, add_note
 from fx.graph import Graph
 from fx.graph_module import GraphModule, expect_program
+from fx.modules.attributes import prefixes
 from fx.node import Node
 from fx.passes.contract import Contract, exact
 from fx.passes.regions import Region, Regions, Spelling
@@ -239,9 +240,7 @@ def _places(node: Node) -> Iterator[str]:
     if node.op == "call_module":
         paths.append(str(node.target))
     for path in paths:
-        atoms = path.split(".")
-        for length in range(len(atoms)):
-            yield ".".join(atoms[: length + 1])
+        yield from prefixes(path)
 
 
 def _no_such_place(graph_module: GraphModule, place: str) -> PassError:

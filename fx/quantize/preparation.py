@@ -15,10 +15,10 @@ from fx.arguments import expect
 from fx.canonical import canonical_form
 from fx.errors import QuantizationError
 from fx.graph_module import GraphModule, expect_program
+from fx.modules.attributes import fetch_attribute
 from fx.node import Node
 from fx.passes.fold_constants import FoldConstants
 from fx.passes.fuse_conv_bn import FuseConvBN
-from fx.passes.layers import fetch_attribute
 from fx.passes.remove_identities import RemoveIdentities
 from fx.passes.shape_prop import ShapeProp
 from fx.quantize.affine import Affine

@@ -9,7 +9,7 @@ import torch
 
 from fx.errors import QuantizationError
 from fx.graph_module import GraphModule, expect_program
-from fx.passes.layers import fetch_attribute
+from fx.modules.attributes import fetch_attribute
 from fx.provenance import SourceLocation
 from fx.quantize.layers import QuantizedLayer
 from fx.quantize.preparation import REASON

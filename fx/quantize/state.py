@@ -12,8 +12,8 @@ from fx.analysis.dependence import Dependences
 from fx.errors import FxError, QuantizationError, note_lines
 from fx.gradients import without_gradients
 from fx.graph_module import GraphModule
+from fx.modules.attributes import fetch_attribute
 from fx.modules.kept_tensors import KeptTensor
-from fx.passes.layers import fetch_attribute
 
 __all__ = ["may_be_written", "run_apart"]
 

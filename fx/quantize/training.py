@@ -14,9 +14,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fx.canonical import canonical_form
 from fx.errors import QuantizationError
 from fx.graph_module import GraphModule, expect_program
+from fx.modules.attributes import fetch_attribute
 from fx.node import Node
 from fx.passes.fuse_conv_bn import FuseConvBN
-from fx.passes.layers import fetch_attribute
 from fx.passes.shape_prop import ShapeProp
 from fx.quantize.fake_quantization import (
     FakeQuantize,

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from fx.graph import Graph
 from fx.graph_module import GraphModule
+from fx.modules.attributes import fetch_attribute
 from fx.node import Node
-from fx.passes.layers import fetch_attribute
 from fx.quantize.affine import quantize_channels
 from fx.quantize.convolution import QuantizedConv
 from fx.quantize.layers import QuantizedLayer

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from fx.graph import Graph
 from fx.graph_module import GraphModule
+from fx.modules.attributes import fetch_attribute
 from fx.node import Argument, Node
-from fx.passes.layers import fetch_attribute
 from fx.passes.tensor_metadata import TensorMetadata
 from fx.quantize import arithmetic
 from fx.quantize.affine import Affine

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import fx
-from fx.passes.layers import Layers, fetch_attribute, read_layer
+from fx.modules.attributes import fetch_attribute
+from fx.passes.layers import Layers, read_layer
 
 
 class Model(nn.Module):

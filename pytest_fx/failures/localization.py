@@ -279,7 +279,7 @@ class _Walk:
         for leaf in pairs:
             errors, limits = leaf.errors, self.limit(leaf, eager or 0.0)
             scale = max(scale, leaf.scale)
-            largest = worst_difference(leaf, errors > 0, errors, torch.zeros_like(errors))
+            largest = worst_difference(leaf, errors > 0, errors, errors.new_zeros(()).expand_as(errors))
             if largest is not None and largest.error > made:
                 made, ulps = largest.error, largest.ulps
             worst = worst or worst_difference(leaf, errors > limits, errors, limits)

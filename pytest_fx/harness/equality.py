@@ -29,13 +29,13 @@ class Leaf:
     def errors(self) -> torch.Tensor:
         """The distance of each pair of elements, float64; 0 for two NaNs, infinite for a NaN beside a number."""
         wide = torch.complex128 if self.expected.is_complex() or self.actual.is_complex() else torch.float64
-        distance = (self.actual.to(wide) - self.expected.to(wide)).abs()
+        distance = self.actual.to(wide) - self.expected.to(wide)
+        distance = distance.abs() if distance.is_complex() else distance.abs_()  # in place: there may be much of it
         # Equal infinities have no distance, and 64-bit integers may lose theirs on the way to float64.
         same = (self.expected == self.actual) | (_is_nan(self.expected) & _is_nan(self.actual))
         if not (self.expected.is_floating_point() or self.expected.is_complex()):
-            distance = distance.clamp(min=1)
-        distance = torch.where(same, torch.zeros_like(distance), distance)
-        return distance.nan_to_num(nan=torch.inf, posinf=torch.inf)
+            distance.clamp_(min=1)
+        return distance.masked_fill_(same, 0.0).nan_to_num_(nan=torch.inf, posinf=torch.inf)
 
     def pieces(self) -> Iterator[Leaf]:
         """Parts of a large one, whose errors take little memory."""

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from fx.modules.kept_tensors import KeptTensor
+from pytest_fx.harness.collector import collect
 from pytest_fx.harness.evaluation import converted
 from pytest_fx.harness.run import Runner
 from pytest_fx.harness.snapshot import held_by, is_strided, memory_of, overlaps, tensors_of
@@ -139,6 +140,7 @@ class Lender:
         before = self._forget()
         if before is not None and before != forget:
             before()
+            collect()  # captures of what was lent know themselves
         self._forget = _nobody if forget is None else weakref.WeakMethod(forget)
 
     def forget_float64(self) -> None:

@@ -8,9 +8,12 @@
     traced.recompile()                     # section 4.3
 """
 
+import sys
+
 from fx import passes, quantize
 from fx.capture.signature import PH, PHWithMeta
 from fx.capture.tracer import ProxyableClassMeta, Tracer, is_fx_symbolic_tracing, is_fx_tracing, symbolic_trace
+from fx.earlier_names import keep_earlier_names
 from fx.errors import (
     CodegenError,
     FxError,
@@ -71,3 +74,5 @@ __all__ = [
     "symbolic_trace",
     "wrap",
 ]
+
+keep_earlier_names(sys.modules[__name__])

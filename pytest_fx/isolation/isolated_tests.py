@@ -56,6 +56,7 @@ class IsolatedRun:
         self._child: Child | None = None
         self._channel: Channel | None = None
         self._positions: dict[str, int] = {}
+        self._runs = False
 
     # The parent.
 
@@ -63,7 +64,7 @@ class IsolatedRun:
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
         """Run the test in the child; in the child, run it."""
         if self._channel is not None:
-            runtestprotocol(item, nextitem=nextitem)
+            runtestprotocol(item, log=False, nextitem=nextitem)  # the parent logs, once
             return True
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         try:
@@ -196,9 +197,29 @@ class IsolatedRun:
         finally:
             self._tell("making", False)
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Generator[None, Any, Any]:
+        """Note that the test runs: reports that are made meanwhile are parts of those of its subtests."""
+        self._runs = True
+        try:
+            return (yield)
+        finally:
+            self._runs = False
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self) -> Generator[None, Any, Any]:
         """Send each report as it is made, so that none is lost to what comes after it."""
+        report = yield
+        if not self._runs:
+            self._send(report)
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Send the report of a subtest, which logs it itself."""
+        if self._runs:
+            self._send(report)
+
+    def _send(self, report: pytest.TestReport) -> None:
         if self._channel is not None:
             config = self._config
             config.hook.pytest_report_teststatus(report=report, config=config)  # fails a test for its subtests

@@ -334,3 +334,16 @@ def test_what_was_set_up_for_the_session_is_torn_down_where_the_run_is_stopped(p
     assert result.ret == status
     assert (pytester.path / "torn_down").exists()
     result.assert_outcomes(passed=1)
+
+
+def test_hooks_of_others_get_each_report_once(pytester):
+    pytester.makeconftest(
+        """
+        def pytest_runtest_logreport(report):
+            with open("reports.txt", "a") as file:
+                print(report.when, file=file)
+        """
+    )
+    path = pytester.makepyfile("def test_it(): pass")
+    pytester.runpytest_subprocess("--fx-isolate", path).assert_outcomes(passed=1)
+    assert (pytester.path / "reports.txt").read_text().split() == ["setup", "call", "teardown"]

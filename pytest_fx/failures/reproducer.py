@@ -54,7 +54,11 @@ def find_part(
         draw: which inputs of the model show the failure.
         seconds: how long to look; the smallest part found until then is returned.
     """
-    return _Search(failure, draw, time.monotonic() + seconds).run(names)
+    search = _Search(failure, draw, time.monotonic() + seconds)
+    try:
+        return search.run(names)
+    finally:
+        search.runner.restore()  # others have the tensors that it has written to
 
 
 class _Search:
@@ -63,8 +67,9 @@ class _Search:
     def __init__(self, failure: Failure, draw: int, end: float) -> None:
         self.failure = failure
         self.end = end
-        model = failure.subject.borrowed() if failure.subject.is_large else None
-        self.original = failure.subject.capture(model, leaves=failure.leaves)
+        subject = failure.subject
+        self.original = subject.capture(subject.borrowed(), leaves=failure.leaves)
+        self.runner = subject.runner(self.original)
         arguments = failure.subject.arguments(draw).copies()
         self.inputs = positional(self.original, arguments.args, arguments.kwargs)
 

@@ -318,3 +318,35 @@ def test_numbers_among_the_inputs_are_written_into_the_file(tmp_path):
     assert "what, cut out of sized at model.py:3." in text
     assert "contract='close(rtol=1e-05, atol=1e-08)'" in text
     compile(text, str(path), "exec")
+
+
+class Counting(nn.Module):
+    """Large, and writes to its buffer whenever it runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(1024, 1024)
+        self.register_buffer("mean", torch.zeros(1024))
+
+    def forward(self, x):
+        self.mean.add_(x.mean(0))
+        return torch.tanh(self.linear(x)) * self.mean
+
+
+def tanh_wrong(program):
+    for node in program.graph.nodes:
+        if node.target is torch.tanh:
+            node.target = torch.sin
+    program.recompile()
+
+
+def test_looking_for_a_part_leaves_the_tensors_of_a_large_model_as_they_were_when_time_is_over():
+    torch.manual_seed(0)
+    failure = failure_of(Counting(), (torch.randn(4, 1024),), tanh_wrong)
+    subject = failure.subject
+    assert subject.is_large
+    subject.borrowed()
+    assert find_part(failure, seconds=0.0) is None
+    kept = list(subject.lent().values())
+    assert len(kept) == 3
+    assert all(torch.equal(each.tensor, each.values) for each in kept)

@@ -17,6 +17,7 @@ from fx.code.codegen import CodeGen, PythonCode, TransformCodeFunc, generate
 from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.errors import CodegenError, GraphError, MissingAttributeError
 from fx.modules import pickling
+from fx.modules.attributes import MISSING, find_attribute
 from fx.naming.names import Namespace, snake_case
 from fx.naming.printing import describe, format_graph, format_table
 from fx.naming.targets import candidate_name
@@ -613,9 +614,4 @@ def _copy_notes(node: Node, copied: Node) -> None:
 def _has_path(module: torch.nn.Module, path: str) -> bool:
     if not isinstance(path, str) or not all(path.split(".")):
         return True  # refused where the node is made
-    owner: Any = module
-    for atom in path.split("."):
-        if not hasattr(owner, atom):
-            return False
-        owner = getattr(owner, atom)
-    return True
+    return find_attribute(module, path, MISSING) is not MISSING

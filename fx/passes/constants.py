@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from fx.analysis.dependence import Dependences
 from fx.gradients import without_gradients
 from fx.graph_module import GraphModule
-from fx.modules.attributes import find_attribute
+from fx.modules.attributes import MISSING, find_attribute
 from fx.modules.storages import NUMBERS
 from fx.node import Node, map_arg
 
@@ -56,9 +56,8 @@ class Constants:
         self._values: dict[Node, Any] = {}
         self._justified: dict[Node, int] = {}  # bytes of each value that come from tensors of the module
         self._trained: dict[Node, str] = {}  # what depends on elements of parameters that require gradients: on which
-        with torch._C._InferenceMode(
-            False
-        ):  # no Python function is entered when it is left, where a signal could strike
+        # Not torch.inference_mode, which a Python function leaves: an exception of a signal's handler can strike there.
+        with torch._C._InferenceMode(False):
             without_gradients(self._visit_all)
         self._choose()
 
@@ -71,7 +70,7 @@ class Constants:
         values = self._values
         if node.op == "get_attr":
             if self._dependences.why_state_varies(node) is None:
-                value = find_attribute(self._graph_module, str(node.target), ...)
+                value = find_attribute(self._graph_module, str(node.target), MISSING)
                 if isinstance(value, (torch.Tensor, *NUMBERS)):
                     values[node] = value
                     self._justified[node] = size_in_bytes(value)

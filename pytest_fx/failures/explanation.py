@@ -8,12 +8,10 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from fx import GraphModule
-from fx.node import map_aggregate
 from fx.passes import Approximate, Close, Exact, RewritingPass
 from fx.passes.pipeline import PassPipeline
 from fx.provenance import complete_origins
@@ -27,6 +25,7 @@ from pytest_fx.harness.application import Application
 from pytest_fx.harness.contracts import rounding_limit
 from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves
 from pytest_fx.harness.evaluation import default_dtype
+from pytest_fx.harness.structure import leaves
 from pytest_fx.laws import TABLE
 from pytest_fx.records.journal import ignore_in_git
 
@@ -152,7 +151,7 @@ class _Explanation:
         for draw in range(self.subject.draws):
             self.compared, self.draw = [], draw
             for title, original, transformed, eager, limit in self.programs(application):
-                widened = original is eager
+                widened = original is eager  # one capture serves for both, run in float64 and as it is
                 located = localize(original, transformed, self.subject.arguments(draw), limit, eager, widened=widened)
                 self.compared.append((title, located))
                 if located.first_wrong is not None:
@@ -184,8 +183,8 @@ class _Explanation:
             yield f"{dtype} beside {dtype}", narrow, after, None, limit
             return
         # A large model is not there in float64 twice. Where the capture names its dtype, another one is needed.
-        wide = narrow if self.subject.is_large and not _names(narrow, self.subject.dtype) else None
-        wide = application.capture(wide=True) if wide is None else wide
+        shares = self.subject.is_large and not _names(narrow, self.subject.dtype)
+        wide = narrow if shares else application.capture(wide=True)
         if isinstance(contract, Close) and (wide_after := application.wide_after) is not None:
             complete_origins(wide_after.graph)
             yield "both in float64", wide, wide_after, narrow, lambda leaf, eager: self.limits(leaf)
@@ -226,10 +225,7 @@ def _replace(target: Path, made: Path) -> None:
 
 def _names(program: GraphModule, dtype: torch.dtype) -> bool:
     """Whether an argument in a program is ``dtype``."""
-    found: list[Any] = []
-    for node in program.graph.nodes:
-        map_aggregate((node.args, node.kwargs), lambda leaf: found.append(leaf) if leaf is dtype else None)
-    return bool(found)
+    return any(value is dtype for node in program.graph.nodes for _, value in leaves((node.args, node.kwargs)))
 
 
 def _no_error(leaf: Leaf, eager: float) -> torch.Tensor:

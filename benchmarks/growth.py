@@ -94,7 +94,7 @@ JOBS: dict[str, tuple[Callable[[int], None], int, int]] = {
     "lowerings": (lowerings, 1000, 100),
     "traces": (traces, 3000, 300),
     "traces by torch.fx": (partial(traces, symbolic_trace=torch.fx.symbolic_trace), 3000, 300),
-    "tests of the suite": (tests, 300, 60),
+    "tests of the suite": (tests, 600, 120),
 }
 """What is done, how often, and how often before that."""
 

@@ -17,6 +17,7 @@ __all__ = ["collect", "earlier_objects_left_out"]
 def earlier_objects_left_out() -> Generator[None]:
     """Let :func:`collect` look in the block at objects made in the block alone, which takes milliseconds.
 
+    What becomes garbage later is old then, and the collector seldom visits what is old: only for a test that collects.
     Where somebody else has put objects out of the collector's sight, that stays as it is.
     """
     if gc.get_freeze_count():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -22,8 +22,14 @@ def isolated_test(item: pytest.Item, fixtures: Iterable[str]) -> Generator[None]
     if set(fixtures).isdisjoint(getattr(item, "fixturenames", ())):
         yield
     else:
-        with load(_PROCESS).process_kept(), earlier_objects_left_out(), _model_kept(item):
+        with load(_PROCESS).process_kept(), _collections_quick(item), _model_kept(item):
             yield
+
+
+def _collections_quick(item: pytest.Item) -> AbstractContextManager[None]:
+    """Leave earlier objects out of the collections that a large model asks for, and else let nothing become old."""
+    model = _model_of(item)
+    return earlier_objects_left_out() if model is not None and model.is_large else nullcontext()
 
 
 @contextmanager

@@ -406,3 +406,17 @@ def test_a_test_of_a_large_model_that_is_cut_short_is_tidied_up_after(pytester, 
     )
     outcomes = {"skip": {"skipped": 1}, "fail": {"failed": 1}}[outcome]
     pytester.runpytest("--fx-model", "test_it:large", "test_it.py").assert_outcomes(passed=1, **outcomes)
+
+
+@pytest.mark.parametrize(("width", "left_out"), [(8, False), (1024, True)], ids=["small", "large"])
+def test_objects_become_old_only_beside_a_large_model(pytester, width, left_out):
+    pytester.makepyfile(
+        test_it=f"""
+        import gc, torch
+        def model(): return torch.nn.Linear({width}, {width}), torch.ones(1, {width})
+        def test_it(fx_model): assert (gc.get_freeze_count() > 0) is {left_out}
+        """
+    )
+    gc.unfreeze()
+    pytester.runpytest("--fx-model", "test_it:model", "test_it.py").assert_outcomes(passed=1)
+    assert gc.get_freeze_count() == 0

@@ -88,11 +88,11 @@ OPTIONS = pytest.StashKey[Options]()
 
 
 def _positive(text: str) -> int:
-    return _number(text, 1, "a whole number from 1 on")
+    return _number(text, 1, "an integer from 1 on")
 
 
 def _natural(text: str) -> int:
-    return _number(text, 0, "a whole number from 0 on")
+    return _number(text, 0, "an integer from 0 on")
 
 
 def _number(text: str, least: int, wanted: str) -> int:

@@ -48,7 +48,7 @@ class Shape:
     counts: Mapping[str, int]
     """For each list of integers that one integer may stand for, how many there are."""
     reals: frozenset[str] = frozenset()
-    """Names of the arguments for which a whole number means the same as a float."""
+    """Names of the arguments for which an integer means the same as a float."""
     packed: str | None = None
     """The list of integers that may be spread over the positional arguments."""
     tuples: bool = True

@@ -11,10 +11,11 @@ What has no row follows from the operator schemas and signatures; see :mod:`fx.c
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import torch
+
+from fx.operators.families import operators
 
 __all__ = ["FUNCTION_ALIASES", "METHOD_ALIASES", "ROWS"]
 
@@ -60,35 +61,26 @@ def _activation(name: str, namespaces: str, options: str = "", passed: str = "")
     ]
 
 
-_ALIASES = (
-    "arccos acos, arccosh acosh, arcsin asin, arcsinh asinh, arctan atan, arctan2 atan2, arctanh atanh, fix trunc, "
-    "subtract sub, multiply mul, divide div, ger outer, moveaxis movedim, row_stack vstack"
+_torch: Any = torch  # for the functions that torch leaves without types
+_ALIASES: tuple[tuple[Any, Any], ...] = (
+    *((alias, row.function) for row in operators() for alias in row.aliases),
+    (_torch.subtract, _torch.sub),
+    (_torch.multiply, _torch.mul),
+    (_torch.divide, _torch.div),
+    (_torch.special.softmax, _torch.softmax),
+    (_torch.special.log_softmax, _torch.log_softmax),
+    (_torch.linalg.matmul, _torch.matmul),
 )
-_FUNCTION_ALIASES = (
-    "special.digamma digamma, special.erf erf, special.erfc erfc, special.erfinv erfinv, special.exp2 exp2, "
-    "special.expit sigmoid, special.expm1 expm1, special.gammainc igamma, special.gammaincc igammac, "
-    "special.gammaln lgamma, special.i0 i0, special.log1p log1p, special.log_softmax log_softmax, "
-    "special.logit logit, special.logsumexp logsumexp, special.multigammaln mvlgamma, special.psi digamma, "
-    "special.round round, special.sinc sinc, special.softmax softmax, special.xlogy xlogy, linalg.matmul matmul, "
-    "linalg.matrix_exp matrix_exp, linalg.matrix_power matrix_power"
-)
-
-
-def _pairs(text: str) -> dict[str, str]:
-    return dict(pair.split() for pair in text.split(", "))
-
-
-METHOD_ALIASES = {
-    **(_names := _pairs(_ALIASES)),
-    **{f"{alias}_": f"{name}_" for alias, name in _names.items() if hasattr(torch.Tensor, f"{alias}_")},
+"""Functions and what they are by another name: of operators, or where the operator's own function takes less."""
+FUNCTION_ALIASES: dict[int, tuple[Any, Any]] = {id(alias): (alias, function) for alias, function in _ALIASES}
+"""The same by identity."""
+METHOD_ALIASES: dict[str, str] = {
+    f"{alias.__name__}{suffix}": f"{function.__name__}{suffix}"
+    for alias, function in _ALIASES
+    for suffix in ("", "_")
+    if hasattr(torch.Tensor, f"{alias.__name__}{suffix}")
 }
 """Methods that are another one by a different name, with the same parameters."""
-FUNCTION_ALIASES: dict[int, tuple[Any, Any]] = {
-    id(alias): (alias, getattr(torch, name))
-    for path, name in {**_names, **_pairs(_FUNCTION_ALIASES)}.items()
-    for alias in (operator.attrgetter(path)(torch),)
-}
-"""Functions that are another one by a different name, by identity: themselves and the other one."""
 _CONVERSIONS = {
     "float": "torch.float32",
     "double": "torch.float64",

@@ -53,14 +53,16 @@ class Converters:
       try    replace it on purpose: converters.replace(...)
     """
 
-    def __init__(self, backend: str) -> None:
+    def __init__(self, backend: str, default: Callable[[Any], Converter | None] = lambda target: None) -> None:
         """An empty registry.
 
         Args:
             backend: the name of the backend, for messages.
+            default: makes the converter for a target that has none, or returns None.
         """
         self.backend = backend
         """The name of the backend."""
+        self._default = default
         self._converters: dict[Any, Converter] = {}
 
     def __iter__(self) -> Iterator[Converter]:
@@ -95,7 +97,7 @@ class Converters:
     def find(self, target: Any) -> Converter | None:
         """The converter for ``target``, or ``None``."""
         try:
-            return self._converters.get(target)
+            return self._converters.get(target) or self._default(target)
         except TypeError:  # unhashable, as a callable object may be
             return None
 

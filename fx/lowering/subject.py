@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import inspect
-import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from fx.analysis.dependence import Dependences
 from fx.graph_module import GraphModule
 from fx.modules.attributes import fetch_attribute
 from fx.node import Node
+from fx.operators.families import find_in_place, find_operator
 from fx.passes.tensor_metadata import TensorMetadata
-
-_KEEP_DTYPE = frozenset(
-    {
-        *(F.batch_norm, F.relu, F.hardtanh, F.leaky_relu, F.gelu, F.silu, F.hardswish, F.hardsigmoid, F.elu, F.selu),
-        *(F.max_pool2d, F.avg_pool2d, F.adaptive_avg_pool2d, F.dropout, F.softmax, F.pixel_shuffle, F.pad),
-        *(torch.sigmoid, torch.tanh, torch.flatten, torch.Tensor.view, torch.reshape, torch.Tensor.contiguous),
-    }
-)
-"""Functions whose result has the dtype of their first argument, if that is floating-point."""
-_KEEP_COMMON_DTYPE = frozenset({operator.add, operator.sub, operator.mul, operator.truediv})
-_WRITE_FIRST = frozenset({operator.iadd, operator.isub, operator.imul, operator.itruediv})
-_TAKE_DTYPE_OF_WEIGHT = frozenset({F.linear, F.conv1d, F.conv2d, F.conv3d})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +53,7 @@ class Operation:
 class Subject:
     """A canonical program, with the dtypes, shapes and constants that are known in it.
 
-    A dtype is known where a shape is recorded, behind layers with weights, and behind functions that keep it.
+    A dtype is known where a shape is recorded, behind layers with weights, and behind operators that keep it.
     """
 
     def __init__(self, graph_module: GraphModule) -> None:
@@ -114,15 +101,26 @@ class Subject:
             return recorded.dtype
         if node.op != "call_function":
             return None
-        target: Any = node.target
-        if target in _TAKE_DTYPE_OF_WEIGHT:
+        row, written = find_operator(node.target), find_in_place(node.target)
+        if row is not None and row.family in ("linear", "convolution", "transposed convolution"):
             return self._dtypes.get(node.kwargs.get("weight", node))  # type: ignore[arg-type]
-        sources = node.args[:2] if target in _KEEP_COMMON_DTYPE else node.args[:1] or (node.kwargs.get("input"),)
-        if target not in _KEEP_COMMON_DTYPE | _WRITE_FIRST | _KEEP_DTYPE:
+        if row is not None and row.family == "arithmetic":
+            sources = node.args[:2]
+        elif (written is not None and written.family == "arithmetic") or (row is not None and row.keeps_the("dtype")):
+            sources = (*node.args, *node.kwargs.values())[:1]
+        else:
+            return None
+        if _gives_other(node):
             return None
         dtypes = {self._dtypes.get(one) if isinstance(one, Node) else None for one in sources if not _is_number(one)}
         first = dtypes.pop() if len(dtypes) == 1 else None
         return first if first is not None and first.is_floating_point else None
+
+
+def _gives_other(node: Node) -> bool:
+    """Whether an operation that keeps the dtype was told to return another one, or more than one tensor."""
+    values = (*node.args[1:], *node.kwargs.values())
+    return bool(node.kwargs.get("return_indices")) or any(isinstance(value, torch.dtype) for value in values)
 
 
 def _is_number(value: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -15,19 +14,7 @@ from fx.matcher.subject import Subject, attribute_value, is_call, kind_of
 from fx.matcher.wildcards import Wildcard
 from fx.naming.targets import torch_path
 from fx.node import Argument, Node, nodes_in
-
-__all__ = ["COMMUTATIVE", "Mismatch", "Unifier", "same_constant"]
-
-_torch: Any = torch
-COMMUTATIVE: frozenset[Any] = frozenset(
-    {
-        *(operator.add, operator.mul, operator.eq, operator.ne, operator.and_, operator.or_, operator.xor),
-        *(torch.add, torch.mul, torch.eq, torch.ne, torch.maximum, torch.minimum),
-        *(torch.logical_and, torch.logical_or, torch.logical_xor),
-        *(torch.bitwise_and, torch.bitwise_or, torch.bitwise_xor),
-    }
-)
-"""Functions whose first two operands may be swapped: for every value, the result is bit for bit the same."""
+from fx.operators.families import find_operator
 
 _SEQUENCES = (str, bytes, tuple, list)
 _TELLS_KINDS_APART = frozenset({"__getitem__", "__setitem__", "index_put", "index_put_"})
@@ -315,11 +302,11 @@ def _put(site: tuple[Node, Node], expected: list[tuple[str | int, Argument]], fo
 
 
 def _commutes(node: Node) -> bool:
-    try:
-        known = node.target in COMMUTATIVE
-    except TypeError:
-        return False
-    return known and len(node.args) + len(node.kwargs) >= 2 and node.kwargs.get("alpha", 1) == 1
+    """Whether its first two operands may be swapped."""
+    row = find_operator(node.target)
+    return (
+        row is not None and row.commutes and len(node.args) + len(node.kwargs) >= 2 and node.kwargs.get("alpha", 1) == 1
+    )
 
 
 def _is_sequence(operand: Argument) -> bool:

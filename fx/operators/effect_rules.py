@@ -22,6 +22,7 @@ from torch._higher_order_ops import effects as registered_effects
 from torch._ops import HigherOrderOperator, OpOverload
 
 from fx.assertions import assert_is_none, check, is_false
+from fx.operators.families import find_in_place
 from fx.operators.overloads import Overload, get_overloads, get_python_signature
 
 
@@ -92,8 +93,6 @@ _PURE_TORCH_FUNCTIONS = _words(
 )
 _PURE_MODULES = ("torch.nn.functional", "torch.functional", "torch._linalg_utils")
 """Modules of torch whose functions only compute, unless their arguments say otherwise."""
-
-_DRAWING_FUNCTIONALS = _words("alpha_dropout_ dropout_ feature_alpha_dropout_ feature_dropout_ rrelu_")
 
 _VALUE_TYPES = (str, bytes, bool, int, float, complex, tuple, list, dict, set, frozenset, slice, range, torch.Size)
 _PURE_CLASSES = frozenset({*_VALUE_TYPES, torch.device, torch.Tensor, enumerate, zip, reversed, type})
@@ -305,7 +304,8 @@ class ArgumentReader:
 def _functional_rule(target: Callable[..., Any]) -> Rule:
     """The rule of a Python function of ``torch.nn.functional``, which its own arguments tell."""
     if target.__name__.endswith("_"):
-        return DRAWS_INTO_FIRST if target.__name__ in _DRAWING_FUNCTIONALS else WRITES_FIRST
+        row = find_in_place(target)
+        return DRAWS_INTO_FIRST if row is not None and row.draws else WRITES_FIRST
     signature = get_python_signature(target)
     reader = ArgumentReader(signature or Signature())
     names = reader.names

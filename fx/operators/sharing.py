@@ -2,7 +2,8 @@
 
 An operator's schema says which arguments its result is a view of, but only for operators with kernels of their own.
 What is composed of others (``einsum``, ``type_as``, ``dropout``) may hand an argument through and not say so, hence
-is taken to unless it is on a list of those that surely compute. So is everything that has no schema.
+is taken to unless the table of operators, or a list here, has it as one that surely computes. So is everything that
+has no schema.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -22,6 +24,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from fx.assertions import assert_is_none, check, is_false
+from fx.operators.families import Operator, find_operator
 from fx.operators.overloads import Overload, get_overloads
 
 Kind: TypeAlias = Literal["number", "tensor", "tensors", "iterator", "any", "arithmetic", "element", "attribute"]
@@ -46,6 +49,7 @@ NUMBER = Sharing("number", ())
 FRESH = Sharing("tensor", ())
 FRESH_OF_TENSOR = Sharing("tensor", (), takes_tensor=True)
 FRESH_CONTAINER = Sharing("any", ())
+TENSOR_OR_TUPLE = Sharing("any", (), takes_tensor=True)
 FIRST = Sharing("tensor", ((0, "input"),), takes_tensor=True)
 ANY = Sharing("any", None)
 ITERATOR = Sharing("iterator", None)
@@ -77,23 +81,14 @@ _sharings: dict[Any, Sharing] = {
 """What was worked out about functions of torch and Python and about names of methods; not about users' functions."""
 
 _COMPUTING_COMPOSITES = _words(
-    "__and__ __or__ __xor__ absolute adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d "
-    "arccos arccosh arcsin arcsinh arctan arctan2 arctanh argsort argwhere avg_pool1d batch_norm bilinear cdist clip "
-    "column_stack concat concatenate conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
-    "cosine_embedding_loss cosine_similarity cross_entropy_loss ctc_loss det divide dstack embedding_bag fix "
-    "float_power ger greater greater_equal grid_sampler group_norm hinge_embedding_loss hstack inner instance_norm "
-    "isclose isfinite isreal kl_div l1_loss layer_norm less less_equal linalg_det linalg_inv linalg_matmul "
-    "linalg_norm linalg_vecdot linear log_sigmoid log_softmax logdet margin_ranking_loss matmul max max_pool1d "
-    "max_pool1d_with_indices max_pool2d max_pool3d min msort multiply nanmean nanquantile negative nll_loss nll_loss2d "
-    "nll_loss_nd not_equal one_hot outer pairwise_distance poisson_nll_loss prelu quantile relu6 rms_norm row_stack "
-    "rrelu scaled_dot_product_attention selu softmax special_digamma special_erf special_erfc special_erfinv "
-    "special_exp2 special_expit special_expm1 special_gammainc special_gammaincc special_gammaln special_i0 "
-    "special_log1p special_log_softmax special_logit special_logsumexp special_ndtr special_psi special_round "
-    "special_sinc special_softmax special_xlogy square std std_mean subtract triplet_margin_loss true_divide "
-    "upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d "
-    "upsample_nearest3d upsample_trilinear3d var var_mean vstack where"
+    "__and__ __or__ __xor__ argsort argwhere cdist column_stack cross_entropy_loss det dstack float_power "
+    "grid_sampler hinge_embedding_loss hstack inner isclose isfinite isreal linalg_det linalg_inv linalg_norm "
+    "linalg_vecdot logdet margin_ranking_loss max max_pool1d_with_indices min msort nanmean nanquantile "
+    "nll_loss2d nll_loss_nd one_hot pairwise_distance poisson_nll_loss quantile scaled_dot_product_attention "
+    "special_ndtr std std_mean triplet_margin_loss upsample_bicubic2d upsample_bilinear2d upsample_linear1d "
+    "upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_trilinear3d var var_mean where"
 )
-"""Operators composed of others, whose results are nevertheless always new."""
+"""Operators composed of others that are in no table, whose results are nevertheless always new."""
 
 _COMPUTING_PRIVATE = _words(
     "_adaptive_avg_pool2d _adaptive_avg_pool3d _convolution _log_softmax _native_batch_norm_legit "
@@ -101,37 +96,6 @@ _COMPUTING_PRIVATE = _words(
 )
 _SILENT_VIEWS = _words("dequantize native_dropout set unsafe_chunk unsafe_split unsafe_split_with_sizes")
 """Operators with kernels of their own that may return an argument, or a view of one, though their schemas deny it."""
-
-_COMPUTING_FUNCTIONALS = _words(
-    "adaptive_avg_pool2d adaptive_avg_pool3d affine_grid batch_norm binary_cross_entropy "
-    "binary_cross_entropy_with_logits celu cosine_embedding_loss cross_entropy ctc_loss elu embedding embedding_bag "
-    "gaussian_nll_loss glu grid_sample group_norm gumbel_softmax hardsigmoid hardswish hardtanh huber_loss "
-    "instance_norm interpolate kl_div l1_loss layer_norm leaky_relu local_response_norm log_softmax mish mse_loss "
-    "nll_loss normalize relu relu6 rms_norm rrelu selu sigmoid silu smooth_l1_loss softmax softmin softsign tanh "
-    "tanhshrink threshold upsample"
-)
-_POOLING_FUNCTIONALS = _words(
-    "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d "
-    "max_pool1d max_pool2d max_pool3d"
-)
-_PASSING_FUNCTIONALS = _words(
-    "alpha_dropout dropout dropout1d dropout2d dropout3d feature_alpha_dropout feature_dropout"
-)
-
-_COMPUTING_MODULES = frozenset(
-    getattr(nn, name)
-    for name in _words(
-        "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AvgPool1d AvgPool2d AvgPool3d BCELoss BCEWithLogitsLoss "
-        "BatchNorm1d BatchNorm2d BatchNorm3d Bilinear CELU Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d "
-        "ConvTranspose3d CosineSimilarity CrossEntropyLoss ELU Embedding EmbeddingBag GELU GLU GroupNorm Hardsigmoid "
-        "Hardswish Hardtanh HuberLoss InstanceNorm1d InstanceNorm2d InstanceNorm3d KLDivLoss L1Loss LayerNorm "
-        "LeakyReLU Linear LocalResponseNorm LogSigmoid LogSoftmax MSELoss Mish NLLLoss PReLU RMSNorm RReLU ReLU ReLU6 "
-        "SELU SiLU Sigmoid SmoothL1Loss Softmax Softmax2d Softmin Softplus Softshrink Softsign SyncBatchNorm Tanh "
-        "Tanhshrink Threshold Upsample"
-    )
-)
-_POOLING_MODULES = (nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AdaptiveMaxPoolNd)
-_PASSING_MODULES = (nn.Identity, nn.Flatten, nn.Unflatten, nn.modules.dropout._DropoutNd)
 
 _NUMBER_METHODS = _words(
     "__bool__ __contains__ __float__ __hash__ __index__ __int__ __len__ allclose count data_ptr dim dim_order "
@@ -176,13 +140,13 @@ def find_sharing(target: Any) -> Sharing:
 def module_sharing(module: nn.Module) -> Sharing | None:
     """Return what a call of ``module`` may share memory with besides, or ``None`` if that may be its own state too."""
     kind = type(module)
-    if kind in _COMPUTING_MODULES:
-        return FRESH_OF_TENSOR
-    if isinstance(module, _PASSING_MODULES) and kind.__module__.startswith("torch.nn."):
+    if kind in (nn.Identity, nn.Flatten, nn.Unflatten):
         return FIRST
-    if isinstance(module, _POOLING_MODULES) and kind.__module__.startswith("torch.nn."):
-        return Sharing("tensors" if module.return_indices else "tensor", (), takes_tensor=True)
-    return None
+    row = find_operator(kind)
+    sharing = ANY if row is None else _row_sharing(row)
+    if sharing is TENSOR_OR_TUPLE:
+        return replace(sharing, kind="tensors" if getattr(module, "return_indices", False) else "tensor")
+    return None if sharing is ANY else sharing
 
 
 def attribute_kind(name: object) -> Kind:
@@ -205,11 +169,11 @@ def _function_sharing(target: Any) -> Sharing:
         return _builtin_sharing(name)
     if home is torch and name in _NUMBER_TORCH_FUNCTIONS:
         return NUMBER
-    if home is F and name in _COMPUTING_FUNCTIONALS | _POOLING_FUNCTIONALS | _PASSING_FUNCTIONALS:
-        return _functional_sharing(name)
     operation = getattr(target, "_opoverload", target)
-    overloads = get_overloads(operation)
-    return _schema_sharing(overloads) if overloads else ANY
+    if overloads := get_overloads(operation):
+        return _schema_sharing(overloads)
+    row = find_operator(target)
+    return ANY if row is None else _row_sharing(row)
 
 
 def _builtin_sharing(name: str) -> Sharing:
@@ -220,10 +184,13 @@ def _builtin_sharing(name: str) -> Sharing:
     return ARITHMETIC if name in ("abs", "pow", "round") else ANY
 
 
-def _functional_sharing(name: str) -> Sharing:
-    if name in _PASSING_FUNCTIONALS:
+def _row_sharing(row: Operator) -> Sharing:
+    """Of an operator of the table whose function has no schema, as it is written in Python."""
+    if row.family == "dropout":
         return FIRST
-    return Sharing("any", (), takes_tensor=True) if name in _POOLING_FUNCTIONALS else FRESH_OF_TENSOR
+    if row.family == "max pooling":
+        return TENSOR_OR_TUPLE
+    return FRESH_OF_TENSOR if row.is_new else ANY
 
 
 def _operator_sharing(name: str) -> Sharing:
@@ -265,6 +232,17 @@ def _method_sharing(name: str) -> Sharing:
 
 
 # Operators, which have schemas.
+
+
+@cache
+def _is_computing(name: str) -> bool:
+    """Whether an operator of ATen is one of the table whose result is always new: its functions have their names."""
+    for home in (torch, F, torch.special, torch.linalg):
+        found = getattr(home, name.removeprefix(f"{home.__name__.rpartition('.')[2]}_"), None)
+        row = None if found is None else find_operator(found)
+        if row is not None and (row.is_new or row.family == "arithmetic"):
+            return True
+    return False
 
 
 def _schema_sharing(overloads: Sequence[Overload]) -> Sharing:
@@ -322,7 +300,7 @@ def _tells(overload: Overload) -> bool:
     schema = overload.schema
     namespace, _, short = schema.name.partition("::")
     name = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
-    if namespace == "aten" and (short in _COMPUTING_COMPOSITES or short in _COMPUTING_PRIVATE):
+    if namespace == "aten" and (short in _COMPUTING_COMPOSITES or short in _COMPUTING_PRIVATE or _is_computing(short)):
         return True
     private = short.startswith("_") and not short.startswith("_scaled_dot_product")
     if namespace == "prims" or (namespace == "aten" and (private or short in _SILENT_VIEWS or "nested" in short)):

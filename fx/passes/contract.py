@@ -13,7 +13,7 @@ from fx.errors import PassError
 def _is_finite(number: object) -> bool:
     try:
         return isinstance(number, Real) and math.isfinite(number)
-    except OverflowError:  # a whole number that no float holds
+    except OverflowError:  # an integer that no float holds
         return False
 
 

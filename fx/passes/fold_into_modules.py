@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fx.canonical.calls import CallSpeller
@@ -15,6 +14,7 @@ from fx.graph_module import GraphModule
 from fx.modules.attributes import fetch_attribute
 from fx.modules.containers import Container
 from fx.node import Node
+from fx.operators.families import find_operator
 from fx.passes.contract import Contract, exact
 from fx.passes.registry import register_pass
 from fx.passes.rewriting import Edit, RewritingPass
@@ -63,22 +63,29 @@ def _batch_norm(kind: type[nn.Module]) -> _Build:
     return build
 
 
-_BUILDERS: dict[Any, dict[type[nn.Module], _Build]] = {
-    F.linear: {nn.Linear: _linear},
-    F.embedding: {nn.Embedding: _embedding},
-    F.layer_norm: {nn.LayerNorm: _layer_norm},
-    F.group_norm: {nn.GroupNorm: _group_norm},
-    F.batch_norm: {kind: _batch_norm(kind) for kind in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)},
-    **{
-        function: {kind: _convolution(kind)}
-        for function, kind in (
-            (F.conv1d, nn.Conv1d), (F.conv2d, nn.Conv2d), (F.conv3d, nn.Conv3d),
-            (F.conv_transpose1d, nn.ConvTranspose1d), (F.conv_transpose2d, nn.ConvTranspose2d),
-            (F.conv_transpose3d, nn.ConvTranspose3d),
-        )
-    },
-}  # fmt: skip
-"""For each function the classes of modules that call it, and how to make one without tensors."""
+_BY_FAMILY: dict[str, Callable[[type[nn.Module]], _Build]] = {
+    "convolution": _convolution,
+    "transposed convolution": _convolution,
+    "batch norm": _batch_norm,
+}
+_BY_CLASS: dict[type[nn.Module], _Build] = {
+    nn.Linear: _linear,
+    nn.Embedding: _embedding,
+    nn.LayerNorm: _layer_norm,
+    nn.GroupNorm: _group_norm,
+}
+
+
+def _builders(target: Any) -> dict[type[nn.Module], _Build]:
+    """The classes of modules that call a function, and how to make one without tensors."""
+    row = find_operator(target)
+    if row is None:
+        return {}
+    if (of_family := _BY_FAMILY.get(row.family)) is not None:
+        return {kind: of_family(kind) for kind in row.modules if kind is not nn.SyncBatchNorm}
+    return {kind: _BY_CLASS[kind] for kind in row.modules if kind in _BY_CLASS}
+
+
 _TENSORS = ("weight", "bias", "running_mean", "running_var")
 
 
@@ -137,8 +144,8 @@ def _uses(graph_module: GraphModule) -> Counter[int]:
 def _find_folding(graph_module: GraphModule, node: Node, speller: CallSpeller, uses: Counter[int]) -> _Folding | None:
     call = speller.spell(node)
     target, arguments = (node.target, node.kwargs) if call is None else (call.target, call.kwargs)
-    builders = next((builders for function, builders in _BUILDERS.items() if function is target), None)
-    if builders is None or not isinstance(source := arguments.get("input"), Node):
+    builders = _builders(target)
+    if not builders or not isinstance(source := arguments.get("input"), Node):
         return None
     fetched = {name: value for name in _TENSORS if (value := arguments.get(name)) is not None}
     settings = {name: value for name, value in arguments.items() if name not in ("input", *_TENSORS)}

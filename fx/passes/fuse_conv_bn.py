@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fx.gradients import without_gradients
 from fx.graph_module import GraphModule, expect_program
+from fx.operators.families import Family, is_one_of
 from fx.passes.contract import Contract, close
 from fx.passes.layers import Layer, Layers
 from fx.passes.ranks import Ranks, insert_rank_check
@@ -20,10 +20,7 @@ from fx.passes.registry import register_pass
 from fx.passes.rewriting import Edit, RewritingPass
 from fx.provenance import SourceLocation
 
-_LAYERS = (nn.Linear, F.linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, F.conv1d, F.conv2d, F.conv3d)
-_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d,
-               F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)  # fmt: skip
-_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, F.batch_norm, torch.batch_norm)
+_FOLDED_INTO: tuple[Family, ...] = ("linear", "convolution", "transposed convolution")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +89,7 @@ class FuseConvBN(RewritingPass):
         return plan
 
     def _examine(self, norm: Layer, layers: Layers, ranks: Ranks, training: bool) -> _Fold | str:
-        if norm.kind not in _NORMS:
+        if not is_one_of(norm.kind, "batch norm"):
             return f"its class `{norm.kind.__name__}` is not one of torch's own"
         if norm.settings["training"] is not False:
             return "it is in training mode, where it normalizes with the statistics of each batch"
@@ -101,7 +98,7 @@ class FuseConvBN(RewritingPass):
         if training and norm.module is None and any(tensor.requires_grad for tensor in norm.tensors.values()):
             return "the program is in training mode, and its weight and bias are trained"
         layer = layers.get(norm.source)
-        if layer is None or layer.kind not in (*_LAYERS, *_TRANSPOSED):
+        if layer is None or not is_one_of(layer.kind, *_FOLDED_INTO):
             return f"its input `{norm.source}` is not the result of one of torch's own convolution or linear layers"
         if others := [f"`%{user}`" for user in layer.node.users if user is not norm.node]:
             return f"the result of `%{layer.node}` is also used by {', '.join(others)}"
@@ -151,7 +148,7 @@ def _fold(layer: Layer, norm: Layer, checked: int | None) -> _Fold | str:
 
 def _grouped(layer: Layer) -> tuple[bool, int]:
     """Whether a layer is transposed, and how many groups its weight has its output channels by, which is one if not."""
-    transposed = layer.kind in _TRANSPOSED
+    transposed = is_one_of(layer.kind, "transposed convolution")
     return transposed, layer.settings["groups"] if transposed else 1
 
 

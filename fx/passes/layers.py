@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
@@ -19,18 +18,10 @@ from fx.analysis.dependence import Dependences
 from fx.graph_module import GraphModule
 from fx.modules.attributes import fetch_attribute, is_own
 from fx.node import Node
+from fx.operators.families import find_operator, is_one_of
 
 _TENSORS = ("weight", "bias", "running_mean", "running_var")
 _SETTINGS = ("training", "eps", "groups")
-_CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
-_TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
-_ARGUMENTS: dict[Any, tuple[str, ...]] = {
-    **dict.fromkeys((F.conv1d, F.conv2d, F.conv3d), _CONVOLUTION),
-    **dict.fromkeys((F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d), _TRANSPOSED),
-    F.linear: ("input", "weight", "bias"),
-    F.batch_norm: ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps"),
-    torch.batch_norm: ("input", "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps"),
-}
 _DEFAULTS = {"training": False, "eps": 1e-5, "groups": 1}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
@@ -65,9 +56,21 @@ class Layer:
         return self.node.name if self.module is None else str(self.node.target)
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        """What the function is called with, by position."""
+        row = find_operator(self.kind)
+        return () if row is None else row.parameters
+
+    @property
+    def dims(self) -> int:
+        """Over how many dimensions behind the channels it reaches: 2 for ``conv2d``, 0 for a linear layer."""
+        row = find_operator(self.kind)
+        return 0 if row is None else row.dims or 0
+
+    @property
     def is_batch_norm(self) -> bool:
         """Whether it is a batch norm, be it a subclass."""
-        return self.kind in (F.batch_norm, torch.batch_norm) or isinstance(self.module, _BatchNorm)
+        return is_one_of(self.kind, "batch norm") or isinstance(self.module, _BatchNorm)
 
 
 def read_layer(graph_module: GraphModule, node: Node) -> Layer | None:
@@ -81,10 +84,10 @@ def read_layer(graph_module: GraphModule, node: Node) -> Layer | None:
         settings = {name: getattr(module, name) for name in _SETTINGS if hasattr(module, name)}
         source = node.args[0] if node.args else node.kwargs.get("input")
         return Layer(node, type(module), module, source, _present(tensors), settings, {})
-    names = next((names for function, names in _ARGUMENTS.items() if function is kind), None)
-    if node.op != "call_function" or names is None:
+    row = find_operator(kind) if node.op == "call_function" else None
+    if row is None or not row.parameters:
         return None
-    given = {**_DEFAULTS, **dict(zip(names, node.args, strict=False)), **node.kwargs}
+    given = {**_DEFAULTS, **dict(zip(row.parameters, node.args, strict=False)), **node.kwargs}
     tensors = _present({name: given.get(name) for name in _TENSORS})
     fetched = {name: value for name, value in tensors.items() if isinstance(value, Node) and value.op == "get_attr"}
     tensors |= {name: fetch_attribute(graph_module, str(used.target)) for name, used in fetched.items()}
@@ -161,7 +164,7 @@ class Layers:
         if layer.module is not None:
             self._graph_module.add_submodule(str(node.target), copy_with(layer.module, tensors))
             return
-        args, kwargs, names = list(node.args), dict(node.kwargs), _ARGUMENTS[layer.kind]
+        args, kwargs, names = list(node.args), dict(node.kwargs), layer.parameters
         prefix = str(layer.fetched["weight"].target).rpartition(".")[0]
         for name, tensor in tensors.items():
             path = self.add_attribute(prefix, f"fused_{name}", tensor)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fx.analysis.dependence import Dependences
@@ -17,23 +16,12 @@ from fx.graph_module import GraphModule, expect_program
 from fx.naming.targets import qualified_name
 from fx.node import Node
 from fx.operators.effects import effect_of, why_impure
+from fx.operators.families import is_one_of
 from fx.passes.contract import Contract, close
 from fx.passes.layers import Layer, Layers, copy_with
 from fx.passes.registry import register_pass
 from fx.passes.rewriting import Edit, RewritingPass
 from fx.provenance import SourceLocation, inherit
-
-_DIMENSIONS: dict[Any, int] = {
-    **{kind: number for number, kind in enumerate((nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d))},
-    **{function: number for number, function in enumerate((F.linear, F.conv1d, F.conv2d, F.conv3d))},
-}
-"""The layers that can be merged, and over how many dimensions their kernels reach."""
-
-_UPWARD: tuple[Any, ...] = (
-    *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
-    *(F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d),
-)
-"""Layers of another kind, which nobody expects to be merged."""
 
 _SETTINGS = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
 _LAYOUT = frozenset(
@@ -135,7 +123,7 @@ def _group(
     groups: list[list[Layer]] = []
     latest: dict[Any, list[Layer]] = {}
     for layer in together:
-        alone = layers.obstacle(layer) if layer.kind in _DIMENSIONS else _why_other_kind(layer)
+        alone = layers.obstacle(layer) if is_one_of(layer.kind, "linear", "convolution") else _why_other_kind(layer)
         kind = _kind_of(layer) if alone is None else alone
         why_apart = kind if isinstance(kind, str) else _why_no_view(layer, dependences)
         if why_apart is not None:
@@ -153,7 +141,7 @@ def _group(
 
 
 def _is_of_another_kind(layer: Layer) -> bool:
-    return layer.is_batch_norm or layer.kind in _UPWARD
+    return layer.is_batch_norm or is_one_of(layer.kind, "transposed convolution")  # which nobody expects to be merged
 
 
 # What stands against it.
@@ -201,7 +189,7 @@ def _is_layout_dependent(user: Node) -> bool:
 def _divides_features(layer: Layer, user: Node) -> bool:
     """Whether ``user`` is a ``view`` that leaves all dimensions but the last one of a linear layer's result alone."""
     sizes: Sequence[Any] = user.args[1:]
-    if _DIMENSIONS[layer.kind] or user.op != "call_method" or user.target != "view" or user.kwargs:
+    if layer.dims or user.op != "call_method" or user.target != "view" or user.kwargs:
         return False
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = cast("Sequence[Any]", sizes[0])
@@ -232,7 +220,7 @@ def _kind_of(layer: Layer) -> Any:
     bias = layer.tensors.get("bias")
     if bias is not None and (bias.dtype, bias.device) != (weight.dtype, weight.device):
         return "its weight and its bias differ in dtype or device"
-    dimensions = _DIMENSIONS[layer.kind]
+    dimensions = layer.dims
     spread = tuple(_spread(value, dimensions) for value in settings.values())
     kernel = tuple(weight.shape[1:])
     return layer.kind, kernel, spread, weight.dtype, weight.device, weight.requires_grad, type(weight)
@@ -240,11 +228,11 @@ def _kind_of(layer: Layer) -> Any:
 
 def _settings(layer: Layer) -> dict[str, Any]:
     """The settings of a convolution, under the names of its arguments."""
-    if not _DIMENSIONS[layer.kind]:
+    if not layer.dims:
         return {}
     if layer.module is not None:
         return {name: getattr(layer.module, name) for name in (*_SETTINGS, "padding_mode")}
-    given = dict(zip(("input", "weight", "bias", *_SETTINGS), layer.node.args, strict=False))
+    given = dict(zip(layer.parameters, layer.node.args, strict=False))
     given.update(layer.node.kwargs)
     return {name: given.get(name, default) for name, default in _SETTINGS.items()}
 
@@ -269,7 +257,7 @@ def _merge(graph_module: GraphModule, layers: Layers, group: Sequence[Layer]) ->
     call = _call_function if first.module is None else _call_module
     with graph.inserting_before(first.node):
         merged = call(graph_module, layers, first, weight, bias)
-        dim = -1 - _DIMENSIONS[first.kind]  # without counting a batch dimension, which may be missing
+        dim = -1 - first.dims  # without counting a batch dimension, which may be missing
         parts = graph.call_function(torch.split, (merged, sizes), {"dim": dim})
         taken = [graph.call_function(operator.getitem, (parts, number)) for number in range(len(group))]
     for node in (merged, parts):
@@ -298,7 +286,7 @@ def _stack(group: Sequence[Layer]) -> tuple[Tensor, Tensor | None]:
 def _call_module(graph_module: GraphModule, layers: Layers, first: Layer, weight: Tensor, bias: Tensor | None) -> Node:
     """Call a new module with these tensors, which stands beside the one of ``first``."""
     module = copy_with(cast("nn.Module", first.module), {"weight": weight, "bias": bias})
-    setattr(module, "out_channels" if _DIMENSIONS[first.kind] else "out_features", weight.shape[0])
+    setattr(module, "out_channels" if first.dims else "out_features", weight.shape[0])
     prefix, _, name = str(first.node.target).rpartition(".")
     path = layers.add_module(prefix, f"{name}_merged", module)
     return graph_module.graph.call_module(path, _input(first))

@@ -7,27 +7,18 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from fx.graph_module import GraphModule
 from fx.node import Node
-
-_KEEPING_MODULES = tuple(f"torch.nn.modules.{name}" for name in ("activation", "batchnorm", "conv", "dropout"))
-_KEEPING: tuple[Any, ...] = (
-    *(F.linear, F.batch_norm, torch.batch_norm, F.dropout),
-    *(F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d),
-    *(F.relu, torch.relu, F.relu6, F.gelu, F.silu, F.elu, F.selu, F.leaky_relu, torch.tanh, torch.sigmoid),
-    *("relu", "tanh", "sigmoid"),
-)
-"""Functions and methods whose result has as many dimensions as their first argument."""
+from fx.operators.families import find_operator
 
 
 class Ranks:
     """The number of dimensions of each value where it is known.
 
     It is known from recorded shapes, after ``flatten(1)``, ``view`` and ``reshape`` to sizes that are counted, and
-    behind linear layers, convolutions, batch norms, activations and dropout of such values.
+    behind layers, normalization, pooling, activations, dropout and other functions of such values.
     """
 
     def __init__(self, graph_module: GraphModule) -> None:
@@ -89,7 +80,8 @@ def _reshaped_rank(graph_module: GraphModule, node: Node) -> int | None:
 
 
 def _keeps_rank(graph_module: GraphModule, node: Node) -> bool:
-    if node.op == "call_module":
-        kind = type(graph_module.get_submodule(str(node.target)))
-        return kind is nn.Linear or (kind.__module__ in _KEEPING_MODULES and kind is not nn.MultiheadAttention)
-    return node.op in ("call_function", "call_method") and node.target in _KEEPING
+    if node.op not in ("call_module", "call_function", "call_method"):
+        return False
+    is_module = node.op == "call_module"
+    row = find_operator(type(graph_module.get_submodule(str(node.target))) if is_module else node.target)
+    return row is not None and row.keeps_the("rank")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import types
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,31 +12,17 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from fx.graph_module import GraphModule, expect_program
 from fx.modules.attributes import is_own, prefixes
 from fx.modules.containers import Container
 from fx.node import Node
+from fx.operators.families import find_in_place, find_operator
 from fx.passes.contract import Contract, exact
 from fx.passes.registry import register_pass
 from fx.passes.rewriting import Edit, RewritingPass
 from fx.provenance import SourceLocation
-
-_torch: Any = torch  # for the functions that torch leaves without types
-
-_DROPOUT_CLASSES = (
-    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
-    *(nn.AlphaDropout, nn.FeatureAlphaDropout),
-)
-_DROPOUT_FUNCTIONS: dict[Any, tuple[str, bool | None]] = {
-    **dict.fromkeys((F.dropout, F.dropout1d, F.dropout2d, F.dropout3d), ("training", True)),
-    **dict.fromkeys((F.alpha_dropout, F.feature_alpha_dropout), ("training", False)),
-    **dict.fromkeys((_torch.dropout, _torch.feature_dropout), ("train", None)),
-    **dict.fromkeys((_torch.alpha_dropout, _torch.feature_alpha_dropout), ("train", None)),
-    **dict.fromkeys((_torch.dropout_, _torch.feature_dropout_), ("train", None)),
-    **dict.fromkeys((_torch.alpha_dropout_, _torch.feature_alpha_dropout_), ("train", None)),
-}
-"""Each with the argument, the third, that says whether it drops anything, and its default; the second is ``p``."""
 
 _BATCHED_RANKS: dict[Any, int] = {nn.Dropout1d: 3, nn.Dropout3d: 5, F.dropout1d: 3, F.dropout3d: 5}
 """Of inputs with one dimension less than this, these return a view, and refuse or warn of others."""
@@ -110,7 +98,7 @@ def _examine(graph_module: GraphModule, node: Node) -> Node | str | None:
     obstacle = kind = None
     if node.op == "call_module":
         module = graph_module.get_submodule(str(node.target))
-        if not isinstance(module, (nn.Identity, *_DROPOUT_CLASSES)) and not _is_empty(module):
+        if not isinstance(module, (nn.Identity, _DropoutNd)) and not _is_empty(module):
             return None
         obstacle, kind = _why_module_computes(module), type(module)
     elif node.op == "call_function":
@@ -133,23 +121,23 @@ def _is_empty(module: nn.Module) -> bool:
 
 
 def _is_dropout(target: Any) -> bool:
-    try:
-        return target in _DROPOUT_FUNCTIONS
-    except TypeError:  # unhashable
-        return False
+    row = find_operator(target) or find_in_place(target)
+    return row is not None and row.family == "dropout"
 
 
 def _why_module_computes(module: nn.Module) -> str | None:
     state = vars(module)
     if "forward" in state or any(state.get(name) for name in _HOOKS):
         return "it has hooks or a forward of its own"
-    if type(module) not in (nn.Identity, nn.Sequential, *_DROPOUT_CLASSES):
+    if type(module) not in (nn.Identity, nn.Sequential) and not _is_dropout(type(module)):
         return f"its class `{type(module).__name__}` is not one of torch's own"
-    return _why_drops(module.training, module.p) if isinstance(module, _DROPOUT_CLASSES) else None
+    return _why_drops(module.training, module.p) if isinstance(module, _DropoutNd) else None
 
 
 def _why_function_computes(node: Node) -> str | None:
-    switch, default = _DROPOUT_FUNCTIONS[node.target]
+    switch, default = "train", None  # in torch
+    if isinstance(node.target, types.FunctionType):  # in torch.nn.functional
+        switch, default = "training", inspect.signature(node.target).parameters["training"].default
     given = {"p": 0.5, switch: default, **dict(zip(("input", "p", switch), node.args, strict=False)), **node.kwargs}
     return _why_drops(given[switch], given["p"])
 

@@ -1,10 +1,10 @@
-"""Programs on 8-bit whole numbers: observe, calibrate, convert (paper, section 6.2.1).
+"""Programs on 8-bit integers: observe, calibrate, convert (paper, section 6.2.1).
 
 ::
 
     prepared = prepare(program, scheme)      # 1. observers where values will be stored in 8 bits
     for batch in data: prepared(batch)       # 2. calibration
-    quantized = convert(prepared)            # 3. kernels on whole numbers, with scales and zero points in the program
+    quantized = convert(prepared)            # 3. kernels on integers, with scales and zero points in the program
 
 ``prepare_qat(program, scheme)`` is ``prepare`` for programs that are trained for it: it rounds as quantization will.
 ``reference(prepared)`` is the same program in arithmetic on real values between explicit conversions, and says what the

@@ -1,4 +1,4 @@
-"""``Affine``: how whole numbers of 8 bits stand for real ones (Jacob et al. 2017; paper, section 6.2.1)."""
+"""``Affine``: how integers of 8 bits stand for real ones (Jacob et al. 2017; paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SMALLEST_SCALE = 2.0**-100
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """The map from whole numbers ``q`` of 0 to ``highest`` to real ones: ``(q - zero_point) * scale``.
+    """The map from integers ``q`` of 0 to ``highest`` to real ones: ``(q - zero_point) * scale``.
 
     >>> Affine.of_range(-1.0, 1.55).scale
     0.009999999776482582
@@ -28,14 +28,14 @@ class Affine:
     scale: float
     """The step between neighbours, in units of the real value; a float32."""
     zero_point: int
-    """The whole number that stands for zero, exactly."""
+    """The integer that stands for zero, exactly."""
     highest: int = 255
-    """The largest whole number that is used; less than 255 for fewer bits."""
+    """The largest integer that is used; less than 255 for fewer bits."""
 
     def __post_init__(self) -> None:
         if not (0 < self.scale < math.inf and 0 <= self.zero_point <= self.highest <= 255):
             raise QuantizationError(
-                "a scale is positive, and a zero point is a whole number of 0 to `highest`, which is at most 255",
+                "a scale is positive, and a zero point is an integer of 0 to `highest`, which is at most 255",
                 value=repr(self),
                 remedy="make it with Affine.of_range(low, high)",
             )
@@ -47,7 +47,7 @@ class Affine:
         Args:
             low: smallest real value to represent.
             high: largest one.
-            bits: how many bits the whole numbers have, 2 to 8.
+            bits: how many bits the integers have, 2 to 8.
             symmetric: put zero in the middle, so that a value and its negative are stored alike.
         """
         highest = 2**bits - 1
@@ -59,11 +59,11 @@ class Affine:
         return cls(scale, min(max(round(-low / scale), 0), highest), highest)
 
     def quantized(self, value: float) -> int:
-        """The whole number nearest to ``value``; the last one where it is out of range."""
+        """The integer nearest to ``value``; the last one where it is out of range."""
         return min(max(round(min(max(value / self.scale, -1e9), 1e9)) + self.zero_point, 0), self.highest)
 
     def values(self) -> Tensor:
-        """The real values of all 256 whole numbers, of those above ``highest`` too; float32."""
+        """The real values of all 256 integers, of those above ``highest`` too; float32."""
         return (torch.arange(256) - self.zero_point).float() * self.scale
 
     @property
@@ -85,11 +85,11 @@ def quantize_channels(weight: Tensor, *, bits: int = 8, per_channel: bool = True
 
     Args:
         weight: floating point, of shape (channels, ...).
-        bits: how many bits the whole numbers have, 2 to 8: with 8 they are -127 to 127.
+        bits: how many bits the integers have, 2 to 8: with 8 they are -127 to 127.
         per_channel: give each channel a step of its own; otherwise all have the largest.
 
     Returns:
-        Whole numbers of the shape of ``weight``, and float32 steps of shape (channels,).
+        Integers of the shape of ``weight``, and float32 steps of shape (channels,).
     """
     highest = 2 ** (bits - 1) - 1
     flat = weight.detach().reshape(len(weight), math.prod(weight.shape[1:]))

@@ -1,6 +1,6 @@
-"""Functions that quantized programs call: from real values to 8-bit whole numbers, back, and in between.
+"""Functions that quantized programs call: from real values to 8-bit integers, back, and in between.
 
-Whole numbers are plain tensors of uint8, so that torch's own functions reshape, join and index them. What they stand
+Integers are plain tensors of uint8, so that torch's own functions reshape, join and index them. What they stand
 for is in the program, as arguments: ``scale``, ``zero_point`` and, where it is less than 255, ``highest``
 (:class:`~fx.quantize.affine.Affine`).
 """
@@ -32,7 +32,7 @@ def is_traced_by_jit() -> bool:
 
 @operation
 def quantize(input: Tensor, scale: float, zero_point: int, highest: int = 255) -> Tensor:
-    """The whole numbers nearest to ``input``, in steps of ``scale``, those out of range at its ends.
+    """The integers nearest to ``input``, in steps of ``scale``, those out of range at its ends.
 
     >>> quantize(torch.tensor([-1.0, 0.0, 0.26, 9.0]), scale=0.1, zero_point=3)
     tensor([ 0,  3,  6, 93], dtype=torch.uint8)
@@ -73,7 +73,7 @@ def has_quantized_tensors() -> bool:
 
 @operation
 def dequantize(input: Tensor, scale: float, zero_point: int, highest: int = 255) -> Tensor:
-    """The real values that whole numbers stand for, as float32.
+    """The real values that integers stand for, as float32.
 
     >>> dequantize(torch.tensor([0, 3, 6], dtype=torch.uint8), scale=0.5, zero_point=3)
     tensor([-1.5000,  0.0000,  1.5000])
@@ -100,7 +100,7 @@ def dequantize_channels(weight: Tensor, scale: Tensor) -> Tensor:
 
 @operation
 def lookup(input: Tensor, table: Tensor) -> Tensor:
-    """For each of the whole numbers in ``input`` what stands there in ``table``, which has 256 entries.
+    """For each of the integers in ``input`` what stands there in ``table``, which has 256 entries.
 
     Any function of one value is one of these, at the same price: activations, arithmetic with numbers, other scales.
 
@@ -135,7 +135,7 @@ def add(
     zero_point: int,
     highest: int = 255,
 ) -> Tensor:
-    """The sum of two tensors of whole numbers, as whole numbers of a third scale."""
+    """The sum of two tensors of integers, as integers of a third scale."""
     operands = ((input, input_scale, input_zero_point), (other, other_scale, other_zero_point))
     return _combined("add", *operands, scale, zero_point, highest)
 
@@ -152,7 +152,7 @@ def mul(
     zero_point: int,
     highest: int = 255,
 ) -> Tensor:
-    """The product of two tensors of whole numbers, element by element, as whole numbers of a third scale."""
+    """The product of two tensors of integers, element by element, as integers of a third scale."""
     operands = ((input, input_scale, input_zero_point), (other, other_scale, other_zero_point))
     return _combined("mul", *operands, scale, zero_point, highest)
 
@@ -166,7 +166,7 @@ def max_pool(
     dilation: tuple[int, ...],
     ceil_mode: bool = False,
 ) -> Tensor:
-    """The largest whole number in each window, in as many dimensions as the sizes have: one to three."""
+    """The largest integer in each window, in as many dimensions as the sizes have: one to three."""
     if len(kernel_size) == 1:
         sizes = ((1, *kernel_size), (1, *stride), (0, *padding), (1, *dilation))
         return max_pool(input.unsqueeze(-2), *sizes, ceil_mode).squeeze(-2)

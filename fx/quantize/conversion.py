@@ -1,4 +1,4 @@
-"""``convert``: a calibrated program as one on 8-bit whole numbers, or as its reference form (paper, section 6.2.1)."""
+"""``convert``: a calibrated program as one on 8-bit integers, or as its reference form (paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _OF_BAGS = ("input", "offsets", "mode", "per_sample_weights", "include_last_offs
 
 
 def convert(prepared: GraphModule, *, choose_kernels: bool = False) -> GraphModule:
-    """Return the program that works on 8-bit whole numbers, with weights and scales embedded.
+    """Return the program that works on 8-bit integers, with weights and scales embedded.
 
     ``prepared`` stays as it is: it can see more data and be converted again. What cannot be quantized works on real
-    values, between conversions from and to whole numbers; :func:`~fx.quantize.report.report` lists it, with reasons.
+    values, between conversions from and to integers; :func:`~fx.quantize.report.report` lists it, with reasons.
     The first call puts weights into the order in which its kernels read them, if ``prepare`` had no ``example_inputs``.
 
     Args:
@@ -70,7 +70,7 @@ def convert(prepared: GraphModule, *, choose_kernels: bool = False) -> GraphModu
 def reference(prepared: GraphModule) -> GraphModule:
     """Return what :func:`convert` would, in arithmetic on real values between explicit conversions.
 
-    It says what the program on whole numbers means, runs anywhere, and differs from it by one step at most in what a
+    It says what the program on integers means, runs anywhere, and differs from it by one step at most in what a
     single operation returns.
 
     Args:
@@ -97,9 +97,9 @@ class _Conversion(Writer):
         super().__init__(settled(prepared) if is_trained(prepared) else prepared, scheme)
         self._on_whole_numbers = on_whole_numbers
         self._is_trained = is_trained(prepared)  # so that all that use a value have learnt to live with its rounding
-        self._moved: set[Node] = set()  # real values in the reference form that are those of whole numbers
-        self._between: set[Node] = set()  # whole numbers that stand for no value of the prepared program
-        self._convolutions: list[Node] = []  # on whole numbers; those on real ones have contiguous results
+        self._moved: set[Node] = set()  # real values in the reference form that are those of integers
+        self._between: set[Node] = set()  # integers that stand for no value of the prepared program
+        self._convolutions: list[Node] = []  # on integers; those on real ones have contiguous results
 
     def program(self) -> GraphModule:
         """The converted program."""
@@ -163,7 +163,7 @@ class _Conversion(Writer):
             return
         self._copy(node, unrounded=not rounded and not self._is_trained)
 
-    # Operations on whole numbers; each says whether it found a way.
+    # Operations on integers; each says whether it found a way.
 
     def _layer(self, node: Node, operation: Operation) -> bool:
         source, affine = self._whole[operation.operands[0]]
@@ -264,7 +264,7 @@ class _Conversion(Writer):
         return self._put(result, made, output)
 
     def _bounded(self, node: Node, whole: Node, output: Affine) -> Node:
-        """The whole numbers that are inside the bounds of ``node``; rounding keeps the order of values."""
+        """The integers that are inside the bounds of ``node``; rounding keeps the order of values."""
         low, high = self._operations[node].bounds or (None, None)
         least = 0 if low is None else output.quantized(low)
         most = output.highest if high is None else output.quantized(high)
@@ -302,7 +302,7 @@ class _Conversion(Writer):
         return self._step(node, arithmetic.lookup, input=whole, table=fetched)
 
     def _step(self, node: Node, function: Any, **arguments: Any) -> Node:
-        """A call that gives whole numbers, out of which others may make those of ``node``."""
+        """A call that gives integers, out of which others may make those of ``node``."""
         made = self._call(node, function, **arguments)
         self._between.add(made)
         return made
@@ -343,7 +343,7 @@ class _Conversion(Writer):
         return self._put(node, made, None)
 
     def _reference_layer(self, node: Node) -> None:
-        """The layer on real values, with a weight that is computed from whole numbers."""
+        """The layer on real values, with a weight that is computed from integers."""
         fetched = self._weights.tensors(node)[0]
         whole, scale = self._stored_weight(node)
         made = self._call(node, arithmetic.dequantize_channels, weight=whole, scale=scale)

@@ -13,10 +13,10 @@ from fx.quantize.declaration import operation
 
 @operation
 def embedding(input: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
-    """The rows of a weight of whole numbers at the indices ``input``, as real values.
+    """The rows of a weight of integers at the indices ``input``, as real values.
 
     Args:
-        input: whole numbers of any shape.
+        input: integers of any shape.
         weight: int8, of shape (rows, features).
         scale: step of each row, float32.
 
@@ -37,7 +37,7 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor:
-    """Sums, averages or largest values of bags of rows of a weight of whole numbers, as real values.
+    """Sums, averages or largest values of bags of rows of a weight of integers, as real values.
 
     Args:
         input: indices, of shape (bags, rows in each), or in one dimension with ``offsets``.

@@ -49,7 +49,7 @@ class _Rounded(torch.autograd.Function):
 
 
 class _RoundedChannels(torch.autograd.Function):
-    """A weight as whole numbers of 8 bits say it; none of them saturates, so backwards the gradient is as it is."""
+    """A weight as integers of 8 bits say it; none of them saturates, so backwards the gradient is as it is."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, weight: Tensor, bits: int, per_channel: bool) -> Tensor:
@@ -63,7 +63,7 @@ class _RoundedChannels(torch.autograd.Function):
 
 @operation
 def fake_quantize(input: Tensor, scale: Tensor, zero_point: Tensor, highest: int = 255) -> Tensor:
-    """The real values that are left of ``input`` when it is stored as whole numbers.
+    """The real values that are left of ``input`` when it is stored as integers.
 
     Backwards, rounding counts as if it were not there: the gradient goes straight through, and is zero where ``input``
     is outside of what can be represented.
@@ -72,7 +72,7 @@ def fake_quantize(input: Tensor, scale: Tensor, zero_point: Tensor, highest: int
         input: real values.
         scale: the step between neighbours, a float32 tensor with one element.
         zero_point: what stands for zero, an int32 tensor with one element.
-        highest: the largest whole number.
+        highest: the largest integer.
 
     >>> fake_quantize(torch.tensor([0.26, 9.0]), torch.tensor(0.1), torch.tensor(3, dtype=torch.int32), highest=15)
     tensor([0.3000, 1.2000])
@@ -95,12 +95,12 @@ def fake_quantize_dynamic(input: Tensor) -> Tensor:
 def fake_quantize_channels(
     weight: Tensor, gain: Tensor | None = None, bits: int = 8, per_channel: bool = True
 ) -> Tensor:
-    """The real values that are left of a weight, multiplied by ``gain``, when it is stored as whole numbers.
+    """The real values that are left of a weight, multiplied by ``gain``, when it is stored as integers.
 
     Args:
         weight: of shape (channels, ...).
         gain: what a batch norm will multiply each channel by, of shape (channels,).
-        bits: how many bits the whole numbers have.
+        bits: how many bits the integers have.
         per_channel: give each channel a step of its own.
 
     >>> fake_quantize_channels(torch.tensor([[0.4, 1.0]]), bits=3)
@@ -166,7 +166,7 @@ class FakeQuantize(nn.Module):
 
         Args:
             observer: what finds its range.
-            bits: how many bits the whole numbers will have.
+            bits: how many bits the integers will have.
             symmetric: whether zero will be in the middle of them.
             percentile: of a percentile observer, how much is inside the range.
             place: which value it is, for error messages: the node and the user's line.

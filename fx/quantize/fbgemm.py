@@ -60,7 +60,7 @@ def by_channels(weight: Tensor, scale: Tensor) -> Tensor:
 
 
 def linear(input: Tensor, scale: float, zero_point: int, packed: Sequence[Any], output: Affine) -> Tensor:
-    """Apply a layer to whole numbers, which become whole numbers.
+    """Apply a layer to integers, which become integers.
 
     Args:
         input: uint8, of shape (..., in_features).
@@ -75,7 +75,7 @@ def linear(input: Tensor, scale: float, zero_point: int, packed: Sequence[Any], 
 
 
 def linear_of_real(input: Tensor, scale: float, zero_point: int, packed: Sequence[Any]) -> Tensor:
-    """Apply a layer to real values, which become whole numbers of this scale inside, and give real ones."""
+    """Apply a layer to real values, which become integers of this scale inside, and give real ones."""
     kernel = _torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
     rows = _rows(input.float())
     return _joined([kernel(rows, scale, zero_point, one) for one in packed], input)

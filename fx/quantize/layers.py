@@ -41,7 +41,7 @@ def has_kernels() -> bool:
 class QuantizedLayer(nn.Module):
     """Base of layers with 8-bit weights.
 
-    ``weight`` has whole numbers, ``weight_scale`` the step of each output channel, and ``bias`` real values. The scales
+    ``weight`` has integers, ``weight_scale`` the step of each output channel, and ``bias`` real values. The scales
     of input and output are arguments of the call, so that calls of one layer may differ in them.
     """
 
@@ -93,7 +93,7 @@ class QuantizedLayer(nn.Module):
         low: float | None = None,
         high: float | None = None,
     ) -> Tensor:
-        """Apply the layer to whole numbers, or to real values that become some.
+        """Apply the layer to integers, or to real values that become some.
 
         Args:
             input: uint8; or real values, of which the layer finds the range itself.
@@ -101,7 +101,7 @@ class QuantizedLayer(nn.Module):
             zero_point: what stands for zero in it.
             output_scale: step of the output; with none it is real, float32.
             output_zero_point: what stands for zero in the output.
-            highest: largest whole number in the output.
+            highest: largest integer in the output.
             low: smallest real value of the output, as a fused activation has it: 0 for ReLU.
             high: largest one.
         """
@@ -141,7 +141,7 @@ class QuantizedLayer(nn.Module):
         return self._kernel_on_real(input, Affine.of_range(least, most))
 
     def _kernel_on_real(self, input: Tensor, affine: Affine) -> Tensor:
-        """The layer on real values that become whole numbers as ``affine`` says."""
+        """The layer on real values that become integers as ``affine`` says."""
         return self._kernel(quantize(input, **affine.settings), affine.scale, affine.zero_point, None)
 
     @abstractmethod
@@ -150,7 +150,7 @@ class QuantizedLayer(nn.Module):
 
     @abstractmethod
     def _kernel(self, input: Tensor, scale: float, zero_point: int, output: Affine | None) -> Tensor:
-        """The layer on whole numbers, by oneDNN."""
+        """The layer on integers, by oneDNN."""
 
     @abstractmethod
     def _pack(self, shape: Sequence[int] | None) -> Any:

@@ -25,7 +25,7 @@ def values_seen_in_memory(graph: Graph, whole: Collection[Node]) -> set[Node]:
     """The values for which it makes a difference in what order their elements lie in memory, beside one in time.
 
     They are returned, or go to ``view`` or to what is not known well enough; or they are computed from, element by
-    element or window by window, and what comes of it is such a value. ``whole`` are the values of whole numbers, which
+    element or window by window, and what comes of it is such a value. ``whole`` are the values of integers, which
     nothing writes to, so that it makes no difference which of them share memory.
     """
     seen: set[Node] = set()

@@ -36,7 +36,7 @@ class Observer(nn.Module):
         """An observer of one value of a program.
 
         Args:
-            bits: how many bits the whole numbers will have.
+            bits: how many bits the integers will have.
             symmetric: whether zero will be in the middle of them.
             place: which value it is, for error messages: the node and the user's line.
         """
@@ -72,7 +72,7 @@ class Observer(nn.Module):
         return bool(self.count)
 
     def affine(self) -> Affine:
-        """The map to whole numbers for what was seen.
+        """The map to integers for what was seen.
 
         Raises:
             QuantizationError: nothing was.

@@ -1,4 +1,4 @@
-"""What of the canonical form can work on 8-bit whole numbers, and which of its arguments these are."""
+"""What of the canonical form can work on 8-bit integers, and which of its arguments these are."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from fx.node import Node
+from fx.operators.families import Operator, find_in_place, find_operator, is_one_of
 
 __all__ = ["Operation", "asks_for_size", "is_part", "operation_of", "plain_spelling"]
 
@@ -33,72 +34,59 @@ class Operation:
     """Smallest and largest value of a function that only bounds its operand, such as ReLU, which is 0 and none."""
 
 
-_LAYERS: tuple[Any, ...] = (F.linear, F.conv1d, F.conv2d, F.conv3d)
-_EMBEDDINGS: tuple[Any, ...] = (F.embedding, F.embedding_bag)
-_FUNCTIONS: tuple[Any, ...] = (
-    F.relu, F.hardtanh, F.hardswish, F.hardsigmoid, F.elu, F.selu, F.celu, F.gelu, F.silu, F.mish, F.leaky_relu,
-    F.softplus, F.softsign, F.logsigmoid, F.threshold, F.hardshrink, F.softshrink, F.tanhshrink, torch.sigmoid,
-    torch.tanh, torch.clamp, torch.clamp_min, torch.clamp_max, torch.square, torch.exp, torch.expm1, torch.erf,
-    torch.sin, torch.cos, torch.atan, operator.neg, operator.abs,
-)  # fmt: skip
-_BINARY: tuple[Any, ...] = (operator.add, operator.sub, operator.mul)
-_PRODUCTS: tuple[Any, ...] = (operator.matmul, torch.bmm, torch.mm)
-_JOINS: tuple[Any, ...] = (torch.cat, torch.stack)
-_EXTREMES: tuple[Any, ...] = (torch.maximum, torch.minimum)
-_WITH_NUMBER: tuple[Any, ...] = (operator.add, operator.sub, operator.mul, operator.truediv)
-_MEANS: tuple[Any, ...] = (
-    F.avg_pool1d, F.avg_pool2d, F.avg_pool3d, F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d,
-    torch.mean,
-)  # fmt: skip
-_SHAPES: tuple[Any, ...] = (
-    torch.reshape, torch.flatten, torch.permute, torch.transpose, torch.squeeze, torch.unsqueeze, torch.unflatten,
-    torch.Tensor.view, torch.Tensor.expand, torch.Tensor.contiguous, torch.narrow, torch.flip, torch.roll,
-    torch.movedim, F.max_pool1d, F.max_pool2d, F.max_pool3d, F.adaptive_max_pool1d, F.adaptive_max_pool2d,
-    F.adaptive_max_pool3d, F.pixel_shuffle, F.pixel_unshuffle, F.channel_shuffle, F.interpolate, F.pad, torch.amax,
-    torch.amin, torch.select, torch.index_select, torch.clone, torch.detach, torch.Tensor.repeat, torch.Tensor.tile,
-    torch.repeat_interleave, operator.getitem,
-)  # fmt: skip
-_SPLITS: tuple[Any, ...] = (torch.chunk, torch.split, torch.unbind, torch.tensor_split)
-_SIZES: tuple[Any, ...] = (torch.Tensor.size, torch.Tensor.dim, torch.numel, torch.Tensor.numel, len)
-_IN_PLACE: dict[Any, Any] = {operator.iadd: operator.add, operator.imul: operator.mul}
-
-
-def _member(target: Any, functions: tuple[Any, ...]) -> bool:
-    return any(target is function for function in functions)
-
-
 def operation_of(node: Node) -> Operation | str:
-    """How the call of ``node``, in canonical form, works on whole numbers, or why it does not."""
+    """How the call of ``node``, in canonical form, works on integers, or why it does not."""
     if node.op != "call_function":
         return "it is no function" if node.op.startswith("call") else ""
-    target, arguments = node.target, node.kwargs
-    if arguments.get("inplace") or target in _IN_PLACE:
+    row = _row_of(node)
+    if node.kwargs.get("inplace") or (row is None and _plain_row(node) is not None):
         return "it writes to its input, which other operations may use"
-    if _member(target, _LAYERS):
-        return _layer(node)
-    if _member(target, _EMBEDDINGS):
-        return _embedding(node)
-    if _member(target, _BINARY) and len(node.args) == 2 and all(isinstance(one, Node) for one in node.args):
-        return Operation("binary", tuple(one for one in node.args if isinstance(one, Node)))
-    if _member(target, _PRODUCTS) or _member(target, _EXTREMES):
-        operands = tuple(one for one in (*node.args, *node.kwargs.values()) if isinstance(one, Node))
-        kind = "product" if _member(target, _PRODUCTS) else "join"
-        return Operation(kind, operands) if len(operands) == 2 else "one of its inputs is no value of the program"
-    if _member(target, _JOINS):
-        return _join(node)
-    if _member(target, _FUNCTIONS) or _member(target, _WITH_NUMBER) or _is_power(node):
-        return _function(node)
-    if _member(target, _SPLITS):
-        return _split(node)
-    for kind, functions in (("mean", _MEANS), ("shape", _SHAPES)):
-        if _member(target, functions):
-            return _single(node, kind)  # type: ignore[arg-type]
-    return "there is no operation on whole numbers for it"
+    if row is None or row.draws:
+        return _NONE
+    match row.family:
+        case "linear" | "convolution":
+            return _layer(node)
+        case "embedding":
+            return _embedding(node)
+        case "product" | "extreme":
+            operands = tuple(one for one in (*node.args, *node.kwargs.values()) if isinstance(one, Node))
+            kind = "product" if row.family == "product" else "join"
+            return Operation(kind, operands) if len(operands) == 2 else "one of its inputs is no value of the program"
+        case "join":
+            return _join(node)
+        case "arithmetic":
+            return _arithmetic(node, row)
+        case "activation" | "function":
+            return _function(node, row) if row.fits_table else _NONE
+        case "split":
+            return _split(node)
+        case _ if row.family == "average pooling" or row.function is _torch.mean:
+            return _single(node, "mean")
+        case _:
+            return _single(node, "shape") if row.only_picks else _NONE
 
 
-def _is_power(node: Node) -> bool:
-    """Whether a value is raised to a power for which any value will do."""
-    return node.target is operator.pow and isinstance(node.args[1], int) and node.args[1] > 0
+_NONE = "there is no operation on integers for it"
+
+
+def _row_of(node: Node) -> Operator | None:
+    """The operator that ``node`` calls, if it calls it as the canonical form does."""
+    row = find_operator(node.target)
+    return row if row is not None and row.function is node.target else None
+
+
+def _plain_row(node: Node) -> Operator | None:
+    """Of arithmetic that writes over its first operand, the operator."""
+    row = find_in_place(node.target)
+    return row if row is not None and row.family == "arithmetic" and row.fits_table else None
+
+
+def _arithmetic(node: Node, row: Operator) -> Operation | str:
+    operands = tuple(one for one in node.args if isinstance(one, Node))
+    if len(operands) == 2 and row.fits_table and row.function is not operator.truediv:
+        return Operation("binary", operands)
+    is_power = row.function is operator.pow and isinstance(node.args[1], int) and node.args[1] > 0
+    return _function(node, row) if row.fits_table or is_power else _NONE
 
 
 def _embedding(node: Node) -> Operation | str:
@@ -122,7 +110,7 @@ def _split(node: Node) -> Operation | str:
 def is_part(node: Node) -> bool:
     """Whether a value is one of the parts that another was split into."""
     source = node.args[0] if node.args else None
-    return node.target is operator.getitem and isinstance(source, Node) and _member(source.target, _SPLITS)
+    return node.target is operator.getitem and isinstance(source, Node) and is_one_of(source.target, "split")
 
 
 def _layer(node: Node) -> Operation | str:
@@ -145,21 +133,16 @@ def _join(node: Node) -> Operation | str:
     return Operation("join", tuple(one for one in tensors if isinstance(one, Node)))
 
 
-def _function(node: Node) -> Operation | str:
+def _function(node: Node, row: Operator) -> Operation | str:
     if len(node.all_input_nodes) != 1:
         return "it has an option that is computed while the program runs"
     operand = node.all_input_nodes[0]
     if [*node.args, *node.kwargs.values()].count(operand) != 1:
         return "it is no function of one value"
-    settings = node.kwargs
-    low, high = {F.relu: (0.0, None), F.hardtanh: (settings.get("min_val"), settings.get("max_val"))}.get(
-        node.target, (settings.get("min"), settings.get("max"))  # type: ignore[arg-type]
-    )  # fmt: skip
-    bounds = (_real(low), _real(high)) if _member(node.target, _BOUNDS) else None
-    return Operation("function", (operand,), bounds)
-
-
-_BOUNDS: tuple[Any, ...] = (F.relu, F.hardtanh, torch.clamp, torch.clamp_min, torch.clamp_max)
+    if row.bounds is None:
+        return Operation("function", (operand,))
+    low, high = (node.kwargs.get(bound) if isinstance(bound, str) else bound for bound in row.bounds)
+    return Operation("function", (operand,), (_real(low), _real(high)))
 
 
 def _real(value: Any) -> float | None:
@@ -187,18 +170,18 @@ def _other_nodes(node: Node, known: tuple[str, ...]) -> bool:
 
 
 def asks_for_size(node: Node) -> bool:
-    """Whether an operation asks for the size of a value, which is the same for whole numbers."""
+    """Whether an operation asks for the size of a value, which is the same for integers."""
     if node.target is getattr:
         return len(node.args) > 1 and node.args[1] in ("shape", "ndim")
-    return _member(node.target, _SIZES)
+    return is_one_of(node.target, "size")
 
 
 def plain_spelling(node: Node) -> Callable[[], None] | None:
     """For an operation that writes to its input, what makes it return a new value instead; None for others."""
     if node.op != "call_function":
         return None
-    if node.target in _IN_PLACE and isinstance(node.args[0], Node):
-        return lambda: setattr(node, "target", _IN_PLACE[node.target])
+    if (row := _plain_row(node)) is not None and node.args and isinstance(node.args[0], Node):
+        return lambda: setattr(node, "target", row.function)
     if node.kwargs.get("inplace") is True:
         return lambda: setattr(node, "kwargs", {**node.kwargs, "inplace": False})
     return None

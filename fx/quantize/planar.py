@@ -40,7 +40,7 @@ def pack(weight: Tensor, scale: Tensor, bias: Tensor | None, sizes: Sequence[Any
 
 
 def convolution(input: Tensor, scale: float, zero_point: int, packed: Any, output: Affine) -> Tensor:
-    """Apply a layer to whole numbers, which become whole numbers.
+    """Apply a layer to integers, which become integers.
 
     Args:
         input: uint8, of shape (batch, in_channels, height, width).

@@ -1,4 +1,4 @@
-"""Averages of 8-bit whole numbers, and the largest of them in windows that fit any size (paper, section 6.2.1)."""
+"""Averages of 8-bit integers, and the largest of them in windows that fit any size (paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor
 from fx.quantize.arithmetic import quantize
 from fx.quantize.declaration import operation
 
-_AVERAGES: tuple[Any, ...] = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
-_ADAPTIVE: tuple[Any, ...] = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)
-_LARGEST: tuple[Any, ...] = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)
+AVERAGES: tuple[Any, ...] = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
+ADAPTIVE_AVERAGES: tuple[Any, ...] = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)
+ADAPTIVE_LARGEST: tuple[Any, ...] = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)
 _EXACT = 1 << 23
-"""How many whole numbers of 8 bits have a sum that fits into 32."""
+"""How many integers of 8 bits have a sum that fits into 32."""
 
 
 @operation
@@ -33,9 +33,9 @@ def avg_pool(
     highest: int = 255,
     divisor_override: int | None = None,
 ) -> Tensor:
-    """The average in each window, as whole numbers of another scale; in as many dimensions as the sizes have."""
+    """The average in each window, as integers of another scale; in as many dimensions as the sizes have."""
     settings: dict[str, Any] = {} if divisor_override is None else {"divisor_override": divisor_override}
-    pool = _AVERAGES[len(kernel_size) - 1]
+    pool = AVERAGES[len(kernel_size) - 1]
     average = pool(
         input.float() - input_zero_point, kernel_size, stride, padding, ceil_mode, count_include_pad, **settings
     )
@@ -52,11 +52,11 @@ def adaptive_avg_pool(
     zero_point: int,
     highest: int = 255,
 ) -> Tensor:
-    """Averages over windows of which there are ``output_size``, as whole numbers of another scale."""
+    """Averages over windows of which there are ``output_size``, as integers of another scale."""
     affines = (input_scale, input_zero_point, scale, zero_point, highest)
     if all(size == 1 for size in output_size):
         return mean(input, tuple(range(-len(output_size), 0)), True, *affines)
-    average = _ADAPTIVE[len(output_size) - 1](input.float() - input_zero_point, output_size)
+    average = ADAPTIVE_AVERAGES[len(output_size) - 1](input.float() - input_zero_point, output_size)
     return quantize(average * input_scale, scale, zero_point, highest)
 
 
@@ -71,7 +71,7 @@ def mean(
     zero_point: int,
     highest: int = 255,
 ) -> Tensor:
-    """The average along dimensions, as whole numbers of another scale; sums are exact.
+    """The average along dimensions, as integers of another scale; sums are exact.
 
     >>> mean(torch.tensor([[10, 20]], dtype=torch.uint8), (1,), False, 0.5, 0, scale=0.25, zero_point=1)
     tensor([31], dtype=torch.uint8)
@@ -84,8 +84,8 @@ def mean(
 
 @operation
 def adaptive_max_pool(input: Tensor, output_size: tuple[int | None, ...]) -> Tensor:
-    """The largest whole number in each of ``output_size`` windows."""
-    return _LARGEST[len(output_size) - 1](input.float(), output_size).to(torch.uint8)
+    """The largest integer in each of ``output_size`` windows."""
+    return ADAPTIVE_LARGEST[len(output_size) - 1](input.float(), output_size).to(torch.uint8)
 
 
 __all__ = ["adaptive_avg_pool", "adaptive_max_pool", "avg_pool", "mean"]

@@ -114,7 +114,7 @@ def _record_shapes(program: GraphModule, example_inputs: Sequence[Any]) -> None:
 
 
 def quantized_layers(prepared: GraphModule, scheme: QuantizationScheme) -> set[Node]:
-    """The layers of a prepared program whose weights will be whole numbers."""
+    """The layers of a prepared program whose weights will be integers."""
     found: set[Node] = set()
     for node in prepared.graph.nodes:
         operation = operation_of(node)
@@ -200,7 +200,7 @@ def affines_of(prepared: GraphModule) -> dict[Node, Affine]:
 
 
 class Selection:
-    """Which operations of a program in canonical form will work on whole numbers, and why the others will not."""
+    """Which operations of a program in canonical form will work on integers, and why the others will not."""
 
     def __init__(self, program: GraphModule, scheme: QuantizationScheme) -> None:
         self.chosen: dict[Node, Operation] = {}
@@ -317,7 +317,7 @@ def source_of(node: Node) -> Node:
 
 
 def comes_whole(node: Node) -> tuple[Node, Affine] | None:
-    """Where the program itself turns whole numbers into real values: these numbers, and how they are meant."""
+    """Where the program itself turns integers into real values: these numbers, and how they are meant."""
     if node.target is not dequantize:
         return None
     given = _SETTINGS.bind(*node.args, **node.kwargs).arguments

@@ -1,4 +1,4 @@
-"""Products of matrices of 8-bit whole numbers, neither of which is a weight (paper, section 6.2.1)."""
+"""Products of matrices of 8-bit integers, neither of which is a weight (paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def matmul(
     zero_point: int = 0,
     highest: int = 255,
 ) -> Tensor:
-    """The product of two matrices, or of batches of them, as real values or as whole numbers of a third scale.
+    """The product of two matrices, or of batches of them, as real values or as integers of a third scale.
 
     >>> whole = torch.tensor([[3, 4]], dtype=torch.uint8)
     >>> matmul(whole, whole.t(), 0.5, 1, 1.0, 0)

@@ -31,7 +31,7 @@ def _is_call(one: Any) -> bool:
 @register_pass
 @dataclass(frozen=True, slots=True)
 class Quantize:
-    """Let a program work on 8-bit whole numbers, with scales from the data in :attr:`data`.
+    """Let a program work on 8-bit integers, with scales from the data in :attr:`data`.
 
     Pytest's plugin gives it example inputs of the model, other ones than those it compares answers for. What cannot be
     quantized stays as it is, and so does a program in training mode. Where :attr:`sqnr_db` is not reached on the data,
@@ -71,7 +71,7 @@ class Quantize:
         return given
 
     def __call__(self, graph_module: GraphModule) -> GraphModule:
-        """Return the program on whole numbers; ``graph_module`` stays as it is.
+        """Return the program on integers; ``graph_module`` stays as it is.
 
         Raises:
             PassError: there is no data.

@@ -69,7 +69,7 @@ def report(converted: GraphModule) -> QuantizationReport:
     >>> data = prepared(torch.ones(1, 2))
     >>> print(report(convert(prepared)))
     1 of 1 layers in 8 bits; 4 of 20 bytes of state
-      %_1: there is no operation on whole numbers for it
+      %_1: there is no operation on integers for it
     """
     expect_program(converted, "report takes a GraphModule", error=QuantizationError)
     layers, float_layers, remainders = 0, 0, list[Remainder]()

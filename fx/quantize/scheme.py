@@ -1,4 +1,4 @@
-"""``QuantizationScheme``: what of a program becomes 8-bit whole numbers, and how (paper, section 6.2.1)."""
+"""``QuantizationScheme``: what of a program becomes 8-bit integers, and how (paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Choice:
     """How one operation is quantized."""
 
     precision: Precision = "int8"
-    """``"int8"``: on whole numbers, whose scales calibration finds; ``"dynamic"``: layers find the scale of their input
-    in each call, and give real values; ``"weight-only"``: layers whose weights alone are whole numbers;
+    """``"int8"``: on integers, whose scales calibration finds; ``"dynamic"``: layers find the scale of their input
+    in each call, and give real values; ``"weight-only"``: layers whose weights alone are integers;
     ``"bfloat16"``: layers on real values of 16 bits; ``"float"``: not at all."""
     symmetric: bool = False
     """Whether activations have zero in the middle of their range, rather than where it suits them best."""

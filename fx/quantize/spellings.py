@@ -1,4 +1,4 @@
-"""How operations that average, move or pick values are called on whole numbers (paper, section 6.2.1)."""
+"""How operations that average, move or pick values are called on integers (paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["Call", "averaged", "moved"]
 
 _torch: Any = torch
 _AVERAGES: dict[Any, Callable[..., Any]] = {
-    **dict.fromkeys((F.avg_pool1d, F.avg_pool2d, F.avg_pool3d), pooling.avg_pool),
-    **dict.fromkeys((F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d), pooling.adaptive_avg_pool),
+    **dict.fromkeys(pooling.AVERAGES, pooling.avg_pool),
+    **dict.fromkeys(pooling.ADAPTIVE_AVERAGES, pooling.adaptive_avg_pool),
     _torch.mean: pooling.mean,
 }
 _POOLS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((F.max_pool1d, F.max_pool2d, F.max_pool3d), arithmetic.max_pool),
-    **dict.fromkeys((F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d), pooling.adaptive_max_pool),
+    **dict.fromkeys(pooling.ADAPTIVE_LARGEST, pooling.adaptive_max_pool),
 }
 
 
@@ -49,7 +49,7 @@ def averaged(node: Node) -> Call | None:
 
 
 def moved(node: Node, affine: Affine) -> Call | None:
-    """How a call is spelled that moves or picks whole numbers; None where it is as on real values."""
+    """How a call is spelled that moves or picks integers; None where it is as on real values."""
     if node.target in _POOLS:
         settings = {name: value for name, value in node.kwargs.items() if name != "return_indices"}
         return Call(_POOLS[node.target], settings)

@@ -15,7 +15,7 @@ _AT_A_TIME = 1 << 19
 
 @operation
 def weight_only_linear(input: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``F.linear`` with a weight of whole numbers, parts of which become real values as they are needed.
+    """``F.linear`` with a weight of integers, parts of which become real values as they are needed.
 
     Args:
         input: real values, of shape (..., inputs).

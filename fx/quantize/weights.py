@@ -41,7 +41,7 @@ class Weights:
         return weight, fetch_attribute(self._prepared, str(weight.target)), fetched
 
     def quantized(self, node: Node) -> tuple[Tensor, Tensor]:
-        """The weight of a layer as whole numbers and steps."""
+        """The weight of a layer as integers and steps."""
         choice = self._scheme.choice(node)
         weight = self.tensors(node)[1]
         key = (id(weight), choice.weight_bits, choice.per_channel)
@@ -63,7 +63,7 @@ class Weights:
         return self._layers[key]
 
     def path_of(self, node: Node, whole: Tensor) -> str:
-        """Where the reference form keeps a weight as whole numbers."""
+        """Where the reference form keeps a weight as integers."""
         path = wish = f"quantized.{_layer_path(str(self.tensors(node)[0].target))}"
         number = 0
         while self._paths.setdefault(path, whole) is not whole:

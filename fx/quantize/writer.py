@@ -1,4 +1,4 @@
-"""``Writer``: a program that is written anew, with values as real and as whole numbers (paper, section 6.2.1)."""
+"""``Writer``: a program that is written anew, with values as real and as integers (paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Writer:
         self._attributes: dict[str, Any] = {}
         self._real: dict[Node, Argument] = {}
         self._whole: dict[Node, tuple[Node, Affine]] = {}
-        self._computed_whole: set[Node] = set()  # operations on whole numbers, in the reference form too
+        self._computed_whole: set[Node] = set()  # operations on integers, in the reference form too
         self._unrounded: dict[Node, Node] = {}  # by observer, the real value where there is one in both forms
         self._weights = Weights(prepared, scheme)
         self._operations = quantized_operations(prepared, scheme)
@@ -62,7 +62,7 @@ class Writer:
         return real
 
     def _quantize(self, node: Node) -> None:
-        """In the place of an observer, the whole numbers of what it observes."""
+        """In the place of an observer, the integers of what it observes."""
         source = node.all_input_nodes[0]
         affine = self._affines[node]
         if source in self._whole and self._whole[source][1] == affine:
@@ -101,7 +101,7 @@ class Writer:
         return True
 
     def _stored_weight(self, node: Node) -> tuple[Node, Node]:
-        """A weight as whole numbers and steps, fetched."""
+        """A weight as integers and steps, fetched."""
         whole, scale = self._weights.quantized(node)
         path = self._weights.path_of(node, whole)
         return self._attribute(node, f"{path}.weight", whole), self._attribute(node, f"{path}.weight_scale", scale)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any
 
+import torch
+import torch.nn.functional as F
+
+from fx.operators.families import operators
 from pytest_fx.generation.operands import (
     ANY,
     BOOLEAN,
@@ -37,6 +41,29 @@ def _functions(names: str, *forms: str, tags: frozenset[str] = frozenset(), weig
     return [Operation(tuple(form.format(name) for form in forms), (FLOAT,), (), tags, weight) for name in names.split()]
 
 
+def _path(function: Any) -> tuple[str, str]:
+    """How a program writes a function, and the module that it has to import for it."""
+    for prefix, home in (("F", F), ("torch", torch), ("torch.special", torch.special)):
+        for name, found in vars(home).items():
+            if found is function:
+                return f"{prefix}.{name}", ""
+    return f"{function.__module__}.{function.__qualname__}", function.__module__
+
+
+def _other_activations(rows: list[Operation]) -> list[Operation]:
+    """Activations of the table of operators for which ``rows`` have nothing particular: they take one tensor."""
+    known = {spelling for row in rows for spelling in row.spellings}
+    functions: list[Operation] = []
+    modules: list[Operation] = []
+    for row in operators("activation"):
+        path, imports = _path(row.function)
+        names = [f"nn.{kind.__name__}" for kind in row.modules if kind.__module__.startswith("torch.nn.")]
+        if not row.draws and known.isdisjoint((path, *names)):
+            functions.append(Operation((path,), (FLOAT,), imports=imports))
+            modules.extend(Operation((name,), (FLOAT,)) for name in names)
+    return [*functions, *modules]
+
+
 ELEMENTS = [
     Operation(("F.relu", "torch.relu", ".relu", "nn.ReLU"), (FLOAT,), weight=5),
     Operation(("torch.neg", "-{0}", ".neg"), (FLOAT,), weight=2),
@@ -56,11 +83,7 @@ ELEMENTS = [
     Operation(("F.hardtanh", "nn.Hardtanh"), (FLOAT,), (leading("min_val", one_of(-0.5, 0.0), 2),)),
     Operation(("F.softplus", "nn.Softplus"), (FLOAT,), (leading("beta", one_of(2, 0.5), 2),)),
     Operation(("F.threshold", "nn.Threshold"), (FLOAT,), (place("threshold", number), place("value", number))),
-    *_functions("hardswish relu6 selu mish hardsigmoid softsign logsigmoid tanhshrink", "F.{0}"),
-    *(
-        Operation((f"nn.{name}",), (FLOAT,))
-        for name in "Hardswish ReLU6 SELU Mish Hardsigmoid Softsign LogSigmoid Tanhshrink Identity".split()
-    ),
+    Operation(("nn.Identity",), (FLOAT,)),
     Operation(("nn.Hardshrink", "nn.Softshrink"), (FLOAT,), (leading("lambd", one_of(0.1, 1.0), 2),)),
     Operation(("nn.PReLU",), (FLOAT,), (argument("init", one_of(0.5, -0.1), 2), DTYPE)),
     Operation(
@@ -94,6 +117,8 @@ ELEMENTS = [
         2,
     ),
 ]
+
+ELEMENTS.extend(_other_activations(ELEMENTS))
 
 PAIRS = [
     Operation(("{0} + {1}", "{1} + {0}", "torch.add", ".add"), (ANY, OTHER), weight=6),

@@ -76,7 +76,7 @@ WHOLE = Operand(
     lambda value, earlier: _is_tensor(value) and value.dtype in (torch.int64, torch.int32),
     lambda sketch, earlier: Fresh((2, 3), torch.int64, 5),
 )
-"""A tensor of whole numbers."""
+"""A tensor of integers."""
 NUMBER = Operand(lambda value, earlier: type(value) in (int, float), lambda sketch, earlier: None)
 """A size, or another number that is a value of the program."""
 SEVERAL = Operand(
@@ -233,7 +233,7 @@ INDICES = Operand(
     lambda value, earlier: False,
     lambda sketch, earlier: Fresh(tuple(_size(sketch) for _ in range(1 + sketch.choices.below(2))), torch.int64, 4),
 )
-"""Whole numbers from 0 to 3."""
+"""Integers from 0 to 3."""
 POSITIONS = Operand(
     lambda value, earlier: False,
     lambda sketch, earlier: Fresh((_size(sketch),), torch.int64, earlier[0].shape[-1]),

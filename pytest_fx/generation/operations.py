@@ -33,7 +33,7 @@ class Fresh:
     dtype: torch.dtype = torch.float32
     """Of its elements."""
     limit: int = 4
-    """Whole numbers are below it."""
+    """Integers are below it."""
     kind: str = ""
     """``"buffer"`` if it has to be one; empty: an input, a parameter or a buffer."""
 

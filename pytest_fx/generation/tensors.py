@@ -36,7 +36,7 @@ class TensorRecipe:
     layout: str = "contiguous"
     """``"contiguous"``, ``"transposed"`` (the last two dimensions) or ``"stepped"`` (every second element)."""
     limit: int = 4
-    """Whole numbers are below it, unless they are given."""
+    """Integers are below it, unless they are given."""
 
     @property
     def text(self) -> str:
@@ -96,7 +96,7 @@ def draw_tensor(
         shape: its size.
         dtype: of its elements.
         hostile: not-a-numbers, infinities, denormals and extreme magnitudes are among the values.
-        limit: whole numbers are below it and not negative.
+        limit: integers are below it and not negative.
     """
     kind = choices.pick(("ones", "waves", "waves", "waves", "waves", "counts", "given", "given", "swings", "swings"))
     kind = "given" if hostile and kind == "waves" else kind

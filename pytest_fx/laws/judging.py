@@ -32,7 +32,7 @@ SHAKE_ULPS_OF_HALVES = 2
 """The same where such a step is a hundredth or thousandth of the value: 16 would forgive what is plainly wrong."""
 
 _ROUNDS = frozenset("floor ceil round trunc fix sign floordiv floor_divide".split())
-"""Operations whose results are whole numbers, by name."""
+"""Operations whose results are integers, by name."""
 
 Part = Callable[[Run], Any]
 """What of a call is compared."""

@@ -27,7 +27,7 @@ def test_a_batch_that_is_no_size_is_refused(pytester, batch):
     result = pytester.runpytest("--fx-batch", batch)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     wrong = "" if batch == "1,,2" else batch
-    result.stderr.fnmatch_lines(f"*--fx-batch: must be a whole number from 1 on, not '{wrong}'")
+    result.stderr.fnmatch_lines(f"*--fx-batch: must be an integer from 1 on, not '{wrong}'")
 
 
 def test_a_factorys_inputs_have_that_many_samples_in_each_row(user):

@@ -32,4 +32,4 @@ def test_without_a_child_process_there_is_no_such_limit(pytester):
 def test_a_limit_that_is_none_is_refused(pytester, text):
     result = pytester.runpytest(f"--fx-memory-limit={text}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(f"*--fx-memory-limit: must be a whole number from 1 on, not '{text}'")
+    result.stderr.fnmatch_lines(f"*--fx-memory-limit: must be an integer from 1 on, not '{text}'")

@@ -21,4 +21,4 @@ def test_inputs_are_drawn_from_the_seed(pytester, options, seed):
 
 def test_a_seed_that_is_none_is_refused(pytester):
     result = pytester.runpytest("--fx-seed", "-1")
-    result.stderr.fnmatch_lines("*--fx-seed: must be a whole number from 0 on, not '-1'")
+    result.stderr.fnmatch_lines("*--fx-seed: must be an integer from 0 on, not '-1'")

@@ -36,7 +36,7 @@ def test_models_in_the_ini_file_do_not_replace_the_users_tests_by_the_suite(pyte
 @pytest.mark.parametrize(
     "setting, message",
     [
-        ("fx_batch = many", "fx_batch in the ini file must be a whole number from 1 on, not 'many'"),
+        ("fx_batch = many", "fx_batch in the ini file must be an integer from 1 on, not 'many'"),
         ("fx_size = huge", "fx_size in the ini file must be full or small, not 'huge'"),
     ],
 )

@@ -15,11 +15,9 @@ from fx.lowering.onednn.network import FusedRegion
 from fx.lowering.subject import Operation
 from fx.lowering.support import Predicate, all_of, has_constant, where
 from fx.node import Node
+from fx.operators.families import find_operator
 
 __all__ = ["converters"]
-
-converters = Converters("onednn")
-"""The converters of the backend ``onednn``."""
 
 _SMALLEST_WEIGHT = 1 << 16
 
@@ -61,11 +59,20 @@ def has_numbers(*arguments: str) -> Predicate:
     )
 
 
-def _register_travelling(target: Any) -> None:
+def _travelling(target: Any) -> Converter:
+    """The converter for what PyTorch computes within a region."""
+
     def build(network: FusedRegion, *args: Any, **kwargs: Any) -> Node:
         return network.call(target, *args, **kwargs)
 
-    converters.register(Converter(target, build, _has_no_computed_options, pays=False))
+    return Converter(target, build, _has_no_computed_options, pays=False)
+
+
+def _other_activation(target: Any) -> Converter | None:
+    """Activations that no kernel has travel."""
+    row = find_operator(target)
+    travels = row is not None and row.function is target and row.family == "activation" and not row.draws
+    return _travelling(target) if travels else None
 
 
 def _takes_one_tensor(operation: Operation) -> str | None:
@@ -122,6 +129,9 @@ def _has_input(operation: Operation) -> str | None:
     return None
 
 
+converters = Converters("onednn", _other_activation)
+"""The converters of the backend ``onednn``."""
+
 _is_layer = all_of(has_constant("weight"), has_constant("bias", optional=True), _has_weights, _has_input)
 
 converters.register(
@@ -138,6 +148,6 @@ _register_activation(F.leaky_relu, "leaky_relu", "negative_slope")
 _register_activation(F.hardtanh, "hardtanh", "min_val", "max_val")
 for _target in (
     *(operator.sub, operator.mul, F.max_pool2d, F.avg_pool2d, F.adaptive_avg_pool2d, F.batch_norm, F.dropout),
-    *(F.elu, F.selu, torch.cat, torch.flatten, F.pixel_shuffle),
+    *(torch.cat, torch.flatten, F.pixel_shuffle),
 ):
-    _register_travelling(_target)
+    converters.register(_travelling(_target))

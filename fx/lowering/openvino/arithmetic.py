@@ -238,7 +238,7 @@ def convert(network: EngineNetwork, self: Any, *_: Any, **__: Any) -> Any:
 
 
 def _converts(operation: Operation) -> str | None:
-    """Masks and whole numbers become real; from real to whole numbers there are infinities to think of."""
+    """Masks and integers become real; from real to integers there are infinities to think of."""
     source = operation.node.args[0]
     dtype = operation.subject.dtype(source) if isinstance(source, Node) else None
     if dtype is None or operation.metadata() is None:

@@ -20,7 +20,7 @@ from fx.passes.tensor_metadata import TensorMetadata
 __all__ = ["OpenVINORegion"]
 
 Sizes: TypeAlias = "tuple[tuple[int, ...] | None, ...]"
-"""By input the size of each dimension, -1 where it may be any; ``None`` for a whole number."""
+"""By input the size of each dimension, -1 where it may be any; ``None`` for an integer."""
 
 _FREE = -1
 

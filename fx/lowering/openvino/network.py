@@ -29,7 +29,7 @@ class Result:
     is_alone: bool = True
     """Whether its memory is no other result's and no input's, so that the engine can be told where to write it."""
     is_number: bool = False
-    """Whether it is a whole number of Python, which engines have as a tensor without dimensions."""
+    """Whether it is an integer of Python, which engines have as a tensor without dimensions."""
     order: tuple[int, ...] | None = None
     """From the slowest dimension in memory to the fastest in eager Python, if that is not their own order. The engine
     returns them in this order."""
@@ -55,7 +55,7 @@ class EngineNetwork:
 
         Args:
             region: a canonical program, with recorded shapes; it is only read.
-            shapes: by input the size of each dimension, -1 where it is free; ``None`` for a whole number.
+            shapes: by input the size of each dimension, -1 where it is free; ``None`` for an integer.
         """
         self.region = region
         """The program."""
@@ -81,7 +81,7 @@ class EngineNetwork:
         self.node = node
 
     def add_input(self, node: Node) -> Any:
-        """An input of the region: a tensor, or a whole number."""
+        """An input of the region: a tensor, or an integer."""
         shape = next(self._shapes)
         recorded: Any = node.meta.get("tensor_meta")
         dtype = torch.int64 if shape is None else recorded.dtype
@@ -134,7 +134,7 @@ class EngineNetwork:
         return known[1]
 
     def numbers(self, values: Iterable[Any]) -> Any:
-        """Whole numbers, known or not, as a tensor of one dimension."""
+        """Integers, known or not, as a tensor of one dimension."""
         listed = list(values)
         if all(isinstance(one, int) for one in listed):
             return self.op.constant(np.asarray(listed, dtype=np.int64)).output(0)

@@ -23,7 +23,7 @@ _GIVING_PLAIN = (operator.eq, operator.ne, torch.Tensor.size, getattr)
 
 
 def knows_values(operation: Operation) -> str | None:
-    """Takes operations whose operands and result are tensors of known dtype and shape on the CPU, or whole numbers."""
+    """Takes operations whose operands and result are tensors of known dtype and shape on the CPU, or integers."""
     for node in (*operation.node.all_input_nodes, operation.node):
         if (why := _why_unknown(operation, node)) is not None:
             return why

@@ -1,4 +1,4 @@
-"""Programs in the reference form of ``fx.quantize``: OpenVINO computes them on 8-bit whole numbers (section 6.2.1)."""
+"""Programs in the reference form of ``fx.quantize``: OpenVINO computes them on 8-bit integers (section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from fx.quantize.arithmetic import dequantize, dequantize_channels, quantize
 
 
 def to_whole_numbers(network: EngineNetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
-    """The nearest whole numbers, of which there are ``highest + 1``."""
+    """The nearest integers, of which there are ``highest + 1``."""
     ends = (-zero_point * scale, (highest - zero_point) * scale, 0.0, float(highest))
     bounds = [network.value(end) for end in ends]
     return network.value(output(network.op.fake_quantize(network.value(input), *bounds, highest + 1)), torch.uint8)
 
 
 def to_real_values(network: EngineNetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
-    """What whole numbers stand for."""
+    """What integers stand for."""
     shifted = output(network.op.subtract(network.value(input, torch.float32), network.value(float(zero_point))))
     return output(network.op.multiply(shifted, network.value(scale)))
 
 
 def to_real_weights(network: EngineNetwork, weight: Tensor, scale: Tensor) -> Any:
-    """What the whole numbers of a weight stand for, with a scale for each channel."""
+    """What the integers of a weight stand for, with a scale for each channel."""
     by_channel = scale.reshape(-1, *(1,) * (weight.dim() - 1))
     return output(network.op.multiply(network.value(network.value(weight), torch.float32), network.value(by_channel)))
 

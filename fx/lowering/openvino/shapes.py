@@ -223,7 +223,7 @@ def _others(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def pick(network: EngineNetwork, value: Any, index: Any) -> Any:
-    """What ``value[index]`` is, for whole numbers, slices, ``None`` and ``...``."""
+    """What ``value[index]`` is, for integers, slices, ``None`` and ``...``."""
     if isinstance(value, tuple):
         return value[index]
     if any(isinstance(one, Tensor) for one in (index if isinstance(index, tuple) else ())):

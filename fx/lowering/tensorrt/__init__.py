@@ -119,7 +119,7 @@ class TensorRT(Backend):
         return FuseConvBN()(graph_module)
 
     def hands_over(self, node: Node) -> bool:
-        """Engines are given tensors only, and store whole numbers of 8 bits in their own way."""
+        """Engines are given tensors only, and store integers of 8 bits in their own way."""
         kind: Any = node.meta.get("type") if node._meta else None
         if not isinstance(kind, type):
             return True

@@ -122,7 +122,7 @@ def _clamped(network: EngineNetwork, bound: Number, size: Number) -> Number:
 
 
 def _indexes(operation: Operation) -> str | None:
-    """Whole numbers, slices with positive steps, ``None`` and ``...``; sizes in their places."""
+    """Integers, slices with positive steps, ``None`` and ``...``; sizes in their places."""
     value, index = operation.node.args
     shape = shape_of(operation, value)
     if shape is None:

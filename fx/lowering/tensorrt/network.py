@@ -47,7 +47,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Size:
-    """A whole number that depends on the sizes of inputs, and is known only when the engine runs."""
+    """An integer that depends on the sizes of inputs, and is known only when the engine runs."""
 
     tensor: Any
     """The number in the network, a tensor with one element; ``None`` as long as nothing needs it."""

@@ -1,7 +1,7 @@
 """TensorRT's converters for quantized programs in the reference form: layers that quantize, and that undo it.
 
 TensorRT stores int8 about zero, quantized programs uint8 with a zero point: ``whole - zero_point`` is what is stored.
-Programs that were quantized with ``symmetric=True`` fit; others use whole numbers that int8 has not.
+Programs that were quantized with ``symmetric=True`` fit; others use integers that int8 has not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LEAST, _MOST = -128, 127
 
 
 def quantize(network: EngineNetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
-    """Whole numbers, stored about zero."""
+    """Integers, stored about zero."""
     low, high = -zero_point, highest - zero_point
     tensor = network.cast(network.tensor(input), torch.float32)
     if (low, high) != (_LEAST, _MOST):
@@ -33,7 +33,7 @@ def quantize(network: EngineNetwork, input: Any, scale: float, zero_point: int, 
 
 
 def dequantize(network: EngineNetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
-    """The real values of whole numbers."""
+    """The real values of integers."""
     made = network.add("dequantize", input, _scale(network, scale), trt_dtype(torch.float32))
     return network.cast(made, network.working(torch.float32))
 
@@ -50,21 +50,21 @@ def _scale(network: EngineNetwork, scale: float) -> Any:
 
 
 def _stores(operation: Operation) -> str | None:
-    """Whether int8 has all the whole numbers."""
+    """Whether int8 has all the integers."""
     arguments = operation.arguments
     zero_point, highest = arguments["zero_point"], arguments.get("highest", 255)
     if zero_point > -_LEAST or highest - zero_point > _MOST:
-        return "TensorRT stores whole numbers about zero: quantize with symmetric=True"
+        return "TensorRT stores integers about zero: quantize with symmetric=True"
     return None
 
 
 def _is_stored_by_engine(operation: Operation) -> str | None:
     stored = operation.arguments.get("input")
     if not isinstance(stored, Node) or stored.target is not arithmetic.quantize:
-        return "its whole numbers come from elsewhere"
+        return "its integers come from elsewhere"
     settings = ("scale", "zero_point", "highest")
     if any(stored.kwargs.get(name) != operation.arguments.get(name) for name in settings):
-        return "its whole numbers were stored in another scale"
+        return "its integers were stored in another scale"
     return _stores(operation.subject.operation(stored))
 
 

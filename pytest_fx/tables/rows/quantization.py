@@ -1,4 +1,4 @@
-"""``quantization``: what 8-bit whole numbers are worth on DeepRecommender (section 6.2.1, appendix B, figure 6)."""
+"""``quantization``: what 8-bit integers are worth on DeepRecommender (section 6.2.1, appendix B, figure 6)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _rows(scale: Scale) -> Sequence[Row]:
 
 
 def _on_gpu() -> Mapping[str, Any]:
-    reason = "the kernels on whole numbers are the CPU's" if torch.cuda.is_available() else "no GPU"
+    reason = "the kernels on integers are the CPU's" if torch.cuda.is_available() else "no GPU"
     raise NotRun(f"not run: {reason}")
 
 
@@ -213,7 +213,7 @@ _PHASE_FOUND = "{seconds:.3g} s; torch.ao in the same run {ao_seconds:.3g} s"
 register_table(
     Table(
         name="quantization",
-        title="Programs on 8-bit whole numbers",
+        title="Programs on 8-bit integers",
         section="section 6.2.1, appendix B, figure 6",
         protocol=(
             "DeepRecommender has 197,951 items. Float32 and 8-bit programs run in turns, in rounds after warm-up; a "
@@ -273,7 +273,7 @@ register_table(
             Column("paper: phase, s", "{paper_seconds:g}"),
         ),
         chart=Chart(
-            title="Programs on 8-bit whole numbers",
+            title="Programs on 8-bit integers",
             axis="run time over that of the float32 model (lower is better; 95 % intervals)",
             series=(
                 Series("static", "static_relative", "ours", "static_relative_low", "static_relative_high"),

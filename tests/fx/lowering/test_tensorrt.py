@@ -293,7 +293,7 @@ def test_whole_numbers_that_int8_has_not_stay_in_python() -> None:
     prepared(*inputs)
     quantized = reference(prepared)
     coverage = fx.lower(quantized, TensorRT(), inputs, dry_run=True)
-    assert "TensorRT stores whole numbers about zero: quantize with symmetric=True" in str(coverage)
+    assert "TensorRT stores integers about zero: quantize with symmetric=True" in str(coverage)
     torch.testing.assert_close(fx.lower(quantized, ReadBack(), inputs)(*inputs), quantized(*inputs))
 
 

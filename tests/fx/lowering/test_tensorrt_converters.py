@@ -55,7 +55,7 @@ C, S = (2, 4, 9), (2, 4, 5, 6, 3)  # signals, volumes
 
 
 def stored() -> fx.GraphModule:
-    """A linear layer whose weight is stored as whole numbers, as in quantized programs."""
+    """A linear layer whose weight is stored as integers, as in quantized programs."""
     graph = fx.Graph()
     x, whole, scale = graph.placeholder("x"), graph.get_attr("whole"), graph.get_attr("scale")
     real = graph.call_function(dequantize_channels, (), {"weight": whole, "scale": scale})
@@ -89,7 +89,7 @@ CASES: dict[str, Case] = {
     "sub a constant": (lambda x: 1 - x, (V,)),
     "mul by a tensor of the program": (lambda x: x * W3, ((4, 6, 4, 3),)),
     "div": (lambda x, y: x / (y.abs() + 1), (V, V)),
-    "div of whole numbers": (lambda x: (x > 0).sum(1) / 3, (V,)),
+    "div of integers": (lambda x: (x > 0).sum(1) / 3, (V,)),
     "pow": (lambda x: x.abs() ** 1.5 + x**2 - x**3, (V,)),
     "pow by a tensor": (lambda x: x.abs() ** positive(8), (V,)),
     "comparisons": (lambda x, y: ((x == y) | (x < y)) & ~(x > 0.5), (V, V)),

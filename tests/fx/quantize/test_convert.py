@@ -19,7 +19,7 @@ def decibels(value, expected):
 
 
 def quantized(model, *inputs, scheme=None):
-    """The model on whole numbers, and its reference form, both checked against the model."""
+    """The model on integers, and its reference form, both checked against the model."""
     model.eval()
     prepared = prepare(fx.symbolic_trace(model), scheme, inputs)
     with torch.no_grad():
@@ -275,7 +275,7 @@ def test_the_report_counts_operations_and_bytes():
     assert told.share_of_operations == 1.0
     assert str(told) == (
         "1 of 1 layers in 8 bits, 100.0% of their operations; 64 of 128 bytes of state\n"
-        "  %_1: there is no operation on whole numbers for it"
+        "  %_1: there is no operation on integers for it"
     )
 
 

@@ -1,4 +1,4 @@
-"""How results of convolutions on whole numbers lie in memory."""
+"""How results of convolutions on integers lie in memory."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Random programs and schemes: each operation on whole numbers is what the reference form says, within one step."""
+"""Random programs and schemes: each operation on integers is what the reference form says, within one step."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_random_programs_on_whole_numbers_are_their_reference_form(steps, scheme
         meant = meaning(data.clone())
         assert max(check.steps.values(), default=0) <= 1
         assert all(torch.equal(*pair) for pair in zip(pickle.loads(pickle.dumps(program))(data), answer, strict=True))
-    # a value that is half-way between two whole numbers may become either, and what follows is off by as much
+    # a value that is half-way between two integers may become either, and what follows is off by as much
     for one, other in zip(answer, meant, strict=True):
         difference = (one - other).abs()
         assert (difference > 1e-3 * (1 + other.abs())).float().mean() < 0.1

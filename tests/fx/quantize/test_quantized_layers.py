@@ -26,7 +26,7 @@ def draw_affine(draw):
 
 
 def assert_like_its_reference(layer, shape, draw):
-    """One step at most between whole numbers, rounding of float32 between real ones."""
+    """One step at most between integers, rounding of float32 between real ones."""
     input = torch.randint(0, 256, shape, dtype=torch.uint8)
     source, (low, high) = draw_affine(draw), draw.choice(BOUNDS)
     expected = layer._reference(dequantize(input, source.scale, source.zero_point))

@@ -1,4 +1,4 @@
-"""Which operations stay on whole numbers between two layers, and what they are then."""
+"""Which operations stay on integers between two layers, and what they are then."""
 
 import copy
 import pickle
@@ -44,7 +44,7 @@ class Between(nn.Module):
 
 
 def converted(model, *inputs, least=25):
-    """The model on whole numbers, checked against it and against its reference form."""
+    """The model on integers, checked against it and against its reference form."""
     model.eval()
     prepared = prepare(fx.symbolic_trace(model), None, inputs)
     with torch.no_grad():
@@ -107,7 +107,7 @@ def test_values_stay_whole_between_layers(name):
 
 
 LEFT = {
-    "there is no operation on whole numbers for it": lambda x: F.layer_norm(x, (8,)),
+    "there is no operation on integers for it": lambda x: F.layer_norm(x, (8,)),
     "it computes values between those of its input": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
     "it pads with a number that is not zero": lambda x: F.pad(x, (1, 1), value=1.0),
     "its parts are used as a list": lambda x: torch.cat(x.chunk(2, 1), 1),
@@ -195,7 +195,7 @@ def test_attention_multiplies_real_values():
     program = converted(Attention(), torch.randn(6, 5, 8))
     assert not program.graph.find_nodes(op="call_function", target=matmul)
     reasons = [one.reason for one in report(program).remainders]
-    assert "there is no operation on whole numbers for it" in reasons  # softmax
+    assert "there is no operation on integers for it" in reasons  # softmax
     assert any("real values are multiplied faster than converted" in one for one in reasons)
 
 

@@ -185,7 +185,7 @@ def constants_first(gm: fx.GraphModule) -> fx.GraphModule:
 @right(arithmetic, contract=exact)
 @adapt
 def subtract_by_adding(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """Subtracting a whole number is adding its negative."""
+    """Subtracting an integer is adding its negative."""
     for node in gm.graph.nodes:
         if node.target is operator.sub and type(node.args[1]) is int and node.args[1] > 0:
             node.target, node.args = operator.add, (node.args[0], -node.args[1])

@@ -126,7 +126,7 @@ def any_norm_by_squares(gm: fx.GraphModule) -> fx.GraphModule:
     lambda m, x: torch.where(x > 1, x, 0.5), torch.arange(4)
 ), contract=exact)  # fmt: skip
 def number_filled_in(gm: fx.GraphModule) -> fx.GraphModule:
-    """What is chosen beside a number is filled in, which does not make a fraction of a whole number."""
+    """What is chosen beside a number is filled in, which does not make a fraction of an integer."""
     for node in calls(gm, torch.where):
         if len(node.args) == 3 and isinstance(node.args[1], fx.Node) and isinstance(node.args[2], int | float):
             mask, kept, number = node.args

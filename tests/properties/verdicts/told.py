@@ -243,7 +243,7 @@ _enter(
     "names",
     "a value of the marker is checked as the command line's is",
     ("test_marked.py",),
-    "batch in a marker fx must be a whole number from 1 on, not 'many'",
+    "batch in a marker fx must be an integer from 1 on, not 'many'",
 )
 
 

@@ -108,7 +108,7 @@ WRITTEN = {
     "several results": r"return \w+, ",
     "float64": r"torch\.float64|\.double\(",
     "half precision": r"torch\.b?float16|\.half\(",
-    "whole numbers": r"remainder\(|torch\.int",
+    "integers": r"remainder\(|torch\.int",
     "non-contiguous inputs": r"::2\]|\.mT",
     "sizes of one": r"reshape\(.*\b1\b.*\)|ones\(.*\b1\b.*\)",
     "random numbers": r"rand|dropout|normal|bernoulli|uniform",

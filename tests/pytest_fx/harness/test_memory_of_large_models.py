@@ -408,7 +408,7 @@ def test_a_test_of_a_large_model_that_is_cut_short_is_tidied_up_after(pytester, 
     pytester.runpytest("--fx-model", "test_it:large", "test_it.py").assert_outcomes(passed=1, **outcomes)
 
 
-@pytest.mark.parametrize(("width", "left_out"), [(8, False), (1024, True)], ids=["small", "large"])
+@pytest.mark.parametrize("width, left_out", [(8, False), (1024, True)], ids=["small", "large"])
 def test_objects_become_old_only_beside_a_large_model(pytester, width, left_out):
     pytester.makepyfile(
         test_it=f"""

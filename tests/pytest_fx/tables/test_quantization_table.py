@@ -62,7 +62,7 @@ def test_phases_are_timed_beside_those_of_torch_ao():
 
 def test_on_a_gpu_nothing_is_measured_and_the_reason_is_told(monkeypatch):
     row = rows()["deep_recommender_small, GPU, batch 256"]
-    for available, reason in ((False, "no GPU"), (True, "the kernels on whole numbers are the CPU's")):
+    for available, reason in ((False, "no GPU"), (True, "the kernels on integers are the CPU's")):
         monkeypatch.setattr(torch.cuda, "is_available", lambda answer=available: answer)
         with pytest.raises(NotRun, match=f"not run: {reason}"):
             row.measure()

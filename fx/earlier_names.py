@@ -24,6 +24,10 @@ MOVED = {
     "misuse": "capture.misuse",
     "names": "naming.names",
     "overloads": "operators.overloads",
+    "passes.layers": "passes.weighted_layers",
+    "passes.options": "passes.pass_options",
+    "passes.registry": "passes.registered_passes",
+    "passes.report": "passes.pass_report",
     "patching": "capture.patching",
     "pickling": "modules.pickling",
     "printing": "naming.printing",
@@ -45,4 +49,5 @@ def keep_earlier_names(package: ModuleType) -> None:
     for earlier, now in MOVED.items():
         module = importlib.import_module(f"{package.__name__}.{now}")
         sys.modules[f"{package.__name__}.{earlier}"] = module
-        setattr(package, earlier, module)
+        room, _, name = earlier.rpartition(".")
+        setattr(getattr(package, room) if room else package, name, module)

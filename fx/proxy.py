@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 
 from fx.arguments import expect, explained, here, refusal, shown
 from fx.assertions import READ_FUNCTIONS, check, is_false
-from fx.checks.messages import Template, template_of
+from fx.checks.messages import MessageTemplate, template_of
 from fx.checks.recognition import RAISED, Check, CompoundCheck, compound_check, leaves, pending_check
 from fx.errors import MissingAttributeError, TraceError, UnsupportedTraceError
 from fx.frames import callers, user_location, user_stack
@@ -30,7 +30,7 @@ from fx.immutable_collections import immutable_dict
 from fx.naming.printing import describe
 from fx.node import Argument, Node, Target, base_types
 from fx.operator_schemas import check_for_mutable_operation
-from fx.operators.python import COMPARISONS, OPERATORS, Operator
+from fx.operators.python import COMPARISONS, OPERATORS, PythonOperator
 from fx.provenance import SourceLocation
 from fx.traceback import current_meta
 
@@ -307,7 +307,7 @@ class TracerBase:
         self._record_check(obj, found.raises_if, self._message(found, frame))
         return not found.raises_if
 
-    def _record_check(self, value: Proxy, raises_if: bool, message: Template) -> None:
+    def _record_check(self, value: Proxy, raises_if: bool, message: MessageTemplate) -> None:
         """Add nodes that raise at run time where the traced program would have."""
         condition = value
         if raises_if:
@@ -316,12 +316,12 @@ class TracerBase:
             condition = operator.eq(value, False) if exact else is_false(value)
         self._assert(condition, message)
 
-    def _assert(self, condition: Any, message: Template) -> Proxy:
+    def _assert(self, condition: Any, message: MessageTemplate) -> Proxy:
         values = [Proxy(node, self) for node in message.values]
         target: Any = check if values else torch._assert
         return self.create_proxy("call_function", target, (condition, message.text, *values), {})
 
-    def _message(self, found: Check | CompoundCheck, frame: FrameType) -> Template:
+    def _message(self, found: Check | CompoundCheck, frame: FrameType) -> MessageTemplate:
         """What a check says when it fails, from what it would raise now: traced values are filled in at run time.
 
         Where that cannot be found out ahead, it is the source of the message.
@@ -339,7 +339,7 @@ class TracerBase:
         for node in reversed(made):
             self.graph.erase_node(node)
         self.graph._namespace, self._refused = names, refused
-        return template or Template(found.message)
+        return template or MessageTemplate(found.message)
 
     def _made_since(self, last: Node) -> list[Node]:
         made: list[Node] = []
@@ -513,7 +513,7 @@ class Proxy:
             return tracer.create_proxy("call_method", orig_method.__name__, args, kwargs)
         if orig_method is torch._assert:
             condition, message = (*args, *kwargs.values())
-            return tracer._assert(condition, template_of(message, tracer.graph) or Template(message))
+            return tracer._assert(condition, template_of(message, tracer.graph) or MessageTemplate(message))
         if isinstance(orig_method, torch._ops.HigherOrderOperator):
             _refuse_callables(orig_method, args)
         return tracer.create_proxy("call_function", orig_method, args, kwargs)
@@ -632,7 +632,7 @@ _RECORDED = {name: _recording(name, function) for name, function in READ_FUNCTIO
 
 
 def _add_operators() -> None:
-    def method(row: Operator, reflected: bool) -> Callable[..., Proxy]:
+    def method(row: PythonOperator, reflected: bool) -> Callable[..., Proxy]:
         function = row.function
         if reflected:
 

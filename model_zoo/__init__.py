@@ -13,7 +13,7 @@ A model is added by a call of :func:`register_model` in its file and an import o
 
 from model_zoo import deep_recommender, dlrm, learning_to_paint, resnet, sequence_models, small_models, unet
 from model_zoo.errors import ModelError
-from model_zoo.registry import get_model, is_small_sibling, list_models, models_with_tag, register_model
+from model_zoo.registered_models import get_model, is_small_sibling, list_models, models_with_tag, register_model
 from model_zoo.zoo_model import ExampleInputs, ZooModel, seeded
 
 __all__ = [

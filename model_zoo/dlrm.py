@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from model_zoo.registry import register_model
+from model_zoo.registered_models import register_model
 from model_zoo.zoo_model import ExampleInputs, ZooModel, seeded
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from model_zoo.batch_norm import settle_batch_norm
-from model_zoo.registry import register_model
+from model_zoo.registered_models import register_model
 from model_zoo.zoo_model import ExampleInputs, ZooModel, seeded
 
 

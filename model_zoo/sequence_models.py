@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model_zoo.registry import register_model
+from model_zoo.registered_models import register_model
 from model_zoo.zoo_model import ExampleInputs, ZooModel, seeded
 
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from fx.serialization import allow
 from model_zoo.batch_norm import settle_batch_norm
-from model_zoo.registry import register_model
+from model_zoo.registered_models import register_model
 from model_zoo.resnet import images
 from model_zoo.zoo_model import ZooModel, seeded
 

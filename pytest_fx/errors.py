@@ -119,7 +119,7 @@ class MemoryLayoutWarning(UserWarning):
     """
 
 
-class LoadError(FxError, LookupError):
+class UnknownNameError(FxError, LookupError):
     """A name on the command line leads to no model and no pass. The message lists the nearest names."""
 
 

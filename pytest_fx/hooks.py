@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fx.passes import Contract, Pass
     from model_zoo import ZooModel
     from pytest_fx.options import Options
-    from pytest_fx.report.summary import Column
+    from pytest_fx.report.summary import SummaryColumn
 
 
 @pytest.hookspec
@@ -54,7 +54,7 @@ def pytest_fx_veto(config: pytest.Config, model: str, pass_name: str) -> str | N
 
 
 @pytest.hookspec
-def pytest_fx_summary_columns(config: pytest.Config) -> Sequence[Column]:  # type: ignore[empty-body]
+def pytest_fx_summary_columns(config: pytest.Config) -> Sequence[SummaryColumn]:  # type: ignore[empty-body]
     """Give columns of the table at the end of the run; those of all implementations stand side by side.
 
     By default those of the plugin come first::

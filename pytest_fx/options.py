@@ -149,7 +149,7 @@ def _one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class PluginOption:
     """One row of the command line and of the ini file, and a keyword of the marker."""
 
     flag: str
@@ -194,92 +194,92 @@ class Option:
 
 
 TABLE = (
-    Option(
+    PluginOption(
         "model", (), str, "NAME",
         "Verify this model: a name of the zoo, `all`, `tag:vision`, or package.module:factory. A factory takes no "
         "arguments and returns an nn.Module, a pair (nn.Module, example inputs) or a ZooModel. Repeatable. Without "
         "file arguments the built-in suite runs, and nothing else. Example: --fx-model resnet50",
         "models", repeatable=True,
     ),
-    Option(
+    PluginOption(
         "pass", (), str, "NAME",
         "Apply this pass: a registered name, or package.module:callable. Repeatable. "
         "Default: every registered pass that changes the model and is not approximate by contract. "
         "Example: --fx-pass fuse-conv-bn",
         "passes", repeatable=True,
     ),
-    Option(
+    PluginOption(
         "check", (), str, "NAME",
         "Try this pass on random programs, and check the laws that every pass must keep (pytest_fx.laws): a registered "
         "name, package.module:callable, or several such as fuse-conv-bn,split{at=layer3}. Repeatable. "
         "Example: --fx-check mypackage.passes:fuse_gelu",
         "checks", repeatable=True,
     ),
-    Option(
+    PluginOption(
         "examples", None, _positive, "N",
         "Random programs for each --fx-check (default: what Hypothesis's profile says). Example: --fx-examples 500",
     ),
-    Option(
+    PluginOption(
         "device", "cpu", _one_of(DEVICES), "cpu|cuda", "Run on this device (default: cpu). Example: --fx-device cuda"
     ),
-    Option(
+    PluginOption(
         "dtype", None, str, "NAME",
         "Work in this dtype (default: the model's own). The reference is float64 all the same. "
         "Example: --fx-dtype bfloat16",
     ),
-    Option(
+    PluginOption(
         "batch", (), _positives, "N[,N…]",
         "Samples in a model's example inputs; several sizes are tried one after the other (default: 1 for a model of "
         "the zoo; as many as its inputs have for another). Example: --fx-batch 1,8",
     ),
-    Option(
+    PluginOption(
         "threads", (1,), _positives, "N[,N…]",
         "Threads that PyTorch computes with while times are taken, one timing for each number; answers are compared "
         "with the first (default: 1). Example: --fx-threads 1,2",
     ),
-    Option(
+    PluginOption(
         "contract", None, str, "TEXT",
         "Hold every pass to this contract instead of its own: exact, close or approximate(DECIBELS). "
         "Example: --fx-contract exact",
     ),
-    Option(
+    PluginOption(
         "rtol", None, _tolerance, "X",
         "Relative tolerance of close in float64 (default: the contract's, 1e-5). Example: --fx-rtol 1e-6",
     ),
-    Option(
+    PluginOption(
         "atol", None, _tolerance, "X",
         "Absolute tolerance of close in float64 (default: the contract's, 1e-8). Example: --fx-atol 1e-9",
     ),
-    Option(
+    PluginOption(
         "rounds", 30, _positive, "N",
         "Pairs of eager and transformed calls that a timing takes (default: 30). Example: --fx-rounds 100",
     ),
-    Option(
+    PluginOption(
         "size", "full", _one_of(SIZES), "full|small",
         "Use zoo models at this size; small ones run in milliseconds (default: full). Example: --fx-size small",
     ),
-    Option(
+    PluginOption(
         "seed", 0, _natural, "N",
         "Draw the example inputs of zoo models from this seed (default: 0). Example: --fx-seed 7",
     ),
-    Option(
+    PluginOption(
         "baseline", None, str, "FILE",
         "Compare speed-ups with those of an earlier run: its .pytest_fx/last_run.json, or what --benchmark-json wrote. "
         "Ratios are compared, not seconds. Example: --fx-baseline main.json",
     ),
-    Option(
+    PluginOption(
         "fail-slower", None, _percentage, "PERCENT",
         "With --fx-baseline, fail a timing whose program is shown to take longer, relative to eager, by more than this "
         "share. Example: --fx-baseline main.json --fx-fail-slower 5%%",
     ),
-    Option(
+    PluginOption(
         "timeout", None, _seconds, "SECONDS",
         "Fail a test of a pass or a model that runs longer, or under --fx-check a pass that takes longer on one "
         "program (default: any time; with --fx-isolate 600, and 60 for a program). Without "
         "--fx-isolate it is interrupted at its next step of Python, and not while it waits outside of Python. "
         "Example: --fx-timeout 60",
     ),
-    Option(
+    PluginOption(
         "memory-limit", None, _positive, "MIB",
         "With --fx-isolate, fail a test whose process comes to hold so many MiB more than pytest did when it was "
         "started (default: most of what the machine has left). Example: --fx-isolate --fx-memory-limit 4096",
@@ -343,7 +343,7 @@ def _is_set(config: pytest.Config, flag: str) -> bool:
         raise pytest.UsageError(f"{flag} in the ini file must be true or false: {error}") from None
 
 
-def _read(config: pytest.Config, option: Option) -> Any:
+def _read(config: pytest.Config, option: PluginOption) -> Any:
     given = config.getoption(option.setting)
     if given is None:
         given = config.getini(option.setting)

@@ -104,7 +104,7 @@ def pytest_configure(config: pytest.Config) -> None:
         # The import costs what torch's does, so settings in the ini file wait for a test that uses them.
         load("pytest_fx.loading").check_names(config)
     if asked.fx_tables is not None:
-        load("pytest_fx.tables.run").prepare(config, asked.fx_tables, asked.fx_tables_afresh)
+        load("pytest_fx.tables.tables_run").prepare(config, asked.fx_tables, asked.fx_tables_afresh)
     suites = {SUITE_NAME: asked.fx_model, LAWS_NAME: asked.fx_check, TABLES_NAME: asked.fx_tables}
     if wanted := [name for name, given in suites.items() if given]:
         choose_suites(config, wanted)
@@ -199,7 +199,7 @@ def pytest_runtest_logreport(report: Any) -> None:
     if worker is not None and records_on(report):
         load("pytest_fx.report.recording").receive(worker.config, report, worker.gateway.id)
     if worker is not None and worker.config.option.fx_tables is not None:
-        load("pytest_fx.tables.run").receive(worker.config, report)
+        load("pytest_fx.tables.tables_run").receive(worker.config, report)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -249,11 +249,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     write_checks(terminalreporter)
     if config.option.fx_tables is not None:
         terminalreporter.write_sep("=", "fx: tables")
-        for line in load("pytest_fx.tables.run").summary(config):
+        for line in load("pytest_fx.tables.tables_run").summary(config):
             terminalreporter.write_line(line)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the evaluation's documents, also when the run was interrupted."""
     if session.config.option.fx_tables is not None:
-        load("pytest_fx.tables.run").finish(session.config)
+        load("pytest_fx.tables.tables_run").finish(session.config)

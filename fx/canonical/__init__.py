@@ -13,8 +13,8 @@ Modules
     ``CanonicalForm.kept_whole`` has the reasons. Checks that a module makes become nodes; ``RemoveChecks`` drops them.
 
 Functions
-    Each operation has one spelling. :data:`fx.canonical.targets.ROWS` lists where functions and methods of different
-    names are one operation, by these principles:
+    Each operation has one spelling. :data:`fx.canonical.equal_spellings.ROWS` lists where functions and methods of
+    different names are one operation, by these principles:
 
     * arithmetic, comparisons and logic are functions of ``operator``, as long as options such as ``alpha`` have their
       defaults, and otherwise stay functions of ``torch``;

@@ -21,8 +21,8 @@ from fx.canonical.call_binding import (
     shapes_of,
     shapes_of_method,
 )
-from fx.canonical.rows import Row, rows_by_method, rows_by_target
-from fx.canonical.targets import FUNCTION_ALIASES, METHOD_ALIASES
+from fx.canonical.equal_spellings import FUNCTION_ALIASES, METHOD_ALIASES
+from fx.canonical.rows import SpellingRow, rows_by_method, rows_by_target
 from fx.modules.attributes import find_attribute
 from fx.node import Argument, Node
 from fx.operators.overloads import get_overloads, get_python_signature
@@ -232,7 +232,7 @@ def _first(*spellings: _Spelling | None) -> _Spelling | None:
     return spell
 
 
-def _by_row(row: Row) -> _Spelling:
+def _by_row(row: SpellingRow) -> _Spelling:
     general = _general_spelling(row.target)
 
     def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:

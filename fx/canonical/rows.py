@@ -13,14 +13,14 @@ from typing import Any
 import torch
 
 from fx.canonical.call_binding import IsTensor, Shape
-from fx.canonical.targets import ROWS
+from fx.canonical.equal_spellings import ROWS
 from fx.node import Argument
 
-__all__ = ["Row", "rows_by_method", "rows_by_target"]
+__all__ = ["SpellingRow", "rows_by_method", "rows_by_target"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Row:
+class SpellingRow:
     """One row, ready for use."""
 
     text: str
@@ -85,7 +85,7 @@ _NAMESPACES: dict[str, Any] = {
 }
 
 
-def _parse(text: str) -> Row:
+def _parse(text: str) -> SpellingRow:
     """A row from its text."""
     spelling, _, canonical = text.partition(" -> ")
     path, _, parameters = spelling.partition("(")
@@ -103,7 +103,7 @@ def _parse(text: str) -> Row:
     keywords = {keyword.arg: _parse_value(keyword.value) for keyword in call.keywords}
     count = {"operator": len(values), "Tensor": 1}.get(space, 0)
     keywords = {**dict(values[count:]), **keywords}
-    return Row(text, source, shape, required, function, tuple(make for _, make in values[:count]), keywords)
+    return SpellingRow(text, source, shape, required, function, tuple(make for _, make in values[:count]), keywords)
 
 
 def _parse_parameters(parameters: ast.arguments) -> tuple[Shape, dict[str, Any]]:
@@ -140,14 +140,14 @@ def _parse_value(expression: Any) -> Callable[[dict[str, Argument]], Argument]:
 
 
 @functools.cache
-def _rows() -> tuple[Row, ...]:
+def _rows() -> tuple[SpellingRow, ...]:
     return tuple(map(_parse, ROWS))
 
 
 @functools.cache
-def rows_by_target() -> dict[int, list[Row]]:
+def rows_by_target() -> dict[int, list[SpellingRow]]:
     """The rows about functions, by the identity of the function; methods of ``Tensor`` are functions too."""
-    found: dict[int, list[Row]] = {}
+    found: dict[int, list[SpellingRow]] = {}
     for row in _rows():
         function = getattr(torch.Tensor, row.source) if isinstance(row.source, str) else row.source
         found.setdefault(id(function), []).append(row)
@@ -155,9 +155,9 @@ def rows_by_target() -> dict[int, list[Row]]:
 
 
 @functools.cache
-def rows_by_method() -> dict[str, list[Row]]:
+def rows_by_method() -> dict[str, list[SpellingRow]]:
     """The rows about methods, by name."""
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[SpellingRow]] = {}
     for row in _rows():
         if isinstance(row.source, str):
             found.setdefault(row.source, []).append(row)

@@ -15,7 +15,7 @@ _TRACED = re.compile(r"(?<!\w)Proxy\((\w+)((?:\.\w+)*)(?:\|(\w+))?(?::([^(){}]*)
 """A traced value in text (``Proxy.__repr__``): its name, attributes, a function that is called with it, a format."""
 
 
-class Template(NamedTuple):
+class MessageTemplate(NamedTuple):
     """A message to be written when a check fails."""
 
     text: str
@@ -24,7 +24,7 @@ class Template(NamedTuple):
     """What is filled in."""
 
 
-def template_of(text: str, graph: Graph, temporary: Collection[Node] = ()) -> Template | None:
+def template_of(text: str, graph: Graph, temporary: Collection[Node] = ()) -> MessageTemplate | None:
     """The template for a message that was formatted with traced values of ``graph``.
 
     Args:
@@ -36,7 +36,7 @@ def template_of(text: str, graph: Graph, temporary: Collection[Node] = ()) -> Te
         None where a field cannot read what a temporary node computes.
     """
     if "Proxy(" not in text:
-        return Template(text)
+        return MessageTemplate(text)
     named = {node.name: node for node in graph.nodes}
     values: dict[Node, int] = {}
     parts: list[str] = []
@@ -53,7 +53,7 @@ def template_of(text: str, graph: Graph, temporary: Collection[Node] = ()) -> Te
         field = f"{number}{steps}{attributes}" + (f"|{function}" if function else "") + (f":{form}" if form else "")
         parts += [_escaped(text[end : found.start()]), "{", field, "}"]
         end = found.end()
-    return Template("".join([*parts, _escaped(text[end:])]), tuple(values)) if values else Template(text)
+    return MessageTemplate("".join([*parts, _escaped(text[end:])]), tuple(values)) if values else MessageTemplate(text)
 
 
 def _escaped(text: str) -> str:
@@ -95,4 +95,4 @@ def _bounds(index: slice) -> tuple[Any, Any, Any]:
     return index.start, index.stop, index.step
 
 
-__all__ = ["Template", "template_of"]
+__all__ = ["MessageTemplate", "template_of"]

@@ -19,7 +19,7 @@ from fx.errors import CodegenError
 from fx.naming.names import GENERATED_GLOBALS, Namespace, is_identifier
 from fx.naming.printing import describe
 from fx.node import Node
-from fx.operators.python import BY_FUNCTION, Operator
+from fx.operators.python import BY_FUNCTION, PythonOperator
 from fx.provenance import SourceLocation
 from fx.wrapping import is_marked
 
@@ -312,7 +312,7 @@ class FunctionWriter:
             self.wrapped[function] = None
         return f"{self._assigned(node)} = {function}({self.speller.call(args, node._kwargs)})"
 
-    def _infix(self, node: Node, row: Operator) -> str:
+    def _infix(self, node: Node, row: PythonOperator) -> str:
         speller = self.speller
         operands = [speller.argument(operand) for operand in node.args]
         if row.in_place:

@@ -5,8 +5,8 @@ passes written for ``torch.fx``, and ``compile_backend`` runs ours inside ``torc
 """
 
 from fx.interop.adapt import AdaptedPass, adapt
-from fx.interop.backend import compile_backend
-from fx.interop.recognition import is_for_torch
+from fx.interop.compile_backend import compile_backend
+from fx.interop.pass_library import is_for_torch
 from fx.interop.torch_export import from_export
 from fx.interop.torch_fx import from_torch, to_torch
 

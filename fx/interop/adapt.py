@@ -15,7 +15,7 @@ from fx.frames import clear_struck
 from fx.graph_module import GraphModule
 from fx.interop.torch_fx import FromTorch, ToTorch, check_program, check_torch_program
 from fx.passes.contract import Contract, contract_of
-from fx.passes.registry import pass_name
+from fx.passes.registered_passes import pass_name
 from fx.provenance import complete_origins, match_origins, record_origins
 
 

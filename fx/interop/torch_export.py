@@ -15,9 +15,9 @@ from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import GraphError, InteropError
 from fx.graph import Graph
 from fx.graph_module import GraphModule, _attach, _containers
+from fx.interop.export_signatures import positional_spec
 from fx.interop.input_checks import InputChecks
-from fx.interop.notes import NoteReader
-from fx.interop.signatures import positional_spec
+from fx.interop.node_notes import NoteReader
 from fx.modules.attributes import fetch_attribute
 from fx.naming.printing import describe
 from fx.node import Argument, Node, map_aggregate

@@ -22,8 +22,8 @@ from fx.errors import InteropError
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.immutable_collections import immutable_dict, immutable_list
-from fx.interop.notes import NoteReader
-from fx.interop.signatures import KeywordCodeGen, keeps_keywords_apart
+from fx.interop.export_signatures import KeywordCodeGen, keeps_keywords_apart
+from fx.interop.node_notes import NoteReader
 from fx.interop.translation import Translation
 from fx.modules.containers import Container
 from fx.naming.printing import describe

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from fx.lowering.backend import Backend, get_backend, list_backends, register_backend
 from fx.lowering.converters import Converter, Converters, Network, build_region
-from fx.lowering.coverage import Coverage, Part, Placement
+from fx.lowering.coverage import Coverage, CoveredRegion, Placement
+from fx.lowering.known_program import Operation
 from fx.lowering.lower import Lower, lower
 from fx.lowering.onednn import OneDNN
 from fx.lowering.openvino import OpenVINO
-from fx.lowering.subject import Operation
 from fx.lowering.tensorrt import EngineCache, TensorRT, TensorRTModule
 
 __all__ = [
@@ -24,13 +24,13 @@ __all__ = [
     "Converter",
     "Converters",
     "Coverage",
+    "CoveredRegion",
     "EngineCache",
     "Lower",
     "Network",
     "OneDNN",
     "OpenVINO",
     "Operation",
-    "Part",
     "Placement",
     "TensorRT",
     "TensorRTModule",

@@ -12,7 +12,7 @@ from fx.arguments import expect
 from fx.errors import LoweringError
 from fx.graph_module import GraphModule
 from fx.lowering.converters import Converters
-from fx.lowering.subject import Operation
+from fx.lowering.known_program import Operation
 from fx.node import Node
 from fx.registry import Registry
 

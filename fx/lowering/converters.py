@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from fx.errors import FxError, LoweringError
 from fx.graph_module import GraphModule
-from fx.lowering.subject import Operation
+from fx.lowering.known_program import Operation
 from fx.lowering.support import Predicate
 from fx.modules.attributes import fetch_attribute
 from fx.naming.printing import describe

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fx.provenance import SourceLocation
 
-__all__ = ["Coverage", "Part", "Placement"]
+__all__ = ["Coverage", "CoveredRegion", "Placement"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CoveredRegion:
     """One region."""
 
     name: str
@@ -56,7 +56,7 @@ class Coverage:
     """The backend."""
     placements: tuple[Placement, ...]
     """Every operation but inputs, constants and the output, in program order."""
-    parts: tuple[Part, ...]
+    parts: tuple[CoveredRegion, ...]
     """The regions, in the order of their first operations."""
     notes: tuple[str, ...] = ()
     """What else there is to know, such as that the backend is missing on this machine."""
@@ -104,7 +104,7 @@ class Coverage:
         return "\n".join(lines)
 
 
-def _part(part: Part) -> str:
+def _part(part: CoveredRegion) -> str:
     text = f"{part.name:<8} {part.nodes} operation{'s' if part.nodes != 1 else ''}"
     if part.flops is not None:
         text += f", {part.flops / 1e6:,.3g} MFLOP"

@@ -6,7 +6,7 @@ import operator
 from typing import Any
 
 from fx.graph_module import GraphModule
-from fx.lowering.subject import Subject
+from fx.lowering.known_program import KnownProgram
 from fx.node import Node
 
 _OPERATORS: dict[Any, Any] = {
@@ -33,7 +33,7 @@ def make_functional(graph_module: GraphModule) -> list[Node]:
     >>> make_functional(program)
     [relu_]
     """
-    subject = Subject(graph_module)
+    subject = KnownProgram(graph_module)
     dependences, aliases = subject.dependences, subject.dependences.aliases
     members: dict[int, list[Node]] = {}
     for node in aliases.nodes:
@@ -63,7 +63,7 @@ def _written(node: Node) -> Node | None:
     return written if isinstance(written, Node) else None
 
 
-def _keeps_dtype(subject: Subject, node: Node) -> bool:
+def _keeps_dtype(subject: KnownProgram, node: Node) -> bool:
     """Whether the value has the dtype of what is written to also if it is a new one."""
     dtypes = {subject.dtype(one) for one in node.all_input_nodes}
     dtype = dtypes.pop() if len(dtypes) == 1 else None

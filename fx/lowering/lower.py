@@ -20,7 +20,7 @@ from fx.lowering.support import Veto
 from fx.node import Node
 from fx.passes.contract import Contract, close
 from fx.passes.regions import Region, Spelling
-from fx.passes.registry import register_pass
+from fx.passes.registered_passes import register_pass
 
 __all__ = ["Lower", "lower"]
 

@@ -15,11 +15,11 @@ from fx.graph_module import GraphModule
 from fx.lowering.backend import Backend
 from fx.lowering.boundaries import Boundaries
 from fx.lowering.costs import count_flops, size_of
-from fx.lowering.coverage import Coverage, Part, Placement
+from fx.lowering.coverage import Coverage, CoveredRegion, Placement
 from fx.lowering.functional import make_functional
+from fx.lowering.known_program import KnownProgram
 from fx.lowering.partition import find_regions
 from fx.lowering.restoration import restore
-from fx.lowering.subject import Subject
 from fx.lowering.support import Veto, all_of, has_converter, is_pure, not_vetoed
 from fx.naming.printing import target_name
 from fx.node import Node
@@ -69,7 +69,7 @@ def make_plan(
         flops, why = count_flops(program, example_inputs)
         notes += [] if why is None else [f"shapes are not known from where the program cannot be followed on: {why}"]
         backend.study(program, example_inputs)
-    subject = Subject(program)
+    subject = KnownProgram(program)
     reasons = _refusals(subject, backend, veto)
     boundaries = Boundaries(graph, backend.hands_over)
     boundaries.refuse_from_outside(reasons)
@@ -103,7 +103,7 @@ def _fetch_for_each_use(graph: Graph) -> None:
             user.replace_input_with(node, fetched)
 
 
-def _refusals(subject: Subject, backend: Backend, veto: Veto) -> dict[Node, str | None]:
+def _refusals(subject: KnownProgram, backend: Backend, veto: Veto) -> dict[Node, str | None]:
     """For each operation why the backend does not take it."""
     takes = all_of(not_vetoed(veto), is_pure, has_converter(backend.converters), backend.supports)
     operations = (subject.operation(node) for node in subject.graph_module.graph.nodes if node.op not in _NOT_DIVIDED)
@@ -111,7 +111,7 @@ def _refusals(subject: Subject, backend: Backend, veto: Veto) -> dict[Node, str 
 
 
 def _why_dropped(
-    members: list[Node], subject: Subject, backend: Backend, least: int, flops: dict[Node, int] | None
+    members: list[Node], subject: KnownProgram, backend: Backend, least: int, flops: dict[Node, int] | None
 ) -> str | None:
     """Why a region is not worth it."""
     converters = (backend.converters.find(subject.operation(node).target) for node in members)
@@ -142,10 +142,10 @@ def _placement(node: Node, home: dict[Node, Region], reason: str | None, flops: 
     return Placement(node.name, target, name, None if region else reason, count, node.source)
 
 
-def _part(region: Region, flops: dict[Node, int] | None) -> Part:
+def _part(region: Region, flops: dict[Node, int] | None) -> CoveredRegion:
     work = [None if flops is None else flops.get(node) for node in region.nodes if node.op not in _NOT_DIVIDED]
     bytes_in, bytes_out = (_total(map(size_of, boundary)) for boundary in (region.inputs, region.outputs))
-    return Part(region.name, len(work), _total(work), bytes_in, bytes_out)
+    return CoveredRegion(region.name, len(work), _total(work), bytes_in, bytes_out)
 
 
 def _total(counts: Iterable[int | None]) -> int | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from fx.lowering.subject import Operation
+from fx.lowering.known_program import Operation
 from fx.modules.attributes import prefixes
 from fx.naming.targets import qualified_name
 from fx.node import Node
@@ -28,7 +28,7 @@ def all_of(*predicates: Predicate) -> Predicate:
     """What every one of the predicates takes; the reason is that of the first that refuses.
 
     >>> import fx
-    >>> from fx.lowering.subject import Subject
+    >>> from fx.lowering.known_program import Subject
     >>> subject = Subject(fx.symbolic_trace(lambda x: x.neg_()))
     >>> x, neg_, output = map(subject.operation, subject.graph_module.graph.nodes)
     >>> all_of(is_pure, has_shape)(neg_)

@@ -30,8 +30,8 @@ from fx.graph_module import GraphModule, expect_program
 from fx.matcher.near_misses import Explanation, NearMiss, sentence
 from fx.matcher.occurrences import InternalMatch, Occurrence, Terrain, at
 from fx.matcher.patterns import Pattern, Program
-from fx.matcher.subject import Subject
-from fx.matcher.unification import Mismatch, Unifier
+from fx.matcher.searched_program import SearchedProgram
+from fx.matcher.unification import PatternMismatch, Unifier
 from fx.matcher.wildcards import Wildcard, anything, literal
 from fx.node import Node
 
@@ -87,7 +87,7 @@ class Matcher:
         expect(node_name_match, str, "node_name_match is a part of the names of nodes", error=PassError)
         self.graph_module = graph_module
         self.pattern = Pattern(pattern)
-        self.subject = Subject(graph_module)
+        self.subject = SearchedProgram(graph_module)
         self.filters: tuple[MatchFilter, ...] = filters
         self._unifier = Unifier(self.pattern, self.subject, ignore_literals, node_name_match)
         self._terrain = Terrain(self.subject)
@@ -150,7 +150,7 @@ class Matcher:
         if anchor in self._unifier.claimed:
             return None
         calls = len(self.pattern.calls)
-        mismatches: list[Mismatch] = []
+        mismatches: list[PatternMismatch] = []
         original = self.subject.stands_for[anchor]
         self._unifier.observer = mismatches.append
         try:

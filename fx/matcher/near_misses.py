@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fx.matcher.occurrences import InternalMatch, at, place
-from fx.matcher.subject import attribute_value, is_call
-from fx.matcher.unification import Mismatch
+from fx.matcher.searched_program import attribute_value, is_call
+from fx.matcher.unification import PatternMismatch
 from fx.naming.printing import format_argument
 from fx.naming.targets import qualified_name
 from fx.node import Argument, Node, nodes_in
@@ -64,7 +64,7 @@ def _in_parentheses(node: Node) -> str:
     return f" ({place(node.source)})" if node.source is not None else ""
 
 
-def sentence(mismatch: Mismatch, in_pattern: Mapping[Node, Node], in_program: Mapping[Node, Node]) -> str:
+def sentence(mismatch: PatternMismatch, in_pattern: Mapping[Node, Node], in_program: Mapping[Node, Node]) -> str:
     """What a mismatch says to the user.
 
     Args:
@@ -78,7 +78,9 @@ def sentence(mismatch: Mismatch, in_pattern: Mapping[Node, Node], in_program: Ma
 class _Wording:
     """One mismatch in words."""
 
-    def __init__(self, mismatch: Mismatch, in_pattern: Mapping[Node, Node], in_program: Mapping[Node, Node]) -> None:
+    def __init__(
+        self, mismatch: PatternMismatch, in_pattern: Mapping[Node, Node], in_program: Mapping[Node, Node]
+    ) -> None:
         self.mismatch = mismatch
         self.in_pattern = in_pattern
         self.in_program = in_program

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from fx.analysis.dependence import Dependences
 from fx.matcher.patterns import Pattern
-from fx.matcher.subject import Subject
+from fx.matcher.searched_program import SearchedProgram
 from fx.node import Argument, Node, nodes_in
 from fx.operators.effects import is_impure
 from fx.provenance import SourceLocation
@@ -39,7 +39,7 @@ class InternalMatch:
 class Terrain:
     """What a match must not run into: effects between its operations, and the matches already made."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: SearchedProgram) -> None:
         """Start without matches."""
         self.subject = subject
         self._dependences: Dependences | None = None
@@ -71,7 +71,7 @@ class Occurrence:
     def __init__(
         self,
         pattern: Pattern,
-        subject: Subject,
+        subject: SearchedProgram,
         bound: Mapping[Node, Argument],
         taken: Mapping[Node, Node],
         literals: Mapping[str, Argument],

@@ -16,7 +16,7 @@ from fx.capture.tracer import Tracer, symbolic_trace
 from fx.errors import PassError, add_note
 from fx.graph import Graph
 from fx.graph_module import GraphModule
-from fx.matcher.subject import drop_inner_checks, is_call
+from fx.matcher.searched_program import drop_inner_checks, is_call
 from fx.naming.printing import describe
 from fx.node import Argument, Node
 from fx.operators.effects import Effect, effect_of

@@ -11,7 +11,7 @@ from fx.graph_module import GraphModule
 from fx.matcher.graft import Attributes, Graft
 from fx.matcher.occurrences import InternalMatch, Occurrence
 from fx.matcher.patterns import Pattern, leaves
-from fx.matcher.subject import Subject, attribute_value, is_call
+from fx.matcher.searched_program import SearchedProgram, attribute_value, is_call
 from fx.modules.attributes import is_own, prefixes
 from fx.naming.printing import describe
 from fx.node import Argument, Node, map_arg, nodes_in
@@ -24,7 +24,7 @@ __all__ = ["Rewrite"]
 class Rewrite:
     """Edits a program whose occurrences of a pattern are known."""
 
-    def __init__(self, graph_module: GraphModule, pattern: Pattern, subject: Subject) -> None:
+    def __init__(self, graph_module: GraphModule, pattern: Pattern, subject: SearchedProgram) -> None:
         """Prepare to edit ``graph_module``, which ``subject`` was made from."""
         self._program = graph_module
         self._pattern = pattern

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import torch
 
 from fx.matcher.patterns import Pattern, Stage
+from fx.matcher.searched_program import SearchedProgram, attribute_value, is_call, kind_of
 from fx.matcher.settings import same_settings
-from fx.matcher.subject import Subject, attribute_value, is_call, kind_of
 from fx.matcher.wildcards import Wildcard
 from fx.naming.targets import torch_path
 from fx.node import Argument, Node, nodes_in
@@ -22,7 +22,7 @@ _TELLS_KINDS_APART = frozenset({"__getitem__", "__setitem__", "index_put", "inde
 
 
 @dataclass(frozen=True, slots=True)
-class Mismatch:
+class PatternMismatch:
     """Why a pattern does not match where the search stood."""
 
     kind: str
@@ -49,7 +49,7 @@ class Unifier:
     """Finds a pattern from given nodes on. After a solution, its public attributes tell it."""
 
     def __init__(
-        self, pattern: Pattern, subject: Subject, ignore_literals: bool = False, node_name_match: str = ""
+        self, pattern: Pattern, subject: SearchedProgram, ignore_literals: bool = False, node_name_match: str = ""
     ) -> None:
         """Prepare for any number of searches.
 
@@ -65,7 +65,7 @@ class Unifier:
         self.node_name_match = node_name_match
         self.claimed: set[Node] = set()
         """Canonical nodes that belong to other matches."""
-        self.observer: Callable[[Mismatch], object] | None = None
+        self.observer: Callable[[PatternMismatch], object] | None = None
         """Told of every mismatch. While there is one, values that others use too are no mismatch yet."""
         self.bound: dict[Node, Argument] = {}
         """For canonical nodes of the pattern what they stand for."""
@@ -150,7 +150,7 @@ class Unifier:
 
     def _fail(self, kind: str, pattern: Argument, program: Argument, site: Any, label: Any) -> bool:
         if self.observer is not None:
-            self.observer(Mismatch(kind, pattern, program, site, label, len(self.taken)))
+            self.observer(PatternMismatch(kind, pattern, program, site, label, len(self.taken)))
         return False
 
     # Comparing.

@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class PythonOperator:
     """One operator of the language."""
 
     function: Callable[..., Any]
@@ -44,20 +44,23 @@ _REFLECTED = {
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "gt": ">", "le": "<=", "ge": ">="}
 _UNARY = {"pos": "+", "neg": "-", "invert": "~"}
 
-OPERATORS: tuple[Operator, ...] = (
-    *(Operator(getattr(operator, name), f"{{}} {sign} {{}}", reflected=True) for name, sign in _REFLECTED.items()),
-    *(Operator(getattr(operator, name), f"{{}} {sign} {{}}") for name, sign in _COMPARISONS.items()),
-    *(Operator(getattr(operator, name), f"{sign}{{}}") for name, sign in _UNARY.items()),
-    Operator(operator.getitem, "{}[{}]"),
+OPERATORS: tuple[PythonOperator, ...] = (
     *(
-        Operator(getattr(operator, f"i{name.rstrip('_')}"), f"{{}} {sign}= {{}}", in_place=True)
+        PythonOperator(getattr(operator, name), f"{{}} {sign} {{}}", reflected=True)
         for name, sign in _REFLECTED.items()
     ),
-    Operator(operator.setitem, "{}[{}] = {}", in_place=True),
+    *(PythonOperator(getattr(operator, name), f"{{}} {sign} {{}}") for name, sign in _COMPARISONS.items()),
+    *(PythonOperator(getattr(operator, name), f"{sign}{{}}") for name, sign in _UNARY.items()),
+    PythonOperator(operator.getitem, "{}[{}]"),
+    *(
+        PythonOperator(getattr(operator, f"i{name.rstrip('_')}"), f"{{}} {sign}= {{}}", in_place=True)
+        for name, sign in _REFLECTED.items()
+    ),
+    PythonOperator(operator.setitem, "{}[{}] = {}", in_place=True),
 )
 """Every operator with a spelling of its own."""
 
-BY_FUNCTION: dict[Callable[..., Any], Operator] = {row.function: row for row in OPERATORS}
+BY_FUNCTION: dict[Callable[..., Any], PythonOperator] = {row.function: row for row in OPERATORS}
 """The row of a node's target."""
 
 IN_PLACE: frozenset[Callable[..., Any]] = frozenset(

@@ -14,7 +14,7 @@ from fx.passes.fold_into_modules import FoldIntoModules
 from fx.passes.fuse_conv_bn import FuseConvBN, Fusion
 from fx.passes.merge_parallel_layers import MergeParallelLayers, Merging
 from fx.passes.pipeline import Culprit, PassPipeline, PassReport, PipelineListener, PipelineResult
-from fx.passes.registry import (
+from fx.passes.registered_passes import (
     Pass,
     describe_pass,
     get_pass,

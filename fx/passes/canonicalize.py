@@ -12,7 +12,7 @@ from fx.canonical import Canonicalizer
 from fx.graph_module import GraphModule
 from fx.modules.containers import Container
 from fx.passes.contract import Contract, exact
-from fx.passes.registry import register_pass
+from fx.passes.registered_passes import register_pass
 from fx.passes.rewriting import Edit, RewritingPass
 
 

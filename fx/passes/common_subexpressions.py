@@ -13,7 +13,7 @@ from fx.analysis.dependence import Dependences
 from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
 from fx.passes.contract import Contract, exact
-from fx.passes.registry import register_pass
+from fx.passes.registered_passes import register_pass
 from fx.passes.rewriting import Edit, RewritingPass
 from fx.provenance import SourceLocation
 

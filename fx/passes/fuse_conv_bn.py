@@ -14,10 +14,10 @@ from fx.gradients import without_gradients
 from fx.graph_module import GraphModule, expect_program
 from fx.operators.families import Family, is_one_of
 from fx.passes.contract import Contract, close
-from fx.passes.layers import Layer, Layers
 from fx.passes.ranks import Ranks, insert_rank_check
-from fx.passes.registry import register_pass
+from fx.passes.registered_passes import register_pass
 from fx.passes.rewriting import Edit, RewritingPass
+from fx.passes.weighted_layers import Layer, Layers
 from fx.provenance import SourceLocation
 
 _FOLDED_INTO: tuple[Family, ...] = ("linear", "convolution", "transposed convolution")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fx.graph_module import GraphModule
-    from fx.passes.report import PassReport
+    from fx.passes.pass_report import PassReport
     from fx.passes.rewriting import Edit
 
 

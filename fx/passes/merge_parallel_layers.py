@@ -18,9 +18,9 @@ from fx.node import Node
 from fx.operators.effects import effect_of, why_impure
 from fx.operators.families import is_one_of
 from fx.passes.contract import Contract, close
-from fx.passes.layers import Layer, Layers, copy_with
-from fx.passes.registry import register_pass
+from fx.passes.registered_passes import register_pass
 from fx.passes.rewriting import Edit, RewritingPass
+from fx.passes.weighted_layers import Layer, Layers, copy_with
 from fx.provenance import SourceLocation, inherit
 
 _SETTINGS = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}

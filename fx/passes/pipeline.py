@@ -18,11 +18,11 @@ from fx.passes.bisection import Culprit, Predicate, find_culprit
 from fx.passes.contract import Approximate, Close, Contract, contract_of, exact
 from fx.passes.listener import PipelineListener
 from fx.passes.option_text import PassText
-from fx.passes.options import make_pass
-from fx.passes.registry import Pass, parse_pipeline, pass_name, write_pass
-from fx.passes.report import PassReport, PipelineResult
+from fx.passes.pass_options import make_pass
+from fx.passes.pass_report import PassReport, PipelineResult
+from fx.passes.registered_passes import Pass, parse_pipeline, pass_name, write_pass
 from fx.passes.rewriting import Edit, RewritingPass, take_edits
-from fx.passes.verification import KEPT, MAY_CHANGE, Snapshot, find_stale_code, find_violation_in
+from fx.passes.verification import KEPT, MAY_CHANGE, ProgramSnapshot, find_stale_code, find_violation_in
 from fx.provenance import complete_origins, match_origins, record_origins
 
 __all__ = ["Culprit", "PassPipeline", "PassReport", "PipelineListener", "PipelineResult"]
@@ -71,7 +71,7 @@ class PassPipeline:
 
         Raises:
             PassError: one of them is no pass, is not registered, or its text is not in the form of
-                :func:`fx.passes.registry.parse_pipeline`.
+                :func:`fx.passes.registered_passes.parse_pipeline`.
         """
         try:
             found = tuple(_passes_in(passes))
@@ -172,7 +172,7 @@ class _Run:
         self.refuse(
             find_violation_in(program) or find_stale_code(program), "the program given to the pipeline is broken"
         )
-        self.before = Snapshot.of(program)
+        self.before = ProgramSnapshot.of(program)
 
     def step(self, index: int) -> None:
         """Run one pass, check what it made, and report."""
@@ -230,12 +230,12 @@ class _Run:
             remedy = "return a GraphModule: capture the module with fx.symbolic_trace"
         raise PassError(f"{self.place} returned a {kind}, which is no program", value=shown(returned), remedy=remedy)
 
-    def check(self, pass_: Pass, result: GraphModule, is_rewriting: bool) -> Snapshot:
+    def check(self, pass_: Pass, result: GraphModule, is_rewriting: bool) -> ProgramSnapshot:
         """Refuse a program that is broken, out of date, or another one to its callers."""
         self.refuse(find_violation_in(result), f"{self.place} left a broken program")
         if not is_rewriting:
             self.refuse(find_stale_code(result), f"{self.place} left a program that is out of date")
-        after = Snapshot.of(result)
+        after = ProgramSnapshot.of(result)
         for name, (compare, what) in KEPT.items():
             if name not in getattr(pass_, "may_change", ()):
                 way_out = f'or let the pass say that it may: may_change = ("{name}",)'

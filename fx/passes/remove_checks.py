@@ -11,7 +11,7 @@ from fx.graph_module import GraphModule
 from fx.node import Node
 from fx.operators.effects import is_impure
 from fx.passes.contract import Contract, exact
-from fx.passes.registry import register_pass
+from fx.passes.registered_passes import register_pass
 from fx.passes.rewriting import Edit, RewritingPass
 
 

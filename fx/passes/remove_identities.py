@@ -20,7 +20,7 @@ from fx.modules.containers import Container
 from fx.node import Node
 from fx.operators.families import find_in_place, find_operator
 from fx.passes.contract import Contract, exact
-from fx.passes.registry import register_pass
+from fx.passes.registered_passes import register_pass
 from fx.passes.rewriting import Edit, RewritingPass
 from fx.provenance import SourceLocation
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fx.arguments import shown
 from fx.errors import PassError
 from fx.graph_module import expect_program
-from fx.passes.options import check_options
+from fx.passes.pass_options import check_options
 from fx.provenance import complete_origins, record_origins
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from fx.modules.attributes import prefixes
 from fx.node import Node
 from fx.passes.contract import Contract, exact
 from fx.passes.regions import Region, Regions, Spelling
-from fx.passes.registry import register_pass
+from fx.passes.registered_passes import register_pass
 
 __all__ = ["Split", "split_by_nodes", "split_module"]
 

@@ -63,7 +63,7 @@ class HeldTensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ProgramSnapshot:
     """A program as it was at one time, to be compared with what a pass makes of it."""
 
     interface: Interface
@@ -76,7 +76,7 @@ class Snapshot:
     """The parameters and buffers that it holds."""
 
     @classmethod
-    def of(cls, graph_module: GraphModule) -> Snapshot:
+    def of(cls, graph_module: GraphModule) -> ProgramSnapshot:
         """``graph_module`` as it is now."""
         found = graph_module.named_modules(remove_duplicate=False)
         modules = tuple((path, module) for path, module in found if type(module) is not Container)
@@ -93,7 +93,7 @@ class Snapshot:
             ),
         )
 
-    def has_other_graph(self, before: Snapshot) -> bool:
+    def has_other_graph(self, before: ProgramSnapshot) -> bool:
         """Whether the graph, or one inside it, is another one or was edited since ``before``."""
         return not (
             len(self.programs) == len(before.programs)
@@ -102,7 +102,7 @@ class Snapshot:
             )
         )
 
-    def has_other_state(self, before: Snapshot) -> bool:
+    def has_other_state(self, before: ProgramSnapshot) -> bool:
         """Whether it holds other modules or tensors, or under other names, than ``before``."""
         return not (
             len(self.modules) == len(before.modules)
@@ -115,19 +115,19 @@ class Snapshot:
         )
 
 
-def _signature(before: Snapshot, after: Snapshot) -> Violation | None:
+def _signature(before: ProgramSnapshot, after: ProgramSnapshot) -> Violation | None:
     return signature_is_kept(before.interface, after.interface)
 
 
-def _result(before: Snapshot, after: Snapshot) -> Violation | None:
+def _result(before: ProgramSnapshot, after: ProgramSnapshot) -> Violation | None:
     return result_is_kept(before.interface, after.interface)
 
 
-def _writes(before: Snapshot, after: Snapshot) -> Violation | None:
+def _writes(before: ProgramSnapshot, after: ProgramSnapshot) -> Violation | None:
     return writes_are_kept(before.interface, after.interface)
 
 
-def _tensors(before: Snapshot, after: Snapshot) -> Violation | None:
+def _tensors(before: ProgramSnapshot, after: ProgramSnapshot) -> Violation | None:
     """No tensor that the program held before was written to, nor given other elements.
 
     Seen are writes that torch counts and a new ``.data``; one into the elements of ``.data`` it does not count.
@@ -142,7 +142,7 @@ def _tensors(before: Snapshot, after: Snapshot) -> Violation | None:
     return None
 
 
-KEPT: dict[str, tuple[Callable[[Snapshot, Snapshot], Violation | None], str]] = {
+KEPT: dict[str, tuple[Callable[[ProgramSnapshot, ProgramSnapshot], Violation | None], str]] = {
     "signature": (_signature, "the program's signature"),
     "result": (_result, "the structure of the program's result"),
     "writes": (_writes, "what the program writes to"),

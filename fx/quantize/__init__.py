@@ -39,8 +39,8 @@ from fx.quantize.observers import (
 from fx.quantize.pages import KeptMemory
 from fx.quantize.preparation import prepare
 from fx.quantize.products import matmul
+from fx.quantize.quantization_report import QuantizationReport, Remainder, report
 from fx.quantize.quantize_pass import Quantize
-from fx.quantize.report import QuantizationReport, Remainder, report
 from fx.quantize.scheme import Choice, Override, QuantizationScheme
 from fx.quantize.training import freeze_batch_norm, freeze_observers, prepare_qat
 

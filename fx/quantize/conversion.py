@@ -18,12 +18,12 @@ from fx.quantize.affine import Affine
 from fx.quantize.convolution import QuantizedConv
 from fx.quantize.embedding import embedding, embedding_bag
 from fx.quantize.fake_quantization import fake_quantize_dynamic
+from fx.quantize.integer_operations import IntegerOperation, asks_for_size
 from fx.quantize.layout import values_seen_in_memory
 from fx.quantize.linear import QuantizedLinear
-from fx.quantize.operations import Operation, asks_for_size
 from fx.quantize.preparation import REASON, comes_whole, fused_bound, is_observer, scheme_of
 from fx.quantize.products import matmul
-from fx.quantize.report import IN_8_BITS
+from fx.quantize.quantization_report import IN_8_BITS
 from fx.quantize.spellings import averaged, moved
 from fx.quantize.training import is_trained, settled
 from fx.quantize.weight_only import weight_only_linear
@@ -41,7 +41,7 @@ def convert(prepared: GraphModule, *, choose_kernels: bool = False) -> GraphModu
     """Return the program that works on 8-bit integers, with weights and scales embedded.
 
     ``prepared`` stays as it is: it can see more data and be converted again. What cannot be quantized works on real
-    values, between conversions from and to integers; :func:`~fx.quantize.report.report` lists it, with reasons.
+    values, between conversions from and to integers; :func:`fx.quantize.report` lists it, with reasons.
     The first call puts weights into the order in which its kernels read them, if ``prepare`` had no ``example_inputs``.
 
     Args:
@@ -165,7 +165,7 @@ class _Conversion(Writer):
 
     # Operations on integers; each says whether it found a way.
 
-    def _layer(self, node: Node, operation: Operation) -> bool:
+    def _layer(self, node: Node, operation: IntegerOperation) -> bool:
         source, affine = self._whole[operation.operands[0]]
         bound = fused_bound(node, self._operations)
         result = node if bound is None else bound
@@ -228,7 +228,7 @@ class _Conversion(Writer):
         made.meta["float_operations"] = float_operations(node, layer.weight)
         self._real[node] = made
 
-    def _function(self, node: Node, operation: Operation) -> bool:
+    def _function(self, node: Node, operation: IntegerOperation) -> bool:
         source, affine = self._whole[operation.operands[0]]
         output = self._stored_as(node)
         operand = affine.values()
@@ -243,7 +243,7 @@ class _Conversion(Writer):
         fetched = self._attribute(node, f"tables.{node.name}", table)
         return self._put(node, self._call(node, arithmetic.lookup, input=source, table=fetched), output)
 
-    def _binary(self, node: Node, operation: Operation) -> bool:
+    def _binary(self, node: Node, operation: IntegerOperation) -> bool:
         bound = fused_bound(node, self._operations)
         result = node if bound is None else bound
         output = self._stored_as(result)
@@ -272,7 +272,7 @@ class _Conversion(Writer):
             return whole
         return self._call(node, torch.clamp, input=whole, min=least, max=most)
 
-    def _product(self, node: Node, operation: Operation) -> bool:
+    def _product(self, node: Node, operation: IntegerOperation) -> bool:
         output = self._stored_as(node)
         (left, of_left), (right, of_right) = (self._whole[one] for one in operation.operands)
         made = self._call(
@@ -283,7 +283,7 @@ class _Conversion(Writer):
         )  # fmt: skip
         return self._put(node, made, output)
 
-    def _join(self, node: Node, operation: Operation) -> bool:
+    def _join(self, node: Node, operation: IntegerOperation) -> bool:
         output = self._stored_as(node)
         if output is None:
             return False
@@ -307,7 +307,7 @@ class _Conversion(Writer):
         self._between.add(made)
         return made
 
-    def _mean(self, node: Node, operation: Operation) -> bool:
+    def _mean(self, node: Node, operation: IntegerOperation) -> bool:
         output = self._stored_as(node)
         call = None if output is None else averaged(node)
         if call is None or output is None:
@@ -320,7 +320,7 @@ class _Conversion(Writer):
         )  # fmt: skip
         return self._put(node, made, output)
 
-    def _shape(self, node: Node, operation: Operation) -> bool:
+    def _shape(self, node: Node, operation: IntegerOperation) -> bool:
         source, affine = self._whole[operation.operands[0]]
         made = self._graph.node_copy(
             node, lambda used: source if used is operation.operands[0] else self._as_real(used)
@@ -331,7 +331,7 @@ class _Conversion(Writer):
         made.meta.pop("val", None)
         return self._put(node, made, affine)
 
-    def _embedding(self, node: Node, operation: Operation) -> bool:
+    def _embedding(self, node: Node, operation: IntegerOperation) -> bool:
         whole, scale = self._stored_weight(node)
         is_bag = node.target is F.embedding_bag
         settings = {name: map_arg(node.kwargs[name], self._as_real) for name in (_OF_BAGS if is_bag else ("input",))}

@@ -15,7 +15,7 @@ from fx.errors import QuantizationError
 from fx.operators.effects import declare_pure
 from fx.quantize.affine import Affine
 from fx.quantize.arithmetic import dequantize, dequantize_channels, is_traced_by_jit, quantize
-from fx.quantize.ranges import MANY, narrowed
+from fx.quantize.value_ranges import MANY, narrowed
 from fx.serialization.allow_list import allow
 
 Kind = TypeVar("Kind", bound=type[nn.Module])

@@ -12,7 +12,7 @@ from fx.node import Node
 from fx.operators.effects import effect_of
 from fx.operators.sharing import find_sharing
 from fx.quantize import arithmetic
-from fx.quantize.operations import asks_for_size
+from fx.quantize.integer_operations import asks_for_size
 from fx.quantize.weights import UNNAMED
 
 __all__ = ["values_seen_in_memory"]

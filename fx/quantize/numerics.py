@@ -17,7 +17,7 @@ from fx.interpreter import Interpreter
 from fx.node import Node
 from fx.provenance import SourceLocation
 from fx.quantize.conversion import convert, reference
-from fx.quantize.operations import Operation, operation_of
+from fx.quantize.integer_operations import IntegerOperation, operation_of
 from fx.quantize.preparation import check_given, prepare
 from fx.quantize.scheme import Choice, QuantizationScheme
 from fx.quantize.state import run_apart
@@ -206,7 +206,11 @@ def _layers(program: GraphModule, scheme: QuantizationScheme) -> list[Node]:
     found: list[Node] = []
     for node in prepare(program, scheme).graph.nodes:
         operation = operation_of(node)
-        if isinstance(operation, Operation) and operation.kind == "layer" and scheme.choice(node).precision != "float":
+        if (
+            isinstance(operation, IntegerOperation)
+            and operation.kind == "layer"
+            and scheme.choice(node).precision != "float"
+        ):
             found.append(node)
     return found
 

@@ -23,8 +23,8 @@ from fx.passes.remove_identities import RemoveIdentities
 from fx.passes.shape_prop import ShapeProp
 from fx.quantize.affine import Affine
 from fx.quantize.arithmetic import dequantize
+from fx.quantize.integer_operations import IntegerOperation, asks_for_size, is_part, operation_of, plain_spelling
 from fx.quantize.observers import Observer, make_observer
-from fx.quantize.operations import Operation, asks_for_size, is_part, operation_of, plain_spelling
 from fx.quantize.scheme import QuantizationScheme
 from fx.quantize.state import run_apart
 
@@ -118,7 +118,7 @@ def quantized_layers(prepared: GraphModule, scheme: QuantizationScheme) -> set[N
     found: set[Node] = set()
     for node in prepared.graph.nodes:
         operation = operation_of(node)
-        is_layer = isinstance(operation, Operation) and operation.kind in ("layer", "embedding")
+        is_layer = isinstance(operation, IntegerOperation) and operation.kind in ("layer", "embedding")
         if is_layer and REASON not in node.meta and scheme.choice(node).precision != "bfloat16":
             found.add(node)
     return found
@@ -143,7 +143,7 @@ def _return_instead_of_writing(program: GraphModule) -> None:
 def _is_only_here(value: Node) -> bool:
     """Whether only one operation sees a value, and the one that it is a view of if it may be a view."""
     operation = operation_of(value)
-    if len(value.users) != 1 or not isinstance(operation, Operation):
+    if len(value.users) != 1 or not isinstance(operation, IntegerOperation):
         return False
     return operation.kind != "shape" or _is_only_here(operation.operands[0])
 
@@ -203,7 +203,7 @@ class Selection:
     """Which operations of a program in canonical form will work on integers, and why the others will not."""
 
     def __init__(self, program: GraphModule, scheme: QuantizationScheme) -> None:
-        self.chosen: dict[Node, Operation] = {}
+        self.chosen: dict[Node, IntegerOperation] = {}
         """The operations that will."""
         self.reasons: dict[Node, str] = {}
         """Why the others will not; those on which it makes no difference are missing."""
@@ -331,7 +331,7 @@ def is_observer(node: Node) -> bool:
     return node.op == "call_module" and str(node.target).startswith(f"{_OBSERVERS}.")
 
 
-def fused_bound(node: Node, operations: Mapping[Node, Operation]) -> Node | None:
+def fused_bound(node: Node, operations: Mapping[Node, IntegerOperation]) -> Node | None:
     """The operation that only bounds the result of the layer or sum ``node``, and is computed together with it."""
     if operations[node].kind not in ("layer", "binary") or len(node.users) != 1:
         return None

@@ -12,7 +12,7 @@ from fx.errors import PassError, QuantizationError
 from fx.graph_module import GraphModule, expect_program
 from fx.interpreter import positional
 from fx.passes.contract import Contract, approximate
-from fx.passes.registry import register_pass
+from fx.passes.registered_passes import register_pass
 from fx.quantize.numerics import advise, try_scheme
 from fx.quantize.scheme import Choice, ObserverName, QuantizationScheme
 

@@ -13,7 +13,7 @@ from fx.node import Node
 from fx.quantize import arithmetic, pooling
 from fx.quantize.affine import Affine
 
-__all__ = ["Call", "averaged", "moved"]
+__all__ = ["IntegerCall", "averaged", "moved"]
 
 _torch: Any = torch
 _AVERAGES: dict[Any, Callable[..., Any]] = {
@@ -28,7 +28,7 @@ _POOLS: dict[Any, Callable[..., Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class IntegerCall:
     """A function and what it is called with."""
 
     function: Callable[..., Any]
@@ -37,7 +37,7 @@ class Call:
     """Arguments by name."""
 
 
-def averaged(node: Node) -> Call | None:
+def averaged(node: Node) -> IntegerCall | None:
     """How an average is called, its operand and scales aside; None where sizes are computed while the program runs."""
     settings = {name: value for name, value in node.kwargs.items() if name not in ("input", "dtype")}
     sizes = [settings[name] for name in ("kernel_size", "output_size") if name in settings]
@@ -45,14 +45,14 @@ def averaged(node: Node) -> Call | None:
         return None
     if settings.get("divisor_override", 1) is None:
         del settings["divisor_override"]
-    return Call(_AVERAGES[node.target], settings)
+    return IntegerCall(_AVERAGES[node.target], settings)
 
 
-def moved(node: Node, affine: Affine) -> Call | None:
+def moved(node: Node, affine: Affine) -> IntegerCall | None:
     """How a call is spelled that moves or picks integers; None where it is as on real values."""
     if node.target in _POOLS:
         settings = {name: value for name, value in node.kwargs.items() if name != "return_indices"}
-        return Call(_POOLS[node.target], settings)
+        return IntegerCall(_POOLS[node.target], settings)
     if node.target is F.pad and node.kwargs.get("mode") == "constant":
-        return Call(F.pad, {**node.kwargs, "value": affine.zero_point})
+        return IntegerCall(F.pad, {**node.kwargs, "value": affine.zero_point})
     return None

@@ -26,7 +26,7 @@ from fx.quantize.fake_quantization import (
     fake_quantize_dynamic,
     undo_gain,
 )
-from fx.quantize.operations import plain_spelling
+from fx.quantize.integer_operations import plain_spelling
 from fx.quantize.preparation import SCHEME, check_given, is_observer, observe, prepare, quantized_layers, scheme_of
 from fx.quantize.scheme import Choice, QuantizationScheme
 from fx.quantize.state import run_apart
@@ -91,7 +91,7 @@ def prepare_qat(
             run_apart(program, ShapeProp(program).propagate, example_inputs)
         plan = prepare(program, scheme)
         fused = {one.node for one in FuseConvBN().explain(program) if one.fused}
-    _Rounding(program, plan, scheme, fused).insert()
+    _RoundingInserter(program, plan, scheme, fused).insert()
     program.meta[SCHEME], program.meta[_TRAINED] = scheme.to_data(), True
     program.recompile()
     return program
@@ -174,7 +174,7 @@ def _evaluated(program: nn.Module) -> Generator[None, None, None]:
             module.training = training
 
 
-class _Rounding:
+class _RoundingInserter:
     """Puts into a program what ``prepare`` and ``convert`` would do to it, as rounding."""
 
     def __init__(self, program: GraphModule, plan: GraphModule, scheme: QuantizationScheme, fused: set[str]) -> None:
@@ -236,7 +236,7 @@ class _Rounding:
 
 
 def _take_out_rounding(program: GraphModule) -> dict[str, FakeQuantize]:
-    """Undo what :class:`_Rounding` did, and return the modules that rounded values, by their paths."""
+    """Undo what :class:`_RoundingInserter` did, and return the modules that rounded values, by their paths."""
     found: dict[str, FakeQuantize] = {}
     for node in reversed(list(program.graph.nodes)):
         arguments = node.kwargs

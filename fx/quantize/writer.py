@@ -14,9 +14,9 @@ from fx.node import Argument, Node
 from fx.passes.tensor_metadata import TensorMetadata
 from fx.quantize import arithmetic
 from fx.quantize.affine import Affine
-from fx.quantize.operations import Operation, operation_of
+from fx.quantize.integer_operations import IntegerOperation, operation_of
 from fx.quantize.preparation import REASON, affines_of, is_observer
-from fx.quantize.report import IN_8_BITS
+from fx.quantize.quantization_report import IN_8_BITS
 from fx.quantize.scheme import QuantizationScheme
 from fx.quantize.weights import UNNAMED, Weights
 
@@ -49,7 +49,7 @@ class Writer:
             read = lambda used: self._unrounded.get(used) or self._as_real(used)  # noqa: E731
         made = self._graph.node_copy(node, read)
         operation = operation_of(node)
-        if isinstance(operation, Operation) and operation.kind == "layer":
+        if isinstance(operation, IntegerOperation) and operation.kind == "layer":
             made.meta["float_operations"] = float_operations(node, self._weights.tensors(node)[1])
         self._real[node] = made.args[0] if node.op == "output" else made
 
@@ -128,11 +128,15 @@ def write_over_layers(graph: Graph) -> None:
                 node.kwargs = {**node.kwargs, "inplace": True}
 
 
-def quantized_operations(prepared: GraphModule, scheme: QuantizationScheme) -> dict[Node, Operation]:
-    found: dict[Node, Operation] = {}
+def quantized_operations(prepared: GraphModule, scheme: QuantizationScheme) -> dict[Node, IntegerOperation]:
+    found: dict[Node, IntegerOperation] = {}
     for node in prepared.graph.nodes:
         operation = operation_of(node)
-        if isinstance(operation, Operation) and REASON not in node.meta and scheme.choice(node).precision != "float":
+        if (
+            isinstance(operation, IntegerOperation)
+            and REASON not in node.meta
+            and scheme.choice(node).precision != "float"
+        ):
             found[node] = operation
     return found
 

@@ -38,9 +38,9 @@ from fx.arguments import expect
 from fx.errors import LoadError, SaveError
 from fx.graph_module import GraphModule, expect_program
 from fx.serialization.allow_list import Refused, allow
-from fx.serialization.modules import ModuleReader, ModuleWriter
+from fx.serialization.saved_modules import ModuleReader, ModuleWriter
+from fx.serialization.saved_tensors import TensorWriter, restore_tensors
 from fx.serialization.tensor_file import parse_json, read_tensor_file, write_tensor_file
-from fx.serialization.tensors import TensorWriter, restore_tensors
 from fx.serialization.values import printable
 
 _FORMAT = "fx"

@@ -17,8 +17,8 @@ from fx.provenance import SourceLocation
 from fx.serialization.allow_list import Refused, find, is_attribute, is_callable_target, methods, name_of
 from fx.serialization.annotations import decode_annotation, encode_annotation
 from fx.serialization.module_attributes import LONGEST_NAME, is_name
-from fx.serialization.notes import encode_note, encode_notes
-from fx.serialization.signatures import decode_codegen, encode_codegen
+from fx.serialization.saved_notes import encode_note, encode_notes
+from fx.serialization.saved_signatures import decode_codegen, encode_codegen
 from fx.serialization.values import Json, ValueReader, ValueWriter, printable, stored_object, stored_strings
 
 PathCheck = Callable[[str, str], None]

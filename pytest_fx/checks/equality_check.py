@@ -28,7 +28,7 @@ from pytest_fx.loading import chosen_pass, importable_name
 from pytest_fx.options import options_of
 from pytest_fx.records.running import FOLDER, announce
 from pytest_fx.report.recording import record_row
-from pytest_fx.report.summary import Row
+from pytest_fx.report.summary import SummaryRow
 
 WITHOUT_LEAVES = ", no leaf modules"
 """What the summary adds to the name of a program captured in functions only."""
@@ -67,7 +67,9 @@ class EqualityCheck:
         self._require_working_model()
         if isinstance(transform, nn.Module):
             given = Application.given(self._subject, transform, contract or close, label or self._item.name, draws)
-            comparison = self._recorded(given, Row(self._subject.name, given.name, nodes_after=_nodes(transform)))
+            comparison = self._recorded(
+                given, SummaryRow(self._subject.name, given.name, nodes_after=_nodes(transform))
+            )
             violations = self._broken(given, leaves)
             if violations:
                 raise told(violations, violations[0])
@@ -126,7 +128,7 @@ class EqualityCheck:
         blame: Any = importlib.import_module("pytest_fx.search.blame").Blame(application.pass_)
         return [found for found in violations if blame.is_due(law_called(found.law), application)]
 
-    def _recorded(self, application: Application, row: Row) -> Comparison:
+    def _recorded(self, application: Application, row: SummaryRow) -> Comparison:
         """What is computed beside eager's answers, which goes into the summary whether or not the laws are kept."""
         if not application.changed:
             record_row(self._item, row)

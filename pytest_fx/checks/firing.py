@@ -12,16 +12,16 @@ from pytest_fx.harness.application import Application
 from pytest_fx.options import options_of
 from pytest_fx.records.baseline import BASELINE, Firing
 from pytest_fx.report.recording import record_row
-from pytest_fx.report.summary import Row
+from pytest_fx.report.summary import SummaryRow
 
 SHOWN_MISSES = 3
 """Near misses that are told of one pass in one model."""
 
 
-def row_of(application: Application) -> Row:
+def row_of(application: Application) -> SummaryRow:
     """Return what is known of a program, before anything was compared, for the table and the record."""
     before, after = application.before, application.after
-    return Row(
+    return SummaryRow(
         application.subject.name,
         application.name,
         nodes_before=None if before is None else len(before.nodes),
@@ -47,7 +47,7 @@ def require_no_less(item: pytest.Item, application: Application) -> None:
         raise error
 
 
-def _lost(item: pytest.Item, application: Application, row: Row) -> LostRewrite | None:
+def _lost(item: pytest.Item, application: Application, row: SummaryRow) -> LostRewrite | None:
     baseline = item.config.stash[BASELINE]
     now = Firing.of_row(asdict(row))
     before = None if baseline is None or now is None else baseline.firings.get((now.model, now.program))

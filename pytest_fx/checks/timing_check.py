@@ -22,7 +22,7 @@ from pytest_fx.records.baseline import BASELINE, Change, Measurement, describe
 from pytest_fx.records.records import describe_machine
 from pytest_fx.records.running import announce
 from pytest_fx.report.recording import record_row
-from pytest_fx.report.summary import Row
+from pytest_fx.report.summary import SummaryRow
 from pytest_fx.timing.memory import peak_memory
 from pytest_fx.timing.paired import PairedTiming, steady_conditions, time_pairs
 
@@ -147,7 +147,7 @@ class TimingCheck:
         subject, item = self._subject, self._item
         shown = label if len(self._options.threads) == 1 else f"{label}, {self._threads} thread(s)"
         device = subject.device.type
-        row = Row(subject.name, shown).with_timing(timing)
+        row = SummaryRow(subject.name, shown).with_timing(timing)
         with steady_conditions(self._threads), subject.to_be_timed() as eager:
             eager_memory = peak_memory(self._call(eager), device)
             memory = peak_memory(self._call(program), device)

@@ -19,7 +19,7 @@ from pytest_fx.harness.equality import Leaf, worst_difference
 from pytest_fx.harness.evaluation import Arguments, default_dtype, same_random_numbers
 from pytest_fx.harness.snapshot import tensors_of
 from pytest_fx.harness.subject import Subject
-from pytest_fx.laws.gradients import differ, gradients_of, weighted_sum
+from pytest_fx.laws.gradient_law import differ, gradients_of, weighted_sum
 
 GRADIENTS = "gradients"
 """The law."""

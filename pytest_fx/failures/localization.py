@@ -213,7 +213,7 @@ class _Walk:
         """The value that each node of the transformed program should have, as long as it is needed."""
         self.off: set[Node] = set()
         """Nodes of the transformed program whose value is not what it should be."""
-        self.rounding = None if eager is None else _Rounding(self.original, eager, arguments, self.match)
+        self.rounding = None if eager is None else _RoundingErrors(self.original, eager, arguments, self.match)
 
     def errors(self) -> Iterator[NodeError]:
         """Run both programs to the end."""
@@ -318,7 +318,7 @@ class _Match:
         """For nodes of the original whose work one node does together: the last of them."""
 
 
-class _Rounding:
+class _RoundingErrors:
     """Eager's own error at each awaited node: what rounding in the working dtype does to right inputs."""
 
     def __init__(self, original: _Program, eager: GraphModule, arguments: Arguments, match: _Match) -> None:

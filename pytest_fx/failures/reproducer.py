@@ -29,7 +29,7 @@ Change = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ProgramPart:
     """A part of a program, as a program."""
 
     program: GraphModule
@@ -45,7 +45,7 @@ class Part:
 
 def find_part(
     failure: Failure, names: frozenset[str] = frozenset(), draw: int = 0, seconds: float = SECONDS
-) -> Part | None:
+) -> ProgramPart | None:
     """Return a small part of the model on which the pass fails as it does on the whole, or None if there is none.
 
     Args:
@@ -54,14 +54,14 @@ def find_part(
         draw: which inputs of the model show the failure.
         seconds: how long to look; the smallest part found until then is returned.
     """
-    search = _Search(failure, draw, time.monotonic() + seconds)
+    search = _PartSearch(failure, draw, time.monotonic() + seconds)
     try:
         return search.run(names)
     finally:
         search.runner.restore()  # others have the tensors that it has written to
 
 
-class _Search:
+class _PartSearch:
     """Ever smaller parts of one model."""
 
     def __init__(self, failure: Failure, draw: int, end: float) -> None:
@@ -73,7 +73,7 @@ class _Search:
         arguments = failure.subject.arguments(draw).copies()
         self.inputs = positional(self.original, arguments.args, arguments.kwargs)
 
-    def run(self, names: frozenset[str]) -> Part | None:
+    def run(self, names: frozenset[str]) -> ProgramPart | None:
         """The smallest part found."""
         nodes = next(filter(self.shows, self.candidates(names)), None)
         if nodes is None:
@@ -101,7 +101,7 @@ class _Search:
         """Whether the pass fails on ``nodes`` alone."""
         return self.fails(self.part(nodes, self.values(_boundary(nodes))))
 
-    def fails(self, part: Part) -> bool:
+    def fails(self, part: ProgramPart) -> bool:
         """Whether the pass fails on ``part`` as on the model; no, when there is no time left to find out."""
         if time.monotonic() > self.end:
             return False
@@ -112,7 +112,7 @@ class _Search:
             subject.close()
         return found
 
-    def part(self, nodes: list[Node], values: dict[Node, Any]) -> Part:
+    def part(self, nodes: list[Node], values: dict[Node, Any]) -> ProgramPart:
         """The program of ``nodes``, which returns the value of the last, or what the output does if that is last."""
         boundary = _boundary(nodes)
         graph = Graph()
@@ -125,7 +125,7 @@ class _Search:
             copies[node] = graph.node_copy(node, copies.__getitem__)
         if nodes[-1].op != "output":
             graph.output(copies[nodes[-1]])
-        return Part(GraphModule(self.original, graph), tuple(values[used] for used in boundary))
+        return ProgramPart(GraphModule(self.original, graph), tuple(values[used] for used in boundary))
 
     def values(self, wanted: Iterable[Node]) -> dict[Node, Any]:
         """What the program computes at some nodes."""
@@ -155,14 +155,14 @@ class _Search:
             size //= 2
         return nodes
 
-    def simplified(self, part: Part) -> Part:
+    def simplified(self, part: ProgramPart) -> ProgramPart:
         """The same program with inputs as short and as plain as still fail."""
         for change in _changes(part.inputs):
             while True:
                 inputs = tuple(map_tensors(change, value) for value in part.inputs)
-                if _same(inputs, part.inputs) or not self.fails(Part(part.program, inputs)):
+                if _same(inputs, part.inputs) or not self.fails(ProgramPart(part.program, inputs)):
                     break
-                part = Part(part.program, inputs)
+                part = ProgramPart(part.program, inputs)
         return part
 
 

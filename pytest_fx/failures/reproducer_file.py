@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from fx.errors import FxError
 from pytest_fx.failures.failure import Failure
-from pytest_fx.failures.reproducer import Part
+from pytest_fx.failures.reproducer import ProgramPart
 
 _LITERALS = (bool, int, float, str, bytes, type(None), type(...))
 
@@ -46,7 +46,7 @@ def test_{slug}(fx_pass, fx_equal):
 '''
 
 
-def write_test(folder: Path, failure: Failure, part: Part, where: object | None) -> Path:
+def write_test(folder: Path, failure: Failure, part: ProgramPart, where: object | None) -> Path:
     """Write ``part`` as a test file with its weights and inputs beside it, and return the path of the test.
 
     Args:

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from pytest_fx.generation.record import Input, Program
 from pytest_fx.generation.strategy import programs
-from pytest_fx.generation.tensors import shapes, tensors
+from pytest_fx.generation.tensor_expressions import shapes, tensors
 
 __all__ = ["Input", "Pair", "Program", "programs", "shapes", "tensors"]
 

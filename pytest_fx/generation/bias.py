@@ -29,9 +29,9 @@ from pytest_fx.generation.operands import (
     VECTORS,
     WEIGHT,
 )
-from pytest_fx.generation.operations import MODULE, NAMESPACE, Operand, Operation, written
+from pytest_fx.generation.productions import MODULE, NAMESPACE, Operand, Production, written
 from pytest_fx.generation.siblings import FORMULA
-from pytest_fx.generation.spelling import spell
+from pytest_fx.generation.value_spelling import spell
 
 Target = Any
 """A function, the name of a method, or a class of modules."""
@@ -101,10 +101,10 @@ _COMPARISONS: dict[type[ast.cmpop], Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SpelledRow:
     """A row, in one of its spellings."""
 
-    row: Operation
+    row: Production
     """The row."""
     spelling: str
     """The spelling."""
@@ -113,7 +113,7 @@ class Choice:
         return self.spelling
 
 
-Chain = tuple[tuple[Choice, ...], ...]
+Chain = tuple[tuple[SpelledRow, ...], ...]
 """Operations one after the other, each on the result of the one before it; for each the ways to write it."""
 
 
@@ -165,20 +165,20 @@ def _called(function: ast.expr) -> Iterator[Target]:
 
 
 @functools.cache
-def _choices() -> list[tuple[frozenset[Target], Choice]]:
+def _choices() -> list[tuple[frozenset[Target], SpelledRow]]:
     """All choices of the grammar, with what they call."""
     # a layer whose parameters a function takes is not called itself
     return [
-        (targets_of(row.call if "{module}." in row.call else spelling, len(row.operands)), Choice(row, spelling))
+        (targets_of(row.call if "{module}." in row.call else spelling, len(row.operands)), SpelledRow(row, spelling))
         for row in ROWS
         for spelling in row.spellings
     ]
 
 
 @functools.cache
-def _index() -> dict[Target, list[tuple[bool, Choice]]]:
+def _index() -> dict[Target, list[tuple[bool, SpelledRow]]]:
     """For each target the choices that call it, and whether they do little else."""
-    index: dict[Target, list[tuple[bool, Choice]]] = {}
+    index: dict[Target, list[tuple[bool, SpelledRow]]] = {}
     for found, choice in _choices():
         for target in found:
             index.setdefault(target, []).append((len(found) == 1, choice))
@@ -187,7 +187,7 @@ def _index() -> dict[Target, list[tuple[bool, Choice]]]:
 
 def compounds(targets: Set[Target]) -> tuple[Chain, ...]:
     """The rows that call two or more of the targets, and nothing else: ``torch.max({0}, 1)[0]``; once and twice."""
-    found: dict[frozenset[Target], list[Choice]] = {}
+    found: dict[frozenset[Target], list[SpelledRow]] = {}
     for called, choice in _choices():
         if len(called) > 1 and called <= targets:
             found.setdefault(called, []).append(choice)
@@ -201,7 +201,7 @@ def formulas_about(targets: Set[Target]) -> tuple[Chain, ...]:
     In whatever spelling; operators count where a formula has nothing else.
     """
     wanted = set(map(_name, targets))
-    found: dict[frozenset[str], list[Choice]] = {}
+    found: dict[frozenset[str], list[SpelledRow]] = {}
     for called, choice in _choices():
         if choice.row.tags >= FORMULA:
             names = frozenset(_name(target) for target in called if getattr(target, "__module__", "") != "math")
@@ -222,7 +222,7 @@ def walks(ops: Iterable[Target]) -> tuple[Chain, ...]:
     Those of one name (``F.softmax``, ``torch.softmax``, ``"softmax"``) are alternatives. There are none where a pass
     names so many that it does not look for all of them in a row.
     """
-    groups: dict[str, list[Choice]] = {}
+    groups: dict[str, list[SpelledRow]] = {}
     for target in ops:
         groups.setdefault(_name(target), []).extend(choices_for(target))
     steps = [tuple(alternatives) for alternatives in reversed(groups.values()) if alternatives]
@@ -231,7 +231,7 @@ def walks(ops: Iterable[Target]) -> tuple[Chain, ...]:
     return tuple(tuple(steps[start : start + LONGEST_WALK]) for start in range(len(steps) - 1))
 
 
-def choices_for(target: Target) -> tuple[Choice, ...]:
+def choices_for(target: Target) -> tuple[SpelledRow, ...]:
     """The ways to call ``target``: rows of the grammar, or for an unknown one a row that tries it on tensors."""
     if target == ATTRIBUTE:
         return tuple(choice for _, choice in _choices() if "state" in choice.row.tags)
@@ -240,7 +240,7 @@ def choices_for(target: Target) -> tuple[Choice, ...]:
     return direct or tuple(choice for _, choice in known) or tuple(_tried(target))
 
 
-def _tried(target: Target) -> Iterator[Choice]:
+def _tried(target: Target) -> Iterator[SpelledRow]:
     if isinstance(target, str):
         form, module = f".{target}", ""
     else:
@@ -253,7 +253,7 @@ def _tried(target: Target) -> Iterator[Choice]:
         form = f"{module}.{name}" if not is_module else f"{MODULE}{module}.{name}"
     for operands in ((FLOAT,), (FLOAT, OTHER_FLOAT)):
         call = "{module}({0})" if len(operands) == 1 else "{module}({0}, {1})"
-        yield Choice(Operation((form,), operands, imports=module, call=call), form)
+        yield SpelledRow(Production((form,), operands, imports=module, call=call), form)
 
 
 def _importable(target: Any) -> tuple[str, str]:
@@ -288,7 +288,7 @@ def chains(ops: Iterable[Any], like: Any = None) -> tuple[Chain, ...]:
     return (*(whole,) * (1 + len(kept) // 2), *kept) if any(whole) else kept
 
 
-def _whole(program: Any) -> list[Choice]:
+def _whole(program: Any) -> list[SpelledRow]:
     """A program with one result, constants included, as a row for each kind of inputs; none for others."""
     texts: dict[Any, str] = {}
     shared: list[str] = []
@@ -313,7 +313,7 @@ def _whole(program: Any) -> list[Choice]:
         _with_masks(operands[: len(inputs)], masks) for operands in kinds if len(operands) >= len(inputs)
     )
     imports = "operator" if "operator." in text else ""
-    return [Choice(Operation((text,), operands, tags=FORMULA, imports=imports), text) for operands in rows]
+    return [SpelledRow(Production((text,), operands, tags=FORMULA, imports=imports), text) for operands in rows]
 
 
 def _is_mask(node: Any) -> bool:

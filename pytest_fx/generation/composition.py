@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from pytest_fx.generation.bias import Chain, Choice
+from pytest_fx.generation.bias import Chain, SpelledRow
 from pytest_fx.generation.grammar import FAMILIES
 from pytest_fx.generation.operands import FLOAT, VECTORS
-from pytest_fx.generation.operations import Operation, compiled
+from pytest_fx.generation.productions import Production, compiled
 from pytest_fx.generation.siblings import FORMULA, siblings
 from pytest_fx.generation.sketch import MOST_INPUTS, Held, Line, Sketch, Value, made
-from pytest_fx.generation.tensors import draw_tensor
+from pytest_fx.generation.tensor_expressions import draw_tensor
 
 WRITTEN = FAMILIES["writes"][1]
 """Writes in place."""
@@ -158,7 +158,7 @@ def nest(sketch: Sketch, step: Callable[[Sketch], object]) -> bool:
     sketch.state.append(f"self.{attribute} = {name}()")
     sketch.features.add("nested-module")
     tags = frozenset({"nested-module"}).union(*(line.tags & {"in-place", "random"} for line in inner.lines))
-    held = Held(attribute, lambda x: inner.replay(x, result), Operation(("nn.Module",), (FLOAT,), (), tags))
+    held = Held(attribute, lambda x: inner.replay(x, result), Production(("nn.Module",), (FLOAT,), (), tags))
     sketch.modules.append(held)
     return sketch.call(held, [given])
 
@@ -181,7 +181,7 @@ def follow(sketch: Sketch, chain: Chain) -> bool:
     return bool(values)
 
 
-def _takes(choice: Choice, value: Value) -> bool:
+def _takes(choice: SpelledRow, value: Value) -> bool:
     return bool(choice.row.operands) and choice.row.operands[0].fits(value.object, [])
 
 
@@ -195,7 +195,7 @@ def _start(sketch: Sketch, chain: Chain) -> Value | None:
     return sketch.operand(hardest, [])
 
 
-def _write_one(sketch: Sketch, alternatives: Sequence[Choice], chain: Chain, values: list[Value]) -> bool:
+def _write_one(sketch: Sketch, alternatives: Sequence[SpelledRow], chain: Chain, values: list[Value]) -> bool:
     """Do what one of the choices says, now and then by calling a module once more that an earlier one has made."""
     first = values[0 if sketch.choices.sometimes(6) else -1] if values else _start(sketch, chain)
     fitting = [choice for choice in alternatives if first is not None and _takes(choice, first)]
@@ -207,7 +207,7 @@ def _write_one(sketch: Sketch, alternatives: Sequence[Choice], chain: Chain, val
 
 
 def write(
-    sketch: Sketch, row: Operation, spelling: str, first: Sequence[Value] = (), others: Sequence[Value] = ()
+    sketch: Sketch, row: Production, spelling: str, first: Sequence[Value] = (), others: Sequence[Value] = ()
 ) -> bool:
     """Do what a row says; in place of a formula, or beside it on the same values, mostly write a sibling of it."""
     kinds = siblings(row, spelling) if row.tags >= FORMULA else ()

@@ -6,24 +6,24 @@ import bisect
 import itertools
 from dataclasses import dataclass
 
-from pytest_fx.generation.arithmetic import DTYPES, ELEMENTS, LOSSES, PAIRS, SCALARS
-from pytest_fx.generation.arrangement import JOINS, PRODUCTS, REDUCTIONS, SIZES, VIEWS
-from pytest_fx.generation.formulas import FORMULAS
-from pytest_fx.generation.layers import DENSE, FUNCTIONAL, MODULES, NORMS, POOLS
-from pytest_fx.generation.operations import Operation
-from pytest_fx.generation.writes import CHECKS, RANDOMS, STATES, WRITES
+from pytest_fx.generation.elementwise_rows import DTYPES, ELEMENTS, LOSSES, PAIRS, SCALARS
+from pytest_fx.generation.formula_rows import FORMULAS
+from pytest_fx.generation.layer_rows import DENSE, FUNCTIONAL, MODULES, NORMS, POOLS
+from pytest_fx.generation.productions import Production
+from pytest_fx.generation.shape_rows import JOINS, PRODUCTS, REDUCTIONS, SIZES, VIEWS
+from pytest_fx.generation.state_rows import CHECKS, RANDOMS, STATES, WRITES
 
 
 @dataclass(frozen=True, slots=True)
 class Weighted:
     """Rows out of which one is chosen by its weight."""
 
-    rows: tuple[Operation, ...]
+    rows: tuple[Production, ...]
     """The rows; the first one is the simplest."""
     ends: tuple[int, ...]
     """The sums of the weights up to and including each row."""
 
-    def at(self, number: int) -> Operation:
+    def at(self, number: int) -> Production:
         """The row for a number below ``total``."""
         return self.rows[bisect.bisect_right(self.ends, number)]
 
@@ -33,7 +33,7 @@ class Weighted:
         return self.ends[-1]
 
 
-def weighted(rows: list[Operation]) -> Weighted:
+def weighted(rows: list[Production]) -> Weighted:
     """Make a choice of rows."""
     return Weighted(tuple(rows), tuple(itertools.accumulate(row.weight for row in rows)))
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_fx.generation.operations import OMITTED, Argument, Fresh, Operand
-from pytest_fx.generation.tensors import Shape, draw_extent, draw_size
+from pytest_fx.generation.productions import OMITTED, Argument, Fresh, Operand
+from pytest_fx.generation.tensor_expressions import Shape, draw_extent, draw_size
 
 if TYPE_CHECKING:
     from pytest_fx.generation.sketch import Sketch

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pytest_fx.generation.tensors import TensorRecipe
+from pytest_fx.generation.tensor_expressions import TensorRecipe
 from pytest_fx.harness.evaluation import Arguments
 
 _numbers = itertools.count(1)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pytest_fx.generation.operands import ANOTHER
-from pytest_fx.generation.operations import NAMESPACE, Argument, Operand, Operation
-from pytest_fx.generation.signatures import further_arguments
+from pytest_fx.generation.productions import NAMESPACE, Argument, Operand, Production
+from pytest_fx.generation.unnamed_arguments import further_arguments
 
 FORMULA = frozenset({"formula"})
 """The tag of rows that have siblings."""
@@ -41,7 +41,7 @@ class _Edit:
 
 
 @functools.lru_cache(maxsize=4096)
-def siblings(row: Operation, spelling: str) -> tuple[tuple[Operation, ...], ...]:
+def siblings(row: Production, spelling: str) -> tuple[tuple[Production, ...], ...]:
     """The siblings of a formula in one of its spellings, by the kind of what differs; two kinds twice.
 
     Eager need not take all of them.
@@ -58,7 +58,7 @@ def siblings(row: Operation, spelling: str) -> tuple[tuple[Operation, ...], ...]
     """
     text = _HOLE.sub(r"_\1_", spelling)
     root = _SignedNumbers().visit(ast.parse(text, mode="eval").body)
-    found: dict[str, list[Operation]] = {}
+    found: dict[str, list[Production]] = {}
     for node in ast.walk(root):
         if not isinstance(node, ast.expr):
             continue
@@ -104,7 +104,7 @@ def _numbers(node: ast.expr) -> Iterator[_Edit]:
             pass
 
 
-def _arguments(node: ast.expr, row: Operation) -> Iterator[_Edit]:
+def _arguments(node: ast.expr, row: Production) -> Iterator[_Edit]:
     """A call without one of its keywords, or with one more."""
     if not isinstance(node, ast.Call):
         return
@@ -137,7 +137,7 @@ def _orders(node: ast.expr) -> Iterator[_Edit]:
             pass
 
 
-def _reads(node: ast.expr, row: Operation, text: str) -> Iterator[_Edit]:
+def _reads(node: ast.expr, row: Production, text: str) -> Iterator[_Edit]:
     """Something else in one of the places where the same value or number is read."""
     if not isinstance(node, ast.Name) or len(re.findall(rf"\b{node.id}\b", text)) < 2:
         return

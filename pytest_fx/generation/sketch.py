@@ -14,15 +14,15 @@ from torch import nn
 
 from fx import Graph, GraphModule
 from fx.node import OPCODES
-from pytest_fx.generation import operations
+from pytest_fx.generation import productions as operations
 from pytest_fx.generation.choices import Choices
-from pytest_fx.generation.operations import (
+from pytest_fx.generation.productions import (
     MODULE,
     OMITTED,
     Argument,
     Fresh,
     Operand,
-    Operation,
+    Production,
     Verbatim,
     compiled,
     fill,
@@ -30,8 +30,8 @@ from pytest_fx.generation.operations import (
     written,
 )
 from pytest_fx.generation.record import Input
-from pytest_fx.generation.signatures import further_arguments
-from pytest_fx.generation.tensors import TensorRecipe, draw_tensor
+from pytest_fx.generation.tensor_expressions import TensorRecipe, draw_tensor
+from pytest_fx.generation.unnamed_arguments import further_arguments
 from pytest_fx.harness.snapshot import overlaps
 
 MOST_ELEMENTS = 1500
@@ -75,7 +75,7 @@ class Value:
 class Form:
     """An operation as it is written: its spelling, and its constants."""
 
-    operation: Operation
+    operation: Production
     """The row."""
     template: str
     """The spelling with its holes."""
@@ -114,7 +114,7 @@ class Held:
     """Its attribute."""
     module: Callable[..., Any]
     """What computes it."""
-    operation: Operation
+    operation: Production
     """The row that it was made by."""
     text: str = ""
     """How it was made; empty for a module of the program's own."""
@@ -190,7 +190,7 @@ class Sketch:
 
     def perform(
         self,
-        operation: Operation,
+        operation: Production,
         spelling: str | None = None,
         first: Sequence[Value] = (),
         others: Sequence[Value] = (),
@@ -275,7 +275,7 @@ class Sketch:
         self.values.append(value)
         return value
 
-    def _write(self, operation: Operation, spelling: str, operands: list[Value]) -> bool:
+    def _write(self, operation: Production, spelling: str, operands: list[Value]) -> bool:
         objects = [value.object for value in operands]
         options: dict[str, Any] = {}
         template = _constructor(spelling) if _is_module(spelling) else written(spelling, len(operands))
@@ -327,12 +327,12 @@ class Sketch:
             self.lines[-1].form = form
         return done
 
-    def _unnamed(self, template: str, operation: Operation, options: dict[str, Any]) -> frozenset[str]:
+    def _unnamed(self, template: str, operation: Production, options: dict[str, Any]) -> frozenset[str]:
         """The arguments to write without their keywords, as most code does with the first one."""
         names = operations.leading(template, options, operation.arguments)
         return frozenset(names[: self.choices.below(len(names) + 1)])
 
-    def _further(self, template: str, operation: Operation) -> tuple[Argument, ...]:
+    def _further(self, template: str, operation: Production) -> tuple[Argument, ...]:
         """In some lines, one or two arguments that the row leaves at their defaults."""
         others = further_arguments(template, frozenset(part.name for part in operation.arguments))
         if not others or not self.choices.sometimes(FURTHER):

@@ -23,7 +23,7 @@ from pytest_fx.generation.grammar import FAMILIES
 from pytest_fx.generation.record import Input, Program, load, seeded
 from pytest_fx.generation.sketch import Sketch, Value, evaluated
 from pytest_fx.generation.source import source
-from pytest_fx.generation.tensors import draw_extent, draw_size, draw_tensor
+from pytest_fx.generation.tensor_expressions import draw_extent, draw_size, draw_tensor
 
 COMPOSED: dict[str, Callable[[Sketch], bool]] = {
     "repeat": composition.repeat_line,

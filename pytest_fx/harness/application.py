@@ -26,7 +26,7 @@ from pytest_fx.harness.layouts import LayoutIndependent
 from pytest_fx.harness.lending import release
 from pytest_fx.harness.process import ProcessState, count_forks, has_children
 from pytest_fx.harness.run import Run, Runner
-from pytest_fx.harness.snapshot import Snapshot, held_by, memory_of, same_tensor, settings_of, tensors_of
+from pytest_fx.harness.snapshot import ModuleSnapshot, held_by, memory_of, same_tensor, settings_of, tensors_of
 from pytest_fx.harness.subject import Inputs, Subject
 from pytest_fx.processes.deadline import TookTooLong, Watchdog
 
@@ -50,7 +50,7 @@ class Before:
     """Each node printed, and the user's line of it, by name."""
     inputs: tuple[tuple[str, str], ...]
     """The placeholders' targets with their defaults, written as Python."""
-    module: Snapshot
+    module: ModuleSnapshot
     """The module that was captured."""
     constants: frozenset[str]
     """Tensors that the captured program holds beside those, such as ``forward`` makes."""
@@ -495,7 +495,7 @@ def _before(captured: GraphModule, module: nn.Module, subject: Subject) -> Befor
         _layers(captured),
         {node.name: (describe(node), node.source) for node in captured.graph.nodes},
         inputs_of(captured),
-        Snapshot.of(module, subject.tensors),
+        ModuleSnapshot.of(module, subject.tensors),
         frozenset(tensors_of(captured).keys() - tensors_of(module).keys()),
         any(map(_is_check, captured.graph.nodes)),
     )

@@ -13,7 +13,7 @@ from torch import nn
 
 from pytest_fx.harness.structure import leaves
 
-__all__ = ["Snapshot", "dense", "in_pieces", "is_strided", "overlaps", "same_tensor", "settings_of", "tensors_of"]
+__all__ = ["ModuleSnapshot", "dense", "in_pieces", "is_strided", "overlaps", "same_tensor", "settings_of", "tensors_of"]
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 _HOLDERS = frozenset({OrderedDict, dict, list, tuple, set})
@@ -32,7 +32,7 @@ MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ModuleSnapshot:
     """A module as it was."""
 
     tensors: Mapping[str, tuple[torch.Tensor, bool]]
@@ -43,7 +43,7 @@ class Snapshot:
     """What each module in it was, by name."""
 
     @classmethod
-    def of(cls, module: nn.Module, equal: Mapping[str, torch.Tensor] | None = None) -> Snapshot:
+    def of(cls, module: nn.Module, equal: Mapping[str, torch.Tensor] | None = None) -> ModuleSnapshot:
         """Return ``module`` as it is now; ``equal`` has tensors that hold the same, where there are such already."""
         held = tensors_of(module)
         values = {name: tensor.detach().clone() for name, tensor in held.items()} if equal is None else equal

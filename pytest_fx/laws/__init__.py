@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fx.registry import Registry
-from pytest_fx.errors import LawViolation, LoadError
+from pytest_fx.errors import LawViolation, UnknownNameError
 from pytest_fx.harness.application import Application
 from pytest_fx.laws.answers import (
     aliasing,
@@ -42,7 +42,7 @@ from pytest_fx.laws.form import (
     terminates,
     well_formed,
 )
-from pytest_fx.laws.gradients import gradients
+from pytest_fx.laws.gradient_law import gradients
 from pytest_fx.laws.law import Check, Law
 from pytest_fx.laws.repetition import deterministic, idempotent, retraceable, round_trips, shrinks_the_graph
 
@@ -146,12 +146,12 @@ def choose_laws(
 
 
 def law_called(name: str) -> Law:
-    """Return the law of a name, or raise :class:`~pytest_fx.errors.LoadError`, whose message has the nearest ones."""
+    """Return the law of a name, or raise ``UnknownNameError``, whose message has the nearest ones."""
     return _registry().get(name)
 
 
 def _registry() -> Registry[Law]:
-    known: Registry[Law] = Registry("law", "laws", LoadError)
+    known: Registry[Law] = Registry("law", "laws", UnknownNameError)
     for law in TABLE:
         known.register(law.name, law)
     return known

@@ -17,13 +17,13 @@ from pytest_fx.records.benchmark_records import add_benchmarks
 from pytest_fx.records.journal import Journal
 from pytest_fx.records.records import describe_machine
 from pytest_fx.records.running import TELL
-from pytest_fx.report.summary import NOTES, PROPERTY, Row, records_on
+from pytest_fx.report.summary import NOTES, PROPERTY, SummaryRow, records_on
 
 JOURNAL = pytest.StashKey[Journal]()
 """Where a :class:`pytest.Config` keeps the journal of its run, once there is one."""
 
 
-def record_row(item: pytest.Item, row: Row, timing: Mapping[str, Any] | None = None) -> None:
+def record_row(item: pytest.Item, row: SummaryRow, timing: Mapping[str, Any] | None = None) -> None:
     """Keep ``row``, with ``timing``, where it was timed: the samples, and all that they depend on.
 
     It is on disk when this returns, or when the controller has the report of the test.

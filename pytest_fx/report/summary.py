@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from pytest_fx.timing.paired import PairedTiming
 
 PROPERTY = "fx"
-"""The user property that carries a record on a test's report: a dict whose ``"row"`` is a :class:`Row`."""
+"""The user property that carries a record on a test's report: a dict whose ``"row"`` is a :class:`SummaryRow`."""
 NOTES = pytest.StashKey[list[str]]()
 """Where a :class:`pytest.Config` keeps lines to print below the table."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SummaryRow:
     """What is known of one program of one model. A part that no test has found out yet is None."""
 
     model: str
@@ -83,11 +83,11 @@ class Row:
     change_verdict: str | None = None
     """What that interval says in words."""
 
-    def with_errors(self, *, dtype: str, float64_error: float | None, error: float, eager_error: float) -> Row:
+    def with_errors(self, *, dtype: str, float64_error: float | None, error: float, eager_error: float) -> SummaryRow:
         """Return the row with what a comparison found."""
         return replace(self, dtype=dtype, float64_error=float64_error, error=error, eager_error=eager_error)
 
-    def with_timing(self, timing: PairedTiming) -> Row:
+    def with_timing(self, timing: PairedTiming) -> SummaryRow:
         """Return the row with what a timing found."""
         low, high = timing.interval
         return replace(
@@ -105,11 +105,11 @@ class Row:
             host_seconds=_median(timing.transformed_host) if timing.transformed_host else None,
         )
 
-    def with_peak_memory(self, *, eager: int, transformed: int) -> Row:
+    def with_peak_memory(self, *, eager: int, transformed: int) -> SummaryRow:
         """Return the row with the most bytes that calls hold at a time."""
         return replace(self, eager_peak_memory=eager, peak_memory=transformed)
 
-    def with_change(self, change: Change, limit: float | None = None) -> Row:
+    def with_change(self, change: Change, limit: float | None = None) -> SummaryRow:
         """Return the row with how its speed-up compares with that of an earlier run, where ``limit`` is allowed."""
         low, high = change.interval
         return replace(
@@ -121,36 +121,36 @@ class Row:
             change_verdict=TOO_NOISY if change.too_noisy(limit) else change.verdict,
         )
 
-    def merged(self, other: Row) -> Row:
+    def merged(self, other: SummaryRow) -> SummaryRow:
         """Return the row with the parts that ``other`` knows in place of its own."""
         known = {field.name: getattr(other, field.name) for field in fields(other)}
         return replace(self, **{name: value for name, value in known.items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SummaryColumn:
     """One column of the table."""
 
     heading: str
     """What stands above it."""
-    cell: Callable[[Row], str]
+    cell: Callable[[SummaryRow], str]
     """What it shows of a row."""
     optional: bool = False
     """Whether it is left out where it shows a dash in every row."""
 
 
-def _nodes(row: Row) -> str:
+def _nodes(row: SummaryRow) -> str:
     if row.changed is False:
         return f"{row.nodes_before}, changes nothing"
     return " -> ".join(str(count) for count in (row.nodes_before, row.nodes_after) if count is not None) or "-"
 
 
-def _errors(row: Row) -> str:
+def _errors(row: SummaryRow) -> str:
     error = _error(row.error)
     return error if row.eager_error is None else f"{error} ({_error(row.eager_error)}) {row.dtype}"
 
 
-def _speedup(row: Row) -> str:
+def _speedup(row: SummaryRow) -> str:
     if row.speedup is None:
         return "-"
     if not row.noisy:
@@ -167,7 +167,7 @@ def _pair(value: Any, eager: Any, shown: Callable[[Any], str]) -> str:
     return "-" if value is None else f"{shown(value)} ({shown(eager)})"
 
 
-def _change(row: Row) -> str:
+def _change(row: SummaryRow) -> str:
     if row.slowdown is None:
         return "-" if row.speedup is None else "not in the baseline"
     interval = f"{row.slowdown_low:+.1%} to {row.slowdown_high:+.1%}"
@@ -177,21 +177,21 @@ def _change(row: Row) -> str:
 
 
 COLUMNS = (
-    Column("model", lambda row: row.model),
-    Column("program", lambda row: row.program),
-    Column("nodes", _nodes),
-    Column("float64 error", lambda row: _error(row.float64_error)),
-    Column("error (eager's own)", _errors),
-    Column("eager", lambda row: _milliseconds(row.eager_seconds)),
-    Column("transformed", lambda row: _milliseconds(row.seconds)),
-    Column("speed-up (95 % interval)", _speedup),
-    Column(
+    SummaryColumn("model", lambda row: row.model),
+    SummaryColumn("program", lambda row: row.program),
+    SummaryColumn("nodes", _nodes),
+    SummaryColumn("float64 error", lambda row: _error(row.float64_error)),
+    SummaryColumn("error (eager's own)", _errors),
+    SummaryColumn("eager", lambda row: _milliseconds(row.eager_seconds)),
+    SummaryColumn("transformed", lambda row: _milliseconds(row.seconds)),
+    SummaryColumn("speed-up (95 % interval)", _speedup),
+    SummaryColumn(
         "launched after (eager's own)", lambda row: _pair(row.host_seconds, row.eager_host_seconds, _milliseconds), True
     ),
-    Column("peak memory (eager's own)", lambda row: _pair(row.peak_memory, row.eager_peak_memory, _bytes), True),
+    SummaryColumn("peak memory (eager's own)", lambda row: _pair(row.peak_memory, row.eager_peak_memory, _bytes), True),
 )
 """The columns that the plugin itself gives."""
-CHANGE = Column("change since the baseline (95 % interval)", _change)
+CHANGE = SummaryColumn("change since the baseline (95 % interval)", _change)
 """The column that it adds where a baseline was given."""
 
 
@@ -202,18 +202,18 @@ def records_on(report: Any) -> list[dict[str, Any]]:
     return [value for name, value in getattr(report, "user_properties", ()) if name == PROPERTY]
 
 
-def collect_rows(reports: Iterable[Any]) -> list[Row]:
+def collect_rows(reports: Iterable[Any]) -> list[SummaryRow]:
     """Return the rows on the reports, one for each program of each model, in the order of first appearance."""
-    rows: dict[tuple[str, str], Row] = {}
+    rows: dict[tuple[str, str], SummaryRow] = {}
     for report in reports:
         for record in records_on(report):
-            row = Row(**record["row"])
+            row = SummaryRow(**record["row"])
             key = (row.model, row.program)
             rows[key] = rows[key].merged(row) if key in rows else row
     return list(rows.values())
 
 
-def format_table(rows: Sequence[Row], columns: Sequence[Column] = COLUMNS) -> list[str]:
+def format_table(rows: Sequence[SummaryRow], columns: Sequence[SummaryColumn] = COLUMNS) -> list[str]:
     """Return the lines of the table, without the optional columns that say nothing."""
     columns = [column for column in columns if not column.optional or any(column.cell(row) != "-" for row in rows)]
     table = [[column.heading for column in columns], *([column.cell(row) for column in columns] for row in rows)]
@@ -232,7 +232,7 @@ def write_summary(reporter: pytest.TerminalReporter, options: Options) -> None:
     order = {model: (order.get(model, len(order)), position) for position, model in enumerate(models)}
     rows.sort(key=lambda row: (order[row.model], row.nodes_before is not None, row.program))
     reporter.section("fx: largest errors against eager in float64, median times of a call")
-    given: list[Sequence[Column]] = reporter.config.hook.pytest_fx_summary_columns(config=reporter.config)
+    given: list[Sequence[SummaryColumn]] = reporter.config.hook.pytest_fx_summary_columns(config=reporter.config)
     for line in format_table(rows, [column for columns in given for column in columns]):
         reporter.write_line(line)
     baseline = reporter.config.stash.get(BASELINE, None)

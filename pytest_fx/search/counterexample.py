@@ -14,7 +14,7 @@ import torch
 from fx.errors import FxError
 from fx.passes import list_passes, pass_name
 from fx.passes.pipeline import PassPipeline
-from fx.passes.registry import write_pass
+from fx.passes.registered_passes import write_pass
 from pytest_fx.harness.application import Application
 from pytest_fx.harness.structure import leaves
 from pytest_fx.laws import LawViolation

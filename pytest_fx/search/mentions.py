@@ -91,7 +91,7 @@ def mentioned(pass_: Any) -> Mentions:
     >>> [getattr(found, "__name__", found) for found in mentioned(fuse).operations]
     ['relu', 'gelu', 'relu']
     """
-    search = _Search()
+    search = _MentionWalk()
     search.run(pass_)
     texts = set(search.constants.values())
     attributes = (ATTRIBUTE,) if ATTRIBUTE in texts and texts.isdisjoint(_CALLS) else ()
@@ -104,7 +104,7 @@ def mentioned(pass_: Any) -> Mentions:
     )
 
 
-class _Search:
+class _MentionWalk:
     """One walk over what a pass leads to, each object once, those nearest to the pass first."""
 
     def __init__(self) -> None:

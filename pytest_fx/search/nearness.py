@@ -25,7 +25,7 @@ from pytest_fx.harness.subject import Checked
 from pytest_fx.search.mentions import is_open
 from pytest_fx.search.reduction import written
 from pytest_fx.search.simplifications import within
-from pytest_fx.search.syntax import Call, Edits, edited, expression, stored
+from pytest_fx.search.syntax import Edits, WrittenCall, edited, expression, stored
 
 Steps = frozenset[tuple[CodeType, int]]
 """Instructions of code."""
@@ -120,7 +120,7 @@ def _run(program: Program, mode: str) -> None:
 
 def _rewired(tree: ast.Module) -> Iterator[Edits]:
     """Each value that a statement reads, as each other one that there is by then."""
-    call = Call.of(tree)
+    call = WrittenCall.of(tree)
     known = [part.name for part in call.parameters] if call else []
     for statement in call.forward.body[:-1] if call else ():
         for part in ast.walk(statement):

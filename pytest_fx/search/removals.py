@@ -13,14 +13,14 @@ from typing import Any
 import torch
 
 from pytest_fx.generation.record import load
-from pytest_fx.generation.tensors import TensorRecipe
+from pytest_fx.generation.tensor_expressions import TensorRecipe
 from pytest_fx.search.simplifications import ELEMENTS, of_dtypes, of_parameters, of_tensors, tensors_in, within
 from pytest_fx.search.syntax import (
     NAMESPACES,
-    Call,
     Edits,
     Parameter,
     Tree,
+    WrittenCall,
     attribute_of,
     children_of,
     edited,
@@ -39,7 +39,7 @@ _BUILD = ast.parse("def build():\n    torch.default_generator.manual_seed(0)\n  
 def removals(tree: ast.Module) -> Iterator[Edits]:
     """Yield what can be removed from a program that defines ``build()`` and ``inputs()``, what removes most first."""
     forwards, inits = methods(tree, "forward"), methods(tree, "__init__")
-    call = Call.of(tree)
+    call = WrittenCall.of(tree)
     if call is not None:
         yield from _slices(call.forward)
         yield from _windows(call.forward)
@@ -160,7 +160,7 @@ def _without_targets(forward: ast.FunctionDef, statement: ast.Assign, known: set
             yield {statement: [ast.Assign([left], right, lineno=0)], **{use: [expression(other)] for use in uses}}
 
 
-def _cuts(tree: ast.Module, call: Call) -> Iterator[Edits]:
+def _cuts(tree: ast.Module, call: WrittenCall) -> Iterator[Edits]:
     """Each value that is a tensor, and each tensor that the module holds, which become inputs."""
     values = _values(tree, call)
     passed = [part for part in call.parameters if part.value]
@@ -183,7 +183,7 @@ def _cuts(tree: ast.Module, call: Call) -> Iterator[Edits]:
             yield {line: [], **given, **{use: [name_of(free)] for use in uses}}
 
 
-def _values(tree: ast.Module, call: Call) -> dict[str, Any]:
+def _values(tree: ast.Module, call: WrittenCall) -> dict[str, Any]:
     """What the program computes, by name."""
     returns = [part for part in ast.walk(call.forward) if isinstance(part, ast.Return) and part.value is not None]
     edits = {part.value: [expression("locals()")] for part in returns if part.value}
@@ -197,7 +197,7 @@ def _values(tree: ast.Module, call: Call) -> dict[str, Any]:
         return {}
 
 
-def _unused(tree: ast.Module, call: Call | None) -> Iterator[Edits]:
+def _unused(tree: ast.Module, call: WrittenCall | None) -> Iterator[Edits]:
     """All that nothing reads at once, attributes and inputs."""
     read = {part.attr for part in ast.walk(tree) if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load)}
     lines = [line for init in methods(tree, "__init__") for line in init.body[1:] if attribute_of(line) not in read]

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from pytest_fx.generation.tensors import TensorRecipe
-from pytest_fx.search.syntax import Call, Edits, Parameter, children_of, expression, methods, name_of, uses_of
+from pytest_fx.generation.tensor_expressions import TensorRecipe
+from pytest_fx.search.syntax import Edits, Parameter, WrittenCall, children_of, expression, methods, name_of, uses_of
 
 ELEMENTS = ("ones", "counts", "waves")
 """The values of tensors, plain ones first."""
@@ -51,7 +51,7 @@ def of_dtypes(tree: ast.Module) -> Iterator[Edits]:
     yield from ({keyword: [] for keyword in keywords} for keywords in named.values())
 
 
-def of_parameters(call: Call) -> Iterator[Edits]:
+def of_parameters(call: WrittenCall) -> Iterator[Edits]:
     """Each parameter: without it, as another one, as its default, by position, as one part of a container."""
     for part in call.parameters:
         others = [other for other in call.parameters if other is not part]
@@ -67,7 +67,7 @@ def of_parameters(call: Call) -> Iterator[Edits]:
             yield from _of_container(call, part, others)
 
 
-def _of_container(call: Call, part: Parameter, others: list[Parameter]) -> Iterator[Edits]:
+def _of_container(call: WrittenCall, part: Parameter, others: list[Parameter]) -> Iterator[Edits]:
     taken = [
         found
         for found in ast.walk(call.forward)
@@ -80,7 +80,7 @@ def _of_container(call: Call, part: Parameter, others: list[Parameter]) -> Itera
         yield {**alone, **{found: [name_of(part.name)] for found in taken}}
 
 
-def of_tensors(tree: ast.Module, call: Call | None) -> Iterator[Edits]:
+def of_tensors(tree: ast.Module, call: WrittenCall | None) -> Iterator[Edits]:
     """Each tensor with plainer values or fewer elements, and each size wherever it occurs."""
     inits = [line for init in methods(tree, "__init__") for line in init.body[1:]]
     made = [*inits, *([call.inputs] if call else [])]

@@ -141,7 +141,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class WrittenCall:
     """How a program is called."""
 
     forward: ast.FunctionDef
@@ -152,7 +152,7 @@ class Call:
     """Both, side by side."""
 
     @classmethod
-    def of(cls, tree: ast.Module) -> Call | None:
+    def of(cls, tree: ast.Module) -> WrittenCall | None:
         """Find it; None where it is written otherwise than by :mod:`pytest_fx.generation`."""
         forwards, inputs = methods(tree, "forward"), methods(tree, "inputs")
         if not forwards or not inputs:

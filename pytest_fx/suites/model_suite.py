@@ -31,7 +31,7 @@ from pytest_fx.harness.subject import Subject
 from pytest_fx.laws import LawViolation
 from pytest_fx.processes.pickled import unpickled
 from pytest_fx.report.recording import record_row
-from pytest_fx.report.summary import Row
+from pytest_fx.report.summary import SummaryRow
 
 
 def __tracebackhide__(raised: pytest.ExceptionInfo[BaseException]) -> bool:
@@ -64,7 +64,7 @@ def _captures(item: pytest.Item, case: Any) -> bool:
 
 def test_capture_is_well_formed(request: pytest.FixtureRequest, fx_model: Subject) -> None:
     """The captured graph obeys the rules of the IR."""
-    record_row(request.node, Row(fx_model.name, "capture", nodes_after=len(fx_model.captured.graph.nodes)))
+    record_row(request.node, SummaryRow(fx_model.name, "capture", nodes_after=len(fx_model.captured.graph.nodes)))
     fx_model.captured.graph.lint()
 
 

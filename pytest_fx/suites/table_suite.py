@@ -6,8 +6,8 @@ import pytest
 
 from pytest_fx.options import options_of
 from pytest_fx.tables.measurements import measure
-from pytest_fx.tables.run import RUN, send
 from pytest_fx.tables.table import Row, Table
+from pytest_fx.tables.tables_run import RUN, send
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_fx.tables.measurements import MACHINE, Measurements
-from pytest_fx.tables.registry import get_table, list_tables
+from pytest_fx.tables.registered_tables import get_table, list_tables
 from pytest_fx.tables.table import Claim, Entry, Scale, Table
 
 NOTHING = "-"

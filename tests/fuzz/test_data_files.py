@@ -18,14 +18,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fx.errors import LoweringError
-from fx.lowering.tensorrt.engine import Engine
-from fx.lowering.tensorrt.network import Binding
+from fx.lowering.tensorrt.engine import TensorRTEngine
+from fx.lowering.tensorrt.network import EngineBinding
 from pytest_fx.records.baseline import Baseline, Measurement, read_baseline
 from pytest_fx.records.journal import Journal
 from pytest_fx.records.records import describe_machine, read_records
 from pytest_fx.tables.documents import read_sections, write_documents
 from pytest_fx.tables.measurements import Measurements
-from pytest_fx.tables.registry import get_table, list_tables
+from pytest_fx.tables.registered_tables import get_table, list_tables
 
 RAW = Path(__file__).resolve().parents[2] / "results" / "raw"
 TIMING = {
@@ -108,16 +108,16 @@ def look_at_records(path: Path) -> None:
 
 
 def engine() -> bytes:
-    binding = Binding("x", torch.float32, (1, 3), (8, 3), (64, 3))
-    return Engine(b"plan", (binding,), (binding,), True, "tensorrt 10", ("9.0",), 1.5).to_bytes()
+    binding = EngineBinding("x", torch.float32, (1, 3), (8, 3), (64, 3))
+    return TensorRTEngine(b"plan", (binding,), (binding,), True, "tensorrt 10", ("9.0",), 1.5).to_bytes()
 
 
 def look_at_engine(path: Path) -> None:
     try:
-        loaded = Engine.load(path)
+        loaded = TensorRTEngine.load(path)
     except LoweringError:
         return
-    assert Engine.from_bytes(loaded.to_bytes()) == loaded
+    assert TensorRTEngine.from_bytes(loaded.to_bytes()) == loaded
     assert all(isinstance(size, int) for binding in (*loaded.inputs, *loaded.outputs) for size in binding.least)
 
 

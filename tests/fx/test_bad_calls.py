@@ -20,7 +20,7 @@ import fx.lowering
 import fx.matcher
 import fx.node
 import fx.operator_schemas
-import fx.passes.options
+import fx.passes.pass_options
 import fx.passes.split_module
 import fx.proxy
 import fx.quantize
@@ -698,7 +698,7 @@ entry(
 entry("Quantize.with_data", lambda w, d: fx.quantize.Quantize().with_data(d), d=((), _EMPTY))
 _OF_OPTIONS = {bool: ("true",), int: ("zero", "minus", "huge"), tuple: ("tuple", "list")}
 for _pass in (fx.passes.FuseConvBN, fx.passes.FoldConstants, fx.passes.Canonicalize, fx.passes.RemoveChecks):
-    for _option in fx.passes.options.options_of(_pass):
+    for _option in fx.passes.pass_options.options_of(_pass):
         entry(
             f"{_pass.__name__}({_option.name})",
             lambda w, value, kind=_pass, option=_option.name: kind(**{option: value}),
@@ -739,7 +739,7 @@ def test_bad_calls_are_refused_in_one_form_and_change_nothing(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(fx.passes.registry, "_definitions", fx.passes.registry._definitions.copy())
+    monkeypatch.setattr(fx.passes.registered_passes, "_definitions", fx.passes.registered_passes._definitions.copy())
     monkeypatch.setattr(effects, "rules", dict(effects.rules))
     attempts = _attempts()
     world, survivors = World(), dict[str, str]()

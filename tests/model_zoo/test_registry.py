@@ -1,10 +1,10 @@
-"""model_zoo.registry: models by name."""
+"""model_zoo.registered_models: models by name."""
 
 import pytest
 from torch import nn
 
 from model_zoo import ModelError, ZooModel, get_model, list_models, register_model
-from model_zoo import registry as registry_module
+from model_zoo import registered_models as registry_module
 
 
 def zoo_model(name: str) -> ZooModel:

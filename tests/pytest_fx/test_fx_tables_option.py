@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import pytest_fx.suites.table_suite  # before the inner runs, which forget what they imported first
-from pytest_fx.tables import registry
-from pytest_fx.tables import run as tables_run
+from pytest_fx.tables import registered_tables as registry
+from pytest_fx.tables import tables_run as tables_run
 
 if find_spec("matplotlib"):
     import pytest_fx.tables.figure  # noqa: F401

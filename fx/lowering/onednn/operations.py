@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fx.lowering.converters import Converter, Converters
+from fx.lowering.known_program import Operation
 from fx.lowering.onednn.modules import LEAST_LINEAR_WORK, Activation
 from fx.lowering.onednn.network import FusedRegion
-from fx.lowering.subject import Operation
 from fx.lowering.support import Predicate, all_of, has_constant, where
 from fx.node import Node
 from fx.operators.families import find_operator

@@ -12,11 +12,13 @@ from fx.errors import LoweringError
 from fx.graph_module import GraphModule
 from fx.lowering.backend import Backend, register_backend
 from fx.lowering.converters import Converters
-from fx.lowering.openvino import arithmetic, layers, quantization, shapes, windows
+from fx.lowering.known_program import Operation
+from fx.lowering.openvino import elementwise as arithmetic
+from fx.lowering.openvino import layer_converters as layers
+from fx.lowering.openvino import quantization, shapes, windows
 from fx.lowering.openvino.module import OpenVINORegion
 from fx.lowering.openvino.operations import converters
 from fx.lowering.openvino.package import why_missing
-from fx.lowering.subject import Operation
 from fx.lowering.support import has_own_memory
 from fx.node import Node
 from fx.passes.fuse_conv_bn import FuseConvBN

@@ -9,20 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx.lowering.openvino.network import EngineNetwork, Result
+from fx.lowering.openvino.network import OpenVINONetwork, Result
 from fx.lowering.openvino.package import core, load
 
-__all__ = ["Engine"]
+__all__ = ["OpenVINOEngine"]
 
 
-class Engine:
+class OpenVINOEngine:
     """A compiled network.
 
     It reads its inputs and writes its results where the tensors are, without a copy. Several threads may run it at a
     time: each run has a request of its own, from a pool that grows as needed.
     """
 
-    def __init__(self, network: EngineNetwork, precision: str, threads: int) -> None:
+    def __init__(self, network: OpenVINONetwork, precision: str, threads: int) -> None:
         """Compile a network.
 
         Args:

@@ -12,8 +12,8 @@ from fx.canonical.inlining import copy_graph
 from fx.errors import LoweringError
 from fx.graph_module import GraphModule
 from fx.lowering.converters import build_region
-from fx.lowering.openvino.engine import Engine
-from fx.lowering.openvino.network import EngineNetwork
+from fx.lowering.openvino.engine import OpenVINOEngine
+from fx.lowering.openvino.network import OpenVINONetwork
 from fx.lowering.openvino.operations import converters
 from fx.passes.tensor_metadata import TensorMetadata
 
@@ -117,7 +117,7 @@ class OpenVINORegion(nn.Module):
             prepared.append(value.detach().contiguous())
         return prepared
 
-    def _engine(self, inputs: Sequence[Any]) -> Engine | None:
+    def _engine(self, inputs: Sequence[Any]) -> OpenVINOEngine | None:
         """The engine for inputs of these sizes, or ``None`` if there can be none."""
         weights: list[_Weight] | None = self.__dict__["_weights"]  # none in a copy
         if weights is None or not all(weight.is_current for weight in weights):
@@ -140,12 +140,12 @@ class OpenVINORegion(nn.Module):
                 engines[threads, sizes] = None  # the program takes more than the converters do
         return engines[threads, sizes]
 
-    def _build(self, sizes: Sizes) -> Engine:
-        network = EngineNetwork(self.program, sizes)
+    def _build(self, sizes: Sizes) -> OpenVINOEngine:
+        network = OpenVINONetwork(self.program, sizes)
         build_region(self.program, converters, network)
-        return Engine(network, self.precision, torch.get_num_threads())
+        return OpenVINOEngine(network, self.precision, torch.get_num_threads())
 
-    def _refuse(self, engine: Engine, error: RuntimeError) -> None:
+    def _refuse(self, engine: OpenVINOEngine, error: RuntimeError) -> None:
         """Leave to the program what an engine fails at that it was not built for, and raise what else fails."""
         for (threads, sizes), known in list(self._engines.items()):
             if known is engine and sizes != self._example:
@@ -164,7 +164,7 @@ class OpenVINORegion(nn.Module):
     def _forget(self) -> list[_Weight]:
         """Note the weights of now, and drop the engines that were built for others."""
         weights = self._weights = list(_weights_of(self.program))
-        self._engines: dict[tuple[int, Any], Engine | None] = {}
+        self._engines: dict[tuple[int, Any], OpenVINOEngine | None] = {}
         kinds = self.__dict__.get("_kinds")
         self._is_usable = kinds is None or kinds == [(one.tensor.dtype, one.tensor.shape) for one in weights]
         return weights

@@ -15,7 +15,7 @@ from fx.lowering.openvino.package import element_types, load, operators
 from fx.node import Node
 from fx.passes.tensor_metadata import TensorMetadata
 
-__all__ = ["EngineNetwork", "Result"]
+__all__ = ["OpenVINONetwork", "Result"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ _VIEWS = frozenset(
 """Operations that OpenVINO may do by looking at the memory of their operand in another way."""
 
 
-class EngineNetwork:
+class OpenVINONetwork:
     """The network that takes the place of a region.
 
     A value of the region is an output of an operation of OpenVINO; a tensor constant of the program; or a plain value

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx.lowering.subject import Operation
+from fx.lowering.known_program import Operation
 from fx.lowering.support import Predicate, where
 from fx.node import Node
 from fx.passes.tensor_metadata import TensorMetadata

@@ -7,28 +7,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx.lowering.openvino.arithmetic import output
-from fx.lowering.openvino.network import EngineNetwork
+from fx.lowering.openvino.elementwise import output
+from fx.lowering.openvino.network import OpenVINONetwork
 from fx.lowering.openvino.operations import add_converter
 from fx.lowering.openvino.predicates import has_numbers, takes
 from fx.lowering.support import has_constant
 from fx.quantize.arithmetic import dequantize, dequantize_channels, quantize
 
 
-def to_whole_numbers(network: EngineNetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
+def to_whole_numbers(network: OpenVINONetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
     """The nearest integers, of which there are ``highest + 1``."""
     ends = (-zero_point * scale, (highest - zero_point) * scale, 0.0, float(highest))
     bounds = [network.value(end) for end in ends]
     return network.value(output(network.op.fake_quantize(network.value(input), *bounds, highest + 1)), torch.uint8)
 
 
-def to_real_values(network: EngineNetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
+def to_real_values(network: OpenVINONetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
     """What integers stand for."""
     shifted = output(network.op.subtract(network.value(input, torch.float32), network.value(float(zero_point))))
     return output(network.op.multiply(shifted, network.value(scale)))
 
 
-def to_real_weights(network: EngineNetwork, weight: Tensor, scale: Tensor) -> Any:
+def to_real_weights(network: OpenVINONetwork, weight: Tensor, scale: Tensor) -> Any:
     """What the integers of a weight stand for, with a scale for each channel."""
     by_channel = scale.reshape(-1, *(1,) * (weight.dim() - 1))
     return output(network.op.multiply(network.value(network.value(weight), torch.float32), network.value(by_channel)))

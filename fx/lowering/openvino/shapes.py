@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fx.lowering.openvino.arithmetic import output
-from fx.lowering.openvino.network import EngineNetwork
+from fx.lowering.known_program import Operation
+from fx.lowering.openvino.elementwise import output
+from fx.lowering.openvino.network import OpenVINONetwork
 from fx.lowering.openvino.operations import add_converter
 from fx.lowering.openvino.predicates import computes, has_numbers, has_rank, has_values
-from fx.lowering.subject import Operation
 from fx.lowering.support import where
 from fx.node import Node
 
@@ -24,7 +24,7 @@ _END = 2**31 - 1
 # Sizes.
 
 
-def size(network: EngineNetwork, self: Any, dim: int | None = None) -> Any:
+def size(network: OpenVINONetwork, self: Any, dim: int | None = None) -> Any:
     """The size of a dimension, or all of them."""
     return network.sizes(self) if dim is None else network.size(self, dim)
 
@@ -39,18 +39,18 @@ add_converter(torch.Tensor.dim, lambda network, self: network.rank(self), _of_te
 # Other sizes.
 
 
-def reshape(network: EngineNetwork, input: Any, shape: Sequence[Any]) -> Any:
+def reshape(network: OpenVINONetwork, input: Any, shape: Sequence[Any]) -> Any:
     """The same values in another shape."""
     return output(network.op.reshape(network.value(input), network.numbers(shape), False))
 
 
-def view(network: EngineNetwork, self: Any, *sizes: Any, size: Sequence[Any] = ()) -> Any:
+def view(network: OpenVINONetwork, self: Any, *sizes: Any, size: Sequence[Any] = ()) -> Any:
     """The same values in another shape, which may be spread over several arguments."""
     given = sizes or size
     return reshape(network, self, given[0] if isinstance(given[0], tuple) else given)
 
 
-def flatten(network: EngineNetwork, input: Any, start_dim: int, end_dim: int) -> Any:
+def flatten(network: OpenVINONetwork, input: Any, start_dim: int, end_dim: int) -> Any:
     """Several dimensions as one."""
     rank = network.rank(input)
     if rank == 0:
@@ -60,14 +60,14 @@ def flatten(network: EngineNetwork, input: Any, start_dim: int, end_dim: int) ->
     return reshape(network, input, (*sizes[:start], -1, *sizes[end + 1 :]))
 
 
-def unflatten(network: EngineNetwork, input: Any, dim: int, sizes: Sequence[Any]) -> Any:
+def unflatten(network: OpenVINONetwork, input: Any, dim: int, sizes: Sequence[Any]) -> Any:
     """One dimension as several."""
     dim %= network.rank(input)
     given = network.sizes(input)
     return reshape(network, input, (*given[:dim], *sizes, *given[dim + 1 :]))
 
 
-def squeeze(network: EngineNetwork, input: Any, dim: int | Sequence[int]) -> Any:
+def squeeze(network: OpenVINONetwork, input: Any, dim: int | Sequence[int]) -> Any:
     """Without those of the dimensions that have the size 1."""
     rank = network.rank(input)
     sizes = network.sizes(input)
@@ -78,19 +78,19 @@ def squeeze(network: EngineNetwork, input: Any, dim: int | Sequence[int]) -> Any
     return output(network.op.squeeze(network.value(input), network.numbers(gone))) if gone else network.value(input)
 
 
-def unsqueeze(network: EngineNetwork, input: Any, dim: int) -> Any:
+def unsqueeze(network: OpenVINONetwork, input: Any, dim: int) -> Any:
     """With another dimension of the size 1."""
     dim = dim % (network.rank(input) + 1)
     return output(network.op.unsqueeze(network.value(input), network.numbers([dim])))
 
 
-def expand(network: EngineNetwork, self: Any, size: Sequence[Any], implicit: bool = False) -> Any:
+def expand(network: OpenVINONetwork, self: Any, size: Sequence[Any], implicit: bool = False) -> Any:
     """Repeated along dimensions of the size 1."""
     target = [1 if one == -1 else one for one in size]
     return output(network.op.broadcast(network.value(self), network.numbers(target), broadcast_spec="BIDIRECTIONAL"))
 
 
-def pad(network: EngineNetwork, input: Any, pad: Sequence[int], mode: str, value: float | None) -> Any:
+def pad(network: OpenVINONetwork, input: Any, pad: Sequence[int], mode: str, value: float | None) -> Any:
     """With more at the ends of dimensions."""
     rank, pairs = network.rank(input), [*zip(pad[::2], pad[1::2], strict=True)]
     every = [(0, 0)] * (rank - len(pairs)) + pairs[::-1]
@@ -126,20 +126,20 @@ add_converter(
 # Another order.
 
 
-def permute(network: EngineNetwork, input: Any, dims: Sequence[int]) -> Any:
+def permute(network: OpenVINONetwork, input: Any, dims: Sequence[int]) -> Any:
     """The dimensions in another order."""
     rank = network.rank(input)
     return output(network.op.transpose(network.value(input), network.numbers(dim % rank for dim in dims)))
 
 
-def transpose(network: EngineNetwork, input: Any, dim0: int, dim1: int) -> Any:
+def transpose(network: OpenVINONetwork, input: Any, dim0: int, dim1: int) -> Any:
     """Two dimensions in each other's place."""
     order = [*range(network.rank(input))]
     order[dim0], order[dim1] = order[dim1], order[dim0]
     return permute(network, input, order)
 
 
-def shuffle(network: EngineNetwork, input: Any, upscale_factor: int) -> Any:
+def shuffle(network: OpenVINONetwork, input: Any, upscale_factor: int) -> Any:
     """Channels as pixels."""
     return output(network.op.depth_to_space(network.value(input), "depth_first", upscale_factor))
 
@@ -158,20 +158,20 @@ add_converter(torch.pixel_shuffle, shuffle, has_rank("input", 4), has_numbers("u
 # Together and apart.
 
 
-def concatenate(network: EngineNetwork, tensors: Sequence[Any], dim: int) -> Any:
+def concatenate(network: OpenVINONetwork, tensors: Sequence[Any], dim: int) -> Any:
     """Values one behind the other."""
     dtype = network.result_dtype
     return output(network.op.concat([network.value(one, dtype) for one in tensors], dim))
 
 
-def stack(network: EngineNetwork, tensors: Sequence[Any], dim: int) -> Any:
+def stack(network: OpenVINONetwork, tensors: Sequence[Any], dim: int) -> Any:
     """Values along a new dimension."""
     dtype = network.result_dtype
     parts = [unsqueeze(network, network.value(one, dtype), dim) for one in tensors]
     return output(network.op.concat(parts, dim))
 
 
-def split(network: EngineNetwork, tensor: Any, split_size_or_sections: Any, dim: int) -> Any:
+def split(network: OpenVINONetwork, tensor: Any, split_size_or_sections: Any, dim: int) -> Any:
     """Parts of given sizes, or all of one size but the last."""
     total, each = network.size(tensor, dim), split_size_or_sections
     if not isinstance(total, int):
@@ -181,7 +181,7 @@ def split(network: EngineNetwork, tensor: Any, split_size_or_sections: Any, dim:
     return _split(network, tensor, each, dim)
 
 
-def chunk(network: EngineNetwork, input: Any, chunks: int, dim: int) -> Any:
+def chunk(network: OpenVINONetwork, input: Any, chunks: int, dim: int) -> Any:
     """So many parts, or fewer."""
     total = network.size(input, dim)
     if not isinstance(total, int):
@@ -189,7 +189,7 @@ def chunk(network: EngineNetwork, input: Any, chunks: int, dim: int) -> Any:
     return split(network, input, -(-total // chunks), dim)
 
 
-def _split(network: EngineNetwork, value: Any, sizes: Sequence[int], dim: int) -> tuple[Any, ...]:
+def _split(network: OpenVINONetwork, value: Any, sizes: Sequence[int], dim: int) -> tuple[Any, ...]:
     if len(sizes) == 1:
         return (network.value(value),)
     node = network.op.variadic_split(network.value(value), network.value(dim, torch.int64), network.numbers(sizes))
@@ -222,7 +222,7 @@ def _others(given: dict[str, Any]) -> dict[str, Any]:
 # Elements.
 
 
-def pick(network: EngineNetwork, value: Any, index: Any) -> Any:
+def pick(network: OpenVINONetwork, value: Any, index: Any) -> Any:
     """What ``value[index]`` is, for integers, slices, ``None`` and ``...``."""
     if isinstance(value, tuple):
         return value[index]
@@ -245,7 +245,7 @@ def pick(network: EngineNetwork, value: Any, index: Any) -> Any:
     return output(network.op.unsqueeze(value, network.numbers(new))) if new else value
 
 
-def _pick_along(network: EngineNetwork, value: Any, place: Any, dim: int) -> Any:
+def _pick_along(network: OpenVINONetwork, value: Any, place: Any, dim: int) -> Any:
     """A part of one dimension, which stays."""
     if not isinstance(place, slice):
         start, stop, step = place, place + 1 or _END, 1
@@ -257,7 +257,7 @@ def _pick_along(network: EngineNetwork, value: Any, place: Any, dim: int) -> Any
     return output(network.op.slice(value, *bounds))
 
 
-def _pick_by_tensors(network: EngineNetwork, value: Any, index: tuple[Any, ...]) -> Any:
+def _pick_by_tensors(network: OpenVINONetwork, value: Any, index: tuple[Any, ...]) -> Any:
     """Elements at places that are constants, in dimensions that follow one another."""
     first = next(dim for dim, place in enumerate(index) if isinstance(place, Tensor))
     sizes = network.sizes(value)
@@ -271,7 +271,7 @@ def _pick_by_tensors(network: EngineNetwork, value: Any, index: tuple[Any, ...])
     return output(network.op.gather(flat, network.value(linear), network.value(first, torch.int64)))
 
 
-def narrow(network: EngineNetwork, input: Any, dim: int, start: int, length: int) -> Any:
+def narrow(network: OpenVINONetwork, input: Any, dim: int, start: int, length: int) -> Any:
     """A part of one dimension."""
     return _pick_along(network, network.value(input), slice(start, start + length), dim)
 

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from fx.lowering.openvino.arithmetic import output
-from fx.lowering.openvino.network import EngineNetwork
+from fx.lowering.known_program import Operation
+from fx.lowering.openvino.elementwise import output
+from fx.lowering.openvino.network import OpenVINONetwork
 from fx.lowering.openvino.operations import add_converter
 from fx.lowering.openvino.predicates import computes, has_numbers, has_rank, has_values
-from fx.lowering.subject import Operation
 from fx.lowering.support import where
 
 _FLOAT = computes(torch.float32)
@@ -22,7 +22,7 @@ _FLOAT = computes(torch.float32)
 
 
 def pool_max(
-    network: EngineNetwork, input: Any, kernel_size: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+    network: OpenVINONetwork, input: Any, kernel_size: Sequence[int], stride: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int], ceil_mode: bool, return_indices: bool,
 ) -> Any:  # fmt: skip
     """The largest value of each window."""
@@ -32,7 +32,7 @@ def pool_max(
 
 
 def pool_mean(
-    network: EngineNetwork, input: Any, kernel_size: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+    network: OpenVINONetwork, input: Any, kernel_size: Sequence[int], stride: Sequence[int], padding: Sequence[int],
     ceil_mode: bool, count_include_pad: bool, divisor_override: None = None,
 ) -> Any:  # fmt: skip
     """The mean of each window."""
@@ -41,7 +41,7 @@ def pool_mean(
     return output(network.op.avg_pool(network.value(input), *settings, not count_include_pad, rounding))
 
 
-def pool_to_size(network: EngineNetwork, input: Any, output_size: Sequence[int]) -> Any:
+def pool_to_size(network: OpenVINONetwork, input: Any, output_size: Sequence[int]) -> Any:
     """Means of windows that cover a dimension in so many steps."""
     if all(size == 1 for size in output_size):
         return output(network.op.reduce_mean(network.value(input), network.numbers(range(-len(output_size), 0)), True))
@@ -73,7 +73,7 @@ for _dimensions, _largest, _mean, _to_size in (
 
 
 def _add_reduction(target: Any, name: str) -> None:
-    def build(network: EngineNetwork, input: Any, dim: Any = None, keepdim: bool = False, dtype: None = None) -> Any:
+    def build(network: OpenVINONetwork, input: Any, dim: Any = None, keepdim: bool = False, dtype: None = None) -> Any:
         value = network.value(input)
         rank = network.rank(value)
         dims = range(rank) if dim is None or dim == () else (dim,) if isinstance(dim, int) else dim
@@ -94,17 +94,17 @@ for _target, _name in (
     _add_reduction(_target, _name)
 
 
-def softmax(network: EngineNetwork, input: Any, dim: int, dtype: None) -> Any:
+def softmax(network: OpenVINONetwork, input: Any, dim: int, dtype: None) -> Any:
     """Shares of a whole."""
     return output(network.op.softmax(network.value(input), dim % network.rank(input)))
 
 
-def log_softmax(network: EngineNetwork, input: Any, dim: int, dtype: None) -> Any:
+def log_softmax(network: OpenVINONetwork, input: Any, dim: int, dtype: None) -> Any:
     """Logarithms of shares of a whole."""
     return output(network.op.log_softmax(network.value(input), dim % network.rank(input)))
 
 
-def sum_up(network: EngineNetwork, input: Any, dim: int, dtype: None) -> Any:
+def sum_up(network: OpenVINONetwork, input: Any, dim: int, dtype: None) -> Any:
     """The sum of all that is before."""
     return output(network.op.cum_sum(network.value(input), network.value(dim, torch.int64)))
 

@@ -22,15 +22,17 @@ from fx.errors import LoweringError
 from fx.graph_module import GraphModule
 from fx.lowering.backend import Backend, register_backend
 from fx.lowering.converters import Converters, build_region
-from fx.lowering.subject import Operation
+from fx.lowering.known_program import Operation
 from fx.lowering.support import has_own_memory
-from fx.lowering.tensorrt import activations, arithmetic, arrangement, indexing, layers, quantization
+from fx.lowering.tensorrt import activations, arrangement, indexing, quantization
+from fx.lowering.tensorrt import elementwise as arithmetic
+from fx.lowering.tensorrt import layer_converters as layers
 from fx.lowering.tensorrt.build import build_engine
 from fx.lowering.tensorrt.cache import EngineCache
-from fx.lowering.tensorrt.engine import Engine
+from fx.lowering.tensorrt.engine import TensorRTEngine
 from fx.lowering.tensorrt.library import capability_of, find_library, library_name
 from fx.lowering.tensorrt.module import TensorRTModule
-from fx.lowering.tensorrt.network import EngineNetwork
+from fx.lowering.tensorrt.network import TensorRTNetwork
 from fx.lowering.tensorrt.predicates import STORED
 from fx.lowering.tensorrt.ranges import Ranges, record_ranges
 from fx.lowering.tensorrt.registration import converters
@@ -39,8 +41,16 @@ from fx.passes.fuse_conv_bn import FuseConvBN
 from fx.passes.tensor_metadata import TensorMetadata
 
 __all__ = [
-    "Engine", "EngineCache", "TensorRT", "TensorRTModule", "activations", "arithmetic", "arrangement", "indexing",
-    "layers", "quantization",
+    "EngineCache",
+    "TensorRT",
+    "TensorRTEngine",
+    "TensorRTModule",
+    "activations",
+    "arithmetic",
+    "arrangement",
+    "indexing",
+    "layers",
+    "quantization",
 ]  # fmt: skip
 
 _PRECISIONS = {None: None, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -130,13 +140,13 @@ class TensorRT(Backend):
         """Note how small and how large values can be."""
         record_ranges(program, example_inputs, self.ranges)
 
-    def network(self, region: GraphModule) -> EngineNetwork:
+    def network(self, region: GraphModule) -> TensorRTNetwork:
         """The network of a region, before it is built.
 
         Raises:
             LoweringError: a converter failed, or TensorRT refuses what it adds.
         """
-        network = EngineNetwork(region, _PRECISIONS[self.precision])
+        network = TensorRTNetwork(region, _PRECISIONS[self.precision])
         build_region(region, self.converters, network)
         return network
 

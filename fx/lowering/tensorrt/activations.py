@@ -8,24 +8,24 @@ import torch
 import torch.nn.functional as F
 
 from fx.lowering.support import all_of
-from fx.lowering.tensorrt.network import EngineNetwork
+from fx.lowering.tensorrt.network import TensorRTNetwork
 from fx.lowering.tensorrt.predicates import is_one_of, is_set_to, takes_floats
 from fx.lowering.tensorrt.registration import register, setting
 
 _NUMBER = (int, float)
 
 
-def activate(network: EngineNetwork, input: Any, kind: str, **numbers: Any) -> Any:
+def activate(network: TensorRTNetwork, input: Any, kind: str, **numbers: Any) -> Any:
     """Add one of TensorRT's activations."""
     return network.add("activation", network.tensor(input), setting("ActivationType", kind), **numbers)
 
 
-def apply(network: EngineNetwork, input: Any, kind: str) -> Any:
+def apply(network: TensorRTNetwork, input: Any, kind: str) -> Any:
     """Add one of TensorRT's operations on one operand."""
     return network.add("unary", network.tensor(input), setting("UnaryOperation", kind))
 
 
-def combine(network: EngineNetwork, kind: str, left: Any, right: Any) -> Any:
+def combine(network: TensorRTNetwork, kind: str, left: Any, right: Any) -> Any:
     """Add one of TensorRT's operations on two operands, which are broadcast as in torch."""
     return network.add("elementwise", *network.common([left, right]), setting("ElementWiseOperation", kind))
 
@@ -33,7 +33,7 @@ def combine(network: EngineNetwork, kind: str, left: Any, right: Any) -> Any:
 def _register_activation(target: Any, kind: str, **numbers: str | float) -> None:
     """A function that is one of TensorRT's activations; ``numbers`` are fixed or names of its arguments."""
 
-    def build(network: EngineNetwork, input: Any, **options: Any) -> Any:
+    def build(network: TensorRTNetwork, input: Any, **options: Any) -> Any:
         given = {name: float(options[one] if isinstance(one, str) else one) for name, one in numbers.items()}
         return activate(network, input, kind, **given)
 
@@ -41,28 +41,28 @@ def _register_activation(target: Any, kind: str, **numbers: str | float) -> None
     register(target, build, takes_floats("input"), is_one_of(**computed))
 
 
-def silu(network: EngineNetwork, input: Any, inplace: bool) -> Any:
+def silu(network: TensorRTNetwork, input: Any, inplace: bool) -> Any:
     """``input * sigmoid(input)``."""
     return combine(network, "PROD", input, activate(network, input, "SIGMOID"))
 
 
-def mish(network: EngineNetwork, input: Any, inplace: bool) -> Any:
+def mish(network: TensorRTNetwork, input: Any, inplace: bool) -> Any:
     """``input * tanh(softplus(input))``."""
     soft = activate(network, input, "SOFTPLUS", alpha=1.0, beta=1.0)
     return combine(network, "PROD", input, activate(network, soft, "TANH"))
 
 
-def hardswish(network: EngineNetwork, input: Any, inplace: bool) -> Any:
+def hardswish(network: TensorRTNetwork, input: Any, inplace: bool) -> Any:
     """``input * hardsigmoid(input)``."""
     return combine(network, "PROD", input, activate(network, input, "HARD_SIGMOID", alpha=1 / 6, beta=0.5))
 
 
-def gelu(network: EngineNetwork, input: Any, approximate: str) -> Any:
+def gelu(network: TensorRTNetwork, input: Any, approximate: str) -> Any:
     """Either formula of GELU."""
     return activate(network, input, "GELU_ERF" if approximate == "none" else "GELU_TANH")
 
 
-def softplus(network: EngineNetwork, input: Any, beta: float, threshold: float) -> Any:
+def softplus(network: TensorRTNetwork, input: Any, beta: float, threshold: float) -> Any:
     """``log(1 + exp(beta * input)) / beta``, which is the input itself from ``threshold`` on."""
     soft = activate(network, input, "SOFTPLUS", alpha=1 / beta, beta=beta)
     dtype, rank = network.dtype(input), network.rank(input)
@@ -71,7 +71,7 @@ def softplus(network: EngineNetwork, input: Any, beta: float, threshold: float) 
     return network.add("select", is_large, network.tensor(input), soft)
 
 
-def clamp(network: EngineNetwork, input: Any, min: float | None, max: float | None) -> Any:
+def clamp(network: TensorRTNetwork, input: Any, min: float | None, max: float | None) -> Any:
     """Bounded from one side or both."""
     result = input
     for kind, bound in (("MAX", min), ("MIN", max)):
@@ -80,17 +80,17 @@ def clamp(network: EngineNetwork, input: Any, min: float | None, max: float | No
     return result
 
 
-def _axes(network: EngineNetwork, input: Any, dim: int) -> int:
+def _axes(network: TensorRTNetwork, input: Any, dim: int) -> int:
     return 1 << (dim % network.rank(input))
 
 
-def softmax(network: EngineNetwork, input: Any, dim: int, dtype: Any) -> Any:
+def softmax(network: TensorRTNetwork, input: Any, dim: int, dtype: Any) -> Any:
     """Softmax over one dimension."""
     tensor = network.tensor(input, None if dtype is None else network.working(dtype))
     return network.add("softmax", tensor, axes=_axes(network, input, dim))
 
 
-def log_softmax(network: EngineNetwork, input: Any, dim: int, dtype: Any) -> Any:
+def log_softmax(network: TensorRTNetwork, input: Any, dim: int, dtype: Any) -> Any:
     """The logarithm of softmax, without taking that of small numbers."""
     tensor = network.tensor(input, None if dtype is None else network.working(dtype))
     axes, shifted = _axes(network, input, dim), tensor
@@ -100,7 +100,7 @@ def log_softmax(network: EngineNetwork, input: Any, dim: int, dtype: Any) -> Any
     return combine(network, "SUB", shifted, apply(network, total, "LOG"))
 
 
-def dropout(network: EngineNetwork, input: Any, p: float, training: bool, inplace: bool) -> Any:
+def dropout(network: TensorRTNetwork, input: Any, p: float, training: bool, inplace: bool) -> Any:
     """Nothing, in evaluation."""
     return network.tensor(input)
 

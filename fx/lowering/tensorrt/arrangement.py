@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fx.lowering.subject import Operation
+from fx.lowering.known_program import Operation
 from fx.lowering.support import where
-from fx.lowering.tensorrt.arithmetic import compute
-from fx.lowering.tensorrt.network import EngineNetwork, Number, Size
+from fx.lowering.tensorrt.elementwise import compute
+from fx.lowering.tensorrt.network import Number, Size, TensorRTNetwork
 from fx.lowering.tensorrt.predicates import DTYPES, is_one_of, shape_of
 from fx.lowering.tensorrt.ranges import sizes_of
 from fx.lowering.tensorrt.registration import register
@@ -23,12 +23,12 @@ _REST = -1
 """What a program writes for the size that is left over."""
 
 
-def reshape(network: EngineNetwork, input: Any, sizes: Sequence[Number]) -> Any:
+def reshape(network: TensorRTNetwork, input: Any, sizes: Sequence[Number]) -> Any:
     """The same values in other sizes."""
     return network.reshape(network.tensor(input), list(sizes))
 
 
-def flatten(network: EngineNetwork, input: Any, start_dim: int, end_dim: int) -> Any:
+def flatten(network: TensorRTNetwork, input: Any, start_dim: int, end_dim: int) -> Any:
     """Some dimensions as one."""
     sizes = network.sizes(input)
     if not sizes:
@@ -46,27 +46,27 @@ def _product(sizes: Sequence[Number]) -> int:
     return product
 
 
-def unflatten(network: EngineNetwork, input: Any, dim: int, sizes: Sequence[Number]) -> Any:
+def unflatten(network: TensorRTNetwork, input: Any, dim: int, sizes: Sequence[Number]) -> Any:
     """One dimension as several."""
     own = network.sizes(input)
     place = dim % len(own)
     return reshape(network, input, [*own[:place], *sizes, *own[place + 1 :]])
 
 
-def permute(network: EngineNetwork, input: Any, dims: Sequence[int]) -> Any:
+def permute(network: TensorRTNetwork, input: Any, dims: Sequence[int]) -> Any:
     """Dimensions in another order."""
     rank = network.rank(input)
     return network.add("shuffle", network.tensor(input), first_transpose=tuple(dim % rank for dim in dims))
 
 
-def transpose(network: EngineNetwork, input: Any, dim0: int, dim1: int) -> Any:
+def transpose(network: TensorRTNetwork, input: Any, dim0: int, dim1: int) -> Any:
     """Two dimensions exchanged."""
     order = list(range(network.rank(input)))
     order[dim0], order[dim1] = order[dim1], order[dim0]
     return permute(network, input, order)
 
 
-def squeeze(network: EngineNetwork, input: Any, dim: Any = None) -> Any:
+def squeeze(network: TensorRTNetwork, input: Any, dim: Any = None) -> Any:
     """Without dimensions of size 1."""
     sizes = network.sizes(input)
     chosen = range(len(sizes)) if dim is None else (dim,) if isinstance(dim, int) else dim
@@ -74,30 +74,30 @@ def squeeze(network: EngineNetwork, input: Any, dim: Any = None) -> Any:
     return reshape(network, input, [size for place, size in enumerate(sizes) if place not in dropped])
 
 
-def unsqueeze(network: EngineNetwork, input: Any, dim: int) -> Any:
+def unsqueeze(network: TensorRTNetwork, input: Any, dim: int) -> Any:
     """With one more dimension of size 1."""
     sizes = network.sizes(input)
     place = dim % (len(sizes) + 1)
     return reshape(network, input, [*sizes[:place], 1, *sizes[place:]])
 
 
-def same(network: EngineNetwork, input: Any, memory_format: Any = None) -> Any:
+def same(network: TensorRTNetwork, input: Any, memory_format: Any = None) -> Any:
     """The value itself: layouts are the engine's own business."""
     return network.tensor(input)
 
 
-def cat(network: EngineNetwork, tensors: Sequence[Any], dim: int) -> Any:
+def cat(network: TensorRTNetwork, tensors: Sequence[Any], dim: int) -> Any:
     """Joined along a dimension."""
     joined = network.common(tensors)
     return network.add("concatenation", joined, axis=dim % network.rank(joined[0]))
 
 
-def stack(network: EngineNetwork, tensors: Sequence[Any], dim: int) -> Any:
+def stack(network: TensorRTNetwork, tensors: Sequence[Any], dim: int) -> Any:
     """Joined along a new dimension."""
     return cat(network, [unsqueeze(network, one, dim) for one in tensors], dim % (network.rank(tensors[0]) + 1))
 
 
-def pixel_shuffle(network: EngineNetwork, input: Any, upscale_factor: int) -> Any:
+def pixel_shuffle(network: TensorRTNetwork, input: Any, upscale_factor: int) -> Any:
     """Channels as pixels."""
     *batch, channels, height, width = network.sizes(input)
     r, rank = upscale_factor, len(batch)
@@ -110,7 +110,7 @@ def pixel_shuffle(network: EngineNetwork, input: Any, upscale_factor: int) -> An
     )  # fmt: skip
 
 
-def to(network: EngineNetwork, input: Any, *given: Any, **options: Any) -> Any:
+def to(network: TensorRTNetwork, input: Any, *given: Any, **options: Any) -> Any:
     """In another type of elements."""
     dtype = next((one for one in (*given, *options.values()) if isinstance(one, torch.dtype)), None)
     return network.tensor(input) if dtype is None else network.cast(network.tensor(input), network.working(dtype))
@@ -130,13 +130,13 @@ def _converts(operation: Operation) -> str | None:
 # Sizes, and other things that programs ask of tensors.
 
 
-def size(network: EngineNetwork, input: Any, dim: int | None = None) -> Any:
+def size(network: TensorRTNetwork, input: Any, dim: int | None = None) -> Any:
     """The size of a dimension, or all of them."""
     sizes = network.sizes(input)
     return tuple(sizes) if dim is None else sizes[dim]
 
 
-def attribute(network: EngineNetwork, value: Any, name: str) -> Any:
+def attribute(network: TensorRTNetwork, value: Any, name: str) -> Any:
     """``x.shape``, ``x.ndim`` and ``x.dtype``."""
     if name == "dtype":
         return network.dtype(value)

@@ -10,17 +10,17 @@ import torch
 
 from fx.errors import LoweringError
 from fx.lowering.tensorrt.cache import EngineCache
-from fx.lowering.tensorrt.engine import Engine
+from fx.lowering.tensorrt.engine import TensorRTEngine
 from fx.lowering.tensorrt.library import capability_of, library, library_name
-from fx.lowering.tensorrt.network import EngineNetwork
+from fx.lowering.tensorrt.network import TensorRTNetwork
 from fx.naming.printing import describe
 
 __all__ = ["build_engine"]
 
 
 def build_engine(
-    network: EngineNetwork, targets: tuple[str, ...], workspace: int | None, tf32: bool, cache: EngineCache | None
-) -> Engine:
+    network: TensorRTNetwork, targets: tuple[str, ...], workspace: int | None, tf32: bool, cache: EngineCache | None
+) -> TensorRTEngine:
     """Build a finished network, or find the engine in the cache.
 
     Args:
@@ -40,13 +40,13 @@ def build_engine(
     plan = _build(network, _configuration(network, targets, workspace, tf32))
     seconds = time.perf_counter() - started
     bindings = (tuple(network.inputs), tuple(network.outputs))
-    engine = Engine(plan, *bindings, network.is_single, library_name(), targets, seconds)
+    engine = TensorRTEngine(plan, *bindings, network.is_single, library_name(), targets, seconds)
     if cache is not None and key is not None:
         cache.keep(key, engine)
     return engine
 
 
-def _key(network: EngineNetwork, targets: tuple[str, ...], workspace: int | None, tf32: bool) -> str | None:
+def _key(network: TensorRTNetwork, targets: tuple[str, ...], workspace: int | None, tf32: bool) -> str | None:
     """What an engine is built from, in short: the network with its weights, the options, the versions, the GPU."""
     if network.digest is None:
         return None
@@ -55,7 +55,7 @@ def _key(network: EngineNetwork, targets: tuple[str, ...], workspace: int | None
     return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
-def _configuration(network: EngineNetwork, targets: tuple[str, ...], workspace: int | None, tf32: bool) -> Any:
+def _configuration(network: TensorRTNetwork, targets: tuple[str, ...], workspace: int | None, tf32: bool) -> Any:
     trt, builder = library(), network.builder
     configuration = builder.create_builder_config()
     if not tf32:
@@ -74,7 +74,7 @@ def _configuration(network: EngineNetwork, targets: tuple[str, ...], workspace: 
     return configuration
 
 
-def _build(network: EngineNetwork, configuration: Any) -> bytes:
+def _build(network: TensorRTNetwork, configuration: Any) -> bytes:
     try:
         memory = network.builder.build_serialized_network(network.definition, configuration)
     except MemoryError as error:
@@ -84,7 +84,7 @@ def _build(network: EngineNetwork, configuration: Any) -> bytes:
     return bytes(memory)
 
 
-def _failure(network: EngineNetwork, words: str) -> LoweringError:
+def _failure(network: TensorRTNetwork, words: str) -> LoweringError:
     node = network.node_of(words)
     return LoweringError(
         "TensorRT cannot build the engine",

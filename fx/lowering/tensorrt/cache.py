@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fx.errors import LoweringError
-from fx.lowering.tensorrt.engine import Engine
+from fx.lowering.tensorrt.engine import TensorRTEngine
 
 __all__ = ["EngineCache"]
 
@@ -37,11 +37,11 @@ class EngineCache:
         if type(self.max_bytes) is not int or self.max_bytes < 0:
             raise LoweringError("max_bytes is a number of bytes", value=repr(self.max_bytes))
 
-    def find(self, key: str) -> Engine | None:
+    def find(self, key: str) -> TensorRTEngine | None:
         """The engine that was built from what ``key`` stands for, or ``None``."""
         path = self._path(key)
         try:
-            engine = Engine.load(path)
+            engine = TensorRTEngine.load(path)
         except FileNotFoundError:
             return None
         except LoweringError:
@@ -52,7 +52,7 @@ class EngineCache:
             os.utime(path, (now, now))  # used just now
         return engine
 
-    def keep(self, key: str, engine: Engine) -> None:
+    def keep(self, key: str, engine: TensorRTEngine) -> None:
         """Write an engine, and drop others if the folder becomes too large; one that does not fit is not kept."""
         content = engine.to_bytes()
         if len(content) > self.max_bytes:

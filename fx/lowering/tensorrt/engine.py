@@ -1,4 +1,4 @@
-"""``Engine``: what TensorRT built, and what is known of it, as one file."""
+"""``TensorRTEngine``: what TensorRT built, and what is known of it, as one file."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from typing import Any
 import torch
 
 from fx.errors import LoweringError
-from fx.lowering.tensorrt.network import Binding
+from fx.lowering.tensorrt.network import EngineBinding
 
-__all__ = ["Engine", "write_atomically"]
+__all__ = ["TensorRTEngine", "write_atomically"]
 
 _MAGIC = b"fx-engine-1\n"
 _LENGTH = struct.Struct("<Q")
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class TensorRTEngine:
     """A built engine."""
 
     plan: bytes
     """What TensorRT made of the network; it runs on the GPUs of ``targets``, or on those like the one it was built
     on, and with the version of ``built_by``."""
-    inputs: tuple[Binding, ...]
+    inputs: tuple[EngineBinding, ...]
     """What it is given, in order."""
-    outputs: tuple[Binding, ...]
+    outputs: tuple[EngineBinding, ...]
     """What it returns, in order."""
     is_single: bool
     """Whether it returns one tensor and not a tuple."""
@@ -59,7 +59,7 @@ class Engine:
         return b"".join((_MAGIC, _LENGTH.pack(len(header)), header, self.plan))
 
     @classmethod
-    def from_bytes(cls, content: bytes, origin: object = None) -> Engine:
+    def from_bytes(cls, content: bytes, origin: object = None) -> TensorRTEngine:
         """The engine in the content of an engine file.
 
         Args:
@@ -101,7 +101,7 @@ class Engine:
         write_atomically(Path(path), self.to_bytes())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Engine:
+    def load(cls, path: str | os.PathLike[str]) -> TensorRTEngine:
         """Read an engine file.
 
         Raises:
@@ -124,11 +124,11 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
-def _binding(data: dict[str, Any]) -> Binding:
+def _binding(data: dict[str, Any]) -> EngineBinding:
     name, dtype = data.pop("name"), getattr(torch, data.pop("dtype").removeprefix("torch."))
     sizes = {name: tuple(data.pop(name)) for name in ("least", "typical", "most")}
     if not isinstance(name, str) or not isinstance(dtype, torch.dtype):
         raise ValueError("a tensor has no name or no dtype")
     if not all(type(size) is int and size >= 0 for one in sizes.values() for size in one):
         raise ValueError(f"{name} has sizes that are none")
-    return Binding(name, dtype, **sizes)
+    return EngineBinding(name, dtype, **sizes)

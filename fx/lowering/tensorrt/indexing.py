@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fx.lowering.subject import Operation
-from fx.lowering.tensorrt.arithmetic import compute
-from fx.lowering.tensorrt.network import EngineNetwork, Number, Size
+from fx.lowering.known_program import Operation
+from fx.lowering.tensorrt.elementwise import compute
+from fx.lowering.tensorrt.network import Number, Size, TensorRTNetwork
 from fx.lowering.tensorrt.predicates import is_one_of, is_set_to, shape_of, takes_floats
 from fx.lowering.tensorrt.ranges import sizes_of
 from fx.lowering.tensorrt.registration import register, setting
@@ -22,7 +22,7 @@ _KEEP = -1
 """What a program writes for a size that stays as it is."""
 
 
-def expand(network: EngineNetwork, input: Any, size: Sequence[Number], implicit: bool = False) -> Any:
+def expand(network: TensorRTNetwork, input: Any, size: Sequence[Number], implicit: bool = False) -> Any:
     """Repeated along dimensions of size 1."""
     tensor = network.tensor(input, rank=len(size))
     own = network.sizes(tensor)
@@ -32,7 +32,7 @@ def expand(network: EngineNetwork, input: Any, size: Sequence[Number], implicit:
 
 
 def _slice(
-    network: EngineNetwork, tensor: Any, starts: Sequence[Number], counts: Sequence[Number], steps: Sequence[int]
+    network: TensorRTNetwork, tensor: Any, starts: Sequence[Number], counts: Sequence[Number], steps: Sequence[int]
 ) -> Any:
     """Add a slice, which takes sizes that vary as tensors."""
     inputs: dict[int, Any] = {}
@@ -45,7 +45,7 @@ def _slice(
     return network.add("slice", tensor, *places, tuple(steps), inputs=inputs)
 
 
-def pad(network: EngineNetwork, input: Any, pad: Sequence[int], mode: str, value: float | None) -> Any:
+def pad(network: TensorRTNetwork, input: Any, pad: Sequence[int], mode: str, value: float | None) -> Any:
     """Surrounded by a number; with negative padding, cropped."""
     tensor = network.tensor(input)
     sizes = network.sizes(tensor)
@@ -62,7 +62,7 @@ def pad(network: EngineNetwork, input: Any, pad: Sequence[int], mode: str, value
     return network.add("slice", tensor, tuple(starts), fixed, steps, inputs=inputs, mode=setting("SampleMode", "FILL"))
 
 
-def getitem(network: EngineNetwork, value: Any, index: Any) -> Any:
+def getitem(network: TensorRTNetwork, value: Any, index: Any) -> Any:
     """A part of a tensor; or one of several values."""
     if isinstance(value, (tuple, list)):
         return value[index]
@@ -78,7 +78,7 @@ def _places(index: Any, rank: int) -> list[Any]:
     return places
 
 
-def _pick(network: EngineNetwork, tensor: Any, places: Sequence[Any]) -> Any:
+def _pick(network: TensorRTNetwork, tensor: Any, places: Sequence[Any]) -> Any:
     """Slice, then drop the dimensions that are picked by number and add those that are asked for with ``None``."""
     sizes = iter(network.sizes(tensor))
     extents = [_extent(network, place, next(sizes)) for place in places if place is not None]
@@ -98,7 +98,7 @@ def _kept(place: Any, sizes: Iterator[Number]) -> tuple[Number, ...]:
     return (size,) if isinstance(place, slice) else ()
 
 
-def _extent(network: EngineNetwork, place: Any, size: Number) -> tuple[Number, Number, int]:
+def _extent(network: TensorRTNetwork, place: Any, size: Number) -> tuple[Number, Number, int]:
     """Where a place of an index starts in a dimension, how many it takes, and in which steps."""
     if not isinstance(place, slice):
         is_from_end = isinstance(place, int) and place < 0
@@ -114,7 +114,7 @@ def _extent(network: EngineNetwork, place: Any, size: Number) -> tuple[Number, N
     return start, compute(network, operator.sub, stop, start) if start != 0 else stop, 1
 
 
-def _clamped(network: EngineNetwork, bound: Number, size: Number) -> Number:
+def _clamped(network: TensorRTNetwork, bound: Number, size: Number) -> Number:
     """An end of a slice as a position that the dimension has."""
     if isinstance(bound, int) and bound < 0:
         bound = compute(network, operator.add, size, bound)
@@ -157,7 +157,7 @@ def _is_node(value: Any) -> bool:
     return isinstance(value, Node)
 
 
-def narrow(network: EngineNetwork, input: Any, dim: int, start: int, length: Number) -> Any:
+def narrow(network: TensorRTNetwork, input: Any, dim: int, start: int, length: Number) -> Any:
     """A range along a dimension."""
     sizes = network.sizes(input)
     place = dim % len(sizes)
@@ -167,7 +167,7 @@ def narrow(network: EngineNetwork, input: Any, dim: int, start: int, length: Num
     return _slice(network, network.tensor(input), starts, counts, [1] * len(sizes))
 
 
-def split(network: EngineNetwork, tensor: Any, split_size_or_sections: Any, dim: int) -> tuple[Any, ...]:
+def split(network: TensorRTNetwork, tensor: Any, split_size_or_sections: Any, dim: int) -> tuple[Any, ...]:
     """Ranges along a dimension, one after the other."""
     size = network.sizes(tensor)[dim]
     if isinstance(size, Size):
@@ -178,7 +178,7 @@ def split(network: EngineNetwork, tensor: Any, split_size_or_sections: Any, dim:
     return tuple(narrow(network, tensor, dim, start, one) for start, one in zip(starts, lengths, strict=True))
 
 
-def chunk(network: EngineNetwork, input: Any, chunks: int, dim: int) -> tuple[Any, ...]:
+def chunk(network: TensorRTNetwork, input: Any, chunks: int, dim: int) -> tuple[Any, ...]:
     """As many ranges along a dimension, all but the last of one length."""
     size = network.sizes(input)[dim]
     if isinstance(size, Size):

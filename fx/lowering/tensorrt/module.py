@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from fx.errors import LoweringError
-from fx.lowering.tensorrt.engine import Engine
+from fx.lowering.tensorrt.engine import TensorRTEngine
 from fx.lowering.tensorrt.library import Log, library, library_name
-from fx.lowering.tensorrt.network import Binding
+from fx.lowering.tensorrt.network import EngineBinding
 
 __all__ = ["TensorRTModule"]
 
@@ -34,7 +34,7 @@ class TensorRTModule(nn.Module):
     _is_impure: ClassVar[bool | None] = False
     _kept_whole: ClassVar[str] = "it runs an engine of TensorRT"
 
-    def __init__(self, engine: Engine, *, cuda_graphs: bool = False) -> None:
+    def __init__(self, engine: TensorRTEngine, *, cuda_graphs: bool = False) -> None:
         """A module for an engine.
 
         Args:
@@ -185,7 +185,7 @@ class TensorRTModule(nn.Module):
         Raises:
             LoweringError: the file is none, or it is damaged.
         """
-        return cls(Engine.load(path), cuda_graphs=cuda_graphs)
+        return cls(TensorRTEngine.load(path), cuda_graphs=cuda_graphs)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_loaded": None}
@@ -238,7 +238,7 @@ class _Context:
             self._last = (stream.cuda_stream, event)
 
 
-def _why_unfit(binding: Binding, tensor: Any) -> str | None:
+def _why_unfit(binding: EngineBinding, tensor: Any) -> str | None:
     if not isinstance(tensor, Tensor):
         return f"is a tensor, not a {type(tensor).__name__}"
     if tensor.dtype is not binding.dtype:

@@ -18,14 +18,14 @@ from fx.lowering.tensorrt.ranges import sizes_of
 from fx.naming.printing import describe
 from fx.node import Node
 
-__all__ = ["Binding", "EngineNetwork", "Number", "Size"]
+__all__ = ["EngineBinding", "Number", "Size", "TensorRTNetwork"]
 
 VARIES = -1
 """What TensorRT writes in the place of a size that varies from run to run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
+class EngineBinding:
     """A tensor that an engine is given or returns."""
 
     name: str
@@ -60,7 +60,7 @@ class Size:
 Number: TypeAlias = "int | Size"
 
 
-class EngineNetwork:
+class TensorRTNetwork:
     """The network of TensorRT's converters.
 
     Converters add layers with :meth:`add`, which checks what TensorRT answers. Constants are tensors of torch until a
@@ -81,9 +81,9 @@ class EngineNetwork:
         """What made the network, and builds it."""
         self.definition = self.builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
         """The network itself. Layers that are added to it directly are not seen by the cache, which then stays out."""
-        self.inputs: list[Binding] = []
+        self.inputs: list[EngineBinding] = []
         """What it is given."""
-        self.outputs: list[Binding] = []
+        self.outputs: list[EngineBinding] = []
         """What it returns."""
         self.is_single = True
         """Whether the region returns a tensor rather than a tuple."""
@@ -115,7 +115,7 @@ class EngineNetwork:
         tensor = self.definition.add_input(node.name, trt_dtype(dtype), shape)
         if tensor is None:
             raise self._refusal("input", node)
-        self.inputs.append(Binding(node.name, dtype, least, typical, most))
+        self.inputs.append(EngineBinding(node.name, dtype, least, typical, most))
         return self.cast(tensor, self.working(dtype))
 
     def finish(self, outputs: tuple[Any, ...], is_single: bool) -> None:
@@ -141,7 +141,7 @@ class EngineNetwork:
             taken.add(name)
             self._recipe.update(repr((name, dtype)).encode())
             self.definition.mark_output(tensor)
-            self.outputs.append(Binding(name, dtype, least, typical, most))
+            self.outputs.append(EngineBinding(name, dtype, least, typical, most))
 
     # What converters add.
 

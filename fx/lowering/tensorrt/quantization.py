@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from fx.lowering.subject import Operation
+from fx.lowering.known_program import Operation
 from fx.lowering.support import has_constant
 from fx.lowering.tensorrt.activations import clamp
 from fx.lowering.tensorrt.library import trt_dtype
-from fx.lowering.tensorrt.network import EngineNetwork
+from fx.lowering.tensorrt.network import TensorRTNetwork
 from fx.lowering.tensorrt.predicates import is_one_of, takes_floats
 from fx.lowering.tensorrt.registration import register
 from fx.node import Node
@@ -23,7 +23,7 @@ from fx.quantize import arithmetic
 _LEAST, _MOST = -128, 127
 
 
-def quantize(network: EngineNetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
+def quantize(network: TensorRTNetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
     """Integers, stored about zero."""
     low, high = -zero_point, highest - zero_point
     tensor = network.cast(network.tensor(input), torch.float32)
@@ -32,20 +32,20 @@ def quantize(network: EngineNetwork, input: Any, scale: float, zero_point: int, 
     return network.add("quantize", tensor, _scale(network, scale), trt_dtype(torch.int8))
 
 
-def dequantize(network: EngineNetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
+def dequantize(network: TensorRTNetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
     """The real values of integers."""
     made = network.add("dequantize", input, _scale(network, scale), trt_dtype(torch.float32))
     return network.cast(made, network.working(torch.float32))
 
 
-def dequantize_channels(network: EngineNetwork, weight: Any, scale: Any) -> Any:
+def dequantize_channels(network: TensorRTNetwork, weight: Any, scale: Any) -> Any:
     """The real values of a weight, which is stored with a scale for each channel."""
     stored, steps = network.tensor(weight), network.tensor(scale, torch.float32)
     made = network.add("dequantize", stored, steps, trt_dtype(torch.float32), axis=0)
     return network.cast(made, network.working(torch.float32))
 
 
-def _scale(network: EngineNetwork, scale: float) -> Any:
+def _scale(network: TensorRTNetwork, scale: float) -> Any:
     return network.tensor(torch.tensor(scale), torch.float32)
 
 

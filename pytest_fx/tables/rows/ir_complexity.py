@@ -17,7 +17,7 @@ import fx
 from fx.passes import RemoveChecks
 from model_zoo import get_model
 from pytest_fx.harness.capture import capture, capture_without_leaves
-from pytest_fx.tables.registry import register_table
+from pytest_fx.tables.registered_tables import register_table
 from pytest_fx.tables.table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table
 
 Size = Mapping[str, int]

@@ -18,7 +18,7 @@ from model_zoo import get_model
 from pytest_fx.harness import evaluation
 from pytest_fx.harness.capture import capture
 from pytest_fx.tables.pairs import record_pairs, tell_pairs
-from pytest_fx.tables.registry import register_table
+from pytest_fx.tables.registered_tables import register_table
 from pytest_fx.tables.rounds import time_rounds
 from pytest_fx.tables.table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table
 from pytest_fx.tables.torch_ao import Backend, ao_convert, ao_prepare

@@ -15,7 +15,7 @@ from model_zoo import get_model, list_models
 from pytest_fx.harness.capture import GraphModule, capture
 from pytest_fx.tables.pairs import record_pairs, tell_pairs
 from pytest_fx.tables.peers import torch_fx_fuse
-from pytest_fx.tables.registry import register_table
+from pytest_fx.tables.registered_tables import register_table
 from pytest_fx.tables.table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table
 from pytest_fx.timing.paired import time_pairs
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fx import Graph, GraphModule, symbolic_trace
 from fx.canonical import canonical_form
-from fx.canonical.rows import Row, rows_by_method, rows_by_target
+from fx.canonical.rows import SpellingRow, rows_by_method, rows_by_target
 from fx.node import Node
 
 SQUARE = torch.linspace(-2.0, 3.0, 16).reshape(4, 4)
@@ -42,12 +42,12 @@ BY_OPERATION: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def all_rows() -> list[Row]:
+def all_rows() -> list[SpellingRow]:
     found = {row.text: row for rows in (rows_by_target(), rows_by_method()) for group in rows.values() for row in group}
     return list(found.values())
 
 
-def sample_arguments(row: Row) -> tuple[list[Any], dict[str, Any]]:
+def sample_arguments(row: SpellingRow) -> tuple[list[Any], dict[str, Any]]:
     """Arguments for the spelling, the optional ones left out."""
     values = {**VALUES, **BY_OPERATION.get(row.text.partition("(")[0].rpartition(".")[2], {}), **row.required}
     for parameter, kinds in row.shape.kinds.items():
@@ -60,7 +60,7 @@ def sample_arguments(row: Row) -> tuple[list[Any], dict[str, Any]]:
     return positional, {name: values[name] for name in needed if name not in row.shape.positional}
 
 
-def graph_of(row: Row, args: list[Any], kwargs: dict[str, Any]) -> tuple[GraphModule, list[Tensor]]:
+def graph_of(row: SpellingRow, args: list[Any], kwargs: dict[str, Any]) -> tuple[GraphModule, list[Tensor]]:
     graph, inputs = Graph(), []
 
     def placed(value: Any) -> Any:
@@ -89,7 +89,7 @@ def run(program: GraphModule, inputs: Iterable[Tensor]) -> tuple[Any, list[Tenso
 
 @pytest.mark.filterwarnings("ignore:Implicit dimension choice")
 @pytest.mark.parametrize("row", all_rows(), ids=lambda row: row.text.partition(" -> ")[0])
-def test_a_row_gives_the_bits_of_what_it_replaces(row: Row) -> None:
+def test_a_row_gives_the_bits_of_what_it_replaces(row: SpellingRow) -> None:
     program, inputs = graph_of(row, *sample_arguments(row))
     canonical = canonical_form(program).graph_module
     call = canonical.graph.output_node().args[0]

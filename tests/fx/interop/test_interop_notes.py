@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from fx.interop.notes import location_of
+from fx.interop.node_notes import location_of
 
 TORCH = os.path.join(os.path.dirname(torch.__file__), "nn", "functional.py")
 

@@ -15,7 +15,7 @@ from fx.graph_module import GraphModule
 from fx.lowering.converters import build_region
 from fx.lowering.tensorrt import _PRECISIONS, TensorRT
 from fx.lowering.tensorrt.library import library, torch_dtype
-from fx.lowering.tensorrt.network import EngineNetwork
+from fx.lowering.tensorrt.network import TensorRTNetwork
 
 _LAYERS = {
     "CONVOLUTION": "Convolution", "DECONVOLUTION": "Deconvolution", "ACTIVATION": "Activation", "POOLING": "Pooling",
@@ -48,7 +48,7 @@ class ReadBack(TensorRT):
         return NetworkReference(network)
 
 
-class RecordingNetwork(EngineNetwork):
+class RecordingNetwork(TensorRTNetwork):
     """A network that knows what weights each layer was given."""
 
     def __init__(self, region: GraphModule, precision: torch.dtype | None) -> None:

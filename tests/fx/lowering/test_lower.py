@@ -295,13 +295,13 @@ def test_regions_of_small_steps_are_dropped(model: Model) -> None:
 
 
 def operations(function: Any, *inputs: Tensor) -> dict[str, Any]:
-    from fx.lowering.subject import Subject
+    from fx.lowering.known_program import KnownProgram
     from fx.passes import ShapeProp
 
     program = fx.symbolic_trace(function)
     if inputs:
         ShapeProp(program).propagate(*inputs)
-    subject = Subject(program)
+    subject = KnownProgram(program)
     return {node.name: subject.operation(node) for node in program.graph.nodes}
 
 

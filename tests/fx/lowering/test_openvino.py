@@ -213,11 +213,13 @@ class Layer(nn.Module):
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Who did the work of each call."""
-    from fx.lowering.openvino.engine import Engine
+    from fx.lowering.openvino.engine import OpenVINOEngine
 
     called: list[str] = []
-    run = Engine.__call__
-    monkeypatch.setattr(Engine, "__call__", lambda self, inputs: (called.append("engine"), run(self, inputs))[1])
+    run = OpenVINOEngine.__call__
+    monkeypatch.setattr(
+        OpenVINOEngine, "__call__", lambda self, inputs: (called.append("engine"), run(self, inputs))[1]
+    )
     return called
 
 
@@ -495,14 +497,14 @@ def test_a_missing_package_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_engine_that_fails_where_eager_does_not_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fx.lowering.openvino.engine import Engine
+    from fx.lowering.openvino.engine import OpenVINOEngine
 
-    def fail(self: Engine, inputs: Any) -> Any:
+    def fail(self: OpenVINOEngine, inputs: Any) -> Any:
         raise RuntimeError("out of memory")
 
     lowered = lower(Layer(), torch.randn(2, 4))
     lowered(torch.randn(3, 4))
-    monkeypatch.setattr(Engine, "__call__", fail)
+    monkeypatch.setattr(OpenVINOEngine, "__call__", fail)
     with pytest.raises(LoweringError, match=r"failed where eager Python does not(.|\n)*out of memory"):
         lowered(torch.randn(2, 4))
     assert lowered(torch.randn(3, 4)).shape == (3, 4)  # an engine that was not asked for

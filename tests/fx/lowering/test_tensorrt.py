@@ -16,7 +16,7 @@ from fx.errors import LoweringError
 from fx.lowering import Converter, TensorRT
 from fx.lowering.tensorrt import build, library
 from fx.lowering.tensorrt.library import find_library
-from fx.lowering.tensorrt.network import EngineNetwork
+from fx.lowering.tensorrt.network import TensorRTNetwork
 from fx.lowering.tensorrt.registration import converters
 from fx.quantize import Choice, QuantizationScheme, prepare, reference
 from model_zoo import get_model
@@ -447,7 +447,7 @@ def test_what_fails_to_build_can_stay_in_python() -> None:
 
 @builds_ahead
 def test_a_builder_that_runs_out_of_memory_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    network = EngineNetwork
+    network = TensorRTNetwork
     initialize = network.__init__
 
     class Builder:
@@ -460,7 +460,7 @@ def test_a_builder_that_runs_out_of_memory_says_so(monkeypatch: pytest.MonkeyPat
         def build_serialized_network(self, definition: Any, configuration: Any) -> Any:
             raise MemoryError("std::bad_alloc")
 
-    def make(self: EngineNetwork, *args: Any) -> None:
+    def make(self: TensorRTNetwork, *args: Any) -> None:
         initialize(self, *args)
         self.builder = Builder(self.builder)
 

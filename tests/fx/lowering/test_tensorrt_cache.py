@@ -15,18 +15,18 @@ import fx
 from fx.errors import LoweringError
 from fx.lowering import Converter, EngineCache, TensorRT
 from fx.lowering.tensorrt import build
-from fx.lowering.tensorrt.engine import Engine, write_atomically
+from fx.lowering.tensorrt.engine import TensorRTEngine, write_atomically
 from fx.lowering.tensorrt.library import find_library
-from fx.lowering.tensorrt.network import Binding
+from fx.lowering.tensorrt.network import EngineBinding
 
 builds_ahead = pytest.mark.skipif(
     not hasattr(find_library(), "ComputeCapability"), reason="there is no tensorrt_rtx, which builds without a GPU"
 )
-BINDING = Binding("x", torch.bfloat16, (1, 2), (2, 2), (4, 2))
+BINDING = EngineBinding("x", torch.bfloat16, (1, 2), (2, 2), (4, 2))
 
 
-def engine(plan: bytes = b"plan") -> Engine:
-    return Engine(plan, (BINDING,), (BINDING, BINDING), False, "tensorrt_rtx 1", ("8.6",), 0.5)
+def engine(plan: bytes = b"plan") -> TensorRTEngine:
+    return TensorRTEngine(plan, (BINDING,), (BINDING, BINDING), False, "tensorrt_rtx 1", ("8.6",), 0.5)
 
 
 # Files.
@@ -35,7 +35,7 @@ def engine(plan: bytes = b"plan") -> Engine:
 def test_an_engine_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "net.engine"
     engine().save(path)
-    assert Engine.load(path) == engine()
+    assert TensorRTEngine.load(path) == engine()
     assert [one.name for one in path.parent.iterdir()] == ["net.engine"]
 
 
@@ -44,7 +44,7 @@ def test_a_truncated_engine_file_is_refused(tmp_path: Path, length: int) -> None
     path = tmp_path / "net.engine"
     path.write_bytes(engine().to_bytes()[:length])
     with pytest.raises(LoweringError) as caught:
-        Engine.load(path)
+        TensorRTEngine.load(path)
     assert "this engine file is damaged" in str(caught.value) or "this is no engine file" in str(caught.value)
     assert str(path) in str(caught.value)
 
@@ -53,7 +53,7 @@ def test_an_engine_file_with_a_changed_byte_is_refused() -> None:
     content = bytearray(engine().to_bytes())
     content[-1] ^= 1
     with pytest.raises(LoweringError, match="its checksum is not that of what is left of it"):
-        Engine.from_bytes(bytes(content))
+        TensorRTEngine.from_bytes(bytes(content))
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

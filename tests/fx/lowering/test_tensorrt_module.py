@@ -16,16 +16,18 @@ import torch
 import fx
 from fx.errors import LoweringError
 from fx.lowering.tensorrt import TensorRTModule, module
-from fx.lowering.tensorrt.engine import Engine
-from fx.lowering.tensorrt.network import Binding
+from fx.lowering.tensorrt.engine import TensorRTEngine
+from fx.lowering.tensorrt.network import EngineBinding
 
 BUILT_BY = "standin 1"
 
 
-def engine(inputs: int = 1, single: bool = True, plan: bytes = b"plan") -> Engine:
-    given = tuple(Binding(f"x{number}", torch.float32, (1, 3), (2, 3), (4, 3)) for number in range(inputs))
-    returned = tuple(Binding(f"output_{number}", torch.float32, (1, 3), (2, 3), (4, 3)) for number in range(inputs))
-    return Engine(plan, given, returned, single, BUILT_BY, ("8.6",), 0.1)
+def engine(inputs: int = 1, single: bool = True, plan: bytes = b"plan") -> TensorRTEngine:
+    given = tuple(EngineBinding(f"x{number}", torch.float32, (1, 3), (2, 3), (4, 3)) for number in range(inputs))
+    returned = tuple(
+        EngineBinding(f"output_{number}", torch.float32, (1, 3), (2, 3), (4, 3)) for number in range(inputs)
+    )
+    return TensorRTEngine(plan, given, returned, single, BUILT_BY, ("8.6",), 0.1)
 
 
 class Execution:

@@ -15,7 +15,7 @@ from torch import nn
 
 import fx
 from fx.graph_module import GraphModule
-from fx.lowering.subject import Operation
+from fx.lowering.known_program import Operation
 from fx.lowering.tensorrt.library import find_library
 from fx.passes.contract import Contract, close
 from pytest_fx.search.pass_check import check_pass

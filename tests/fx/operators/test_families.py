@@ -201,11 +201,11 @@ ADDED = """
 
     import fx
     from fx.lowering.onednn.operations import converters
-    from fx.lowering.subject import Subject
+    from fx.lowering.known_program import Subject
     from fx.passes.ranks import find_ranks
     from fx.quantize import convert, prepare, report
     from fx.canonical import canonical_form
-    from pytest_fx.generation.arithmetic import ELEMENTS
+    from pytest_fx.generation.elementwise_rows import ELEMENTS
 
     class Model(nn.Module):
         def __init__(self):

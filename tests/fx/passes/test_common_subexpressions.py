@@ -13,7 +13,7 @@ import fx
 import model_zoo
 from fx.passes import exact
 from fx.passes.common_subexpressions import EliminateCommonSubexpressions
-from fx.passes.registry import get_pass
+from fx.passes.registered_passes import get_pass
 
 
 def names(program: fx.GraphModule) -> list[str]:

@@ -14,7 +14,7 @@ from torch import nn
 import fx
 from fx.passes import exact
 from fx.passes.fold_constants import FoldConstants
-from fx.passes.registry import get_pass
+from fx.passes.registered_passes import get_pass
 from fx.passes.rewriting import make_edits
 
 

@@ -16,7 +16,7 @@ import fx
 import model_zoo
 from fx.errors import GraphError
 from fx.passes.interface import Interface, result_is_kept, signature_is_kept, writes_are_kept
-from fx.passes.verification import KEPT, Snapshot, verify
+from fx.passes.verification import KEPT, ProgramSnapshot, verify
 
 Pair = namedtuple("Pair", "first second")
 
@@ -209,10 +209,10 @@ def test_a_write_that_moves_into_a_program_inside_is_kept() -> None:
 @pytest.mark.parametrize("name", ["resnet_tiny", "two_heads", "dlrm_small", "learning_to_paint_actor_small"])
 def test_copies_and_transformed_programs_are_the_same_to_callers(name: str) -> None:
     program = fx.symbolic_trace(model_zoo.get_model(name).build())
-    before = Snapshot.of(program)
+    before = ProgramSnapshot.of(program)
     for other in (program, copy.deepcopy(program), fx.Transformer(program).transform()):
         verify(other)
-        after = Snapshot.of(other)
+        after = ProgramSnapshot.of(other)
         assert [compare(before, after) for compare, _ in KEPT.values()] == [None] * len(KEPT)
 
 
@@ -236,10 +236,10 @@ def test_writes_to_tensors_are_seen_where_torch_counts_them() -> None:
     program = fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
 
     def damage(write: Callable[[], object]) -> str | None:
-        before = Snapshot.of(program)
+        before = ProgramSnapshot.of(program)
         write()
         compare, _ = KEPT["tensors"]
-        violation = compare(before, Snapshot.of(program))
+        violation = compare(before, ProgramSnapshot.of(program))
         return violation and violation.what
 
     weight: Any = program.get_parameter("0.weight")
@@ -257,4 +257,4 @@ def test_tensors_that_torch_does_not_count_are_taken_as_they_are() -> None:
     with torch.inference_mode():
         model = nn.Linear(2, 2)
     for made in (model, nn.Linear(2, 2, device="meta")):
-        Snapshot.of(fx.symbolic_trace(nn.Sequential(made)))
+        ProgramSnapshot.of(fx.symbolic_trace(nn.Sequential(made)))

@@ -11,7 +11,7 @@ from torch import nn
 
 import fx
 from fx.modules.attributes import fetch_attribute
-from fx.passes.layers import Layers, read_layer
+from fx.passes.weighted_layers import Layers, read_layer
 
 
 class Model(nn.Module):

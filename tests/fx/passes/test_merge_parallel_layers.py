@@ -16,7 +16,7 @@ import fx
 from fx.errors import PassError
 from fx.passes import close
 from fx.passes.merge_parallel_layers import MergeParallelLayers
-from fx.passes.registry import get_pass
+from fx.passes.registered_passes import get_pass
 from fx.passes.rewriting import make_edits
 from model_zoo import get_model, list_models
 

@@ -8,10 +8,11 @@ from typing import Any, ClassVar, Literal
 import pytest
 
 from fx.errors import PassError
-from fx.passes import FuseConvBN, RemoveDeadCode, register_pass, registry
+from fx.passes import FuseConvBN, RemoveDeadCode, register_pass
+from fx.passes import registered_passes as registry
 from fx.passes.option_text import parse_text
-from fx.passes.options import options_of
-from fx.passes.registry import describe_pass, get_pass, parse_pipeline, write_pass
+from fx.passes.pass_options import options_of
+from fx.passes.registered_passes import describe_pass, get_pass, parse_pipeline, write_pass
 
 
 @dataclass(frozen=True)

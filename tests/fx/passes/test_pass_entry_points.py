@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from fx.errors import PassError
-from fx.passes import get_pass, list_passes, registry
-from fx.passes.registry import describe_pass
+from fx.passes import get_pass, list_passes
+from fx.passes import registered_passes as registry
+from fx.passes.registered_passes import describe_pass
 
 CODE = '''
 """Passes of a package."""

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from fx.errors import PassError
-from fx.passes import FuseConvBN, contract_of, exact, get_pass, list_passes, pass_name, register_pass, registry
+from fx.passes import FuseConvBN, contract_of, exact, get_pass, list_passes, pass_name, register_pass
+from fx.passes import registered_passes as registry
 
 
 @pytest.fixture(autouse=True)

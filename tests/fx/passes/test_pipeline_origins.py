@@ -16,8 +16,9 @@ from torch import nn
 
 import fx
 import model_zoo
-from fx.passes import get_pass, list_passes, registry
-from fx.passes.options import options_of
+from fx.passes import get_pass, list_passes
+from fx.passes import registered_passes as registry
+from fx.passes.pass_options import options_of
 from fx.passes.pipeline import PassPipeline
 from fx.provenance import SourceLocation, complete_origins, match_origins, record_origins
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import fx
 from fx.errors import PassError
 from fx.passes import exact
-from fx.passes.registry import get_pass
+from fx.passes.registered_passes import get_pass
 from fx.passes.remove_identities import RemoveIdentities
 from model_zoo import get_model, list_models
 

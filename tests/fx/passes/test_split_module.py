@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import fx
 from fx.errors import PassError
 from fx.passes import PassPipeline, exact
-from fx.passes.registry import get_pass
+from fx.passes.registered_passes import get_pass
 from fx.passes.split_module import Split, split_module
 from model_zoo import get_model, list_models
 

@@ -11,7 +11,8 @@ from torch.utils._pytree import tree_leaves
 import fx
 import model_zoo
 from fx.errors import QuantizationError
-from fx.quantize import Choice, QuantizationScheme, QuantizedLayer, convert, prepare, reference, report
+from fx.quantize import Choice, QuantizationScheme, QuantizedLayer, convert, prepare, reference
+from fx.quantize import quantization_report as report
 
 
 def decibels(value, expected):

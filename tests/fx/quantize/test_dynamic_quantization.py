@@ -16,10 +16,10 @@ from fx.quantize import (
     layers,
     prepare,
     quantize_channels,
-    ranges,
     reference,
-    report,
 )
+from fx.quantize import quantization_report as report
+from fx.quantize import value_ranges as ranges
 
 DYNAMIC = QuantizationScheme(Choice(precision="dynamic"))
 

@@ -18,7 +18,7 @@ from torch.fx.experimental.optimization import fuse, remove_dropout
 
 import fx
 from fx.interop import adapt
-from fx.interop.recognition import is_for_torch
+from fx.interop.pass_library import is_for_torch
 from fx.operators.effects import effect_of
 from fx.passes import FuseConvBN, contract_of
 from pytest_fx import LawViolation, NothingJudged, check_pass

@@ -20,16 +20,17 @@ from hypothesis import strategies as st
 from torch import nn
 
 import fx
-from pytest_fx.generation import Pair, Program, programs, shapes, tensors
+from pytest_fx.generation import Pair, Program, programs, shapes
+from pytest_fx.generation import tensor_expressions as tensors
 from pytest_fx.generation.bias import choices_for, targets_of
 from pytest_fx.generation.choices import Choices
-from pytest_fx.generation.formulas import FORMULAS
+from pytest_fx.generation.formula_rows import FORMULAS
 from pytest_fx.generation.grammar import ROWS
-from pytest_fx.generation.operations import Operation, written
+from pytest_fx.generation.productions import Production, written
 from pytest_fx.generation.siblings import siblings
 from pytest_fx.generation.sketch import Sketch, Value
-from pytest_fx.generation.tensors import TensorRecipe
-from pytest_fx.generation.writes import AUGMENTED
+from pytest_fx.generation.state_rows import AUGMENTED
+from pytest_fx.generation.tensor_expressions import TensorRecipe
 from pytest_fx.harness.subject import Subject
 from pytest_fx.harness.variants import VARIANTS, of_batch
 from pytest_fx.laws.answers import BATCHES
@@ -352,7 +353,7 @@ def test_constants_that_are_asked_for_are_frequent() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.spellings[0])
-def test_every_argument_of_a_row_has_its_place_in_every_spelling(row: Operation) -> None:
+def test_every_argument_of_a_row_has_its_place_in_every_spelling(row: Production) -> None:
     for spelling in row.spellings:
         template = written(spelling.removeprefix("module "), len(row.operands))
         for argument in row.arguments:
@@ -360,7 +361,7 @@ def test_every_argument_of_a_row_has_its_place_in_every_spelling(row: Operation)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.spellings[0])
-def test_every_operand_of_a_row_is_in_every_spelling(row: Operation) -> None:
+def test_every_operand_of_a_row_is_in_every_spelling(row: Production) -> None:
     for spelling in row.spellings:
         template = row.call if spelling.startswith("nn.") else written(spelling, len(row.operands))
         assert all(f"{{{number}}}" in template for number in range(len(row.operands))), spelling
@@ -569,7 +570,7 @@ def test_masks_of_patterns_are_masks() -> None:
 
 
 @pytest.mark.parametrize("row", FORMULAS, ids=lambda row: row.spellings[0])
-def test_every_formula_has_siblings_that_are_other_formulas(row: Operation) -> None:
+def test_every_formula_has_siblings_that_are_other_formulas(row: Production) -> None:
     for spelling in row.spellings:
         found = [sibling for kind in siblings(row, spelling) for sibling in kind]
         texts = [sibling.spellings[0] for sibling in found]

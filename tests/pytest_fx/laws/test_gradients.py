@@ -1,4 +1,4 @@
-"""pytest_fx.laws.gradients: when a gradient is another one."""
+"""pytest_fx.laws.gradient_law: when a gradient is another one."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from pytest_fx.harness.application import Application
 from pytest_fx.harness.equality import Leaf
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.subject import Subject
-from pytest_fx.laws.gradients import differ, gradients
+from pytest_fx.laws.gradient_law import differ, gradients
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-5), (torch.float32, 1e-3), (torch.float16, 0.1)])

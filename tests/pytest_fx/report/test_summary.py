@@ -5,16 +5,16 @@ from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 from pytest_fx.records.baseline import Change, Measurement
-from pytest_fx.report.summary import CHANGE, COLUMNS, Row, collect_rows, format_table
+from pytest_fx.report.summary import CHANGE, COLUMNS, SummaryRow, collect_rows, format_table
 from pytest_fx.timing.paired import PairedTiming
 
-ERRORS = Row("model", "fuse", nodes_before=9, nodes_after=5).with_errors(
+ERRORS = SummaryRow("model", "fuse", nodes_before=9, nodes_after=5).with_errors(
     dtype="float32", float64_error=1.2e-14, error=3e-6, eager_error=2e-6
 )
-TIMES = Row("model", "fuse").with_timing(PairedTiming((0.2,) * 5, (0.1,) * 5, threads=1, iterations=1))
+TIMES = SummaryRow("model", "fuse").with_timing(PairedTiming((0.2,) * 5, (0.1,) * 5, threads=1, iterations=1))
 
 
-def report(*rows: Row, when: str = "call") -> SimpleNamespace:
+def report(*rows: SummaryRow, when: str = "call") -> SimpleNamespace:
     properties = [("fx", {"row": asdict(row), "timing": None, "machine": {}}) for row in rows]
     return SimpleNamespace(when=when, user_properties=[("other", 1), *properties])
 
@@ -34,7 +34,9 @@ def test_what_different_tests_found_out_about_one_program_is_one_row():
 
 
 def test_rows_of_other_programs_and_models_stay_apart():
-    rows = collect_rows([report(ERRORS, Row("model", "capture", nodes_after=9)), report(Row("other", "fuse"))])
+    rows = collect_rows(
+        [report(ERRORS, SummaryRow("model", "capture", nodes_after=9)), report(SummaryRow("other", "fuse"))]
+    )
     assert [(row.model, row.program) for row in rows] == [("model", "fuse"), ("model", "capture"), ("other", "fuse")]
 
 
@@ -43,13 +45,13 @@ def test_reports_of_set_up_and_tear_down_carry_the_same_properties_and_are_left_
 
 
 def test_what_no_test_found_out_is_a_dash_and_no_error_is_a_zero():
-    assert [column.cell(Row("model", "capture")) for column in COLUMNS][2:] == ["-"] * 8
-    exact = Row("model", "capture").with_errors(dtype="float32", float64_error=0.0, error=0.0, eager_error=0.0)
+    assert [column.cell(SummaryRow("model", "capture")) for column in COLUMNS][2:] == ["-"] * 8
+    exact = SummaryRow("model", "capture").with_errors(dtype="float32", float64_error=0.0, error=0.0, eager_error=0.0)
     assert [column.cell(exact) for column in COLUMNS][3:5] == ["0", "0 (0) float32"]
 
 
-def timed(*ratios: float) -> Row:
-    return Row("model", "fuse").with_timing(PairedTiming(ratios, (1.0,) * len(ratios), threads=1, iterations=1))
+def timed(*ratios: float) -> SummaryRow:
+    return SummaryRow("model", "fuse").with_timing(PairedTiming(ratios, (1.0,) * len(ratios), threads=1, iterations=1))
 
 
 def test_times_too_noisy_to_tell_show_no_ratio_but_how_noisy_they_are():
@@ -71,7 +73,7 @@ def test_a_change_is_no_ratio_where_the_times_of_either_run_are_too_noisy():
 
 
 def test_a_pass_that_changes_nothing_says_so():
-    row = Row("model", "fuse", nodes_before=9, nodes_after=9, edits=0, changed=False)
+    row = SummaryRow("model", "fuse", nodes_before=9, nodes_after=9, edits=0, changed=False)
     assert COLUMNS[2].cell(row) == "9, changes nothing"
     assert COLUMNS[2].cell(ERRORS.merged(replace(row, nodes_after=8, changed=True))) == "9 -> 8"
 
@@ -96,7 +98,7 @@ def test_the_change_since_a_baseline_has_its_interval_and_its_verdict():
 
 
 def test_columns_are_aligned():
-    heading, first, second = format_table([ERRORS, Row("a model with a long name", "p")])
+    heading, first, second = format_table([ERRORS, SummaryRow("a model with a long name", "p")])
     assert heading.index("program") == first.index("fuse") == second.index("p", 20)
 
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from pytest_fx.tables import Chart, Claim, Column, Row, Series, Table, registry
+from pytest_fx.tables import Chart, Claim, Column, Row, Series, Table
+from pytest_fx.tables import registered_tables as registry
 
 
 @pytest.fixture

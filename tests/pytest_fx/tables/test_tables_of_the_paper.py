@@ -9,7 +9,7 @@ import torch
 from pytest_fx.tables import Scale, get_table, list_tables
 from pytest_fx.tables.documents import read_sections, write_documents
 from pytest_fx.tables.pairs import record_pairs, tell_pairs
-from pytest_fx.tables.run import figures_in
+from pytest_fx.tables.tables_run import figures_in
 from pytest_fx.timing.paired import PairedTiming
 
 RESULTS = Path(__file__).parents[3] / "results"

@@ -17,7 +17,7 @@ from pytest_fx.generation.operands import (
     number,
     number_of,
 )
-from pytest_fx.generation.operations import Operation
+from pytest_fx.generation.productions import Production
 from pytest_fx.generation.siblings import FORMULA
 
 _DIM = argument("dim", dimension)
@@ -26,7 +26,7 @@ _NUMBER = argument("number", number)
 _limit = number_of(0, 1, 0.5, -1)
 
 _ROWS = [
-    Operation(
+    Production(
         (
             "{0} * torch.sigmoid({0})",
             "{0} * {0}.sigmoid()",
@@ -40,7 +40,7 @@ _ROWS = [
         (FLOAT,),
         weight=3,
     ),
-    Operation(
+    Production(
         (
             "1 - torch.sigmoid({0})",
             "torch.sigmoid(-{0})",
@@ -57,7 +57,7 @@ _ROWS = [
         ),
         (FLOAT,),
     ),
-    Operation(
+    Production(
         (
             "torch.where({0} > 0, {0}, {0} * {number})",
             "~({0} > {number})",
@@ -67,7 +67,7 @@ _ROWS = [
         (FLOAT,),
         (_NUMBER,),
     ),
-    Operation(
+    Production(
         (
             "({0} > {low}) & ({0} < {high})",
             "({0} >= {low}) & ({0} > {high})",
@@ -78,7 +78,7 @@ _ROWS = [
         (FLOAT,),
         (argument("low", _limit), argument("high", _limit)),
     ),
-    Operation(
+    Production(
         (
             "{0} * torch.rsqrt({0}.pow(2).mean(-1, keepdim=True) + {eps})",
             "{0} / torch.sqrt(torch.mean({0} * {0}, dim=-1, keepdim=True) + {eps})",
@@ -91,7 +91,7 @@ _ROWS = [
         (_EPS,),
         weight=2,
     ),
-    Operation(
+    Production(
         (
             "torch.softmax({0} - torch.amax({0}, {dim}, keepdim=True), dim=-1)",
             "F.softmax({0} - {0}.max(dim={dim}, keepdim=True)[0], dim=-1)",
@@ -107,11 +107,11 @@ _ROWS = [
         (_DIM,),
         weight=2,
     ),
-    Operation(
+    Production(
         ("({0} - {1}).pow(2).mean()", "torch.mean(torch.abs({0} - {1}))", "torch.sum({0} * {1}, dim=-1)"),
         (VECTORS, SAME_FLOAT),
     ),
-    Operation(
+    Production(
         (
             "F.silu({0}) * {1}",
             "F.gelu({0}) * {1}",
@@ -123,7 +123,7 @@ _ROWS = [
         (FLOAT, OTHER_FLOAT),
         weight=2,
     ),
-    Operation(
+    Production(
         (
             "{0} + {number} * ({1} - {0})",
             "{0} * (1 - {number}) + {1} * {number}",
@@ -133,11 +133,11 @@ _ROWS = [
         (FLOAT, OTHER_FLOAT),
         (_NUMBER,),
     ),
-    Operation(
+    Production(
         ("{0} + {1} * {2}", "{0} - {1} * {2}", "{1} * {2} - {0}", "{0} * {1} + {0} * {2}"),
         (FLOAT, OTHER_FLOAT, OTHER_FLOAT),
     ),
-    Operation(
+    Production(
         (
             "F.softmax(torch.matmul({0}, {1}.transpose(-2, -1)) * {number}, dim=-1) @ {2}",
             "F.softmax(torch.bmm({0}, {1}.transpose(1, 2)) * {number}, dim=-1).bmm({2})",
@@ -145,15 +145,15 @@ _ROWS = [
         (SEQUENCES, SAME_FLOAT, SAME_FLOAT),
         (argument("number", number_of(0.5, 0.125)),),
     ),
-    Operation(
+    Production(
         (
             "torch.softmax({0} @ {1}.transpose(-2, -1) / math.sqrt({0}.size(-1)), dim=-1) @ {2}",
             "F.softmax({0} @ {1}.mT * {0}.shape[-1] ** -0.5, dim=-1) @ {2}",
         ),
         (MATRICES, SAME_FLOAT, SAME_FLOAT),
     ),
-    Operation(("({0} @ {1}.mT).mT", "({0} + {1}).transpose(-2, -1)"), (MATRICES, SAME_FLOAT)),
-    Operation(
+    Production(("({0} @ {1}.mT).mT", "({0} + {1}).transpose(-2, -1)"), (MATRICES, SAME_FLOAT)),
+    Production(
         (
             "torch.cat([-{0}[..., 1:], {0}[..., :1]], dim=-1)",
             "torch.cat([{0}[..., ::2], {0}[..., 1::2]], dim=-1)",

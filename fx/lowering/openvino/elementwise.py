@@ -10,10 +10,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from fx.lowering.openvino.network import EngineNetwork
+from fx.lowering.known_program import Operation
+from fx.lowering.openvino.network import OpenVINONetwork
 from fx.lowering.openvino.operations import add_converter
 from fx.lowering.openvino.predicates import computes, has_numbers, has_values, is_number, takes
-from fx.lowering.subject import Operation
 from fx.lowering.support import any_of, where
 from fx.node import Node
 
@@ -33,7 +33,7 @@ def output(node: Any) -> Any:
 def _add_function(target: Any, name: str, argument: str | None = "input", **settings: Any) -> None:
     """A function of one value, in OpenVINO called ``name``; its other arguments must be the defaults ``settings``."""
 
-    def build(network: EngineNetwork, *args: Any, **kwargs: Any) -> Any:
+    def build(network: OpenVINONetwork, *args: Any, **kwargs: Any) -> Any:
         value = network.value(args[0] if argument is None else kwargs[argument])
         return output(getattr(network.op, name)(value))
 
@@ -55,28 +55,28 @@ for _target, _name in (
     _add_function(_target, _name, inplace=False)
 
 
-def gelu(network: EngineNetwork, input: Any, approximate: str) -> Any:
+def gelu(network: OpenVINONetwork, input: Any, approximate: str) -> Any:
     """GELU, exact or by tanh."""
     return output(network.op.gelu(network.value(input), {"none": "erf"}.get(approximate, approximate)))
 
 
-def elu(network: EngineNetwork, input: Any, alpha: float, inplace: bool) -> Any:
+def elu(network: OpenVINONetwork, input: Any, alpha: float, inplace: bool) -> Any:
     """ELU."""
     return output(network.op.elu(network.value(input), float(alpha)))
 
 
-def selu(network: EngineNetwork, input: Any, inplace: bool) -> Any:
+def selu(network: OpenVINONetwork, input: Any, inplace: bool) -> Any:
     """SELU, with the constants of PyTorch."""
     alpha, scale = network.value(1.6732632423543772848), network.value(1.0507009873554804934)
     return output(network.op.selu(network.value(input), alpha, scale))
 
 
-def leaky_relu(network: EngineNetwork, input: Any, negative_slope: float, inplace: bool) -> Any:
+def leaky_relu(network: OpenVINONetwork, input: Any, negative_slope: float, inplace: bool) -> Any:
     """ReLU with a slope below zero."""
     return output(network.op.prelu(network.value(input), network.value(torch.tensor([negative_slope]))))
 
 
-def bound(network: EngineNetwork, input: Any, low: Any, high: Any) -> Any:
+def bound(network: OpenVINONetwork, input: Any, low: Any, high: Any) -> Any:
     """The nearest number between two."""
     low, high = -math.inf if low is None else float(low), math.inf if high is None else float(high)
     return output(network.op.clamp(network.value(input), low, high))
@@ -107,11 +107,11 @@ add_converter(
 )
 
 
-def _one_over(network: EngineNetwork, input: Any) -> Any:
+def _one_over(network: OpenVINONetwork, input: Any) -> Any:
     return output(network.op.divide(network.value(1.0), network.value(input)))
 
 
-def _one_over_root(network: EngineNetwork, input: Any) -> Any:
+def _one_over_root(network: OpenVINONetwork, input: Any) -> Any:
     return output(network.op.divide(network.value(1.0), output(network.op.sqrt(network.value(input)))))
 
 
@@ -120,7 +120,7 @@ add_converter(torch.rsqrt, _one_over_root, _FLOAT)
 add_converter(torch.square, lambda network, input: binary(network, "multiply", input, input), _FLOAT)
 
 
-def _same(network: EngineNetwork, value: Any) -> Any:
+def _same(network: OpenVINONetwork, value: Any) -> Any:
     return network.value(value)
 
 
@@ -136,16 +136,16 @@ add_converter(
 # Two operands.
 
 
-def binary(network: EngineNetwork, name: str, left: Any, right: Any) -> Any:
+def binary(network: OpenVINONetwork, name: str, left: Any, right: Any) -> Any:
     """Arithmetic on two operands, of which one may be a number, in the dtype of the result."""
     dtype = network.result_dtype
     return output(getattr(network.op, name)(network.value(left, dtype), network.value(right, dtype)))
 
 
-def _on_numbers(function: Callable[[Any, Any], Any], name: str) -> Callable[[EngineNetwork, Any, Any], Any]:
+def _on_numbers(function: Callable[[Any, Any], Any], name: str) -> Callable[[OpenVINONetwork, Any, Any], Any]:
     """Arithmetic on sizes, at once where they are known."""
 
-    def build(network: EngineNetwork, left: Any, right: Any) -> Any:
+    def build(network: OpenVINONetwork, left: Any, right: Any) -> Any:
         if network.result_dtype is not None:
             return binary(network, name, left, right)
         if isinstance(left, int) and isinstance(right, int):
@@ -167,7 +167,7 @@ add_converter(torch.maximum, lambda network, input, other: binary(network, "maxi
 add_converter(torch.minimum, lambda network, input, other: binary(network, "minimum", input, other), _FLOAT)
 
 
-def compare(network: EngineNetwork, name: str, left: Any, right: Any) -> Any:
+def compare(network: OpenVINONetwork, name: str, left: Any, right: Any) -> Any:
     """A comparison, in the dtype that both operands have in common."""
     dtypes = [network.dtype(one) for one in (left, right) if not isinstance(one, (bool, int, float))]
     if any(isinstance(one, float) for one in (left, right)):
@@ -181,7 +181,7 @@ def compare(network: EngineNetwork, name: str, left: Any, right: Any) -> Any:
 
 
 def _add_comparison(function: Callable[[Any, Any], Any], name: str) -> None:
-    def build(network: EngineNetwork, left: Any, right: Any) -> Any:
+    def build(network: OpenVINONetwork, left: Any, right: Any) -> Any:
         if network.result_dtype is None:
             return function(left, right)
         return compare(network, name, left, right)
@@ -217,7 +217,7 @@ add_converter(operator.invert, lambda network, value: output(network.op.logical_
 # Choices and conversions.
 
 
-def choose(network: EngineNetwork, condition: Any, input: Any, other: Any) -> Any:
+def choose(network: OpenVINONetwork, condition: Any, input: Any, other: Any) -> Any:
     """One value or another."""
     dtype = network.result_dtype
     values = (network.value(input, dtype), network.value(other, dtype))
@@ -232,7 +232,7 @@ add_converter(
 )
 
 
-def convert(network: EngineNetwork, self: Any, *_: Any, **__: Any) -> Any:
+def convert(network: OpenVINONetwork, self: Any, *_: Any, **__: Any) -> Any:
     """A value in another dtype."""
     return network.value(self, network.result_dtype)
 
@@ -250,7 +250,7 @@ def _converts(operation: Operation) -> str | None:
     return None if keeps else f"it converts {dtype} to {result}"
 
 
-def attribute(network: EngineNetwork, value: Any, name: str) -> Any:
+def attribute(network: OpenVINONetwork, value: Any, name: str) -> Any:
     """The dtype of a value, or its shape."""
     return network.dtype(value) if name == "dtype" else network.sizes(value)
 

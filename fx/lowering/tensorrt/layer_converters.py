@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fx.lowering.subject import Operation
+from fx.lowering.known_program import Operation
 from fx.lowering.support import Predicate, all_of, has_constant, where
 from fx.lowering.tensorrt.activations import combine
-from fx.lowering.tensorrt.network import EngineNetwork
+from fx.lowering.tensorrt.network import TensorRTNetwork
 from fx.lowering.tensorrt.predicates import is_one_of, is_set_to, of_rank, shape_of, takes_floats
 from fx.lowering.tensorrt.ranges import sizes_of
 from fx.lowering.tensorrt.registration import register, setting
@@ -22,7 +22,7 @@ Sizes = tuple[int, ...]
 
 
 def in_two_dimensions(
-    network: EngineNetwork, input: Any, dimensions: int, build: Callable[[Any, Callable[..., Sizes]], Any]
+    network: TensorRTNetwork, input: Any, dimensions: int, build: Callable[[Any, Callable[..., Sizes]], Any]
 ) -> Any:
     """Let ``build`` work on an image of height 1 where the operation is over one dimension, which TensorRT has not."""
     if dimensions > 1:
@@ -36,7 +36,7 @@ def in_two_dimensions(
 
 def _register_convolution(target: Any, dimensions: int) -> None:
     def build(
-        network: EngineNetwork, input: Any, weight: Any, bias: Any, stride: Sizes, padding: Any, dilation: Sizes,
+        network: TensorRTNetwork, input: Any, weight: Any, bias: Any, stride: Sizes, padding: Any, dilation: Sizes,
         groups: int,
     ) -> Any:  # fmt: skip
         kernel = _shape(network, weight)
@@ -59,7 +59,7 @@ def _register_convolution(target: Any, dimensions: int) -> None:
 
 def _register_transposed(target: Any, dimensions: int) -> None:
     def build(
-        network: EngineNetwork, input: Any, weight: Any, bias: Any, stride: Sizes, padding: Sizes,
+        network: TensorRTNetwork, input: Any, weight: Any, bias: Any, stride: Sizes, padding: Sizes,
         output_padding: Sizes, groups: int, dilation: Sizes,
     ) -> Any:  # fmt: skip
         wanted = network.dtype(input)
@@ -92,7 +92,7 @@ def _register_transposed(target: Any, dimensions: int) -> None:
     register(target, build, known, crops, _has_no_gaps)
 
 
-def _in_float32(network: EngineNetwork, weight: Any) -> Any:
+def _in_float32(network: TensorRTNetwork, weight: Any) -> Any:
     return weight.float() if isinstance(weight, Tensor) else network.cast(weight, torch.float32)
 
 
@@ -103,7 +103,7 @@ def _has_no_gaps(operation: Operation) -> str | None:
 
 
 def _add_weighted(
-    network: EngineNetwork, kind: str, image: Any, outputs: int, window: Sizes, weight: Any, bias: Any,
+    network: TensorRTNetwork, kind: str, image: Any, outputs: int, window: Sizes, weight: Any, bias: Any,
     settings: dict[str, Any],
 ) -> Any:  # fmt: skip
     """A layer with weights: part of it where they are constants, one of its inputs where they are computed."""
@@ -118,7 +118,7 @@ def _add_weighted(
     return network.add(kind, image, outputs, window, weights, shift, inputs=inputs, **settings)
 
 
-def _shape(network: EngineNetwork, weight: Any) -> Sizes:
+def _shape(network: TensorRTNetwork, weight: Any) -> Sizes:
     return tuple(weight.shape) if isinstance(weight, Tensor) else network.shape(weight)
 
 
@@ -130,7 +130,7 @@ def _paddings(padding: Any, window: Sizes, dilation: Sizes) -> tuple[Sizes, Size
     return tuple(one // 2 for one in total), tuple(one - one // 2 for one in total)
 
 
-def linear(network: EngineNetwork, input: Any, weight: Any, bias: Any) -> Any:
+def linear(network: TensorRTNetwork, input: Any, weight: Any, bias: Any) -> Any:
     """A product with the transposed weight, and a sum."""
     tensor = network.tensor(input)
     rank = max(2, network.rank(tensor))
@@ -143,7 +143,7 @@ def linear(network: EngineNetwork, input: Any, weight: Any, bias: Any) -> Any:
 
 
 def batch_norm(
-    network: EngineNetwork, input: Any, running_mean: Tensor, running_var: Tensor, weight: Tensor | None,
+    network: TensorRTNetwork, input: Any, running_mean: Tensor, running_var: Tensor, weight: Tensor | None,
     bias: Tensor | None, training: bool, momentum: float, eps: float,
 ) -> Any:  # fmt: skip
     """A factor and a shift for each channel, worked out in advance."""
@@ -157,7 +157,9 @@ def batch_norm(
     return combine(network, "SUM", scaled, network.tensor(shift.view(across), dtype, network.rank(input)))
 
 
-def layer_norm(network: EngineNetwork, input: Any, normalized_shape: Sizes, weight: Any, bias: Any, eps: float) -> Any:
+def layer_norm(
+    network: TensorRTNetwork, input: Any, normalized_shape: Sizes, weight: Any, bias: Any, eps: float
+) -> Any:
     """Normalized over the last dimensions."""
     rank, dtype = network.rank(input), network.dtype(input)
     axes = sum(1 << (rank - 1 - one) for one in range(len(normalized_shape)))
@@ -168,7 +170,7 @@ def layer_norm(network: EngineNetwork, input: Any, normalized_shape: Sizes, weig
     return network.add(kind, *given, axes, epsilon=eps)
 
 
-def embedding(network: EngineNetwork, input: Any, weight: Any, **options: Any) -> Any:
+def embedding(network: TensorRTNetwork, input: Any, weight: Any, **options: Any) -> Any:
     """Rows of the weight."""
     return network.add("gather", network.tensor(weight), network.tensor(input), 0)
 
@@ -178,7 +180,7 @@ def embedding(network: EngineNetwork, input: Any, weight: Any, **options: Any) -
 
 def _register_max_pool(target: Any, dimensions: int) -> None:
     def build(
-        network: EngineNetwork, input: Any, kernel_size: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes,
+        network: TensorRTNetwork, input: Any, kernel_size: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes,
         ceil_mode: bool, return_indices: bool,
     ) -> Any:  # fmt: skip
         mode = setting("PaddingMode", "EXPLICIT_ROUND_UP" if ceil_mode else "EXPLICIT_ROUND_DOWN")
@@ -211,7 +213,7 @@ def _rounds_alike(operation: Operation) -> str | None:
 
 def _register_avg_pool(target: Any, dimensions: int) -> None:
     def build(
-        network: EngineNetwork, input: Any, kernel_size: Sizes, stride: Sizes, padding: Sizes, ceil_mode: bool,
+        network: TensorRTNetwork, input: Any, kernel_size: Sizes, stride: Sizes, padding: Sizes, ceil_mode: bool,
         count_include_pad: bool, divisor_override: None = None,
     ) -> Any:  # fmt: skip
         def pool(image: Any, over: Callable[..., Sizes]) -> Any:
@@ -243,7 +245,7 @@ def _divides(operation: Operation) -> str | None:
 
 
 def _register_adaptive(target: Any, dimensions: int) -> None:
-    def build(network: EngineNetwork, input: Any, output_size: Sizes) -> Any:
+    def build(network: TensorRTNetwork, input: Any, output_size: Sizes) -> Any:
         if all(size == 1 for size in output_size):
             axes = sum(1 << (2 + one) for one in range(dimensions))
             return network.add("reduce", network.tensor(input), setting("ReduceOperation", "AVG"), axes, True)

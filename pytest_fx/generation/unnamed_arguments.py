@@ -16,7 +16,7 @@ from torch import nn
 
 from fx.operator_schemas import get_signature_for_torch_op
 from pytest_fx.generation.operands import one_of
-from pytest_fx.generation.operations import MODULE, NAMESPACE, Argument
+from pytest_fx.generation.productions import MODULE, NAMESPACE, Argument
 
 _CALL = re.compile(r"^(?P<name>(?:torch|F)(?:\.\w+)+|\{0\}\.\w+)\(.*\{\*\}\)(?:\[\d\]|\.\w+)?$")
 _NEVER = frozenset(

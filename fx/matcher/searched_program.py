@@ -14,7 +14,7 @@ from fx.modules.attributes import fetch_attribute
 from fx.node import Argument, Node, map_arg, nodes_in
 from fx.operators.effects import effect_of
 
-__all__ = ["Subject", "attribute_value", "drop_inner_checks", "is_call", "kind_of"]
+__all__ = ["SearchedProgram", "attribute_value", "drop_inner_checks", "is_call", "kind_of"]
 
 _CALLS = frozenset({"call_function", "call_method", "call_module"})
 
@@ -41,7 +41,7 @@ def attribute_value(node: Node) -> Any:
     return None if owner is None else fetch_attribute(owner, str(node.target))
 
 
-class Subject:
+class SearchedProgram:
     """A program as the matcher sees it.
 
     Matching goes by the canonical form, so that all spellings of an operation are one. A call of a leaf module is

@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fx.lowering.openvino.arithmetic import output
-from fx.lowering.openvino.network import EngineNetwork
+from fx.lowering.known_program import Operation
+from fx.lowering.openvino.elementwise import output
+from fx.lowering.openvino.network import OpenVINONetwork
 from fx.lowering.openvino.operations import add_converter
 from fx.lowering.openvino.predicates import computes, has_numbers, has_rank, has_values, takes
-from fx.lowering.subject import Operation
 from fx.lowering.support import all_of, any_of, has_constant, where
 from fx.node import Node
 from fx.quantize.arithmetic import dequantize_channels
@@ -27,7 +27,7 @@ _INDICES = (torch.int64, torch.int32)
 
 
 def convolve(
-    network: EngineNetwork, input: Any, weight: Any, bias: Tensor | None, stride: Any, padding: Any, dilation: Any,
+    network: OpenVINONetwork, input: Any, weight: Any, bias: Tensor | None, stride: Any, padding: Any, dilation: Any,
     groups: int,
 ) -> Any:  # fmt: skip
     """A convolution over one to three dimensions."""
@@ -38,7 +38,7 @@ def convolve(
 
 
 def convolve_back(
-    network: EngineNetwork, input: Any, weight: Any, bias: Tensor | None, stride: Any, padding: Any,
+    network: OpenVINONetwork, input: Any, weight: Any, bias: Tensor | None, stride: Any, padding: Any,
     output_padding: Any, groups: int, dilation: Any,
 ) -> Any:  # fmt: skip
     """A transposed convolution over one to three dimensions."""
@@ -55,7 +55,7 @@ def convolve_back(
     return add_bias(network, output(result), bias, len(stride))
 
 
-def _by_group(network: EngineNetwork, weight: Any, groups: int) -> Any:
+def _by_group(network: OpenVINONetwork, weight: Any, groups: int) -> Any:
     """A weight with a dimension for groups, if there are several."""
     if groups == 1:
         return network.value(weight)
@@ -65,7 +65,7 @@ def _by_group(network: EngineNetwork, weight: Any, groups: int) -> Any:
     return output(network.op.reshape(weight, network.numbers((groups, channels // groups, *rest)), False))
 
 
-def add_bias(network: EngineNetwork, value: Any, bias: Tensor | None, dimensions: int) -> Any:
+def add_bias(network: OpenVINONetwork, value: Any, bias: Tensor | None, dimensions: int) -> Any:
     """Add a number by channel, behind which there are so many dimensions."""
     if bias is None:
         return value
@@ -94,18 +94,18 @@ for _dimensions, _forward, _backward in (
 # Products.
 
 
-def multiply(network: EngineNetwork, input: Any, weight: Any, bias: Any) -> Any:
+def multiply(network: OpenVINONetwork, input: Any, weight: Any, bias: Any) -> Any:
     """A linear layer."""
     product = output(network.op.matmul(network.value(input), network.value(weight), False, True))
     return product if bias is None else output(network.op.add(product, network.value(bias)))
 
 
-def matmul(network: EngineNetwork, left: Any, right: Any) -> Any:
+def matmul(network: OpenVINONetwork, left: Any, right: Any) -> Any:
     """A product of matrices."""
     return output(network.op.matmul(network.value(left), network.value(right), False, False))
 
 
-def add_product(network: EngineNetwork, input: Any, left: Any, right: Any, **_: Any) -> Any:
+def add_product(network: OpenVINONetwork, input: Any, left: Any, right: Any, **_: Any) -> Any:
     """A product of matrices, plus something."""
     return output(network.op.add(matmul(network, left, right), network.value(input)))
 
@@ -129,7 +129,7 @@ add_converter(
 
 
 def attend(
-    network: EngineNetwork, query: Any, key: Any, value: Any, attn_mask: Any, dropout_p: float, is_causal: bool,
+    network: OpenVINONetwork, query: Any, key: Any, value: Any, attn_mask: Any, dropout_p: float, is_causal: bool,
     scale: float | None, enable_gqa: bool,
 ) -> Any:  # fmt: skip
     """Attention by scaled products."""
@@ -158,7 +158,7 @@ add_converter(
 
 
 def normalize_batch(
-    network: EngineNetwork, input: Any, running_mean: Tensor, running_var: Tensor, weight: Tensor | None,
+    network: OpenVINONetwork, input: Any, running_mean: Tensor, running_var: Tensor, weight: Tensor | None,
     bias: Tensor | None, training: bool, momentum: float, eps: float,
 ) -> Any:  # fmt: skip
     """A batch norm in evaluation mode."""
@@ -169,7 +169,7 @@ def normalize_batch(
 
 
 def normalize_layer(
-    network: EngineNetwork, input: Any, normalized_shape: Sequence[int], weight: Any, bias: Any, eps: float
+    network: OpenVINONetwork, input: Any, normalized_shape: Sequence[int], weight: Any, bias: Any, eps: float
 ) -> Any:
     """A layer norm."""
     axes = network.numbers(range(-len(normalized_shape), 0))
@@ -180,7 +180,7 @@ def normalize_layer(
 
 
 def normalize_group(
-    network: EngineNetwork, input: Any, num_groups: int, weight: Tensor | None, bias: Tensor | None, eps: float
+    network: OpenVINONetwork, input: Any, num_groups: int, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> Any:
     """A group norm."""
     channels = network.size(input, 1)
@@ -207,12 +207,12 @@ add_converter(
 # Embeddings.
 
 
-def embed(network: EngineNetwork, input: Any, weight: Any, **_: Any) -> Any:
+def embed(network: OpenVINONetwork, input: Any, weight: Any, **_: Any) -> Any:
     """Rows of a table."""
     return output(network.op.gather(network.value(weight), network.value(input), network.value(0, torch.int64)))
 
 
-def embed_bags(network: EngineNetwork, input: Any, weight: Any, mode: str, **_: Any) -> Any:
+def embed_bags(network: OpenVINONetwork, input: Any, weight: Any, mode: str, **_: Any) -> Any:
     """Sums or means of rows of a table, where all bags have the same size."""
     reduction = getattr(network.op, {"sum": "reduce_sum", "mean": "reduce_mean"}[mode])
     return output(reduction(embed(network, input, weight), network.numbers([1]), False))
@@ -232,7 +232,7 @@ add_converter(
 # Recurrent layers.
 
 
-def run_lstm(network: EngineNetwork, input: Any, states: Any = None) -> Any:
+def run_lstm(network: OpenVINONetwork, input: Any, states: Any = None) -> Any:
     """An LSTM of any number of layers and both directions: the results of all steps, and the last states."""
     module: Any = network.region.get_submodule(str(network.node.target))
     op, value = network.op, network.value(input)
@@ -262,7 +262,7 @@ def run_lstm(network: EngineNetwork, input: Any, states: Any = None) -> Any:
     return value, final
 
 
-def _states_of(network: EngineNetwork, states: Any, layer: int, directions: int) -> Any:
+def _states_of(network: OpenVINONetwork, states: Any, layer: int, directions: int) -> Any:
     """The states that a layer starts from, batch first."""
     places = network.numbers(range(layer * directions, (layer + 1) * directions))
     taken = output(network.op.gather(network.value(states), places, network.value(0, torch.int64)))

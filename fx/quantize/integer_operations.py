@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from fx.node import Node
 from fx.operators.families import Operator, find_in_place, find_operator, is_one_of
 
-__all__ = ["Operation", "asks_for_size", "is_part", "operation_of", "plain_spelling"]
+__all__ = ["IntegerOperation", "asks_for_size", "is_part", "operation_of", "plain_spelling"]
 
 Kind = Literal["layer", "embedding", "function", "binary", "product", "join", "mean", "shape"]
 
@@ -21,7 +21,7 @@ _torch: Any = torch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Operation:
+class IntegerOperation:
     """One operation of a program that can be quantized."""
 
     kind: Kind
@@ -34,7 +34,7 @@ class Operation:
     """Smallest and largest value of a function that only bounds its operand, such as ReLU, which is 0 and none."""
 
 
-def operation_of(node: Node) -> Operation | str:
+def operation_of(node: Node) -> IntegerOperation | str:
     """How the call of ``node``, in canonical form, works on integers, or why it does not."""
     if node.op != "call_function":
         return "it is no function" if node.op.startswith("call") else ""
@@ -51,7 +51,11 @@ def operation_of(node: Node) -> Operation | str:
         case "product" | "extreme":
             operands = tuple(one for one in (*node.args, *node.kwargs.values()) if isinstance(one, Node))
             kind = "product" if row.family == "product" else "join"
-            return Operation(kind, operands) if len(operands) == 2 else "one of its inputs is no value of the program"
+            return (
+                IntegerOperation(kind, operands)
+                if len(operands) == 2
+                else "one of its inputs is no value of the program"
+            )
         case "join":
             return _join(node)
         case "arithmetic":
@@ -81,30 +85,30 @@ def _plain_row(node: Node) -> Operator | None:
     return row if row is not None and row.family == "arithmetic" and row.fits_table else None
 
 
-def _arithmetic(node: Node, row: Operator) -> Operation | str:
+def _arithmetic(node: Node, row: Operator) -> IntegerOperation | str:
     operands = tuple(one for one in node.args if isinstance(one, Node))
     if len(operands) == 2 and row.fits_table and row.function is not operator.truediv:
-        return Operation("binary", operands)
+        return IntegerOperation("binary", operands)
     is_power = row.function is operator.pow and isinstance(node.args[1], int) and node.args[1] > 0
     return _function(node, row) if row.fits_table or is_power else _NONE
 
 
-def _embedding(node: Node) -> Operation | str:
+def _embedding(node: Node) -> IntegerOperation | str:
     weight = node.kwargs.get("weight")
     if not isinstance(weight, Node) or weight.op != "get_attr":
         return "its weight is computed while the program runs"
     if node.kwargs.get("max_norm") is not None:
         return "it writes to its weight"
-    return Operation("embedding", ())
+    return IntegerOperation("embedding", ())
 
 
-def _split(node: Node) -> Operation | str:
+def _split(node: Node) -> IntegerOperation | str:
     operand = node.kwargs.get("input", node.kwargs.get("tensor"))
     if not isinstance(operand, Node):
         return "its input is no value of the program"
     if not all(user.target is operator.getitem and isinstance(user.args[1], int) for user in node.users):
         return "its parts are used as a list"
-    return Operation("shape", (operand,))
+    return IntegerOperation("shape", (operand,))
 
 
 def is_part(node: Node) -> bool:
@@ -113,7 +117,7 @@ def is_part(node: Node) -> bool:
     return node.target is operator.getitem and isinstance(source, Node) and is_one_of(source.target, "split")
 
 
-def _layer(node: Node) -> Operation | str:
+def _layer(node: Node) -> IntegerOperation | str:
     source, weight, bias = (node.kwargs.get(name) for name in ("input", "weight", "bias"))
     if not isinstance(source, Node) or not isinstance(weight, Node):
         return "its input is no value of the program"
@@ -123,33 +127,33 @@ def _layer(node: Node) -> Operation | str:
         return "its sizes are computed while the program runs"
     if isinstance(node.kwargs.get("padding"), str):
         return "it pads more on one side than on the other"
-    return Operation("layer", (source,))
+    return IntegerOperation("layer", (source,))
 
 
-def _join(node: Node) -> Operation | str:
+def _join(node: Node) -> IntegerOperation | str:
     tensors = node.kwargs.get("tensors")
     if not isinstance(tensors, (tuple, list)) or not tensors or not all(isinstance(one, Node) for one in tensors):
         return "what it joins is a list that the program makes"
-    return Operation("join", tuple(one for one in tensors if isinstance(one, Node)))
+    return IntegerOperation("join", tuple(one for one in tensors if isinstance(one, Node)))
 
 
-def _function(node: Node, row: Operator) -> Operation | str:
+def _function(node: Node, row: Operator) -> IntegerOperation | str:
     if len(node.all_input_nodes) != 1:
         return "it has an option that is computed while the program runs"
     operand = node.all_input_nodes[0]
     if [*node.args, *node.kwargs.values()].count(operand) != 1:
         return "it is no function of one value"
     if row.bounds is None:
-        return Operation("function", (operand,))
+        return IntegerOperation("function", (operand,))
     low, high = (node.kwargs.get(bound) if isinstance(bound, str) else bound for bound in row.bounds)
-    return Operation("function", (operand,), (_real(low), _real(high)))
+    return IntegerOperation("function", (operand,), (_real(low), _real(high)))
 
 
 def _real(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def _single(node: Node, kind: Kind) -> Operation | str:
+def _single(node: Node, kind: Kind) -> IntegerOperation | str:
     operand = node.kwargs.get("input", node.args[0] if node.args else None)
     if not isinstance(operand, Node):
         return "its input is no value of the program"
@@ -159,7 +163,7 @@ def _single(node: Node, kind: Kind) -> Operation | str:
         return "it computes values between those of its input"
     if node.target is F.pad and node.kwargs.get("value") not in (None, 0):
         return "it pads with a number that is not zero"
-    return Operation(kind, (operand,))
+    return IntegerOperation(kind, (operand,))
 
 
 def _other_nodes(node: Node, known: tuple[str, ...]) -> bool:

@@ -41,7 +41,7 @@ from pytest_fx.generation.operands import (
     one_of,
     order,
 )
-from pytest_fx.generation.operations import Operation
+from pytest_fx.generation.productions import Production
 
 if TYPE_CHECKING:
     from pytest_fx.generation.sketch import Sketch
@@ -109,24 +109,24 @@ INDEX = argument("index", _index)
 TWO = (argument("one", dimension), argument("two", dimension))
 
 VIEWS = [
-    Operation(
+    Production(
         ("{0}.transpose({one}, {two})", "torch.transpose({0}, {one}, {two})", "torch.swapaxes({0}, {one}, {two})"),
         (DIMENSIONED,),
         TWO,
         VIEW,
         3,
     ),
-    Operation(
+    Production(
         ("{0}.permute({order})", "{0}.permute(*{order})", "torch.permute({0}, {order})"),
         (DIMENSIONED,),
         (ORDER,),
         VIEW,
         3,
     ),
-    Operation(("{0}.t()", "torch.t({0})", "{0}.T"), (ROWS,), (), VIEW, 2),
-    Operation(("{0}.t()", "torch.t({0})"), (FLAT,), (), VIEW),
-    Operation(("{0}.mT",), (MATRICES,), (), VIEW),
-    Operation(
+    Production(("{0}.t()", "torch.t({0})", "{0}.T"), (ROWS,), (), VIEW, 2),
+    Production(("{0}.t()", "torch.t({0})"), (FLAT,), (), VIEW),
+    Production(("{0}.mT",), (MATRICES,), (), VIEW),
+    Production(
         (
             "{0}.reshape({shape})",
             "{0}.reshape(*{shape})",
@@ -139,66 +139,70 @@ VIEWS = [
         VIEW,
         5,
     ),
-    Operation(
+    Production(
         ("{0}.view({0}.size(0), -1)", "{0}.reshape({0}.shape[0], -1)", "{0}.reshape(-1, {0}.shape[-1])"),
         (MATRICES,),
         (),
         VIEW | {"size"},
         4,
     ),
-    Operation(
+    Production(
         ("torch.flatten", ".flatten", "nn.Flatten"),
         (DIMENSIONED,),
         (leading("start_dim", one_of(1, 1, 0, -2)), leading("end_dim", one_of(-2, 1), 8)),
         VIEW,
         3,
     ),
-    Operation((".unsqueeze", "torch.unsqueeze"), (ANY,), (DIM,), VIEW, 2),
-    Operation((".squeeze", "torch.squeeze"), (DIMENSIONED,), (DIM,), VIEW, 2),
-    Operation((".squeeze", ".ravel"), (ANY,), (), VIEW),
-    Operation(
+    Production((".unsqueeze", "torch.unsqueeze"), (ANY,), (DIM,), VIEW, 2),
+    Production((".squeeze", "torch.squeeze"), (DIMENSIONED,), (DIM,), VIEW, 2),
+    Production((".squeeze", ".ravel"), (ANY,), (), VIEW),
+    Production(
         ("{0}.expand({0}.shape)", "{0}.broadcast_to({0}.size())", "{0}.unsqueeze(0).expand_as({0}.unsqueeze(0))"),
         (ANY,),
         (),
         VIEW | {"size"},
     ),
-    Operation((".expand_as", ".view_as", ".reshape_as"), (ANY, SAME), (), VIEW),
-    Operation(("{1}.expand_as({0})", "{1}.expand({0}.shape)", "torch.broadcast_to({1}, {0}.shape)"), (ANY, EXPANDABLE)),
-    Operation(("{0}.expand(*{sizes})", "{0}.expand({sizes})"), (ANY,), (argument("sizes", _expanded),), VIEW),
-    Operation(("{0}[{index}]",), (DIMENSIONED,), (INDEX,), VIEW, 6),
-    Operation(("{0}[:, -1, :]", "{0}[:, 0, :]", "{0}[:, -1]", "{0}[:, :2]"), (SEQUENCES,), (), VIEW),
-    Operation(("{0}[{1}]",), (DIMENSIONED, NUMBER), (), VIEW | {"size"}),
-    Operation(
+    Production((".expand_as", ".view_as", ".reshape_as"), (ANY, SAME), (), VIEW),
+    Production(
+        ("{1}.expand_as({0})", "{1}.expand({0}.shape)", "torch.broadcast_to({1}, {0}.shape)"), (ANY, EXPANDABLE)
+    ),
+    Production(("{0}.expand(*{sizes})", "{0}.expand({sizes})"), (ANY,), (argument("sizes", _expanded),), VIEW),
+    Production(("{0}[{index}]",), (DIMENSIONED,), (INDEX,), VIEW, 6),
+    Production(("{0}[:, -1, :]", "{0}[:, 0, :]", "{0}[:, -1]", "{0}[:, :2]"), (SEQUENCES,), (), VIEW),
+    Production(("{0}[{1}]",), (DIMENSIONED, NUMBER), (), VIEW | {"size"}),
+    Production(
         ("{0}.narrow({dim}, 0, 1)", "torch.select({0}, {dim}, 0)", "{0}.select({dim}, -1)"),
         (DIMENSIONED,),
         (DIM,),
         VIEW,
         2,
     ),
-    Operation(("{0}.unfold({dim}, 2, 1)",), (DIMENSIONED,), (DIM,), VIEW),
-    Operation(("torch.diagonal", ".diagonal"), (MATRICES,), (), VIEW),
-    Operation(("{0}.movedim(0, -1)", "torch.movedim({0}, -1, 0)"), (DIMENSIONED,), (), VIEW),
-    Operation(("nn.Unflatten({dim}, (-1, 1))", "{0}.unflatten({dim}, (-1, 1))"), (DIMENSIONED,), (DIM,), VIEW),
-    Operation(
+    Production(("{0}.unfold({dim}, 2, 1)",), (DIMENSIONED,), (DIM,), VIEW),
+    Production(("torch.diagonal", ".diagonal"), (MATRICES,), (), VIEW),
+    Production(("{0}.movedim(0, -1)", "torch.movedim({0}, -1, 0)"), (DIMENSIONED,), (), VIEW),
+    Production(("nn.Unflatten({dim}, (-1, 1))", "{0}.unflatten({dim}, (-1, 1))"), (DIMENSIONED,), (DIM,), VIEW),
+    Production(
         ("torch.flip({0}, ({dim},))", "torch.roll({0}, 1, {dim})", "{0}.roll(-1, {dim})", "{0}.flip({dim})"),
         (DIMENSIONED,),
         (DIM,),
     ),
-    Operation(("{0}.repeat_interleave(2, {dim})",), (DIMENSIONED,), (DIM,)),
-    Operation(("{0}.repeat(*{times})", "{0}.repeat({times})", "torch.tile({0}, {times})"), (ANY,), (TIMES,)),
-    Operation(
+    Production(("{0}.repeat_interleave(2, {dim})",), (DIMENSIONED,), (DIM,)),
+    Production(("{0}.repeat(*{times})", "{0}.repeat({times})", "torch.tile({0}, {times})"), (ANY,), (TIMES,)),
+    Production(
         ("F.pad({0}, {pads}{*})",), (VECTORS,), (argument("pads", _pads), argument("value", one_of(1.0, -2.0), 3))
     ),
-    Operation(("F.pad({0}, (1, 1){*})",), (SEQUENCES,), (leading("mode", one_of("reflect", "replicate", "circular")),)),
-    Operation(("torch.tril", "torch.triu", ".tril"), (MATRICES,), (leading("diagonal", one_of(1, -1), 3),)),
-    Operation(
+    Production(
+        ("F.pad({0}, (1, 1){*})",), (SEQUENCES,), (leading("mode", one_of("reflect", "replicate", "circular")),)
+    ),
+    Production(("torch.tril", "torch.triu", ".tril"), (MATRICES,), (leading("diagonal", one_of(1, -1), 3),)),
+    Production(
         ("{0}[:, {index}]",),
         (MATRICES,),
         (argument("index", one_of(0, slice(None, 1), None, slice(1, None), -1)),),
         VIEW,
         2,
     ),
-    Operation(
+    Production(
         ("{0}.to(memory_format=torch.channels_last)", "{0}.contiguous(memory_format=torch.channels_last)"),
         (IMAGES,),
         (),
@@ -207,20 +211,20 @@ VIEWS = [
 ]
 
 JOINS = [
-    Operation(
+    Production(
         ("torch.cat([{0}, {1}]{*})", "torch.cat(({0}, {1}){*})", "torch.concat([{1}, {0}]{*})"),
         (DIMENSIONED, SAME_KIND),
         (DIM,),
         weight=4,
     ),
-    Operation(
+    Production(
         ("torch.stack([{0}, {1}]{*})", "torch.stack(({1}, {0}){*})"),
         (DIMENSIONED, SAME_KIND),
         (leading("dim", dimension, 2),),
         weight=2,
     ),
-    Operation(("torch.cat([{0}, {0}]{*})", "torch.cat([{0}]{*})"), (DIMENSIONED,), (leading("dim", dimension, 2),)),
-    Operation(
+    Production(("torch.cat([{0}, {0}]{*})", "torch.cat([{0}]{*})"), (DIMENSIONED,), (leading("dim", dimension, 2),)),
+    Production(
         (
             "torch.split({0}, {sizes}, dim=-1)",
             "{0}.split({sizes}, dim=-1)",
@@ -232,38 +236,38 @@ JOINS = [
         VIEW,
         3,
     ),
-    Operation(("{0}.chunk(2{*})", "torch.chunk({0}, 2{*})"), (DIMENSIONED,), (DIM,), VIEW, 3),
-    Operation(("{0}.unbind({dim})", "torch.unbind({0}, {dim})"), (DIMENSIONED,), (DIM,), VIEW),
-    Operation(("{0}[0]", "{0}[-1]"), (SEVERAL,), weight=3),
-    Operation(("torch.broadcast_tensors({0}, {1})",), (ANY, OTHER), (), VIEW),
-    Operation(("torch.hstack([{0}, {1}])", "torch.vstack(({0}, {1}))"), (DIMENSIONED, SAME)),
+    Production(("{0}.chunk(2{*})", "torch.chunk({0}, 2{*})"), (DIMENSIONED,), (DIM,), VIEW, 3),
+    Production(("{0}.unbind({dim})", "torch.unbind({0}, {dim})"), (DIMENSIONED,), (DIM,), VIEW),
+    Production(("{0}[0]", "{0}[-1]"), (SEVERAL,), weight=3),
+    Production(("torch.broadcast_tensors({0}, {1})",), (ANY, OTHER), (), VIEW),
+    Production(("torch.hstack([{0}, {1}])", "torch.vstack(({0}, {1}))"), (DIMENSIONED, SAME)),
 ]
 
 REDUCTIONS = [
-    Operation(("torch.sum", ".sum", "torch.mean", ".mean"), (VECTORS,), (DIM, KEEPDIM), weight=4),
-    Operation((".sum", "torch.sum", ".mean", "torch.mean"), (FLOAT,), weight=2),
-    Operation(
+    Production(("torch.sum", ".sum", "torch.mean", ".mean"), (VECTORS,), (DIM, KEEPDIM), weight=4),
+    Production((".sum", "torch.sum", ".mean", "torch.mean"), (FLOAT,), weight=2),
+    Production(
         ("{0}.mean({dims}{*})", "{0}.sum({dims}{*})", "torch.amax({0}, {dims}{*})"),
         (VECTORS,),
         (argument("dims", dimensions), KEEPDIM),
         weight=2,
     ),
-    Operation(
+    Production(
         (".amax", "torch.amax", "torch.amin", ".logsumexp", "torch.var", ".std", ".prod", ".cumsum"), (VECTORS,), (DIM,)
     ),
-    Operation(("torch.var", ".var"), (VECTORS,), (DIM, argument("correction", one_of(0)), KEEPDIM)),
-    Operation(
+    Production(("torch.var", ".var"), (VECTORS,), (DIM, argument("correction", one_of(0)), KEEPDIM)),
+    Production(
         ("torch.max", ".min", ".max", "torch.topk({0}, 1{*})", ".sort", "torch.sort", "torch.median"),
         (VECTORS,),
         (DIM,),
         weight=2,
     ),
-    Operation(
+    Production(
         ("torch.max({0}{*})[0]", "torch.min({0}{*})[1]", "{0}.max({*})[0]"),
         (VECTORS,),
         (DIM, leading("keepdim", one_of(True))),
     ),
-    Operation(
+    Production(
         (
             "torch.max({0}, {dim}{*})[0]",
             "{0}.max({dim}{*})[0]",
@@ -277,22 +281,22 @@ REDUCTIONS = [
         (DIM,),
         weight=2,
     ),
-    Operation((".argmax", "torch.argmax", "torch.argmin", ".argsort", "torch.argsort"), (VECTORS,), (DIM,)),
-    Operation(
+    Production((".argmax", "torch.argmax", "torch.argmin", ".argsort", "torch.argsort"), (VECTORS,), (DIM,)),
+    Production(
         ("torch.norm({0}, dim={dim}{*})", "{0}.norm(dim={dim}{*})", "torch.linalg.vector_norm({0}, dim={dim}{*})"),
         (VECTORS,),
         (DIM, _KEPT),
     ),
-    Operation(("torch.var_mean({0}, {dim}{*})", "torch.std_mean({0}, {dim}{*})"), (VECTORS,), (DIM, _KEPT)),
-    Operation((".max", "torch.min", ".norm", "torch.linalg.vector_norm", ".numel"), (FLOAT,)),
-    Operation(
+    Production(("torch.var_mean({0}, {dim}{*})", "torch.std_mean({0}, {dim}{*})"), (VECTORS,), (DIM, _KEPT)),
+    Production((".max", "torch.min", ".norm", "torch.linalg.vector_norm", ".numel"), (FLOAT,)),
+    Production(
         ("F.softmax", ".softmax", "torch.softmax", "F.log_softmax", "nn.Softmax", "nn.LogSoftmax", "F.softmin"),
         (VECTORS,),
         (DIM,),
         weight=4,
     ),
-    Operation(("F.softmax",), (VECTORS,), (DIM, argument("dtype", one_of(torch.float64)))),
-    Operation(
+    Production(("F.softmax",), (VECTORS,), (DIM, argument("dtype", one_of(torch.float64)))),
+    Production(
         (
             'F.softmax({0}.masked_fill({1}, float("-inf")), dim=-1)',
             "torch.where({1}, {0}, -math.inf).softmax(-1)",
@@ -300,26 +304,26 @@ REDUCTIONS = [
         ),
         (VECTORS, MASK),
     ),
-    Operation(
+    Production(
         ("F.normalize",),
         (VECTORS,),
         (argument("dim", dimension), argument("eps", one_of(0.1, 1e-6), 2), argument("p", one_of(1.0), 3)),
     ),
-    Operation(("F.glu",), (VECTORS,), (DIM,)),
-    Operation((".any", ".all", "torch.count_nonzero"), (DIMENSIONED,), (DIM,)),
-    Operation(("F.cosine_similarity",), (VECTORS, SAME_FLOAT), (leading("dim", dimension, 2),)),
+    Production(("F.glu",), (VECTORS,), (DIM,)),
+    Production((".any", ".all", "torch.count_nonzero"), (DIMENSIONED,), (DIM,)),
+    Production(("F.cosine_similarity",), (VECTORS, SAME_FLOAT), (leading("dim", dimension, 2),)),
 ]
 
 PRODUCTS = [
-    Operation(("{0} @ {1}", "torch.matmul", ".matmul"), (VECTORS, FACTOR), weight=4),
-    Operation(("torch.mm", ".mm"), (ROWS, FACTOR)),
-    Operation(("torch.bmm", ".bmm"), (SEQUENCES, BATCHED_FACTOR), weight=2),
-    Operation(("F.linear",), (VECTORS, WEIGHT), weight=2),
-    Operation(("F.linear",), (VECTORS, WEIGHT, BIAS), weight=2),
-    Operation(("torch.addmm({2}, {0}, {1}.t(){*})",), (ROWS, WEIGHT, BIAS)),
-    Operation(("torch.addmm",), (ROWS, ROWS, ROWS)),
-    Operation(("{0} @ {0}.mT", "{0}.mT @ {0}", "torch.matmul({0}, {0}.transpose(-1, -2))"), (MATRICES,), weight=2),
-    Operation(
+    Production(("{0} @ {1}", "torch.matmul", ".matmul"), (VECTORS, FACTOR), weight=4),
+    Production(("torch.mm", ".mm"), (ROWS, FACTOR)),
+    Production(("torch.bmm", ".bmm"), (SEQUENCES, BATCHED_FACTOR), weight=2),
+    Production(("F.linear",), (VECTORS, WEIGHT), weight=2),
+    Production(("F.linear",), (VECTORS, WEIGHT, BIAS), weight=2),
+    Production(("torch.addmm({2}, {0}, {1}.t(){*})",), (ROWS, WEIGHT, BIAS)),
+    Production(("torch.addmm",), (ROWS, ROWS, ROWS)),
+    Production(("{0} @ {0}.mT", "{0}.mT @ {0}", "torch.matmul({0}, {0}.transpose(-1, -2))"), (MATRICES,), weight=2),
+    Production(
         (
             'torch.einsum("...i,...i->...", {0}, {1})',
             "({0} * {1}).sum(-1)",
@@ -327,18 +331,18 @@ PRODUCTS = [
         ),
         (VECTORS, SAME_FLOAT),
     ),
-    Operation(('torch.einsum("ij,jk->ik", {0}, {1})', 'torch.einsum("ij,jk", {0}, {1})'), (ROWS, FACTOR)),
-    Operation(('torch.einsum("ij,kj->ik", {0}, {1})',), (ROWS, WEIGHT)),
-    Operation(('torch.einsum("bij,bjk->bik", {0}, {1})',), (SEQUENCES, BATCHED_FACTOR)),
-    Operation(
+    Production(('torch.einsum("ij,jk->ik", {0}, {1})', 'torch.einsum("ij,jk", {0}, {1})'), (ROWS, FACTOR)),
+    Production(('torch.einsum("ij,kj->ik", {0}, {1})',), (ROWS, WEIGHT)),
+    Production(('torch.einsum("bij,bjk->bik", {0}, {1})',), (SEQUENCES, BATCHED_FACTOR)),
+    Production(
         ('torch.einsum("bij,bkj->bik", {0}, {1})', 'torch.einsum("bid,bjd->bij", {0}, {1})'), (SEQUENCES, SAME_FLOAT)
     ),
-    Operation(
+    Production(
         ("F.scaled_dot_product_attention({0}, {1}, {1}{*})",),
         (SEQUENCES, SAME_FLOAT),
         (argument("is_causal", one_of(True), 2), argument("scale", one_of(0.3), 3)),
     ),
-    Operation(
+    Production(
         (
             "F.scaled_dot_product_attention({0}, {1}, {1}, attn_mask={2}{*})",
             "F.scaled_dot_product_attention({0}, {1}, {1}, {2}{*})",
@@ -346,29 +350,29 @@ PRODUCTS = [
         (SEQUENCES, SAME_FLOAT, SCORES),
         (argument("scale", one_of(0.3), 3),),
     ),
-    Operation(
+    Production(
         ("F.scaled_dot_product_attention({0}, {1}, {1}, attn_mask=torch.ones({causal}, dtype=torch.bool).tril())",),
         (SEQUENCES, SAME_FLOAT),
         (argument("causal", lambda sketch, objects: (objects[0].shape[1],) * 2),),
     ),
-    Operation(("{0}.index_select(-1, {1})", "{0}[..., {1}]"), (VECTORS, POSITIONS)),
-    Operation(("{0}[..., {1}]",), (VECTORS, PLACES)),
-    Operation(("torch.gather({0}, -1, {1})", "{0}.gather(-1, {1})"), (VECTORS, PLACE_OF_EACH)),
-    Operation(("torch.index_select({0}, {dim}, {1})", "{0}.index_select({dim}, {1})"), (MATRICES, POSITIONS), (DIM,)),
+    Production(("{0}.index_select(-1, {1})", "{0}[..., {1}]"), (VECTORS, POSITIONS)),
+    Production(("{0}[..., {1}]",), (VECTORS, PLACES)),
+    Production(("torch.gather({0}, -1, {1})", "{0}.gather(-1, {1})"), (VECTORS, PLACE_OF_EACH)),
+    Production(("torch.index_select({0}, {dim}, {1})", "{0}.index_select({dim}, {1})"), (MATRICES, POSITIONS), (DIM,)),
 ]
 
 SIZES = [
-    Operation(
+    Production(
         ("{0}.size(0)", "{0}.shape[0]", "{0}.size(-1)", "{0}.shape[-1]", "{0}.dim()", "{0}.numel()"),
         (DIMENSIONED,),
         (),
         frozenset({"size"}),
         3,
     ),
-    Operation((".size", "{0}.shape", "{0}.shape[1:]"), (DIMENSIONED,), (), frozenset({"size"})),
-    Operation(("{0} + 1", "{0} * 2", "{0} // 2", "{0} - 1", "-{0}"), (NUMBER,), (), frozenset({"size"})),
-    Operation(("1 / {0}", "{0} / 2", "{0} % 2", "{0} != 2", "{0} // 3 * 3"), (NUMBER,), (), frozenset({"size"})),
-    Operation(
+    Production((".size", "{0}.shape", "{0}.shape[1:]"), (DIMENSIONED,), (), frozenset({"size"})),
+    Production(("{0} + 1", "{0} * 2", "{0} // 2", "{0} - 1", "-{0}"), (NUMBER,), (), frozenset({"size"})),
+    Production(("1 / {0}", "{0} / 2", "{0} % 2", "{0} != 2", "{0} // 3 * 3"), (NUMBER,), (), frozenset({"size"})),
+    Production(
         (
             "{0} / {0}.size(-1)",
             "{0} * {0}.shape[0]",
@@ -384,10 +388,10 @@ SIZES = [
         frozenset({"size"}),
         3,
     ),
-    Operation(
+    Production(
         ("{0}.new_zeros({0}.shape)", "torch.zeros_like", "torch.ones_like", "torch.full_like({0}, 0.5)"), (FLOAT,)
     ),
-    Operation(
+    Production(
         ("torch.ones({0}.size(0))", "torch.zeros({0}.shape)", "torch.arange({0}.size(-1))", "torch.full_like({0}, 2)"),
         (DIMENSIONED,),
         (),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_fx.generation.spelling import spell, spell_index, spell_options
+from pytest_fx.generation.value_spelling import spell, spell_index, spell_options
 
 if TYPE_CHECKING:
     from pytest_fx.generation.sketch import Sketch
@@ -86,7 +86,7 @@ class Verbatim:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class Production:
     """A row of the grammar."""
 
     spellings: tuple[str, ...]

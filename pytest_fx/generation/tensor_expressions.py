@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 
 from pytest_fx.generation.choices import Choices
-from pytest_fx.generation.spelling import spell
+from pytest_fx.generation.value_spelling import spell
 
 Shape = tuple[int, ...]
 

@@ -24,7 +24,7 @@ class Operation:
 
     node: Node
     """The node."""
-    subject: Subject
+    subject: KnownProgram
     """The program that it is in."""
 
     @property
@@ -50,7 +50,7 @@ class Operation:
         return self.subject.constant(value) if isinstance(value, Node) else None
 
 
-class Subject:
+class KnownProgram:
     """A canonical program, with the dtypes, shapes and constants that are known in it.
 
     A dtype is known where a shape is recorded, behind layers with weights, and behind operators that keep it.

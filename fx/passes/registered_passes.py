@@ -21,7 +21,7 @@ from fx.arguments import expect, shown
 from fx.errors import PassError, add_note
 from fx.passes.contract import contract_of
 from fx.passes.option_text import PassText, parse_text, refuse
-from fx.passes.options import make_pass, options_of, write_options
+from fx.passes.pass_options import make_pass, options_of, write_options
 from fx.registry import Registry
 
 if TYPE_CHECKING:

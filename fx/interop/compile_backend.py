@@ -10,7 +10,7 @@ import torch.fx
 from fx.graph_module import GraphModule
 from fx.interop.torch_fx import from_torch, to_torch
 from fx.passes.pipeline import PassPipeline
-from fx.passes.registry import Pass
+from fx.passes.registered_passes import Pass
 
 Backend: TypeAlias = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 """What ``torch.compile`` takes as ``backend``: from a captured program and example inputs to what runs instead."""

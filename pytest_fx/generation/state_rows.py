@@ -21,7 +21,7 @@ from pytest_fx.generation.operands import (
     one_of,
     size,
 )
-from pytest_fx.generation.operations import Argument, Operand, Operation
+from pytest_fx.generation.productions import Argument, Operand, Production
 
 if TYPE_CHECKING:
     from pytest_fx.generation.sketch import Sketch
@@ -38,10 +38,10 @@ def _rank(sketch: Sketch, objects: list[Any]) -> int:
 
 
 WRITES = [
-    Operation((".add_", ".mul_", ".sub_", ".copy_"), (FLOAT, INTO), (), IN_PLACE, 3),
-    Operation(("{0} += {1}", "{0} *= {1}", "{0} -= {1}"), (FLOAT, INTO), (), AUGMENTED, 3),
-    Operation(("{0} += {number}", "{0} *= {number}", "{0} -= {number}"), (FLOAT,), (NUMBERS,), AUGMENTED, 2),
-    Operation(
+    Production((".add_", ".mul_", ".sub_", ".copy_"), (FLOAT, INTO), (), IN_PLACE, 3),
+    Production(("{0} += {1}", "{0} *= {1}", "{0} -= {1}"), (FLOAT, INTO), (), AUGMENTED, 3),
+    Production(("{0} += {number}", "{0} *= {number}", "{0} -= {number}"), (FLOAT,), (NUMBERS,), AUGMENTED, 2),
+    Production(
         (
             "{0}.add_({number})",
             "{0}.mul_({number})",
@@ -52,34 +52,34 @@ WRITES = [
         IN_PLACE,
         3,
     ),
-    Operation(
+    Production(
         (".relu_", ".neg_", ".sigmoid_", ".tanh_", "torch.relu_", ".abs_", ".zero_", ".exp_"), (FLOAT,), (), IN_PLACE, 3
     ),
-    Operation(("{0}.fill_({number})", "{0}.masked_fill_({0} > 0, {number})"), (FLOAT,), (NUMBERS,), IN_PLACE),
-    Operation(("{0}.clamp_(min=0)", "{0}.div_(2)"), (FLOAT,), (), IN_PLACE),
-    Operation(
+    Production(("{0}.fill_({number})", "{0}.masked_fill_({0} > 0, {number})"), (FLOAT,), (NUMBERS,), IN_PLACE),
+    Production(("{0}.clamp_(min=0)", "{0}.div_(2)"), (FLOAT,), (), IN_PLACE),
+    Production(
         ("{0}[{index}] = {number}", "{0}[{index}] += {number}", "{0}[{index}] *= {number}"),
         (DIMENSIONED,),
         (NUMBERS, argument("index", one_of(0, slice(1, None), (..., 0), -1, slice(None, None, 2)))),
         IN_PLACE,
         3,
     ),
-    Operation(("{0}[{1}] = {number}",), (FLOAT, MASK), (NUMBERS,), IN_PLACE),
-    Operation(("{0}[:] = {1}", "{0}[...] = {1}"), (DIMENSIONED, INTO), (), IN_PLACE),
-    Operation(("torch.add({0}, {1}, out={0})",), (FLOAT, INTO), (), IN_PLACE),
-    Operation(
+    Production(("{0}[{1}] = {number}",), (FLOAT, MASK), (NUMBERS,), IN_PLACE),
+    Production(("{0}[:] = {1}", "{0}[...] = {1}"), (DIMENSIONED, INTO), (), IN_PLACE),
+    Production(("torch.add({0}, {1}, out={0})",), (FLOAT, INTO), (), IN_PLACE),
+    Production(
         ("F.leaky_relu", "F.elu", "F.silu", "F.hardtanh", "F.dropout({0}, training=False{*})"),
         (FLOAT,),
         (argument("inplace", one_of(True)),),
         IN_PLACE,
         2,
     ),
-    Operation((".addcmul_({0}, {1})", ".lerp_({1}, 0.5)"), (FLOAT, INTO), (), IN_PLACE),
-    Operation((".unsqueeze_(0)", ".squeeze_()", ".t_()"), (ANY,), (), IN_PLACE),
+    Production((".addcmul_({0}, {1})", ".lerp_({1}, 0.5)"), (FLOAT, INTO), (), IN_PLACE),
+    Production((".unsqueeze_(0)", ".squeeze_()", ".t_()"), (ANY,), (), IN_PLACE),
 ]
 
 STATES = [
-    Operation(
+    Production(
         (
             "{1}.lerp_({0}.detach().mean(0), 0.1)",
             "{1}.add_({0}.detach().sum(0))",
@@ -91,18 +91,18 @@ STATES = [
         STATE,
         3,
     ),
-    Operation(
+    Production(
         ("{1}.lerp_({0}.detach().mean(0), 0.1), {2}.lerp_({0}.detach().square().mean(0), 0.1)",),
         (MATRICES, STATISTICS, STATISTICS),
         (),
         STATE,
         2,
     ),
-    Operation(("{1}.add_({0}.size(0))", "{1}.copy_({0}.detach().amax())"), (MATRICES, COUNTER), (), STATE, 2),
+    Production(("{1}.add_({0}.size(0))", "{1}.copy_({0}.detach().amax())"), (MATRICES, COUNTER), (), STATE, 2),
 ]
 
 
-def _checks(condition: str, message: str, operands: tuple[Operand, ...], *arguments: Argument) -> Operation:
+def _checks(condition: str, message: str, operands: tuple[Operand, ...], *arguments: Argument) -> Production:
     """A row for a condition that the program's inputs meet, in the ways in which people write it.
 
     Only a message that says no sizes is one for ``torch._assert``, which formats them while the program is captured.
@@ -112,7 +112,7 @@ def _checks(condition: str, message: str, operands: tuple[Operand, ...], *argume
         f"if not ({condition}): raise ValueError({message})",
         f"torch._assert({condition}, {message.removeprefix('f')})",
     )
-    return Operation(forms[: 2 if message[0] == "f" else 3], operands, arguments, frozenset({"check"}), 2)
+    return Production(forms[: 2 if message[0] == "f" else 3], operands, arguments, frozenset({"check"}), 2)
 
 
 _LEAST, _WIDTH = argument("least", one_of(1, 0)), argument("width", size(-1))
@@ -120,7 +120,7 @@ _LENGTH = argument("length", size(0))
 
 CHECKS = [
     _checks("{0}.dim() == {rank}", "'another rank'", (DIMENSIONED,), argument("rank", _rank)),
-    Operation(("assert {0}.shape[-1] == {width}",), (DIMENSIONED,), (_WIDTH,), frozenset({"check"})),
+    Production(("assert {0}.shape[-1] == {width}",), (DIMENSIONED,), (_WIDTH,), frozenset({"check"})),
     _checks("{0}.shape[-1] == {width}", "f'{0}: expected {width}, got {{0}.shape[-1]}'", (DIMENSIONED,), _WIDTH),
     _checks("{0}.shape[0] > {least}", "f'{0} has {{0}.shape[0]} rows'", (MATRICES,), _LEAST),
     _checks("{0}.size(0) > {least}", "'{0} has too few rows'", (MATRICES,), _LEAST),
@@ -136,19 +136,19 @@ CHECKS = [
 ]
 
 RANDOMS = [
-    Operation(
+    Production(
         ("F.dropout", "torch.dropout({0}, 0.5, True)", "F.alpha_dropout({0}, 0.2, True)"), (FLOAT,), (), RANDOM, 2
     ),
-    Operation(
+    Production(
         ("torch.rand_like", "torch.randn_like", "{0} + torch.randn_like({0})", "{0} * torch.rand_like({0})"),
         (FLOAT,),
         (),
         RANDOM,
         3,
     ),
-    Operation(
+    Production(
         ("torch.bernoulli({0}.sigmoid())", "{0}.sigmoid().bernoulli()", "torch.normal({0}, 1.0)"), (FLOAT,), (), RANDOM
     ),
-    Operation((".normal_", ".uniform_"), (FLOAT,), (), RANDOM | IN_PLACE),
-    Operation(("torch.lerp({0}, {1}, torch.rand_like({0}))",), (FLOAT, OTHER_FLOAT), (), RANDOM),
+    Production((".normal_", ".uniform_"), (FLOAT,), (), RANDOM | IN_PLACE),
+    Production(("torch.lerp({0}, {1}, torch.rand_like({0}))",), (FLOAT, OTHER_FLOAT), (), RANDOM),
 ]

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from fx.lowering.subject import Operation
+from fx.lowering.known_program import Operation
 from fx.lowering.support import Predicate, where
 from fx.lowering.tensorrt.activations import apply, combine
-from fx.lowering.tensorrt.network import EngineNetwork, Number, Size
+from fx.lowering.tensorrt.network import Number, Size, TensorRTNetwork
 from fx.lowering.tensorrt.predicates import FLOATS, is_one_of, shape_of, takes_floats
 from fx.lowering.tensorrt.registration import register, setting
 from fx.node import Node
@@ -26,7 +26,7 @@ _ON_SIZES: dict[Any, tuple[str, Callable[[Any, Any], Any]]] = {
 }
 
 
-def compute(network: EngineNetwork, function: Any, left: Number, right: Number) -> Number:
+def compute(network: TensorRTNetwork, function: Any, left: Number, right: Number) -> Number:
     """Arithmetic on sizes: at once where they are numbers, in the engine where they are not."""
     kind, python = _ON_SIZES[function]
     if isinstance(left, Size) or isinstance(right, Size):
@@ -39,7 +39,7 @@ def _are_sizes(*values: Any) -> bool:
 
 
 def _register_binary(function: Any, kind: str, *predicates: Predicate) -> None:
-    def build(network: EngineNetwork, left: Any, right: Any) -> Any:
+    def build(network: TensorRTNetwork, left: Any, right: Any) -> Any:
         if function in _ON_SIZES and _are_sizes(left, right):
             return compute(network, function, left, right)
         return combine(network, kind, left, right)
@@ -60,7 +60,7 @@ def _takes_numbers(operation: Operation) -> str | None:
     return None
 
 
-def divide(network: EngineNetwork, left: Any, right: Any) -> Any:
+def divide(network: TensorRTNetwork, left: Any, right: Any) -> Any:
     """A quotient of real numbers, also of whole ones."""
     dtype = network.common_dtype([left, right])
     dtype = dtype if dtype.is_floating_point else network.working(torch.get_default_dtype())
@@ -68,7 +68,7 @@ def divide(network: EngineNetwork, left: Any, right: Any) -> Any:
 
 
 def _register_comparison(function: Any, kind: str, negated: bool) -> None:
-    def build(network: EngineNetwork, left: Any, right: Any) -> Any:
+    def build(network: TensorRTNetwork, left: Any, right: Any) -> Any:
         result = combine(network, kind, left, right)
         return apply(network, result, "NOT") if negated else result
 
@@ -82,7 +82,7 @@ def _compares_numbers(operation: Operation) -> str | None:
     return None
 
 
-def at_most(network: EngineNetwork, left: Any, right: Any) -> Any:
+def at_most(network: TensorRTNetwork, left: Any, right: Any) -> Any:
     """``left <= right``, false where either is no number."""
     both = network.common([left, right])
     less, equal = (
@@ -91,7 +91,7 @@ def at_most(network: EngineNetwork, left: Any, right: Any) -> Any:
     return combine(network, "OR", less, equal)
 
 
-def at_least(network: EngineNetwork, left: Any, right: Any) -> Any:
+def at_least(network: TensorRTNetwork, left: Any, right: Any) -> Any:
     """``left >= right``, false where either is no number."""
     return at_most(network, right, left)
 
@@ -107,7 +107,7 @@ def _takes_truth_values(operation: Operation) -> str | None:
     return "its operands are no truth values"
 
 
-def power(network: EngineNetwork, left: Any, right: Any) -> Any:
+def power(network: TensorRTNetwork, left: Any, right: Any) -> Any:
     """A power; small whole ones as products, which are right for negative numbers."""
     if isinstance(right, (int, float)) and right in (2, 3):
         square = combine(network, "PROD", left, left)
@@ -115,7 +115,7 @@ def power(network: EngineNetwork, left: Any, right: Any) -> Any:
     return combine(network, "POW", left, right)
 
 
-def matmul(network: EngineNetwork, input: Any, mat2: Any) -> Any:
+def matmul(network: TensorRTNetwork, input: Any, mat2: Any) -> Any:
     """A product of matrices, or of batches of them."""
     none = setting("MatrixOperation", "NONE")
     first, second = network.common([input, mat2])
@@ -130,7 +130,7 @@ def _takes_matrices(operation: Operation) -> str | None:
     return None
 
 
-def select(network: EngineNetwork, condition: Any, input: Any, other: Any) -> Any:
+def select(network: TensorRTNetwork, condition: Any, input: Any, other: Any) -> Any:
     """From one of two, element by element."""
     first, second = network.common([input, other])
     rank = max(network.rank(condition), network.rank(first))
@@ -138,7 +138,7 @@ def select(network: EngineNetwork, condition: Any, input: Any, other: Any) -> An
     return network.add("select", network.tensor(condition, rank=rank), first, second)
 
 
-def masked_fill(network: EngineNetwork, input: Any, mask: Any, value: Any) -> Any:
+def masked_fill(network: TensorRTNetwork, input: Any, mask: Any, value: Any) -> Any:
     """A number where the mask is true."""
     dtype = network.dtype(input)
     rank = max(network.rank(input), network.rank(mask))
@@ -147,7 +147,7 @@ def masked_fill(network: EngineNetwork, input: Any, mask: Any, value: Any) -> An
 
 
 def _register_reduction(function: Any, kind: str) -> None:
-    def build(network: EngineNetwork, input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    def build(network: TensorRTNetwork, input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
         rank, given = network.rank(input), network.dtype(input)
         chosen = range(rank) if dim is None or dim == () else (dim,) if isinstance(dim, int) else dim
         axes = sum(1 << one for one in {one % rank for one in chosen})

@@ -21,8 +21,8 @@ from fx.serialization.module_state import (
     make_module,
     tensor_slots,
 )
-from fx.serialization.notes import decode_notes, encode_notes
-from fx.serialization.tensors import TensorWriter
+from fx.serialization.saved_notes import decode_notes, encode_notes
+from fx.serialization.saved_tensors import TensorWriter
 from fx.serialization.trusted_arguments import check_trusted_arguments
 from fx.serialization.values import Json, ValueReader, ValueWriter, printable
 

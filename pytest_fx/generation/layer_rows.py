@@ -26,7 +26,7 @@ from pytest_fx.generation.operands import (
     size,
     size_like,
 )
-from pytest_fx.generation.operations import OMITTED, Operand, Operation
+from pytest_fx.generation.productions import OMITTED, Operand, Production
 
 if TYPE_CHECKING:
     from pytest_fx.generation.sketch import Sketch
@@ -78,7 +78,7 @@ def _with_channels(operand: Operand) -> Operand:
     return replace(operand, fits=lambda value, earlier: operand.fits(value, earlier) and value.shape[1] > 0)
 
 
-def _convolution(name: str, operand: Operand, dimensions: int, weight: int) -> list[Operation]:
+def _convolution(name: str, operand: Operand, dimensions: int, weight: int) -> list[Production]:
     """A layer with strides, one with dilation, and one with groups.
 
     Of strides, padding and dilation no layer has all three: PyTorch 2.13 crashes on some where the kernel is 1.
@@ -96,13 +96,13 @@ def _convolution(name: str, operand: Operand, dimensions: int, weight: int) -> l
         (*grouped, replace(apart, one_in=8)): 1 + weight // 4,
     }
     return [
-        Operation((f"nn.{name}",), (_with_channels(operand),), (*given, NO_BIAS, DTYPE), frozenset({"layer"}), often)
+        Production((f"nn.{name}",), (_with_channels(operand),), (*given, NO_BIAS, DTYPE), frozenset({"layer"}), often)
         for given, often in kinds.items()
     ]
 
 
 DENSE = [
-    Operation(
+    Production(
         ("nn.Linear",),
         (VECTORS,),
         (
@@ -114,7 +114,7 @@ DENSE = [
         frozenset({"layer"}),
         10,
     ),
-    Operation(
+    Production(
         ("nn.Bilinear({features}, {features}, {out}{*})",),
         (VECTORS,),
         (argument("features", size(-1)), argument("out", drawn_size), DTYPE),
@@ -127,7 +127,7 @@ DENSE = [
     *_convolution("Conv3d", VOLUMES, 3, 1),
     *_convolution("ConvTranspose2d", IMAGES, 2, 2)[:1],
     *_convolution("ConvTranspose1d", SEQUENCES, 1, 1)[:1],
-    Operation(
+    Production(
         ("nn.Embedding",),
         (INDICES,),
         (
@@ -138,7 +138,7 @@ DENSE = [
         frozenset({"layer"}),
         3,
     ),
-    Operation(
+    Production(
         ("nn.EmbeddingBag",),
         (INDICES,),
         (
@@ -151,7 +151,7 @@ DENSE = [
 ]
 
 NORMS = [
-    Operation(
+    Production(
         ("nn.BatchNorm2d",),
         (IMAGES,),
         (
@@ -165,39 +165,41 @@ NORMS = [
         BATCH_NORM,
         6,
     ),
-    Operation(("nn.BatchNorm1d",), (MATRICES,), (place("num_features", size(1)), EPS, NO_AFFINE, DTYPE), BATCH_NORM, 3),
-    Operation(
+    Production(
+        ("nn.BatchNorm1d",), (MATRICES,), (place("num_features", size(1)), EPS, NO_AFFINE, DTYPE), BATCH_NORM, 3
+    ),
+    Production(
         ("nn.BatchNorm1d",), (SEQUENCES,), (place("num_features", size(1)), EPS, NO_AFFINE, DTYPE), BATCH_NORM, 2
     ),
-    Operation(("nn.BatchNorm3d",), (VOLUMES,), (place("num_features", size(1)), EPS, DTYPE), BATCH_NORM, 1),
-    Operation(
+    Production(("nn.BatchNorm3d",), (VOLUMES,), (place("num_features", size(1)), EPS, DTYPE), BATCH_NORM, 1),
+    Production(
         ("nn.LayerNorm",),
         (VECTORS,),
         (place("normalized_shape", _normalized), EPS, argument("elementwise_affine", one_of(False), 4), DTYPE),
         NORM,
         4,
     ),
-    Operation(
+    Production(
         ("nn.GroupNorm",),
         (_GROUPED,),
         (place("num_groups", _divisor(1)), place("num_channels", size(1)), EPS, NO_AFFINE, DTYPE),
         NORM,
         2,
     ),
-    Operation(
+    Production(
         ("nn.InstanceNorm2d",),
         (IMAGES,),
         (place("num_features", size(1)), EPS, argument("affine", one_of(True), 2), DTYPE),
         NORM,
         1,
     ),
-    Operation(("nn.RMSNorm",), (VECTORS,), (place("normalized_shape", size(-1)), EPS, DTYPE), NORM, 1),
-    Operation(("F.layer_norm({0}, ({width},){*})",), (VECTORS,), (argument("width", size(-1)), EPS), NORM, 1),
-    Operation(("nn.LocalResponseNorm(2)",), (SEQUENCES,), (), frozenset(), 1),
+    Production(("nn.RMSNorm",), (VECTORS,), (place("normalized_shape", size(-1)), EPS, DTYPE), NORM, 1),
+    Production(("F.layer_norm({0}, ({width},){*})",), (VECTORS,), (argument("width", size(-1)), EPS), NORM, 1),
+    Production(("nn.LocalResponseNorm(2)",), (SEQUENCES,), (), frozenset(), 1),
 ]
 
 
-def _functional(layer: str, function: str, given: str, weight: int) -> list[Operation]:
+def _functional(layer: str, function: str, given: str, weight: int) -> list[Production]:
     """A function on the tensors of a layer that is not called itself."""
     rows = [row for row in (*DENSE, *NORMS) if row.spellings == (layer,)]
     attributes = ", ".join(f"{{module}}.{name}" for name in given.split())
@@ -220,33 +222,35 @@ FUNCTIONAL = [
 ]
 
 POOLS = [
-    Operation(
+    Production(
         ("nn.MaxPool2d", "nn.AvgPool2d", "F.max_pool2d", "F.avg_pool2d"),
         (IMAGES,),
         (leading("kernel_size", one_of(2, 1, 3)), leading("stride", one_of(1, 2), 2)),
         weight=4,
     ),
-    Operation(
+    Production(
         ("nn.MaxPool1d", "nn.AvgPool1d", "F.max_pool1d", "F.avg_pool1d"),
         (SEQUENCES,),
         (leading("kernel_size", one_of(2, 1)), argument("padding", one_of(1), 4)),
         weight=2,
     ),
-    Operation(
+    Production(
         ("nn.AdaptiveAvgPool2d", "F.adaptive_avg_pool2d", "nn.AdaptiveMaxPool2d"),
         (IMAGES,),
         (leading("output_size", one_of(1, 1, 2, (1, 2))),),
         weight=3,
     ),
-    Operation(("nn.AdaptiveAvgPool1d", "F.adaptive_avg_pool1d"), (SEQUENCES,), (leading("output_size", one_of(1, 2)),)),
-    Operation(("nn.MaxPool3d", "nn.AvgPool3d"), (VOLUMES,), (argument("kernel_size", one_of(1, 2)),)),
-    Operation(
+    Production(
+        ("nn.AdaptiveAvgPool1d", "F.adaptive_avg_pool1d"), (SEQUENCES,), (leading("output_size", one_of(1, 2)),)
+    ),
+    Production(("nn.MaxPool3d", "nn.AvgPool3d"), (VOLUMES,), (argument("kernel_size", one_of(1, 2)),)),
+    Production(
         ("nn.Upsample", "F.interpolate"),
         (IMAGES,),
         (argument("scale_factor", one_of(2)), argument("mode", one_of("nearest", "bilinear"), 2)),
         weight=2,
     ),
-    Operation(
+    Production(
         (
             'nn.Upsample(mode="bilinear", align_corners=True{*})',
             'F.interpolate({0}, mode="bilinear", align_corners=True{*})',
@@ -255,15 +259,15 @@ POOLS = [
         (IMAGES,),
         (argument("size", one_of(3, (4, 5))),),
     ),
-    Operation(
+    Production(
         ("nn.PixelShuffle({factor})", "F.pixel_shuffle({0}, {factor})"), (IMAGES,), (argument("factor", one_of(1, 2)),)
     ),
-    Operation(
+    Production(
         ("nn.PixelUnshuffle({factor})", "nn.ChannelShuffle({factor})", "F.channel_shuffle({0}, {factor})"),
         (IMAGES,),
         (argument("factor", one_of(1, 2)),),
     ),
-    Operation(
+    Production(
         (
             "nn.ZeroPad2d({pads})",
             "nn.ConstantPad2d({pads}, 0.5)",
@@ -274,16 +278,16 @@ POOLS = [
         (IMAGES,),
         (argument("pads", one_of(1, (1, 0, 1, 0), (1, 1, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0))),),
     ),
-    Operation(("F.unfold({0}, 2)", "nn.Unfold(2)"), (IMAGES,)),
-    Operation(("nn.LPPool2d(2, 2)",), (IMAGES,)),
+    Production(("F.unfold({0}, 2)", "nn.Unfold(2)"), (IMAGES,)),
+    Production(("nn.LPPool2d(2, 2)",), (IMAGES,)),
 ]
 
 MODULES = [
-    Operation(("nn.Dropout", "nn.AlphaDropout"), (FLOAT,), (leading("p", one_of(0.1, 0.0, 0.9), 2),), DROPOUT, 5),
-    Operation(("nn.Dropout1d", "nn.Dropout"), (SEQUENCES,), (argument("p", one_of(0.1), 2),), DROPOUT, 1),
-    Operation(("nn.Dropout2d",), (IMAGES,), (argument("p", one_of(0.1), 2),), DROPOUT, 1),
-    Operation(("nn.Dropout",), (FLOAT,), (argument("inplace", one_of(True)),), DROPOUT | {"in-place"}, 1),
-    Operation(
+    Production(("nn.Dropout", "nn.AlphaDropout"), (FLOAT,), (leading("p", one_of(0.1, 0.0, 0.9), 2),), DROPOUT, 5),
+    Production(("nn.Dropout1d", "nn.Dropout"), (SEQUENCES,), (argument("p", one_of(0.1), 2),), DROPOUT, 1),
+    Production(("nn.Dropout2d",), (IMAGES,), (argument("p", one_of(0.1), 2),), DROPOUT, 1),
+    Production(("nn.Dropout",), (FLOAT,), (argument("inplace", one_of(True)),), DROPOUT | {"in-place"}, 1),
+    Production(
         (
             "nn.Sequential(nn.Linear({width}, 3), nn.ReLU(), nn.Dropout(0.1), nn.Linear(3, {width}))",
             "nn.Sequential(nn.LayerNorm({width}), nn.Linear({width}, {width}), nn.GELU())",
@@ -294,7 +298,7 @@ MODULES = [
         frozenset({"container", "layer", "dropout", "norm"}),
         4,
     ),
-    Operation(
+    Production(
         (
             "nn.Sequential(nn.Conv2d({width}, 4, 1), nn.BatchNorm2d(4), nn.ReLU())",
             "nn.Sequential(nn.Conv2d({width}, {width}, 3, padding=1, bias=False), nn.BatchNorm2d({width}, eps=0.01))",
@@ -305,7 +309,7 @@ MODULES = [
         frozenset({"container", "layer"}) | BATCH_NORM,
         4,
     ),
-    Operation(
+    Production(
         ("nn.ModuleList([nn.Linear({width}, {width}), nn.Linear({width}, 2)])",),
         (VECTORS,),
         (argument("width", size(-1)),),
@@ -313,7 +317,7 @@ MODULES = [
         2,
         "{module}[1]({module}[0]({0}))",
     ),
-    Operation(
+    Production(
         ("nn.ModuleDict({'gate': nn.Linear({width}, {width}), 'value': nn.Linear({width}, {width})})",),
         (VECTORS,),
         (argument("width", size(-1)),),
@@ -321,7 +325,7 @@ MODULES = [
         2,
         "{module}['gate']({0}).sigmoid() * {module}['value']({0})",
     ),
-    Operation(
+    Production(
         (
             "nn.LSTM({width}, 3, batch_first=True{*})",
             "nn.GRU({width}, 3{*})",
@@ -340,7 +344,7 @@ MODULES = [
         frozenset({"recurrent"}),
         2,
     ),
-    Operation(
+    Production(
         ("nn.RNNCell({width}, {hidden}{*})", "nn.GRUCell({width}, {hidden}{*})"),
         (ROWS, ROWS_AS_MANY),
         (
@@ -352,13 +356,13 @@ MODULES = [
         frozenset({"recurrent"}),
         call="{module}({0}, {1})",
     ),
-    Operation(
+    Production(
         ("nn.LSTMCell({width}, 3{*})", "nn.GRUCell({width}, 3{*})"),
         (ROWS,),
         (argument("width", size(-1)), NO_BIAS, DTYPE),
         frozenset({"recurrent"}),
     ),
-    Operation(
+    Production(
         ("nn.MultiheadAttention({width}, {heads}, batch_first=True{*})",),
         (SEQUENCES,),
         (argument("width", size(-1)), argument("heads", _divisor(-1)), NO_BIAS, DTYPE),
@@ -366,7 +370,7 @@ MODULES = [
         2,
         "{module}({0}, {0}, {0})",
     ),
-    Operation(
+    Production(
         ("nn.TransformerEncoderLayer({width}, 1, 4, batch_first=True, dropout=0.0)",),
         (SEQUENCES,),
         (argument("width", size(-1)),),

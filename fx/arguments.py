@@ -19,9 +19,6 @@ _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 120
 _SHORT.maxlevel = 3
 
-__all__ = ["DEEPEST", "contains_itself", "expect", "expect_all", "expect_callable", "expect_shallow", "explained",
-           "here", "nesting", "refusal", "shown"]  # fmt: skip
-
 
 def expect(
     value: object,

@@ -86,6 +86,3 @@ class _Message(string.Formatter):
             else:
                 raise ValueError(f"a message cannot read {field_name!r}")
         return value, field_name
-
-
-__all__ = ["CHECKS", "READ_ATTRIBUTES", "READ_FUNCTIONS", "READ_METHODS", "assert_is_none", "check", "is_false"]

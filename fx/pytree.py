@@ -39,6 +39,3 @@ def _parts(tree: Any, spec: pytree.TreeSpec) -> list[Any]:
         return [tree[index] for index in range(spec.num_children)]
     leaves_of_one_level, _ = pytree.SUPPORTED_NODES[spec.type].flatten_fn(tree)
     return list(leaves_of_one_level)
-
-
-__all__ = ["tree_flatten_spec"]

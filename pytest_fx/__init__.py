@@ -18,8 +18,7 @@ from pytest_fx.lazy import load
 
 if TYPE_CHECKING:
     from pytest_fx.errors import LawViolation, NothingJudged
-    from pytest_fx.generation import Program, programs, shapes
-    from pytest_fx.generation import tensor_expressions as tensors
+    from pytest_fx.generation import Program, programs, shapes, tensors
     from pytest_fx.search.pass_check import CheckReport, check_pass, check_program
 
 __all__ = [

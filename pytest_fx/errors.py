@@ -119,8 +119,11 @@ class MemoryLayoutWarning(UserWarning):
     """
 
 
-class UnknownNameError(FxError, LookupError):
+class CannotLoadError(FxError, LookupError):
     """A name on the command line leads to no model and no pass. The message lists the nearest names."""
+
+
+LoadError = CannotLoadError  # its earlier name
 
 
 class TimingRegression(FxError, AssertionError):
@@ -153,3 +156,7 @@ class ProcessEnded(FxError, RuntimeError):
 
 class TimeLimitExceeded(FxError, AssertionError):
     """A test ran longer than ``--fx-timeout`` allows. The message has the pass, the model and the user's line."""
+
+
+class TableError(FxError, LookupError):
+    """A name leads to no table of the evaluation, or to two. The message lists the nearest names."""

@@ -60,6 +60,6 @@ def pytest_fx_summary_columns(config: pytest.Config) -> Sequence[SummaryColumn]:
     By default those of the plugin come first::
 
         def pytest_fx_summary_columns(config):
-            from pytest_fx.report.summary import Column
-            return [Column("nodes saved", lambda row: str((row.nodes_before or 0) - (row.nodes_after or 0)))]
+            from pytest_fx.report.summary import SummaryColumn
+            return [SummaryColumn("nodes saved", lambda row: str((row.nodes_before or 0) - (row.nodes_after or 0)))]
     """

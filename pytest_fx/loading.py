@@ -34,7 +34,7 @@ from fx.passes import (
 )
 from fx.passes.pipeline import PassPipeline
 from pytest_fx.collection import ModelCase
-from pytest_fx.errors import UnknownNameError
+from pytest_fx.errors import CannotLoadError
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.subject import Subject
 from pytest_fx.options import OPTIONS, Options
@@ -117,11 +117,11 @@ def is_name(model: Any) -> bool:
 
 
 def _with_small_sibling(model: Any) -> Any:
-    """Return ``model`` if it is small or has a small sibling; raise ``UnknownNameError`` if not."""
+    """Return ``model`` if it is small or has a small sibling; raise ``CannotLoadError`` if not."""
     made = model_zoo.get_model(model) if is_name(model) else None
     if made is None or (made.small is None and "small" not in made.tags):
         name = model if isinstance(model, str) else getattr(model, "__name__", repr(model))
-        raise UnknownNameError(
+        raise CannotLoadError(
             f"there is no small {name}",
             why="only models of the zoo have small siblings",
             remedy="name a factory that makes a small model, or leave out --fx-size small",
@@ -139,7 +139,7 @@ def load_subject(case: ModelCase) -> Subject:
 
     A factory takes no arguments and returns a :class:`~model_zoo.ZooModel`, a module, or a pair of a module and its
     example inputs. A tuple of inputs is positional arguments, a dict keyword arguments, anything else the only
-    argument. Raises ``UnknownNameError`` if it returns something else, or if its inputs cannot have as
+    argument. Raises ``CannotLoadError`` if it returns something else, or if its inputs cannot have as
     many samples as are asked for. What a factory raises gets a note with the user's line.
     """
     __tracebackhide__ = True
@@ -152,7 +152,7 @@ def load_subject(case: ModelCase) -> Subject:
         if subject.has_inputs:
             subject.arguments()  # which a ZooModel makes only now
     except Exception as error:
-        if not isinstance(error, UnknownNameError):
+        if not isinstance(error, CannotLoadError):
             add_note(error, f"the factory of {case.label} raised it\n  where  {_users_line(error, factory)}")
         raise
     return subject
@@ -182,7 +182,7 @@ def _subject(case: ModelCase, made: Any) -> Subject:
         if case.batch is not None:
             given = _resized(case, made[0], given, case.batch)
         return subject(made[0], partial(_fixed_arguments, given), batch=case.batch)
-    raise UnknownNameError(
+    raise CannotLoadError(
         f"the factory {case.label!r} returned no model",
         value=repr(cast("object", made))[:80],
         why="a factory returns an nn.Module, a pair (nn.Module, example inputs) or a ZooModel",
@@ -231,11 +231,11 @@ def _halves_agree(tensor: torch.Tensor, samples: int) -> bool:
     return torch.allclose(first, second, rtol=1e-2, atol=1e-2 * scale, equal_nan=True)
 
 
-def _no_batch(case: ModelCase, why: str, samples: int | None = None) -> UnknownNameError:
+def _no_batch(case: ModelCase, why: str, samples: int | None = None) -> CannotLoadError:
     others = "leave out --fx-batch to use them as they are" + (
         f", or give {samples}, which they have" if samples else ""
     )
-    return UnknownNameError(
+    return CannotLoadError(
         f"the inputs of {case.label!r} cannot have {case.batch} sample(s)",
         where=f"--fx-batch {case.batch}",
         why=why,
@@ -271,7 +271,7 @@ def _made(definition: type) -> Any:
     try:
         return definition()
     except Exception as error:
-        raise UnknownNameError(
+        raise CannotLoadError(
             f"the pass class {definition.__qualname__} cannot be called without arguments",
             where=_users_line(error, definition),
             why=f"{type(error).__name__}: {error}",
@@ -332,13 +332,13 @@ def _same_pass(found: Any, pass_: Any) -> bool:
 
 
 def load_dtype(name: Any) -> torch.dtype:
-    """Return the floating-point dtype called ``name``; raises ``UnknownNameError`` if there is none."""
+    """Return the floating-point dtype called ``name``; raises ``CannotLoadError`` if there is none."""
     name = str(name)
     found = getattr(torch, name.removeprefix("torch."), None)
     if not isinstance(found, torch.dtype) or not found.is_floating_point:
         known = ("float32", "float64", "bfloat16", "float16")
         nearest = difflib.get_close_matches(name, known, n=2, cutoff=0.4) or known
-        raise UnknownNameError(
+        raise CannotLoadError(
             f"there is no floating-point dtype named {name!r}",
             remedy=f"did you mean {' or '.join(map(repr, nearest))}?",
         )
@@ -348,7 +348,7 @@ def load_dtype(name: Any) -> torch.dtype:
 def chosen_contract(options: Options, own: Contract) -> Contract:
     """Return the contract to hold a pass to: what was asked for, or else its own, with the tolerances asked for.
 
-    Raises ``UnknownNameError`` for a text that names no contract.
+    Raises ``CannotLoadError`` for a text that names no contract.
     """
     contract = own if options.contract is None else load_contract(options.contract)
     if isinstance(contract, Close):
@@ -358,7 +358,7 @@ def chosen_contract(options: Options, own: Contract) -> Contract:
 
 
 def load_contract(text: Any) -> Contract:
-    """Return the contract that ``text`` writes; a contract itself is returned. ``UnknownNameError`` for others."""
+    """Return the contract that ``text`` writes; a contract itself is returned. ``CannotLoadError`` for others."""
     if isinstance(text, Contract):
         return text
     named = {"exact": exact, "close": close}
@@ -369,14 +369,14 @@ def load_contract(text: Any) -> Contract:
         return Close(float(tolerances[1]), float(tolerances[2]))
     match = re.fullmatch(r"approximate\((?:sqnr_db=)?([-+.\d]+)\)", str(text))
     if match is None:
-        raise UnknownNameError(f"there is no contract {text!r}", remedy=f"use {_CONTRACTS}")
+        raise CannotLoadError(f"there is no contract {text!r}", remedy=f"use {_CONTRACTS}")
     return Approximate(float(match[1]))
 
 
 def _check_device(device: str) -> None:
     # is_available() would start CUDA in this process, and in no child that is forked from it CUDA could start again.
     if device == "cuda" and not torch.cuda.device_count():
-        raise UnknownNameError("there is no CUDA device to run on", why=f"torch {torch.__version__} finds none")
+        raise CannotLoadError("there is no CUDA device to run on", why=f"torch {torch.__version__} finds none")
 
 
 def _is_path(name: Any) -> bool:
@@ -409,7 +409,7 @@ def _import_attribute(name: str, kind: str) -> Callable[..., Any]:
     except Exception as error:
         # Whatever a user's module raises is the user's to read, in one line and without our frames.
         nearest = list(_nearest_modules(module_name)) if isinstance(error, ModuleNotFoundError) else []
-        raise UnknownNameError(
+        raise CannotLoadError(
             f"cannot import the module of the {kind} {name!r}",
             why=f"{type(error).__name__}: {error}",
             remedy=f"did you mean {' or '.join(map(repr, nearest))}?" if nearest else None,
@@ -417,7 +417,7 @@ def _import_attribute(name: str, kind: str) -> Callable[..., Any]:
     for part in attribute.split("."):
         if not hasattr(found, part):
             nearest = difflib.get_close_matches(part, [key for key in dir(found) if key[:1] != "_"], n=3, cutoff=0.5)
-            raise UnknownNameError(
+            raise CannotLoadError(
                 f"there is no {kind} named {name!r}",
                 why=f"{module_name} has no attribute {part!r}",
                 remedy="did you mean " + " or ".join(f"'{module_name}:{near}'" for near in nearest) + "?"
@@ -426,7 +426,7 @@ def _import_attribute(name: str, kind: str) -> Callable[..., Any]:
             )
         found = getattr(found, part)
     if not callable(found):
-        raise UnknownNameError(f"the {kind} {name!r} cannot be called", value=repr(found)[:80])
+        raise CannotLoadError(f"the {kind} {name!r} cannot be called", value=repr(found)[:80])
     return found
 
 

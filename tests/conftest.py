@@ -10,7 +10,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 import torch
 
-from fx.passes import registered_passes as registry
+from fx.passes import registered_passes
 
 pytest_plugins = ["pytester"]
 collect_ignore_glob = ["*conftest.py"]  # they have no doctests, and as modules of tests all have the same name
@@ -39,6 +39,6 @@ def inner_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture(autouse=True)
-def registered_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+def passes_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the passes that a test registers when it ends."""
-    monkeypatch.setattr(registry, "_definitions", registry._definitions.copy())
+    monkeypatch.setattr(registered_passes, "_definitions", registered_passes._definitions.copy())

@@ -28,8 +28,6 @@ from fx.node import Argument, Node
 from fx.operators.overloads import get_overloads, get_python_signature
 from fx.operators.sharing import attribute_kind, find_sharing
 
-__all__ = ["Call", "CallSpeller"]
-
 _OTHER_TYPES = (str, bytes, tuple, list, dict, int, float, complex, range, slice, torch.Size)
 SHARED_METHODS = frozenset(dir(torch.Tensor)).intersection(name for kind in _OTHER_TYPES for name in dir(kind))
 """Methods that tensors have in common with values of Python."""

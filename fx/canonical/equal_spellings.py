@@ -17,8 +17,6 @@ import torch
 
 from fx.operators.families import operators
 
-__all__ = ["FUNCTION_ALIASES", "METHOD_ALIASES", "ROWS"]
-
 
 def _binary(function: str, names: str, operands: str = "input other") -> list[str]:
     """Rows for an operator and the names that torch's functions and methods have for it."""

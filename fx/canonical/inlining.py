@@ -303,6 +303,3 @@ def _module_key(module: nn.Module) -> Hashable:
         for name, tensor in held.items()
     )
     return type(module), module.training, settings, tensors
-
-
-__all__ = ["Inliner", "Inlining", "Template", "copy_graph", "why_whole"]

@@ -16,8 +16,6 @@ from fx.canonical.call_binding import IsTensor, Shape
 from fx.canonical.equal_spellings import ROWS
 from fx.node import Argument
 
-__all__ = ["SpellingRow", "rows_by_method", "rows_by_target"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpellingRow:

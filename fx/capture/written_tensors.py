@@ -12,8 +12,6 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from fx.operators.sharing import attribute_kind
 from fx.proxy import Proxy
 
-__all__ = ["ReadsOfWritten", "leave_ended", "share_memory"]
-
 _torch: Any = torch
 _OF_THE_LAYOUT = frozenset(
     "__hash__ __len__ __repr__ data_ptr dim element_size get_device is_complex is_contiguous is_floating_point "

@@ -93,6 +93,3 @@ def _index(index: Any) -> str | None:
 
 def _bounds(index: slice) -> tuple[Any, Any, Any]:
     return index.start, index.stop, index.step
-
-
-__all__ = ["MessageTemplate", "template_of"]

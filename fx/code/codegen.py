@@ -382,6 +382,3 @@ def _call_with_supported(method: Callable[..., str], *args: Any, **extras: Any) 
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         extras = {key: value for key, value in extras.items() if key in parameters}
     return method(*args, **extras)
-
-
-__all__ = ["CodeGen", "PythonCode", "TransformCodeFunc", "generate"]

@@ -244,6 +244,3 @@ def _mentions(node: Node, value: Any) -> bool:
 
     map_aggregate((node.args, node.kwargs), look)
     return any(found)
-
-
-__all__ = ["write_folder"]

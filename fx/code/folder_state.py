@@ -272,6 +272,3 @@ def _join(path: str, name: str) -> str:
 def _text(name: str) -> str:
     """``name`` as a plain string: a subclass could put anything into its ``repr``."""
     return str.__str__(name)
-
-
-__all__ = ["FolderState", "constructor_call", "expression", "statement"]

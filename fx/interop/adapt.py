@@ -188,6 +188,3 @@ def adapt(pass_: Callable[[torch.fx.GraphModule], Any]) -> AdaptedPass:
             remedy="pass a function from torch.fx.GraphModule to torch.fx.GraphModule",
         )
     return AdaptedPass(pass_)
-
-
-__all__ = ["AdaptedPass", "adapt"]

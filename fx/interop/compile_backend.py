@@ -40,6 +40,3 @@ def compile_backend(*passes: Pass | type | str) -> Backend:
         return to_torch(program) if holds_programs else program
 
     return backend
-
-
-__all__ = ["Backend", "compile_backend"]

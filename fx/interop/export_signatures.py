@@ -52,6 +52,3 @@ class KeywordCodeGen(PyTreeCodeGen):
     def process_inputs(self, *args: Any) -> Any:
         """The leaves of the arguments, all given by position."""
         return pytree.tree_leaves(args)
-
-
-__all__ = ["KeywordCodeGen", "keeps_keywords_apart", "positional_spec"]

@@ -106,6 +106,3 @@ def _symbol(size: Any) -> Any:
 
 def _text(shape: torch.Size) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
-
-
-__all__ = ["InputChecks"]

@@ -132,6 +132,3 @@ def _is_filled(cell: Any) -> bool:
         return cell.cell_contents is not None
     except ValueError:
         return False
-
-
-__all__ = ["is_for_torch"]

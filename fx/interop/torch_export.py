@@ -227,6 +227,3 @@ def _is_checked(spec: InputSpec) -> bool:
 def _demanded(node: torch.fx.Node, spec: InputSpec) -> Any:
     """What stands for an input: the value that it must have, a tensor of its shape, or a symbolic number."""
     return spec.arg.value if isinstance(spec.arg, ConstantArgument) else node.meta.get("val")
-
-
-__all__ = ["from_export"]

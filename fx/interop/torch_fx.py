@@ -239,6 +239,3 @@ def _refuse_codegen(codegen: object) -> NoReturn:
         why="a code generator of one library cannot write the code of the other",
         remedy="set the library's own, graph.set_codegen(CodeGen()), convert, and set one of the other library",
     )
-
-
-__all__ = ["FromTorch", "ToTorch", "from_torch", "to_torch"]

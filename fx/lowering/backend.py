@@ -16,8 +16,6 @@ from fx.lowering.known_program import Operation
 from fx.node import Node
 from fx.registry import Registry
 
-__all__ = ["Backend", "get_backend", "list_backends", "register_backend"]
-
 
 class Backend(ABC):
     """Something that runs regions of a program faster than eager Python does.

@@ -8,8 +8,6 @@ from fx.graph import Graph
 from fx.node import Node
 from fx.passes.regions import Region
 
-__all__ = ["Boundaries"]
-
 
 class Boundaries:
     """Which values of a program stay on their side of a boundary."""

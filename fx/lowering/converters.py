@@ -15,8 +15,6 @@ from fx.naming.printing import describe
 from fx.naming.targets import qualified_name
 from fx.node import Node, map_arg
 
-__all__ = ["Converter", "Converters", "Network", "build_region"]
-
 
 def takes_all(operation: Operation) -> str | None:
     """The predicate of converters that can build every call of their target."""

@@ -15,8 +15,6 @@ from fx.node import Node
 from fx.passes.shape_prop import ShapeProp
 from fx.passes.tensor_metadata import TensorMetadata
 
-__all__ = ["count_flops", "size_of"]
-
 
 def count_flops(graph_module: GraphModule, example_inputs: Sequence[Any]) -> tuple[dict[Node, int], str | None]:
     """Record the shape of every value in ``meta``, and count the floating-point operations of each operation.

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from fx.provenance import SourceLocation
 
-__all__ = ["Coverage", "CoveredRegion", "Placement"]
-
 
 @dataclass(frozen=True, slots=True)
 class Placement:

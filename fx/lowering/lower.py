@@ -22,8 +22,6 @@ from fx.passes.contract import Contract, close
 from fx.passes.regions import Region, Spelling
 from fx.passes.registered_passes import register_pass
 
-__all__ = ["Lower", "lower"]
-
 _ON_FAILURE = ("raise", "eager")
 
 

@@ -14,8 +14,6 @@ from fx.graph import Graph
 from fx.node import Node
 from fx.passes.ordering import find_constraints
 
-__all__ = ["find_regions"]
-
 _EVERYWHERE = ("get_attr",)
 """Operations that have no place of their own: whoever uses the value fetches it."""
 

@@ -26,8 +26,6 @@ from fx.node import Node
 from fx.passes.regions import Region, Regions
 from fx.provenance import record_origins
 
-__all__ = ["Plan", "make_plan"]
-
 _NOT_DIVIDED = ("placeholder", "get_attr", "output")
 
 

@@ -8,8 +8,6 @@ from collections.abc import Collection
 from fx.canonical import CanonicalForm
 from fx.node import Node, map_arg
 
-__all__ = ["restore"]
-
 _METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 """Methods of tensors as functions, which cannot be called with what capture puts in the place of a tensor."""
 _CALLS = ("call_function", "call_method", "call_module")

@@ -28,9 +28,9 @@ def all_of(*predicates: Predicate) -> Predicate:
     """What every one of the predicates takes; the reason is that of the first that refuses.
 
     >>> import fx
-    >>> from fx.lowering.known_program import Subject
-    >>> subject = Subject(fx.symbolic_trace(lambda x: x.neg_()))
-    >>> x, neg_, output = map(subject.operation, subject.graph_module.graph.nodes)
+    >>> from fx.lowering.known_program import KnownProgram
+    >>> known = KnownProgram(fx.symbolic_trace(lambda x: x.neg_()))
+    >>> x, neg_, output = map(known.operation, known.graph_module.graph.nodes)
     >>> all_of(is_pure, has_shape)(neg_)
     '`%neg_` writes to `%x`'
     """

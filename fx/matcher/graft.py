@@ -18,8 +18,6 @@ from fx.naming.printing import describe
 from fx.node import Argument, Node, map_arg
 from fx.provenance import inherit
 
-__all__ = ["Attributes", "Graft"]
-
 
 class Graft:
     """One copy of a replacement, placed in a graph."""

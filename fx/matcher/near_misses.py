@@ -14,8 +14,6 @@ from fx.naming.targets import qualified_name
 from fx.node import Argument, Node, nodes_in
 from fx.provenance import SourceLocation
 
-__all__ = ["Explanation", "NearMiss", "sentence"]
-
 
 @dataclass(frozen=True, slots=True)
 class NearMiss:

@@ -12,8 +12,6 @@ from fx.node import Argument, Node, nodes_in
 from fx.operators.effects import is_impure
 from fx.provenance import SourceLocation
 
-__all__ = ["InternalMatch", "Occurrence", "Terrain", "at", "place"]
-
 
 @dataclass(frozen=True, slots=True)
 class InternalMatch:

@@ -21,8 +21,6 @@ from fx.naming.printing import describe
 from fx.node import Argument, Node
 from fx.operators.effects import Effect, effect_of
 
-__all__ = ["Pattern", "Program", "Stage", "graph_of", "leaves"]
-
 Program: TypeAlias = Callable[..., Any] | torch.nn.Module | Graph
 """What patterns and replacements are given as: a function, a module (captured or not), or a graph."""
 

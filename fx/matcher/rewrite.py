@@ -18,8 +18,6 @@ from fx.node import Argument, Node, map_arg, nodes_in
 from fx.operators.effects import effect_of
 from fx.provenance import record_origins
 
-__all__ = ["Rewrite"]
-
 
 class Rewrite:
     """Edits a program whose occurrences of a pattern are known."""

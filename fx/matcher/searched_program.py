@@ -14,8 +14,6 @@ from fx.modules.attributes import fetch_attribute
 from fx.node import Argument, Node, map_arg, nodes_in
 from fx.operators.effects import effect_of
 
-__all__ = ["SearchedProgram", "attribute_value", "drop_inner_checks", "is_call", "kind_of"]
-
 _CALLS = frozenset({"call_function", "call_method", "call_module"})
 
 

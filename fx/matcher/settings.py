@@ -6,8 +6,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["same_settings"]
-
 _BOOKKEEPING = frozenset({"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"})
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 

@@ -11,8 +11,6 @@ from fx.errors import PassError
 if TYPE_CHECKING:
     from fx.capture.tracer import Tracer
 
-__all__ = ["Wildcard", "anything", "literal"]
-
 
 @dataclass(frozen=True, slots=True)
 class Wildcard:

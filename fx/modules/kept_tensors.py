@@ -8,8 +8,6 @@ from functools import partial
 
 import torch
 
-__all__ = ["KeptTensor"]
-
 
 class KeptTensor:
     """A tensor with what it holds now, so that what is written to it later can be undone.

@@ -275,6 +275,3 @@ def _restored(value: Any) -> Any:
     if isinstance(value, (tuple, list)) and type(value) is not torch.Size:
         return type(value)(map(_restored, value))
     return value
-
-
-__all__ = ["ImportedName", "PickledNode", "decode", "encode", "imported_name"]

@@ -115,6 +115,3 @@ def describe(node: Node) -> str:
     arguments = [format_argument(a) for a in node.args]
     arguments += [f"{key}={format_argument(value)}" for key, value in node.kwargs.items()]
     return f"%{node.name} = {node.op}[{target_name(node.target)}]({', '.join(arguments)})"
-
-
-__all__ = ["describe", "format_argument", "format_graph", "format_node", "format_table", "target_name"]

@@ -38,8 +38,6 @@ from fx.operators.effect_rules import (
 if TYPE_CHECKING:
     from fx.node import Node
 
-__all__ = ["Effect", "declare_pure", "effect_of", "has_side_effect", "is_impure", "why_impure"]
-
 Declared = TypeVar("Declared", bound=Callable[..., Any] | str)
 
 _INPUT = Effect("interface", "is an input of the program")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +24,8 @@ Family: TypeAlias = Literal[
 ]  # fmt: skip
 """What kind of operator it is. ``activation`` and ``function`` work on each element of one tensor, ``arithmetic`` to
 ``extreme`` on pairs of elements; ``view`` and ``arrangement`` move elements, a view perhaps without copying them."""
+FAMILIES: frozenset[Family] = frozenset(get_args(Family))
+"""Every family."""
 Kept: TypeAlias = Literal["rank", "dtype"]
 """What the result has in common with the first operand: the number of dimensions, a floating-point dtype."""
 Bound: TypeAlias = float | str | None

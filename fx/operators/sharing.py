@@ -310,6 +310,3 @@ def _tells(overload: Overload) -> bool:
         return not has_kernel(name, "CompositeImplicitAutograd")
     except RuntimeError:  # not an operator of the dispatcher, as those of TorchScript
         return False
-
-
-__all__ = ["ANY", "Kind", "Sharing", "attribute_kind", "find_sharing", "module_sharing"]

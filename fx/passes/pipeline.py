@@ -25,8 +25,6 @@ from fx.passes.rewriting import Edit, RewritingPass, take_edits
 from fx.passes.verification import KEPT, MAY_CHANGE, ProgramSnapshot, find_stale_code, find_violation_in
 from fx.provenance import complete_origins, match_origins, record_origins
 
-__all__ = ["Culprit", "PassPipeline", "PassReport", "PipelineListener", "PipelineResult"]
-
 _WHOLE = Edit("the pass as a whole")
 """What stands for the work of a pass that does not say which edits it makes."""
 

@@ -21,8 +21,6 @@ from fx.passes.contract import Contract, exact
 from fx.passes.regions import Region, Regions, Spelling
 from fx.passes.registered_passes import register_pass
 
-__all__ = ["Split", "split_by_nodes", "split_module"]
-
 _NOT_DIVIDED = ("placeholder", "get_attr", "output")
 
 

@@ -121,5 +121,3 @@ def _steps(largest: Tensor, highest: int) -> Tensor:
 
 _CHUNK = 1 << 18
 """Elements that are worked on at a time, so that what is between two steps stays in the cache."""
-
-__all__ = ["Affine", "quantize_channels"]

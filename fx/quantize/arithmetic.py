@@ -215,18 +215,3 @@ def as_plain(stored: Tensor, highest: int) -> Tensor:
     plain = torch.empty(0, dtype=torch.uint8)
     plain.set_(stored.untyped_storage(), stored.storage_offset(), stored.shape, stored.stride())
     return plain if highest == 255 else plain.clamp_(max=highest)
-
-
-__all__ = [
-    "add",
-    "as_plain",
-    "as_quantized",
-    "dequantize",
-    "dequantize_channels",
-    "has_quantized_tensors",
-    "is_traced_by_jit",
-    "lookup",
-    "max_pool",
-    "mul",
-    "quantize",
-]

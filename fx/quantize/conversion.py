@@ -30,9 +30,6 @@ from fx.quantize.weight_only import weight_only_linear
 from fx.quantize.weights import UNNAMED
 from fx.quantize.writer import Writer, float_operations, write_over_layers
 
-__all__ = ["convert", "reference"]
-
-
 _OF_BAGS = ("input", "offsets", "mode", "per_sample_weights", "include_last_offset", "padding_idx")
 """Arguments of bags of embeddings, their weights aside, that do not only matter for gradients."""
 

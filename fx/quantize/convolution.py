@@ -119,6 +119,3 @@ class QuantizedConv(QuantizedLayer):
             f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}, "
             f"padding={self.padding}, dilation={self.dilation}, groups={self.groups}, bias={self.has_bias}"
         )
-
-
-__all__ = ["QuantizedConv"]

@@ -30,6 +30,3 @@ def operation(function: Callable[Parameters, Result]) -> Callable[Parameters, Re
 
     declare_pure(recorded)
     return allow(recorded, f"fx.quantize.{function.__name__}")
-
-
-__all__ = ["operation"]

@@ -58,6 +58,3 @@ def embedding_bag(
         rows = torch.cat((rows, rows.new_zeros(1, rows.shape[1])))
     settings: dict[str, Any] = {"mode": mode, "include_last_offset": include_last_offset, "padding_idx": padding_idx}
     return F.embedding_bag(place, rows, offsets, per_sample_weights=per_sample_weights, **settings)
-
-
-__all__ = ["embedding", "embedding_bag"]

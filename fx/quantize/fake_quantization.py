@@ -264,14 +264,3 @@ class FrozenBatchNorm(nn.Module):
 
 def _as_tensors(affine: Affine, device: torch.device) -> tuple[Tensor, Tensor]:
     return torch.tensor(affine.scale, device=device), torch.tensor(affine.zero_point, dtype=torch.int32, device=device)
-
-
-__all__ = [
-    "FakeQuantize",
-    "FrozenBatchNorm",
-    "batch_norm_gain",
-    "fake_quantize",
-    "fake_quantize_channels",
-    "fake_quantize_dynamic",
-    "undo_gain",
-]

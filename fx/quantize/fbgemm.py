@@ -13,8 +13,6 @@ from torch import Tensor
 from fx.quantize.affine import Affine
 from fx.quantize.arithmetic import as_plain, as_quantized, has_quantized_tensors
 
-__all__ = ["by_channels", "is_available", "kernels_of", "linear", "linear_of_real", "pack"]
-
 _torch: Any = torch
 _ENGINE = "fbgemm"
 _ROWS = 1 << 14

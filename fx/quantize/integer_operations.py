@@ -13,8 +13,6 @@ import torch.nn.functional as F
 from fx.node import Node
 from fx.operators.families import Operator, find_in_place, find_operator, is_one_of
 
-__all__ = ["IntegerOperation", "asks_for_size", "is_part", "operation_of", "plain_spelling"]
-
 Kind = Literal["layer", "embedding", "function", "binary", "product", "join", "mean", "shape"]
 
 _torch: Any = torch

@@ -201,6 +201,3 @@ class QuantizedLayer(nn.Module):
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         self._unpack()
         super()._load_from_state_dict(*args, **kwargs)
-
-
-__all__ = ["KERNELS", "QuantizedLayer", "has_kernels", "listed"]

@@ -15,8 +15,6 @@ from fx.quantize import arithmetic
 from fx.quantize.integer_operations import asks_for_size
 from fx.quantize.weights import UNNAMED
 
-__all__ = ["values_seen_in_memory"]
-
 _LAYS_OUT_ANEW: tuple[Any, ...] = (torch.reshape, torch.flatten, torch.Tensor.contiguous)
 """What takes values however they lie in memory, and gives contiguous ones: copies, or what shares their memory."""
 

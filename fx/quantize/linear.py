@@ -149,6 +149,3 @@ class QuantizedLinear(QuantizedLayer):
     def extra_repr(self) -> str:
         """Sizes."""
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.has_bias}"
-
-
-__all__ = ["FEW_ROWS", "QuantizedLinear"]

@@ -22,8 +22,6 @@ from fx.quantize.preparation import check_given, prepare
 from fx.quantize.scheme import Choice, QuantizationScheme
 from fx.quantize.state import run_apart
 
-__all__ = ["Advice", "Noise", "advise", "noise", "sensitivity"]
-
 Data = Sequence[tuple[Any, ...]]
 """The positional arguments of some calls of a program."""
 

@@ -344,15 +344,3 @@ OBSERVERS: dict[ObserverName, type[Observer]] = {
     "percentile": PercentileObserver,
 }
 """The classes of observers, by their names in schemes."""
-
-
-__all__ = [
-    "OBSERVERS",
-    "HistogramObserver",
-    "MinMaxObserver",
-    "MovingAverageObserver",
-    "Observer",
-    "PercentileObserver",
-    "make_observer",
-    "merge_observers",
-]

@@ -21,8 +21,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["LARGE", "KeptMemory", "empty"]
-
 LARGE = 1 << 25
 """Bytes from which on allocators ask the system for fresh memory each time."""
 

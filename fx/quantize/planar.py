@@ -13,8 +13,6 @@ from fx.quantize.affine import Affine
 from fx.quantize.arithmetic import as_plain, as_quantized, has_quantized_tensors
 from fx.quantize.fbgemm import by_channels, kernels_of
 
-__all__ = ["convolution", "is_available", "pack"]
-
 _torch: Any = torch
 _ENGINE = "onednn"
 

@@ -86,6 +86,3 @@ def mean(
 def adaptive_max_pool(input: Tensor, output_size: tuple[int | None, ...]) -> Tensor:
     """The largest integer in each of ``output_size`` windows."""
     return ADAPTIVE_LARGEST[len(output_size) - 1](input.float(), output_size).to(torch.uint8)
-
-
-__all__ = ["adaptive_avg_pool", "adaptive_max_pool", "avg_pool", "mean"]

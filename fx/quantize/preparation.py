@@ -28,19 +28,6 @@ from fx.quantize.observers import Observer, make_observer
 from fx.quantize.scheme import QuantizationScheme
 from fx.quantize.state import run_apart
 
-__all__ = [
-    "Selection",
-    "affines_of",
-    "comes_whole",
-    "fused_bound",
-    "is_observer",
-    "observe",
-    "place_of",
-    "prepare",
-    "quantized_layers",
-    "scheme_of",
-]
-
 _OBSERVERS = "observers"
 SCHEME = "quantization_scheme"
 """Where a prepared program keeps its scheme, in ``meta``."""

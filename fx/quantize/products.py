@@ -58,6 +58,3 @@ def _integers(input: Tensor, other: Tensor, input_zero_point: int, other_zero_po
 
 def _signed(whole: Tensor) -> Tensor:
     return (whole ^ 128).contiguous().view(torch.int8)
-
-
-__all__ = ["matmul"]

@@ -14,8 +14,6 @@ from fx.provenance import SourceLocation
 from fx.quantize.layers import QuantizedLayer
 from fx.quantize.preparation import REASON
 
-__all__ = ["IN_8_BITS", "QuantizationReport", "Remainder", "report"]
-
 IN_8_BITS = "weight_in_8_bits"
 """Where nodes say in ``meta`` that they work with a weight in 8 bits."""
 

@@ -16,8 +16,6 @@ from fx.passes.registered_passes import register_pass
 from fx.quantize.numerics import advise, try_scheme
 from fx.quantize.scheme import Choice, ObserverName, QuantizationScheme
 
-__all__ = ["Quantize"]
-
 MARGIN = 3.0
 """Decibels by which results on the data have to be better than is promised of others."""
 

@@ -179,6 +179,3 @@ def _operator_names(node: Node) -> list[str]:
         return [node.target]
     name = qualified_name(node.target)
     return [name, name.rpartition(".")[2]]
-
-
-__all__ = ["Choice", "ObserverName", "Override", "Precision", "QuantizationScheme"]

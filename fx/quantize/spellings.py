@@ -13,8 +13,6 @@ from fx.node import Node
 from fx.quantize import arithmetic, pooling
 from fx.quantize.affine import Affine
 
-__all__ = ["IntegerCall", "averaged", "moved"]
-
 _torch: Any = torch
 _AVERAGES: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys(pooling.AVERAGES, pooling.avg_pool),

@@ -15,8 +15,6 @@ from fx.graph_module import GraphModule
 from fx.modules.attributes import fetch_attribute
 from fx.modules.kept_tensors import KeptTensor
 
-__all__ = ["may_be_written", "run_apart"]
-
 
 def run_apart(program: GraphModule, run: Callable[..., Any], args: Sequence[Any], what: str = "the program") -> Any:
     """Return what ``run`` returns for copies of ``args``, without gradients, and leave no trace in ``program``.

@@ -31,8 +31,6 @@ from fx.quantize.preparation import SCHEME, check_given, is_observer, observe, p
 from fx.quantize.scheme import Choice, QuantizationScheme
 from fx.quantize.state import run_apart
 
-__all__ = ["freeze_batch_norm", "freeze_observers", "is_trained", "prepare_qat", "settled"]
-
 _TRAINED = "quantization_aware"
 """Where a program that is trained for quantization says so, in ``meta``."""
 _WITH_MODES = (

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from fx.quantize.affine import Affine
 
-__all__ = ["MANY", "narrowed"]
-
 MANY = 1 << 24
 """From how many values on a sample is worth its time: the more values, the wider the range of all of them."""
 _SAMPLE = 1 << 17

@@ -37,6 +37,3 @@ def weight_only_linear(input: Tensor, weight: Tensor, scale: Tensor, bias: Tenso
     result.mul_(scale)
     result = result if bias is None else result.add_(bias)
     return result.view(*input.shape[:-1], len(weight))
-
-
-__all__ = ["weight_only_linear"]

@@ -17,8 +17,6 @@ from fx.quantize.layers import QuantizedLayer
 from fx.quantize.linear import QuantizedLinear
 from fx.quantize.scheme import QuantizationScheme
 
-__all__ = ["UNNAMED", "Weights"]
-
 UNNAMED = "to_be_named"
 """Target of calls of layers until they get their names."""
 

@@ -20,8 +20,6 @@ from fx.quantize.quantization_report import IN_8_BITS
 from fx.quantize.scheme import QuantizationScheme
 from fx.quantize.weights import UNNAMED, Weights
 
-__all__ = ["Writer", "float_operations", "write_over_layers"]
-
 _IN_PLACE: tuple[Any, ...] = (F.relu, F.elu, F.selu)
 """Activations that are computed in the memory of a layer's real result, which gradients can do without."""
 
@@ -129,6 +127,7 @@ def write_over_layers(graph: Graph) -> None:
 
 
 def quantized_operations(prepared: GraphModule, scheme: QuantizationScheme) -> dict[Node, IntegerOperation]:
+    """The operations of a prepared program that ``scheme`` wants on integers, and that can work on them."""
     found: dict[Node, IntegerOperation] = {}
     for node in prepared.graph.nodes:
         operation = operation_of(node)

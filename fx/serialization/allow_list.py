@@ -335,17 +335,3 @@ def _not_allowed(name: str) -> Refused:
         if is_path
         else None,
     )
-
-
-__all__ = [
-    "Refused",
-    "allow",
-    "classes",
-    "find",
-    "find_class",
-    "functions",
-    "is_attribute",
-    "methods",
-    "name_of",
-    "own_name",
-]

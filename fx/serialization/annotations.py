@@ -114,6 +114,3 @@ def _generic(name: str, args: list[Any]) -> Any:
     except (TypeError, ValueError, RecursionError) as error:
         raise Refused(f"{shown(name)} of these types is no annotation", why=printable(str(error))) from error
     raise Refused(f"there is no generic type {shown(name)}")
-
-
-__all__ = ["decode_annotation", "encode_annotation"]

@@ -303,6 +303,3 @@ def _location(stored: Json) -> SourceLocation:
         raise Refused("a place in the source is not a file, line, function and text")
     file, line, function, text = stored
     return SourceLocation.of(printable(file), line, printable(function), printable(text))
-
-
-__all__ = ["decode_graph", "encode_graph"]

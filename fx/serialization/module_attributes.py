@@ -53,6 +53,3 @@ def check_attribute(module: torch.nn.Module, name: Any) -> None:
         raise Refused(f"{ascii(name)[:80]} is no name of an attribute")
     if hasattr(type(module), name) or name in FRESH.__dict__ or name in PROGRAM_STATE:
         raise Refused(f"the attribute {name!r} would hide one that every such module has")
-
-
-__all__ = ["FRESH", "LONGEST_NAME", "PROGRAM_STATE", "check_attribute", "check_path", "is_name"]

@@ -306,6 +306,3 @@ def fill_module(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) ->
 
 def _is_integral(tensor: torch.Tensor) -> bool:
     return not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
-
-
-__all__ = ["Budget", "check_arguments", "constructor_arguments", "fill_module", "make_module", "tensor_slots"]

@@ -113,6 +113,3 @@ def _is_documented(name: str) -> bool:
         if getattr(function, "__doc__", None):
             return True
     return False
-
-
-__all__ = ["OF_CAPTURES", "REFUSED", "is_overload", "operators"]

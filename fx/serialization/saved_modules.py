@@ -381,6 +381,3 @@ class ModuleReader:
 
     def _picked(self, number: Json) -> Any:
         return self._tensors[number] if type(number) is int and 0 <= number < len(self._tensors) else None
-
-
-__all__ = ["ModuleReader", "ModuleWriter"]

@@ -65,6 +65,3 @@ def _plain(value: Any, depth: int = 0) -> Any:
         return type(value)([_plain(item, depth + 1) for item in value])
     _DATA.value(value)
     return value
-
-
-__all__ = ["decode_notes", "encode_note", "encode_notes"]

@@ -68,6 +68,3 @@ def decode_codegen(stored: Json) -> PyTreeCodeGen:
 
 def _structure(stored: Json) -> pytree.TreeSpec:
     return pytree.tree_structure(ValueReader([]).value(stored))
-
-
-__all__ = ["decode_codegen", "encode_codegen"]

@@ -167,6 +167,3 @@ def _restore_record(record: Json, memory: list[torch.Tensor]) -> torch.Tensor:
     if parameter:
         return torch.nn.Parameter(value, requires_grad=grad)
     return value.detach().requires_grad_(grad)
-
-
-__all__ = ["TensorWriter", "restore_tensors"]

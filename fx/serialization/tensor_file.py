@@ -230,6 +230,3 @@ def _integer(text: str) -> int:
 
 def _no_constant(text: str) -> Any:
     raise Refused(f"its JSON has the number {text}, which JSON does not have")
-
-
-__all__ = ["DTYPES", "HEADER_LIMIT", "are_sizes", "parse_json", "read_tensor_file", "write_tensor_file"]

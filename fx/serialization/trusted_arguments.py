@@ -71,6 +71,3 @@ def _is_untouched_input(program: GraphModule, value: object) -> bool:
     if not isinstance(value, Node) or value.op != "placeholder" or value.args or value.target.startswith("*"):
         return False
     return all(_position_of_offsets(program, user) is not None for user in value.users)
-
-
-__all__ = ["check_trusted_arguments"]

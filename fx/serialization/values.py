@@ -354,17 +354,3 @@ def shown(stored: Json) -> str:
 def printable(text: str) -> str:
     """``text`` for messages and listings: what moves a terminal's cursor or ends a line is a blank."""
     return "".join(sign if sign.isprintable() else " " for sign in text)
-
-
-__all__ = [
-    "DEPTH",
-    "Json",
-    "TensorPlaces",
-    "ValueReader",
-    "ValueWriter",
-    "pair",
-    "printable",
-    "shown",
-    "stored_object",
-    "stored_strings",
-]

@@ -47,7 +47,7 @@ def siblings(row: Production, spelling: str) -> tuple[tuple[Production, ...], ..
     Eager need not take all of them.
 
     >>> from .operands import FLOAT
-    >>> formula = Operation(("{0} * torch.sigmoid({0})",), (FLOAT,))
+    >>> formula = Production(("{0} * torch.sigmoid({0})",), (FLOAT,))
     >>> for kind in siblings(formula, formula.spellings[0]):
     ...     print(kind[0].spellings[0])
     torch.sigmoid({0}) * {0}

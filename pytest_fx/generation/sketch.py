@@ -14,7 +14,7 @@ from torch import nn
 
 from fx import Graph, GraphModule
 from fx.node import OPCODES
-from pytest_fx.generation import productions as operations
+from pytest_fx.generation import productions
 from pytest_fx.generation.choices import Choices
 from pytest_fx.generation.productions import (
     MODULE,
@@ -329,7 +329,7 @@ class Sketch:
 
     def _unnamed(self, template: str, operation: Production, options: dict[str, Any]) -> frozenset[str]:
         """The arguments to write without their keywords, as most code does with the first one."""
-        names = operations.leading(template, options, operation.arguments)
+        names = productions.leading(template, options, operation.arguments)
         return frozenset(names[: self.choices.below(len(names) + 1)])
 
     def _further(self, template: str, operation: Production) -> tuple[Argument, ...]:

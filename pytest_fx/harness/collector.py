@@ -10,8 +10,6 @@ import gc
 from collections.abc import Generator
 from contextlib import contextmanager
 
-__all__ = ["collect", "earlier_objects_left_out"]
-
 
 @contextmanager
 def earlier_objects_left_out() -> Generator[None]:

@@ -13,8 +13,6 @@ from torch import nn
 
 from pytest_fx.harness.structure import leaves
 
-__all__ = ["ModuleSnapshot", "dense", "in_pieces", "is_strided", "overlaps", "same_tensor", "settings_of", "tensors_of"]
-
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 _HOLDERS = frozenset({OrderedDict, dict, list, tuple, set})
 """What most settings of a module are, without anything in them: there are no hooks of some kind."""

@@ -12,8 +12,6 @@ import torch
 
 from pytest_fx.harness.snapshot import is_strided
 
-__all__ = ["LARGE", "StoredTensors"]
-
 LARGE = 2**20
 """Bytes of a tensor from which on it goes to the file: less is not worth a mapping."""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fx.registry import Registry
-from pytest_fx.errors import LawViolation, UnknownNameError
+from pytest_fx.errors import CannotLoadError, LawViolation
 from pytest_fx.harness.application import Application
 from pytest_fx.laws.answers import (
     aliasing,
@@ -146,12 +146,12 @@ def choose_laws(
 
 
 def law_called(name: str) -> Law:
-    """Return the law of a name, or raise ``UnknownNameError``, whose message has the nearest ones."""
+    """Return the law of a name, or raise ``CannotLoadError``, whose message has the nearest ones."""
     return _registry().get(name)
 
 
 def _registry() -> Registry[Law]:
-    known: Registry[Law] = Registry("law", "laws", UnknownNameError)
+    known: Registry[Law] = Registry("law", "laws", CannotLoadError)
     for law in TABLE:
         known.register(law.name, law)
     return known

@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-__all__ = ["unpickled"]
-
 Program = TypeVar("Program", bound=nn.Module)
 _PLAIN = (torch.Tensor, nn.Parameter)
 

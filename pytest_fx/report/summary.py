@@ -139,6 +139,9 @@ class SummaryColumn:
     """Whether it is left out where it shows a dash in every row."""
 
 
+Column = SummaryColumn  # what hooks were once told to return
+
+
 def _nodes(row: SummaryRow) -> str:
     if row.changed is False:
         return f"{row.nodes_before}, changes nothing"

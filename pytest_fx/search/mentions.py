@@ -7,6 +7,7 @@ of the same package that these lead to:
 * functions of ``torch``, ``torch.nn.functional`` and ``operator``: ``torch.relu``, ``F.gelu``, ``operator.add``;
 * classes of ``torch.nn`` modules, and modules themselves;
 * names of tensor methods, as texts: ``"permute"``;
+* the operators of a family, where it asks :mod:`fx.operators.families` about one: ``is_one_of(kind, "convolution")``;
 * ``"get_attr"``, or a look at all buffers or parameters, where neither operations nor kinds of calls are named;
 * checks (``torch._assert``), by that name, or where a pass asks what must not be erased;
 * other constants, such as the ``8.0`` of ``node.args[1] == 8.0``, and ``"reflect"``;
@@ -30,6 +31,7 @@ import torch
 from torch import nn
 
 from fx.interop import AdaptedPass
+from fx.operators.families import FAMILIES, operators
 from pytest_fx.generation.bias import ATTRIBUTE, ATTRIBUTES, CHECK
 from pytest_fx.harness.capture import GraphModule, capture
 
@@ -95,8 +97,11 @@ def mentioned(pass_: Any) -> Mentions:
     search.run(pass_)
     texts = set(search.constants.values())
     attributes = (ATTRIBUTE,) if ATTRIBUTE in texts and texts.isdisjoint(_CALLS) else ()
+    named = FAMILIES.intersection(texts).difference(dir(torch.Tensor)) if search.reads_table else ()
+    families = [row for row in operators() if row.family in named]
+    operations = {one: None for row in families for one in (row.function, *row.modules)} | search.operations
     return Mentions(
-        (*(search.operations or attributes), *([CHECK] if search.checks else [])),
+        (*(operations or attributes), *([CHECK] if search.checks else [])),
         tuple(search.patterns),
         tuple(search.constants.values())[:MOST_CONSTANTS],
         search.replaces,
@@ -111,7 +116,7 @@ class _MentionWalk:
         self.operations: dict[Any, None] = {}
         self.patterns: list[GraphModule] = []
         self.constants: dict[str, float | str] = {}  # by their text, as 1 and 1.0 are equal
-        self.replaces = self.removes = self.checks = False
+        self.replaces = self.removes = self.checks = self.reads_table = False
         self._seen: set[int] = set()
         self._alive: list[Any] = []  # as an id may be used again
 
@@ -132,7 +137,7 @@ class _MentionWalk:
             is_method = found not in _NO_METHODS and callable(getattr(torch.Tensor, found, None))
             if (found[:1] != "_" and is_method) or found in ATTRIBUTES:
                 self.operations[found] = None
-            if len(found) <= LONGEST_TEXT:
+            if len(found) <= LONGEST_TEXT or found in FAMILIES:
                 self.constants[repr(found)] = found
         elif type(found) in (int, float):
             if abs(found) <= LARGEST_NUMBER:
@@ -149,6 +154,7 @@ class _MentionWalk:
                 yield from found.__bases__
         elif isinstance(found, types.FunctionType):
             self.replaces |= found.__module__ == "torch.fx.subgraph_rewriter"
+            self.reads_table |= found.__module__ == operators.__module__
             if _is_open(found):
                 yield from self._parts_of_function(found)
         elif isinstance(found, nn.Module):

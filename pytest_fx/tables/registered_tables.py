@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fx.registry import Registry
-from pytest_fx.tables.errors import TableError
+from pytest_fx.errors import TableError
 from pytest_fx.tables.table import Table
 
 _tables: Registry[Table] = Registry("table", "tables", TableError)
@@ -12,7 +12,7 @@ _tables: Registry[Table] = Registry("table", "tables", TableError)
 def register_table(table: Table) -> Table:
     """Make ``table`` known under its name and return it.
 
-    Raises :class:`~pytest_fx.tables.errors.TableError` if another table has the name already.
+    Raises :class:`~pytest_fx.errors.TableError` if another table has the name already.
     """
     _tables.register(table.name, table)
     return table
@@ -21,7 +21,7 @@ def register_table(table: Table) -> Table:
 def get_table(name: str) -> Table:
     """Return the table registered as ``name``.
 
-    Raises :class:`~pytest_fx.tables.errors.TableError`, which lists the nearest names, if there is none.
+    Raises :class:`~pytest_fx.errors.TableError`, which lists the nearest names, if there is none.
     """
     return _tables.get(name)
 

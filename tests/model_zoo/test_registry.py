@@ -3,8 +3,7 @@
 import pytest
 from torch import nn
 
-from model_zoo import ModelError, ZooModel, get_model, list_models, register_model
-from model_zoo import registered_models as registry_module
+from model_zoo import ModelError, ZooModel, get_model, list_models, register_model, registered_models
 
 
 def zoo_model(name: str) -> ZooModel:
@@ -13,7 +12,7 @@ def zoo_model(name: str) -> ZooModel:
 
 @pytest.fixture(autouse=True)
 def restored_registry(monkeypatch):
-    monkeypatch.setattr(registry_module, "_models", registry_module._models.copy())
+    monkeypatch.setattr(registered_models, "_models", registered_models._models.copy())
 
 
 def test_the_names_are_listed_in_order():

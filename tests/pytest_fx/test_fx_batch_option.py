@@ -41,7 +41,7 @@ def test_a_factorys_inputs_that_cannot_be_resized_are_refused_once_with_what_to_
     assert (result.parseoutcomes()["errors"], "passed" in result.parseoutcomes()) == (1, False)
     result.stdout.fnmatch_lines(
         [
-            "E *LoadError: the inputs of 'mine:pair_with_keywords' cannot have 8 sample(s)",
+            "E *CannotLoadError: the inputs of 'mine:pair_with_keywords' cannot have 8 sample(s)",
             "*where  --fx-batch 8",
             "*why    its input tensors share no first size: (2, 4), (4,)",
             "*try    return a ZooModel, whose example_inputs takes a batch; or leave out --fx-batch *",

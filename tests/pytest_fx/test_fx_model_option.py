@@ -119,7 +119,7 @@ def test_a_factory_that_returns_no_model_says_what_one_returns(user):
     result = user.runpytest("--fx-model", "mine:number", "-k", "well_formed")
     assert result.ret == 1
     result.stdout.fnmatch_lines(
-        ["*LoadError: the factory 'mine:number' returned no model", "*a factory returns an nn.Module, a pair*"]
+        ["*CannotLoadError: the factory 'mine:number' returned no model", "*a factory returns an nn.Module, a pair*"]
     )
 
 

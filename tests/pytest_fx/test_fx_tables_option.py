@@ -9,8 +9,7 @@ import pytest
 import torch
 
 import pytest_fx.suites.table_suite  # before the inner runs, which forget what they imported first
-from pytest_fx.tables import registered_tables as registry
-from pytest_fx.tables import tables_run as tables_run
+from pytest_fx.tables import registered_tables, tables_run
 
 if find_spec("matplotlib"):
     import pytest_fx.tables.figure  # noqa: F401
@@ -45,10 +44,10 @@ register_table(Table(
 @pytest.fixture
 def run(pytester, monkeypatch):
     """Runs pytest inside the test, each time without the tables that earlier runs registered."""
-    known = registry._tables
+    known = registered_tables._tables
 
     def run(*options, **how):
-        monkeypatch.setattr(registry, "_tables", known.copy())
+        monkeypatch.setattr(registered_tables, "_tables", known.copy())
         return pytester.runpytest_inprocess(*options, **how)
 
     return run

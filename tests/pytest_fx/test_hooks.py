@@ -61,10 +61,10 @@ def test_a_vetoed_combination_is_skipped_with_the_reason(user):
 def test_columns_of_a_conftest_stand_behind_the_plugins(pytester):
     pytester.makeconftest(
         """
-        from pytest_fx.report.summary import Column
+        from pytest_fx.report.summary import SummaryColumn
 
         def pytest_fx_summary_columns():
-            return [Column("shout", lambda row: row.model.upper())]
+            return [SummaryColumn("shout", lambda row: row.model.upper())]
         """
     )
     result = pytester.runpytest("--fx-model", "mlp", "-k", "capture_equals_eager")

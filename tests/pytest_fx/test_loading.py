@@ -5,7 +5,7 @@ import torch
 
 from fx.passes import Approximate, Close, FuseConvBN, approximate, close, exact, pass_name
 from pytest_fx.collection import ModelCase, labels
-from pytest_fx.errors import UnknownNameError
+from pytest_fx.errors import CannotLoadError
 from pytest_fx.loading import chosen_contract, load_dtype, load_pass, load_subject
 from pytest_fx.options import TABLE, Options
 
@@ -78,14 +78,14 @@ def test_tolerances_change_close_and_nothing_else():
 
 @pytest.mark.parametrize("text", ["exactly", "approximate", "approximate()", "approximate(x)"])
 def test_a_contract_that_there_is_not_lists_those_there_are(text):
-    with pytest.raises(UnknownNameError, match=r"there is no contract '.*'\n  try    use exact, close or approximate"):
+    with pytest.raises(CannotLoadError, match=r"there is no contract '.*'\n  try    use exact, close or approximate"):
         chosen_contract(options(contract=text), close)
 
 
 def test_dtypes_are_found_by_name_and_must_be_floating_point():
     assert load_dtype("bfloat16") is load_dtype("torch.bfloat16") is torch.bfloat16
     for name in ("int8", "nn", "flaot32"):
-        with pytest.raises(UnknownNameError, match=f"no floating-point dtype named '{name}'"):
+        with pytest.raises(CannotLoadError, match=f"no floating-point dtype named '{name}'"):
             load_dtype(name)
 
 
@@ -159,13 +159,13 @@ def test_without_a_batch_a_users_inputs_are_as_they_are_and_of_no_batch(resizabl
     ],
 )
 def test_inputs_that_cannot_have_that_many_samples_are_refused_with_what_to_do(resizable, factory, why):
-    with pytest.raises(UnknownNameError, match=f"(?s)cannot have 3 sample.*{why}.*return a ZooModel, .* or leave out"):
+    with pytest.raises(CannotLoadError, match=f"(?s)cannot have 3 sample.*{why}.*return a ZooModel, .* or leave out"):
         load_subject(case(factory, 3))
 
 
 def test_the_one_size_that_the_inputs_have_is_always_right(resizable):
     assert load_subject(case("resizable:times_first", 5)).batch == 5
-    with pytest.raises(UnknownNameError, match="or give 5, which they have"):
+    with pytest.raises(CannotLoadError, match="or give 5, which they have"):
         load_subject(case("resizable:times_first", 3))
 
 
@@ -191,5 +191,5 @@ class NeedsMore:
 
 
 def test_a_pass_class_that_cannot_be_called_without_arguments_is_refused():
-    with pytest.raises(UnknownNameError, match=r"(?s)NeedsMore cannot be called without arguments.*missing 1 required"):
+    with pytest.raises(CannotLoadError, match=r"(?s)NeedsMore cannot be called without arguments.*missing 1 required"):
         load_pass(NeedsMore)

@@ -12,8 +12,6 @@ from torch import Tensor, nn
 
 from fx.operators.effect_rules import Effect, rules
 
-__all__ = ["AccumulatingConvolution", "Activation", "FusedConvolution", "FusedLinear"]
-
 LEAST_WORK = 1 << 21
 """Multiplications below which oneDNN's convolution is no faster than PyTorch's own: it takes 30 µs to start."""
 LEAST_LINEAR_WORK = 1 << 22

@@ -15,8 +15,6 @@ from fx.graph_module import GraphModule
 from fx.lowering.onednn.modules import AccumulatingConvolution, Activation, FusedConvolution, FusedLayer, FusedLinear
 from fx.node import Node, map_aggregate
 
-__all__ = ["FusedRegion"]
-
 _FLAT = frozenset({torch.flatten, F.linear})
 """Functions whose result lies in memory as it would without oneDNN."""
 _FRESH = frozenset({operator.add, operator.sub, operator.mul, F.relu, F.max_pool2d, F.avg_pool2d, torch.cat})

@@ -17,8 +17,6 @@ from fx.lowering.support import Predicate, all_of, has_constant, where
 from fx.node import Node
 from fx.operators.families import find_operator
 
-__all__ = ["converters"]
-
 _SMALLEST_WEIGHT = 1 << 16
 
 

@@ -17,8 +17,8 @@ from fx.lowering.openvino import elementwise as arithmetic
 from fx.lowering.openvino import layer_converters as layers
 from fx.lowering.openvino import quantization, shapes, windows
 from fx.lowering.openvino.module import OpenVINORegion
-from fx.lowering.openvino.operations import converters
 from fx.lowering.openvino.package import why_missing
+from fx.lowering.openvino.registration import converters
 from fx.lowering.support import has_own_memory
 from fx.node import Node
 from fx.passes.fuse_conv_bn import FuseConvBN

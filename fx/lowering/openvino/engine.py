@@ -12,8 +12,6 @@ from torch import Tensor
 from fx.lowering.openvino.network import OpenVINONetwork, Result
 from fx.lowering.openvino.package import core, load
 
-__all__ = ["OpenVINOEngine"]
-
 
 class OpenVINOEngine:
     """A compiled network.

@@ -14,10 +14,8 @@ from fx.graph_module import GraphModule
 from fx.lowering.converters import build_region
 from fx.lowering.openvino.engine import OpenVINOEngine
 from fx.lowering.openvino.network import OpenVINONetwork
-from fx.lowering.openvino.operations import converters
+from fx.lowering.openvino.registration import converters
 from fx.passes.tensor_metadata import TensorMetadata
-
-__all__ = ["OpenVINORegion"]
 
 Sizes: TypeAlias = "tuple[tuple[int, ...] | None, ...]"
 """By input the size of each dimension, -1 where it may be any; ``None`` for an integer."""

@@ -15,8 +15,6 @@ from fx.lowering.openvino.package import element_types, load, operators
 from fx.node import Node
 from fx.passes.tensor_metadata import TensorMetadata
 
-__all__ = ["OpenVINONetwork", "Result"]
-
 
 @dataclass(frozen=True, slots=True)
 class Result:

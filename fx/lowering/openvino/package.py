@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["OPERATORS", "core", "element_types", "load", "operators", "why_missing"]
-
 OPERATORS = "opset15"
 """The operator set that networks are made of."""
 

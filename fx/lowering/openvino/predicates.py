@@ -13,8 +13,6 @@ from fx.lowering.support import Predicate, where
 from fx.node import Node
 from fx.passes.tensor_metadata import TensorMetadata
 
-__all__ = ["computes", "has_numbers", "has_rank", "has_values", "is_given", "knows_values", "takes"]
-
 DTYPES = (torch.float32, torch.int64, torch.int32, torch.uint8, torch.int8, torch.bool)
 """What values in a network may be."""
 _PLAIN = (bool, torch.dtype, torch.Size)

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from fx.lowering.known_program import Operation
 from fx.lowering.openvino.elementwise import output
 from fx.lowering.openvino.network import OpenVINONetwork
-from fx.lowering.openvino.operations import add_converter
 from fx.lowering.openvino.predicates import computes, has_numbers, has_rank, has_values
+from fx.lowering.openvino.registration import add_converter
 from fx.lowering.support import where
 
 _FLOAT = computes(torch.float32)

@@ -15,8 +15,6 @@ from fx.lowering.tensorrt.library import capability_of, library, library_name
 from fx.lowering.tensorrt.network import TensorRTNetwork
 from fx.naming.printing import describe
 
-__all__ = ["build_engine"]
-
 
 def build_engine(
     network: TensorRTNetwork, targets: tuple[str, ...], workspace: int | None, tf32: bool, cache: EngineCache | None

@@ -11,8 +11,6 @@ from pathlib import Path
 from fx.errors import LoweringError
 from fx.lowering.tensorrt.engine import TensorRTEngine
 
-__all__ = ["EngineCache"]
-
 _SUFFIX = ".engine"
 _ABANDONED = 3600.0
 """Seconds after which an unfinished file is taken for one whose writer is gone."""

@@ -16,8 +16,6 @@ from fx.lowering.tensorrt.predicates import FLOATS, is_one_of, shape_of, takes_f
 from fx.lowering.tensorrt.registration import register, setting
 from fx.node import Node
 
-__all__ = ["compute"]
-
 _ON_SIZES: dict[Any, tuple[str, Callable[[Any, Any], Any]]] = {
     operator.add: ("SUM", operator.add),
     operator.sub: ("SUB", operator.sub),

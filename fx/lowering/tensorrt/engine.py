@@ -18,8 +18,6 @@ import torch
 from fx.errors import LoweringError
 from fx.lowering.tensorrt.network import EngineBinding
 
-__all__ = ["TensorRTEngine", "write_atomically"]
-
 _MAGIC = b"fx-engine-1\n"
 _LENGTH = struct.Struct("<Q")
 

@@ -11,8 +11,6 @@ import torch
 
 from fx.errors import LoweringError
 
-__all__ = ["Log", "capability_of", "find_library", "library", "library_name", "messages_of", "torch_dtype", "trt_dtype"]
-
 _PACKAGES = ("tensorrt", "tensorrt_rtx")
 _DTYPES = {
     torch.float32: "FLOAT",

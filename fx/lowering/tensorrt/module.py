@@ -14,8 +14,6 @@ from fx.lowering.tensorrt.engine import TensorRTEngine
 from fx.lowering.tensorrt.library import Log, library, library_name
 from fx.lowering.tensorrt.network import EngineBinding
 
-__all__ = ["TensorRTModule"]
-
 _DEVICE = "cuda"
 
 

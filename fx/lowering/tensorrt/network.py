@@ -18,8 +18,6 @@ from fx.lowering.tensorrt.ranges import sizes_of
 from fx.naming.printing import describe
 from fx.node import Node
 
-__all__ = ["EngineBinding", "Number", "Size", "TensorRTNetwork"]
-
 VARIES = -1
 """What TensorRT writes in the place of a size that varies from run to run."""
 

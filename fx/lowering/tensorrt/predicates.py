@@ -12,18 +12,6 @@ from fx.lowering.support import Predicate
 from fx.node import Node
 from fx.passes.tensor_metadata import TensorMetadata
 
-__all__ = [
-    "DTYPES",
-    "FLOATS",
-    "STORED",
-    "has_known_or_stored_values",
-    "has_known_values",
-    "is_one_of",
-    "is_set_to",
-    "of_rank",
-    "takes_floats",
-]
-
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.bool)
 """The types of elements that engines work on."""
 FLOATS = DTYPES[:3]

@@ -14,8 +14,6 @@ from fx.node import Node
 from fx.passes.shape_prop import ShapeProp
 from fx.passes.tensor_metadata import TensorMetadata
 
-__all__ = ["Ranges", "record_ranges", "sizes_of"]
-
 Ranges: TypeAlias = "Mapping[str, Mapping[int, Any]]"
 """For inputs, by name, and their dimensions the smallest and the largest size: a pair, or a ``torch.export.Dim``."""
 

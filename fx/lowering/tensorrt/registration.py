@@ -11,8 +11,6 @@ from fx.lowering.support import Predicate, all_of
 from fx.lowering.tensorrt.library import library
 from fx.lowering.tensorrt.predicates import has_known_or_stored_values, has_known_values
 
-__all__ = ["converters", "register", "setting"]
-
 converters = Converters("tensorrt")
 """The converters of the backend ``tensorrt``."""
 

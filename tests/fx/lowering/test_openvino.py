@@ -19,7 +19,7 @@ from fx.graph_module import GraphModule
 from fx.lowering import Lower, OpenVINO
 from fx.lowering.openvino import package
 from fx.lowering.openvino.module import OpenVINORegion
-from fx.lowering.openvino.operations import converters
+from fx.lowering.openvino.registration import converters
 from fx.quantize import prepare, reference
 from fx.quantize.layers import has_kernels
 from model_zoo import get_model

@@ -201,7 +201,7 @@ ADDED = """
 
     import fx
     from fx.lowering.onednn.operations import converters
-    from fx.lowering.known_program import Subject
+    from fx.lowering.known_program import KnownProgram
     from fx.passes.ranks import find_ranks
     from fx.quantize import convert, prepare, report
     from fx.canonical import canonical_form
@@ -226,9 +226,9 @@ ADDED = """
     reasons = [one.reason for one in report(convert(prepared)).remainders]
     print("quantized", "there is no operation on integers for it" not in reasons)
     canonical = canonical_form(program).graph_module
-    subject = Subject(canonical)
+    known = KnownProgram(canonical)
     (call,) = [node for node in canonical.graph.nodes if node.target is torch.special.ndtr]
-    print("lowered", converters.find(torch.special.ndtr) is not None and subject.dtype(call) is torch.float32)
+    print("lowered", converters.find(torch.special.ndtr) is not None and known.dtype(call) is torch.float32)
     print("generated", any("torch.special.ndtr" in row.spellings for row in ELEMENTS))
 """
 

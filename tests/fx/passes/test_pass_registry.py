@@ -9,13 +9,12 @@ import pytest
 import torch
 
 from fx.errors import PassError
-from fx.passes import FuseConvBN, contract_of, exact, get_pass, list_passes, pass_name, register_pass
-from fx.passes import registered_passes as registry
+from fx.passes import FuseConvBN, contract_of, exact, get_pass, list_passes, pass_name, register_pass, registered_passes
 
 
 @pytest.fixture(autouse=True)
 def _leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_definitions", registry._definitions.copy())
+    monkeypatch.setattr(registered_passes, "_definitions", registered_passes._definitions.copy())
 
 
 def test_built_in_passes_are_registered_under_their_names() -> None:

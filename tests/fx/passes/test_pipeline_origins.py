@@ -16,8 +16,7 @@ from torch import nn
 
 import fx
 import model_zoo
-from fx.passes import get_pass, list_passes
-from fx.passes import registered_passes as registry
+from fx.passes import get_pass, list_passes, registered_passes
 from fx.passes.pass_options import options_of
 from fx.passes.pipeline import PassPipeline
 from fx.provenance import SourceLocation, complete_origins, match_origins, record_origins
@@ -27,7 +26,7 @@ MODELS = [name for name in model_zoo.list_models() if name.endswith("_small")] +
 PASSES = [
     name
     for name in list_passes()
-    if not any(option.default is dataclasses.MISSING for option in options_of(registry._definitions.get(name)))
+    if not any(option.default is dataclasses.MISSING for option in options_of(registered_passes._definitions.get(name)))
 ]
 
 

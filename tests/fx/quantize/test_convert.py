@@ -11,8 +11,7 @@ from torch.utils._pytree import tree_leaves
 import fx
 import model_zoo
 from fx.errors import QuantizationError
-from fx.quantize import Choice, QuantizationScheme, QuantizedLayer, convert, prepare, reference
-from fx.quantize import quantization_report as report
+from fx.quantize import Choice, QuantizationScheme, QuantizedLayer, convert, prepare, reference, report
 
 
 def decibels(value, expected):

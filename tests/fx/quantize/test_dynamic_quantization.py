@@ -17,9 +17,9 @@ from fx.quantize import (
     prepare,
     quantize_channels,
     reference,
+    report,
+    value_ranges,
 )
-from fx.quantize import quantization_report as report
-from fx.quantize import value_ranges as ranges
 
 DYNAMIC = QuantizationScheme(Choice(precision="dynamic"))
 
@@ -180,4 +180,4 @@ def test_a_thin_tail_of_many_values_saturates(monkeypatch):
 )
 def test_ranges_stay_where_narrowing_them_would_lose_something(values):
     low, high = values.min().item(), values.max().item()
-    assert ranges.narrowed(values, low, high) == (low, high)
+    assert value_ranges.narrowed(values, low, high) == (low, high)

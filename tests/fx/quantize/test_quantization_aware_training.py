@@ -20,8 +20,8 @@ from fx.quantize import (
     prepare,
     prepare_qat,
     reference,
+    report,
 )
-from fx.quantize import quantization_report as report
 
 COARSE = QuantizationScheme(Choice(observer="moving-average", per_channel=False, weight_bits=4, activation_bits=6))
 

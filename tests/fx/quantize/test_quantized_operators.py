@@ -23,8 +23,8 @@ from fx.quantize import (
     prepare,
     quantize,
     reference,
+    report,
 )
-from fx.quantize import quantization_report as report
 
 
 def decibels(value, expected):

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import fx
-from pytest_fx.generation import Pair, Program, programs, shapes
-from pytest_fx.generation import tensor_expressions as tensors
+from pytest_fx.generation import Pair, Program, programs, shapes, tensors
 from pytest_fx.generation.bias import choices_for, targets_of
 from pytest_fx.generation.choices import Choices
 from pytest_fx.generation.formula_rows import FORMULAS

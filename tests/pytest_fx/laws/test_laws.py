@@ -16,7 +16,7 @@ import fx
 from fx.errors import PassError, TraceError
 from fx.passes import PassPipeline, approximate, close, exact
 from pytest_fx import LawViolation, check_program
-from pytest_fx.errors import UnknownNameError
+from pytest_fx.errors import CannotLoadError
 from pytest_fx.harness.application import Application
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.subject import GivenProgram, Subject
@@ -657,7 +657,7 @@ def test_rounding_that_eager_itself_cannot_decide_is_not_held_against_a_pass():
 
 
 def test_a_wrong_name_of_a_law_gets_the_nearest():
-    with pytest.raises(UnknownNameError, match="did you mean 'aliasing'"):
+    with pytest.raises(CannotLoadError, match="did you mean 'aliasing'"):
         choose_laws(without=("aliassing",))
 
 

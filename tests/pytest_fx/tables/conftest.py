@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from pytest_fx.tables import Chart, Claim, Column, Row, Series, Table
-from pytest_fx.tables import registered_tables as registry
+from pytest_fx.tables import Chart, Claim, Column, Row, Series, Table, registered_tables
 
 
 @pytest.fixture
@@ -38,8 +37,8 @@ def register(monkeypatch):
     """Makes a table the only one that is known."""
 
     def register(table):
-        monkeypatch.setattr(registry, "_tables", registry.Registry("table", "tables"))
-        return registry.register_table(table)
+        monkeypatch.setattr(registered_tables, "_tables", registered_tables.Registry("table", "tables"))
+        return registered_tables.register_table(table)
 
     return register
 

@@ -9,8 +9,6 @@ from fx.lowering.converters import Converter, Converters
 from fx.lowering.openvino.predicates import knows_values
 from fx.lowering.support import Predicate, all_of
 
-__all__ = ["add_converter", "converters"]
-
 converters = Converters("openvino")
 """The converters of the backend ``openvino``."""
 

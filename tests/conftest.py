@@ -1,5 +1,6 @@
 """What every test can use."""
 
+import gc
 import os
 import sys
 
@@ -14,6 +15,12 @@ from fx.passes import registered_passes
 
 pytest_plugins = ["pytester"]
 collect_ignore_glob = ["*conftest.py"]  # they have no doctests, and as modules of tests all have the same name
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is there before any test out of the collections of garbage that tests and timings ask for often."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -306,8 +306,6 @@ def work():
 def quick_collection():
     """Lets the collection of garbage look at nothing that is there already, as these tests ask for it often."""
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it may strike where nobody listens

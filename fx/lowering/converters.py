@@ -100,6 +100,22 @@ class Converters:
             return None
 
 
+def has_converter(converters: Converters) -> Predicate:
+    """Takes what there is a converter for, and the converter's own predicate takes."""
+
+    def check(operation: Operation) -> str | None:
+        converter = converters.find(operation.target)
+        if converter is None:
+            return f"{converters.backend} has no converter for {_target_name(operation.target)}"
+        return converter.supports(operation)
+
+    return check
+
+
+def _target_name(target: Any) -> str:
+    return f"the method `{target}`" if isinstance(target, str) else f"`{qualified_name(target)}`"
+
+
 class Network(Protocol):
     """What the converters of a backend add to: its own program, under construction."""
 

@@ -14,13 +14,14 @@ from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.lowering.backend import Backend
 from fx.lowering.boundaries import Boundaries
+from fx.lowering.converters import has_converter
 from fx.lowering.costs import count_flops, size_of
 from fx.lowering.coverage import Coverage, CoveredRegion, Placement
 from fx.lowering.functional import make_functional
 from fx.lowering.known_program import KnownProgram
 from fx.lowering.partition import find_regions
 from fx.lowering.restoration import restore
-from fx.lowering.support import Veto, all_of, has_converter, is_pure, not_vetoed
+from fx.lowering.support import Veto, all_of, is_pure, not_vetoed
 from fx.naming.printing import target_name
 from fx.node import Node
 from fx.passes.regions import Region, Regions

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
 from fx.lowering.known_program import Operation
 from fx.modules.attributes import prefixes
-from fx.naming.targets import qualified_name
 from fx.node import Node
 from fx.operators.effects import why_impure
-
-if TYPE_CHECKING:
-    from fx.lowering.converters import Converters
 
 Predicate: TypeAlias = Callable[[Operation], "str | None"]
 """Why an operation is refused, or ``None`` if it is not."""
@@ -102,18 +98,6 @@ def where(condition: Callable[[Operation], bool], reason: str) -> Predicate:
     return lambda operation: None if condition(operation) else reason
 
 
-def has_converter(converters: Converters) -> Predicate:
-    """Takes what there is a converter for, and the converter's own predicate takes."""
-
-    def check(operation: Operation) -> str | None:
-        converter = converters.find(operation.target)
-        if converter is None:
-            return f"{converters.backend} has no converter for {_target_name(operation.target)}"
-        return converter.supports(operation)
-
-    return check
-
-
 def has_own_memory(operation: Operation) -> str | None:
     """Takes what nobody can tell from a copy: for backends that return values in memory of their own.
 
@@ -163,7 +147,3 @@ def places_of(node: Node) -> set[str]:
 
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def _target_name(target: Any) -> str:
-    return f"the method `{target}`" if isinstance(target, str) else f"`{qualified_name(target)}`"

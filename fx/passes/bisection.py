@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fx.errors import PassError
 from fx.graph_module import GraphModule
 from fx.passes.listener import PipelineListener
 from fx.passes.rewriting import Edit
 
-if TYPE_CHECKING:
-    from fx.passes.pipeline import PassPipeline
-
 Predicate = Callable[[GraphModule], object]
 """Whether a program is still good. It may raise: that means no."""
+
+Run = Callable[[GraphModule, int | None, PipelineListener], GraphModule]
+"""Runs a pipeline on a program, with so much fuel and somebody who listens, and returns the program."""
 
 _UNANNOUNCED = Edit("before it announced an edit")
 
@@ -41,12 +39,12 @@ class Culprit:
         return f"edit {self.number} of {self.pass_name}: {self.edit}"
 
 
-def find_culprit(pipeline: PassPipeline, graph_module: GraphModule, predicate: Predicate) -> Culprit | None:
+def find_culprit(run: Run, graph_module: GraphModule, predicate: Predicate) -> Culprit | None:
     """What :meth:`fx.passes.pipeline.PassPipeline.bisect` does."""
-    failing = _probe(pipeline, graph_module, predicate, None)
+    failing = _probe(run, graph_module, predicate, None)
     if failing.is_good:
         return None
-    start = _probe(pipeline, graph_module, predicate, 0)
+    start = _probe(run, graph_module, predicate, 0)
     if not start.is_good:
         raised = (
             f"it raised {type(start.error).__name__}: {start.error}" if start.error else "it returned a false value"
@@ -60,7 +58,7 @@ def find_culprit(pipeline: PassPipeline, graph_module: GraphModule, predicate: P
     low, high = 0, len(failing.edits)
     while high - low > 1:
         middle = (low + high) // 2
-        probe = _probe(pipeline, graph_module, predicate, middle)
+        probe = _probe(run, graph_module, predicate, middle)
         if probe.is_good:
             low = middle
         else:
@@ -94,11 +92,11 @@ class _Recorder(PipelineListener):
         self.edits.append((name, self.count, edit))
 
 
-def _probe(pipeline: PassPipeline, graph_module: GraphModule, predicate: Predicate, fuel: int | None) -> _Probe:
+def _probe(run: Run, graph_module: GraphModule, predicate: Predicate, fuel: int | None) -> _Probe:
     recorder = _Recorder()
     program = copy.deepcopy(graph_module)
     try:
-        program = dataclasses.replace(pipeline, listeners=(recorder,)).run(program, fuel).graph_module
+        program = run(program, fuel, recorder)
     except PassError as error:
         if recorder.count == 0 and recorder.name:
             recorder.edit(recorder.name, _UNANNOUNCED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, cast
 
 import torch
@@ -152,7 +152,11 @@ class PassPipeline:
         """
         expect_program(graph_module, "a pipeline runs on a GraphModule")
         expect_callable(predicate, "bisect takes a function that says whether a program is good", error=PassError)
-        return find_culprit(self, graph_module, predicate)
+
+        def run(program: GraphModule, fuel: int | None, listener: PipelineListener) -> GraphModule:
+            return replace(self, listeners=(listener,)).run(program, fuel).graph_module
+
+        return find_culprit(run, graph_module, predicate)
 
 
 class _Run:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from hypothesis import strategies as st
 
@@ -45,3 +45,12 @@ class Choices:
         count = len(values)
         number = self.below(2 * count) if count > 1 else 0
         return values[-1 - max(0, number - count)]
+
+
+class Drawing(Protocol):
+    """What rows of the grammar see of the program that is being written."""
+
+    choices: Choices
+    """Decides."""
+    constants: tuple[float | str, ...]
+    """Arguments that are to be frequent."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from pytest_fx.generation.choices import Drawing
 from pytest_fx.generation.operands import (
     DTYPE,
     FLOAT,
@@ -27,9 +28,6 @@ from pytest_fx.generation.operands import (
     size_like,
 )
 from pytest_fx.generation.productions import OMITTED, Operand, Production
-
-if TYPE_CHECKING:
-    from pytest_fx.generation.sketch import Sketch
 
 NO_BIAS = argument("bias", one_of(False), 3)
 EPS = argument("eps", one_of(0.1, 1e-3), 2)
@@ -52,14 +50,14 @@ DROPOUT = frozenset({"dropout"})
 def _divisor(of: int) -> Any:
     """A number that divides a size, not always 1."""
 
-    def draw(sketch: Sketch, objects: list[Any]) -> int:
+    def draw(sketch: Drawing, objects: list[Any]) -> int:
         total = objects[0].shape[of]
         return sketch.choices.pick([number for number in (1, 2, 3, total) if number and total % number == 0] or [1])
 
     return draw
 
 
-def _groups(sketch: Sketch, objects: list[Any]) -> Any:
+def _groups(sketch: Drawing, objects: list[Any]) -> Any:
     return objects[0].shape[1] or OMITTED
 
 
@@ -68,7 +66,7 @@ def _kernel(dimensions: int) -> Any:
     return one_of(1, 2, 3, uneven if dimensions > 1 else 1)
 
 
-def _normalized(sketch: Sketch, objects: list[Any]) -> Any:
+def _normalized(sketch: Drawing, objects: list[Any]) -> Any:
     shape: list[int] = list(objects[0].shape)
     return tuple(shape[-2:]) if len(shape) > 2 and sketch.choices.sometimes(4) else shape[-1]
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from pytest_fx.generation.choices import Drawing
 from pytest_fx.generation.productions import OMITTED, Argument, Fresh, Operand
 from pytest_fx.generation.tensor_expressions import Shape, draw_extent, draw_size
 
-if TYPE_CHECKING:
-    from pytest_fx.generation.sketch import Sketch
 
-
-def _size(sketch: Sketch) -> int:
+def _size(sketch: Drawing) -> int:
     return draw_size(sketch.choices)
 
 
@@ -33,7 +31,7 @@ def _float_with(least: int, most: int) -> Operand:
     def fits(value: Any, earlier: list[Any]) -> bool:
         return _is_floating(value) and least <= value.dim() <= most
 
-    def fresh(sketch: Sketch, earlier: list[Any]) -> Fresh:
+    def fresh(sketch: Drawing, earlier: list[Any]) -> Fresh:
         return Fresh(tuple(_size(sketch) for _ in range(least)))
 
     return Operand(fits, fresh)
@@ -95,12 +93,12 @@ def broadcasts_to(one: Shape, other: Shape) -> bool:
     return len(one) <= len(other) and all(a in (1, b) for a, b in zip(reversed(one), reversed(other), strict=False))
 
 
-def _narrowed(sketch: Sketch, shape: Shape) -> Shape:
+def _narrowed(sketch: Drawing, shape: Shape) -> Shape:
     sizes = tuple(1 if sketch.choices.sometimes(2) else size for size in shape)
     return sizes[1:] if len(shape) > 1 and sketch.choices.sometimes(2) else sizes
 
 
-def _broadcast_shape(sketch: Sketch, shape: Shape) -> Shape:
+def _broadcast_shape(sketch: Drawing, shape: Shape) -> Shape:
     kind = sketch.choices.below(6)
     if kind == 5 and len(shape) < 4:
         return (_size(sketch), *shape)
@@ -117,7 +115,7 @@ def _fits_first(value: Any, earlier: list[Any]) -> bool:
     return _is_tensor(value) and broadcasts(tuple(value.shape), tuple(earlier[0].shape))
 
 
-def _fresh_for_first(sketch: Sketch, earlier: list[Any]) -> Fresh:
+def _fresh_for_first(sketch: Drawing, earlier: list[Any]) -> Fresh:
     dtype = earlier[0].dtype
     if sketch.choices.sometimes(4):
         dtype = sketch.choices.pick((torch.float64, torch.int64, torch.float32, torch.float16, torch.int32))
@@ -285,20 +283,20 @@ SCORES = Operand(
 )
 """A number for each pair of rows of the first operand."""
 
-Drawn = Callable[["Sketch", list[Any]], Any]
+Drawn = Callable[[Drawing, list[Any]], Any]
 
 
 def one_of(*alternatives: Any) -> Drawn:
     """A constant out of a few, in half of the cases one that is asked for."""
 
-    def draw(sketch: Sketch, objects: list[Any]) -> Any:
+    def draw(sketch: Drawing, objects: list[Any]) -> Any:
         asked = [each for each in alternatives if type(each) in (int, float, str) and each in sketch.constants]
         return sketch.choices.pick(asked if asked and sketch.choices.sometimes(2) else alternatives)
 
     return draw
 
 
-def dimension(sketch: Sketch, objects: list[Any]) -> int:
+def dimension(sketch: Drawing, objects: list[Any]) -> int:
     """A dimension of the first operand, counted from either end; now and then one that is asked for."""
     count = max(1, objects[0].dim())
     asked = [each for each in sketch.constants if type(each) is int and -count <= each < count]
@@ -308,7 +306,7 @@ def dimension(sketch: Sketch, objects: list[Any]) -> int:
     return -1 - number if number < count else number - count
 
 
-def dimensions(sketch: Sketch, objects: list[Any]) -> Any:
+def dimensions(sketch: Drawing, objects: list[Any]) -> Any:
     """One dimension, or several."""
     count = objects[0].dim()
     if count < 2 or sketch.choices.mostly(3):
@@ -316,7 +314,7 @@ def dimensions(sketch: Sketch, objects: list[Any]) -> Any:
     return (-1, -2) if sketch.choices.mostly(2) else (0, count - 1)
 
 
-def order(sketch: Sketch, objects: list[Any]) -> tuple[int, ...]:
+def order(sketch: Drawing, objects: list[Any]) -> tuple[int, ...]:
     """A permutation of the dimensions of the first operand."""
     left = list(range(objects[0].dim()))
     return tuple(left.pop(sketch.choices.below(len(left))) for _ in range(len(left)))
@@ -332,7 +330,7 @@ def size_like(of: int) -> Drawn:
     return lambda sketch, objects: int(objects[0].shape[of]) if sketch.choices.sometimes(4) else _size(sketch)
 
 
-def drawn_size(sketch: Sketch, objects: list[Any]) -> int:
+def drawn_size(sketch: Drawing, objects: list[Any]) -> int:
     """A size."""
     return _size(sketch)
 
@@ -340,7 +338,7 @@ def drawn_size(sketch: Sketch, objects: list[Any]) -> int:
 def number_of(*alternatives: float) -> Drawn:
     """One of a few numbers, or one of those that are asked for."""
 
-    def draw(sketch: Sketch, objects: list[Any]) -> float:
+    def draw(sketch: Drawing, objects: list[Any]) -> float:
         asked = [each for each in sketch.constants if not isinstance(each, str)]
         if asked and sketch.choices.sometimes(3):
             return sketch.choices.pick(asked)
@@ -353,7 +351,7 @@ number = number_of(2, 0.5, 1, 3.0, -1, 0, 1.0, -0.7, 1e-3, 1 / 3, 0.0, 100, -2.0
 """A number, also 0, 1 and negative ones."""
 
 
-def dtype_of_first(sketch: Sketch, objects: list[Any]) -> Any:
+def dtype_of_first(sketch: Drawing, objects: list[Any]) -> Any:
     """The dtype of the first operand, left out where it is the default."""
     return OMITTED if objects[0].dtype is torch.float32 else objects[0].dtype
 

@@ -7,14 +7,12 @@ import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from pytest_fx.generation.choices import Drawing
 from pytest_fx.generation.value_spelling import spell, spell_index, spell_options
-
-if TYPE_CHECKING:
-    from pytest_fx.generation.sketch import Sketch
 
 _HOLE = re.compile(r"\*?\{(\w+|\*)\}")
 _WRITE = re.compile(r"^(?P<left>.+?) (?P<operator>[-+*/@&|^%]|//|\*\*|<<|>>)?= (?P<right>.+)$")
@@ -44,7 +42,7 @@ class Operand:
 
     fits: Callable[[Any, list[Any]], bool]
     """Whether a value can stand there, given those in the places before it."""
-    fresh: Callable[[Sketch, list[Any]], Fresh | None]
+    fresh: Callable[[Drawing, list[Any]], Fresh | None]
     """A tensor that can, given those before it; None if there is none of a reasonable size."""
 
 
@@ -54,7 +52,7 @@ class Argument:
 
     name: str
     """Its keyword, or the name of a hole in the spelling."""
-    draw: Callable[[Sketch, list[Any]], Any]
+    draw: Callable[[Drawing, list[Any]], Any]
     """Decides on it, given the operands; :data:`OMITTED` leaves it out."""
     one_in: int = 1
     """It is away from its default in one of so many examples; 1: always given."""

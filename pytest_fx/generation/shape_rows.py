@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from pytest_fx.generation.choices import Drawing
 from pytest_fx.generation.operands import (
     ANY,
     BATCHED_FACTOR,
@@ -43,13 +44,10 @@ from pytest_fx.generation.operands import (
 )
 from pytest_fx.generation.productions import Production
 
-if TYPE_CHECKING:
-    from pytest_fx.generation.sketch import Sketch
-
 VIEW = frozenset({"view"})
 
 
-def _index(sketch: Sketch, objects: list[Any]) -> Any:
+def _index(sketch: Drawing, objects: list[Any]) -> Any:
     """A subscript: slices, integers, an ellipsis, None."""
     choices, rank = sketch.choices, objects[0].dim()
     if choices.sometimes(6):
@@ -58,13 +56,13 @@ def _index(sketch: Sketch, objects: list[Any]) -> Any:
     return parts[0] if len(parts) == 1 else tuple(parts)
 
 
-def _part(sketch: Sketch) -> Any:
+def _part(sketch: Drawing) -> Any:
     return sketch.choices.pick(
         (slice(None), slice(1, None), slice(None, -1), slice(None, 2), 0, -1, slice(None, None, 2), slice(None), None)
     )
 
 
-def _shape(sketch: Sketch, objects: list[Any]) -> tuple[int, ...]:
+def _shape(sketch: Drawing, objects: list[Any]) -> tuple[int, ...]:
     """Sizes for as many elements: some neighbours merged, or one split."""
     sizes, choices = list(objects[0].shape), sketch.choices
     if len(sizes) > 1 and choices.mostly(3):
@@ -78,22 +76,22 @@ def _shape(sketch: Sketch, objects: list[Any]) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _pads(sketch: Sketch, objects: list[Any]) -> tuple[int, ...]:
+def _pads(sketch: Drawing, objects: list[Any]) -> tuple[int, ...]:
     return sketch.choices.pick(((1, 1), (0, 1), (2, 0), (1, 0, 0, 1), (-1, 0)))[: 2 * objects[0].dim()]
 
 
-def _splits(sketch: Sketch, objects: list[Any]) -> Any:
+def _splits(sketch: Drawing, objects: list[Any]) -> Any:
     size = objects[0].shape[-1]
     return [1, size - 1] if sketch.choices.sometimes(2) and size > 1 else max(1, (size + 1) // 2)
 
 
-def _expanded(sketch: Sketch, objects: list[Any]) -> tuple[int, ...]:
+def _expanded(sketch: Drawing, objects: list[Any]) -> tuple[int, ...]:
     """Sizes to expand to: other ones where there was one element, and now and then a new dimension before all."""
     sizes = [sketch.choices.pick((2, 3, 1)) if size == 1 else -1 for size in objects[0].shape]
     return (*([2] if not sizes or sketch.choices.sometimes(3) else []), *sizes)
 
 
-def _times(sketch: Sketch, objects: list[Any]) -> tuple[int, ...]:
+def _times(sketch: Drawing, objects: list[Any]) -> tuple[int, ...]:
     """How often to repeat in each dimension, most often in one of them, and now and then in a new one before all."""
     times = [1] * (objects[0].dim() or 1) + [1] * sketch.choices.sometimes(4)
     times[sketch.choices.below(len(times))] = sketch.choices.pick((2, 3))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pytest_fx.generation.choices import Drawing
 from pytest_fx.generation.operands import (
     ANOTHER,
     ANY,
@@ -23,9 +24,6 @@ from pytest_fx.generation.operands import (
 )
 from pytest_fx.generation.productions import Argument, Operand, Production
 
-if TYPE_CHECKING:
-    from pytest_fx.generation.sketch import Sketch
-
 IN_PLACE = frozenset({"in-place"})
 AUGMENTED = IN_PLACE | {"augmented"}
 RANDOM = frozenset({"random"})
@@ -33,7 +31,7 @@ STATE = IN_PLACE | {"state"}
 NUMBERS = argument("number", number)
 
 
-def _rank(sketch: Sketch, objects: list[Any]) -> int:
+def _rank(sketch: Drawing, objects: list[Any]) -> int:
     return objects[0].dim()
 
 

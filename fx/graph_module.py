@@ -18,7 +18,7 @@ from fx.code.sources import LazyForward
 from fx.errors import CodegenError, FxError, GraphError, MissingAttributeError, PassError, add_note
 from fx.gradients import without_gradients
 from fx.graph import Graph
-from fx.modules.attributes import prefixes
+from fx.modules.attributes import prefixes, put_attribute
 from fx.modules.containers import Container, QuickModule
 from fx.modules.pickling import imported_name
 from fx.naming.printing import describe
@@ -123,8 +123,7 @@ class GraphModule(QuickModule):
                     remedy=f"add root[{target!r}]; it has {', '.join(map(repr, root)) or 'nothing'}",
                 )
         for target in sorted(targets, key=lambda path: path.count(".")):
-            *path, name = target.split(".")
-            _attach(_containers(self, path), name, known[target])
+            put_attribute(self, target, known[target])
 
     # The graph and its code.
 
@@ -442,23 +441,6 @@ def _check_name(node: Node) -> None:
         )
 
 
-def _containers(module: torch.nn.Module, path: list[str]) -> torch.nn.Module:
-    """The module at ``path``, making containers on the way."""
-    for atom in path:
-        child = module._modules.get(atom)
-        if child is None:
-            child = module._modules[atom] = Container()
-        module = child
-    return module
-
-
-def _attach(owner: torch.nn.Module, name: str, value: Any, persistent: bool = True) -> None:
-    if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
-        owner.register_buffer(name, value, persistent=persistent)
-    else:
-        setattr(owner, name, value)
-
-
 class _Copier:
     """Copies attributes from one module hierarchy to another by dotted path."""
 
@@ -481,7 +463,7 @@ class _Copier:
                     self.pairs[target] = (child, child)
                 continue
             if not hasattr(source, name) and target in self.constants:
-                _attach(owner, name, self.constants[target])
+                put_attribute(owner, name, self.constants[target])
                 continue
             self._copy_attribute(target, source, owner, name)
 
@@ -493,7 +475,7 @@ class _Copier:
                 remedy="add it to the root before making the GraphModule, or give the root as a dict",
             )
         transient = name in getattr(source, "_non_persistent_buffers_set", ())
-        _attach(owner, name, getattr(source, name), persistent=not transient)
+        put_attribute(owner, name, getattr(source, name), persistent=not transient)
 
     def _pair(self, prefix: str) -> tuple[Any, torch.nn.Module]:
         """The module at ``prefix`` in the source, and its counterpart."""

@@ -18,11 +18,11 @@ from torch import nn
 from fx.capture.tracer import Tracer
 from fx.graph import CodeGen, Graph
 from fx.graph_module import GraphModule
+from fx.modules.attributes import has_hooks
 from fx.node import Argument, Node, Target, map_arg
 
 _ATOMS = (str, int, bool, complex, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _WHOLE: tuple[tuple[tuple[type[nn.Module], ...], str], ...] = (
     ((nn.RNNBase, nn.RNNCellBase), "a recurrent module is one operation"),
     (
@@ -76,7 +76,7 @@ def why_whole(module: nn.Module) -> str | None:
     for package, reason in _WHOLE_PACKAGES:
         if f"{kind.__module__}.".startswith(package):
             return reason
-    if any(state.get(name) for name in _HOOKS):
+    if has_hooks(module):
         return "it has hooks"
     if "forward" in state:
         return "it has a forward of its own"

@@ -10,10 +10,9 @@ from typing import Any
 import torch
 
 from fx.errors import CodegenError
+from fx.modules.attributes import has_hooks
 from fx.modules.containers import Container
 from fx.naming.names import is_identifier
-
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def statement(owner: str, name: str, value: str) -> str:
@@ -128,7 +127,7 @@ class FolderState:
         ]
 
     def _visit_holder(self, path: str, module: torch.nn.Module) -> None:
-        if any(getattr(module, hooks) for hooks in _HOOKS):
+        if has_hooks(module):
             raise CodegenError(
                 f"cannot write the program: {path or 'the module'} has hooks",
                 why="they would be lost",

@@ -14,11 +14,11 @@ from torch.utils import _pytree as pytree
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import GraphError, InteropError
 from fx.graph import Graph
-from fx.graph_module import GraphModule, _attach, _containers
+from fx.graph_module import GraphModule
 from fx.interop.export_signatures import positional_spec
 from fx.interop.input_checks import InputChecks
 from fx.interop.node_notes import NoteReader
-from fx.modules.attributes import fetch_attribute
+from fx.modules.attributes import fetch_attribute, put_attribute
 from fx.naming.printing import describe
 from fx.node import Argument, Node, map_aggregate
 
@@ -109,9 +109,8 @@ class _Importer:
             self._attach(path, fetch_attribute(self.exported.graph_module, path), persistent=False)
 
     def _attach(self, path: str, value: Any, persistent: bool = True) -> None:
-        *parents, name = path.split(".")
         try:
-            _attach(_containers(self.module, parents), name, value, persistent)
+            put_attribute(self.module, path, value, persistent)
         except (GraphError, KeyError) as error:
             raise InteropError(
                 f"the exported module has a parameter or buffer called {path!r}",

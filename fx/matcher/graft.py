@@ -12,8 +12,7 @@ from fx.errors import PassError
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.matcher.settings import same_settings
-from fx.modules.attributes import MISSING, find_attribute, is_own
-from fx.modules.containers import Container
+from fx.modules.attributes import MISSING, find_attribute, free_path, is_own, put_attribute
 from fx.naming.printing import describe
 from fx.node import Argument, Node, map_arg
 from fx.provenance import inherit
@@ -131,31 +130,12 @@ class Attributes:
         if known is None:
             self._owners.append(owner)
             known = self._installed[id(owner), target] = self.free_path(target)
-            put(self._program, known, copy.deepcopy(value, self._copies))
+            put_attribute(self._program, known, copy.deepcopy(value, self._copies))
         return known
 
     def free_path(self, wish: str) -> str:
         """A path at which nothing is and a value may be put, as much like ``wish`` as possible."""
-        path = wish if is_own(self._program, wish) else wish.replace(".", "_")
-        free, number = path, 0
-        while find_attribute(self._program, free, MISSING) is not MISSING:
-            number += 1
-            free = f"{path}_{number}"
-        return free
-
-
-def put(program: GraphModule, path: str, value: Any) -> None:
-    """Make ``value`` the attribute of ``program`` at a dotted path."""
-    *names, last = path.split(".")
-    owner: torch.nn.Module = program
-    for name in names:
-        if name not in owner._modules:
-            owner.add_module(name, Container())
-        owner = owner.get_submodule(name)
-    if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
-        owner.register_buffer(last, value)
-    else:
-        setattr(owner, last, value)
+        return free_path(self._program, wish if is_own(self._program, wish) else wish.replace(".", "_"))
 
 
 def _alike(left: Any, right: Any) -> bool:

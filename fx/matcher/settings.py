@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
+from fx.modules.attributes import does_as_its_class
+
 _BOOKKEEPING = frozenset({"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"})
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 
 def same_settings(left: torch.nn.Module, right: torch.nn.Module) -> bool:
@@ -21,17 +22,12 @@ def same_settings(left: torch.nn.Module, right: torch.nn.Module) -> bool:
         left, right = pending.pop()
         if left is right:
             continue
-        if type(left) is not type(right) or _is_special(left) or _is_special(right):
+        if type(left) is not type(right) or not (does_as_its_class(left) and does_as_its_class(right)):
             return False
         if _attributes(left) != _attributes(right) or left._modules.keys() != right._modules.keys():
             return False
         pending.extend(zip(left._modules.values(), right._modules.values(), strict=True))
     return True
-
-
-def _is_special(module: torch.nn.Module) -> bool:
-    state = vars(module)
-    return "forward" in state or any(state[hooks] for hooks in _HOOKS)
 
 
 def _attributes(module: torch.nn.Module) -> dict[str, object]:

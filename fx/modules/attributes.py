@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,19 @@ from fx.modules.containers import Container
 
 MISSING = object()
 """Stands for an attribute that is not there, where ``None`` may be one."""
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def has_hooks(module: torch.nn.Module) -> bool:
+    """Whether something is called when the module is, or when gradients reach it."""
+    state = vars(module)
+    return any(state.get(name) for name in _HOOKS)
+
+
+def does_as_its_class(module: torch.nn.Module) -> bool:
+    """Whether a call of the module does what its class says, and nothing else: no hooks, no forward of its own."""
+    return "forward" not in vars(module) and not has_hooks(module)
 
 
 def fetch_attribute(module: torch.nn.Module, path: str) -> Any:
@@ -62,3 +76,38 @@ def is_own(program: torch.nn.Module, path: str) -> bool:
         if not isinstance(owner, Container):
             return False
     return True
+
+
+def container_at(module: torch.nn.Module, path: str) -> torch.nn.Module:
+    """Return the module at ``path``, the module itself for an empty path; empty ones are made on the way."""
+    for name in path.split(".") if path else ():
+        child = module._modules.get(name)
+        if child is None:
+            child = module._modules[name] = Container()
+        module = child
+    return module
+
+
+def put_attribute(module: torch.nn.Module, path: str, value: Any, persistent: bool = True) -> None:
+    """Make ``value`` the attribute at ``path``: a tensor a buffer, ``persistent`` or not, unless it is a parameter."""
+    prefix, _, name = path.rpartition(".")
+    owner = container_at(module, prefix)
+    if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
+        owner.register_buffer(name, value, persistent=persistent)
+    else:
+        setattr(owner, name, value)
+
+
+def remove_attribute(module: torch.nn.Module, path: str) -> None:
+    """Remove the attribute at ``path``, and the modules on the way that are empty without it."""
+    prefix, _, name = path.rpartition(".")
+    owner = fetch_attribute(module, prefix)
+    delattr(owner, name)
+    if prefix and not any(vars(owner)[held] for held in ("_modules", "_parameters", "_buffers")):
+        remove_attribute(module, prefix)
+
+
+def free_path(module: torch.nn.Module, path: str) -> str:
+    """``path``, with a number behind it if something is there already."""
+    numbered = itertools.chain([path], (f"{path}_{number}" for number in itertools.count(1)))
+    return next(one for one in numbered if find_attribute(module, one, MISSING) is MISSING)

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from fx.graph_module import GraphModule, expect_program
-from fx.modules.attributes import is_own, prefixes
+from fx.modules.attributes import does_as_its_class, is_own, prefixes
 from fx.modules.containers import Container
 from fx.node import Node
 from fx.operators.families import find_in_place, find_operator
@@ -32,8 +32,6 @@ _CASTS: dict[str, torch.dtype | None] = {
     **{name: getattr(torch, name) for name in ("float", "double", "half", "bfloat16", "int", "long", "short", "bool")},
 }
 """Methods that return the tensor itself if it has the dtype already; that of ``to`` is among its arguments."""
-
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +124,7 @@ def _is_dropout(target: Any) -> bool:
 
 
 def _why_module_computes(module: nn.Module) -> str | None:
-    state = vars(module)
-    if "forward" in state or any(state.get(name) for name in _HOOKS):
+    if not does_as_its_class(module):
         return "it has hooks or a forward of its own"
     if type(module) not in (nn.Identity, nn.Sequential) and not _is_dropout(type(module)):
         return f"its class `{type(module).__name__}` is not one of torch's own"

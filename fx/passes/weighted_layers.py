@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,14 +15,13 @@ from torch.nn.modules.conv import _ConvNd
 
 from fx.analysis.dependence import Dependences
 from fx.graph_module import GraphModule
-from fx.modules.attributes import fetch_attribute, is_own
+from fx.modules.attributes import does_as_its_class, fetch_attribute, free_path, is_own, put_attribute, remove_attribute
 from fx.node import Node
 from fx.operators.families import find_operator, is_one_of
 
 _TENSORS = ("weight", "bias", "running_mean", "running_var")
 _SETTINGS = ("training", "eps", "groups")
 _DEFAULTS = {"training": False, "eps": 1e-5, "groups": 1}
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,8 +134,7 @@ class Layers:
 
     def obstacle(self, layer: Layer) -> str | None:
         """Return why other tensors cannot take the place of those of ``layer``, or ``None`` if they can."""
-        state = {} if layer.module is None else vars(layer.module)
-        if "forward" in state or any(state.get(name) for name in _HOOKS):
+        if layer.module is not None and not does_as_its_class(layer.module):
             return f"`%{layer.node}` has hooks or a forward of its own"
         for name, tensor in layer.tensors.items():
             if type(tensor) not in (Tensor, nn.Parameter) or tensor.layout is not torch.strided:
@@ -182,44 +179,25 @@ class Layers:
         self._graph_module.graph.erase_node(layer.node)
         self._layers.pop(layer.node, None)
         if layer.module is not None:
-            self._remove_attribute(str(layer.node.target))
+            remove_attribute(self._graph_module, str(layer.node.target))
         self._remove_fetched(layer)
 
     def add_attribute(self, prefix: str, wish: str, tensor: Tensor) -> str:
         """Add ``tensor`` beside the attributes below ``prefix`` and return its path, the name made unique."""
-        parent = fetch_attribute(self._graph_module, prefix)
-        name = _free_name(parent, wish)
-        if isinstance(tensor, nn.Parameter):
-            parent.register_parameter(name, tensor)
-        else:
-            parent.register_buffer(name, tensor)
-        return f"{prefix}.{name}" if prefix else name
+        path = free_path(self._graph_module, f"{prefix}.{wish}" if prefix else wish)
+        put_attribute(self._graph_module, path, tensor)
+        return path
 
     def add_module(self, prefix: str, wish: str, module: nn.Module) -> str:
         """Add ``module`` beside the attributes below ``prefix`` and return its path, the name made unique."""
-        name = _free_name(fetch_attribute(self._graph_module, prefix), wish)
-        path = f"{prefix}.{name}" if prefix else name
+        path = free_path(self._graph_module, f"{prefix}.{wish}" if prefix else wish)
         self._graph_module.add_submodule(path, module)
         return path
 
     def _remove_fetched(self, layer: Layer) -> None:
         for node in layer.fetched.values():
             self._graph_module.graph.erase_node(node)
-            self._remove_attribute(str(node.target))
-
-    def _remove_attribute(self, path: str) -> None:
-        """Remove an attribute of the program, and the containers that are empty without it."""
-        prefix, _, name = path.rpartition(".")
-        parent = fetch_attribute(self._graph_module, prefix)
-        delattr(parent, name)
-        if prefix and not any(vars(parent)[held] for held in ("_modules", "_parameters", "_buffers")):
-            self._remove_attribute(prefix)
-
-
-def _free_name(parent: Any, wish: str) -> str:
-    """``wish``, with a number behind it if ``parent`` has such an attribute already."""
-    names = itertools.chain([wish], (f"{wish}_{number}" for number in itertools.count(1)))
-    return next(name for name in names if not hasattr(parent, name))
+            remove_attribute(self._graph_module, str(node.target))
 
 
 def copy_with(module: nn.Module, tensors: dict[str, Any]) -> nn.Module:

@@ -214,9 +214,10 @@ class TestModules:
             "`%lstm` calls `LSTM(3, 4)` in training mode, the pattern has `LSTM(3, 5)` in training mode"
         ]
 
-    def test_a_module_with_a_hook_is_only_like_itself(self) -> None:
+    @pytest.mark.parametrize("register", ["register_forward_hook", "register_full_backward_hook"])
+    def test_a_module_with_a_hook_is_only_like_itself(self, register: str) -> None:
         model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-        model[0].register_forward_hook(lambda module, args, result: result + 1)
+        getattr(model[0], register)(lambda module, args, result: None)
         assert found(model, nn.Linear(2, 2)) == ["_1"]
 
     def test_a_submodule_is_matched_as_a_whole(self) -> None:

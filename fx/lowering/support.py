@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any, TypeAlias
 
 import torch
+from torch import Tensor
 
 from fx.lowering.known_program import Operation
 from fx.modules.attributes import prefixes
@@ -96,6 +97,58 @@ def has_constant(*arguments: str, optional: bool = False) -> Predicate:
 def where(condition: Callable[[Operation], bool], reason: str) -> Predicate:
     """Takes what ``condition`` is true for; otherwise the reason is ``reason``."""
     return lambda operation: None if condition(operation) else reason
+
+
+def shape_of(operation: Operation, value: Any) -> tuple[int, ...] | None:
+    """The shape of an operand, or ``None`` if it is no tensor."""
+    if not isinstance(value, Node):
+        return None
+    constant = operation.subject.constant(value)
+    if constant is not None:
+        return tuple(constant.shape)
+    recorded = operation.metadata(value)
+    return None if recorded is None else tuple(recorded.shape)
+
+
+def has_rank(argument: str | int, *ranks: int) -> Predicate:
+    """Takes operations of which an argument has one of these numbers of dimensions."""
+
+    def check(operation: Operation) -> str | None:
+        shape = shape_of(operation, operation.arguments.get(argument))
+        if shape is not None and len(shape) in ranks:
+            return None
+        dimensions = "an unknown number of" if shape is None else len(shape)
+        return f"its {argument} has {dimensions} dimensions, not {' or '.join(map(str, ranks))}"
+
+    return check
+
+
+def has_values(**values: Any) -> Predicate:
+    """Takes operations of which these arguments have these values, or one of them where a tuple is given."""
+
+    def check(operation: Operation) -> str | None:
+        for name, value in values.items():
+            given = operation.arguments.get(name)
+            allowed: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
+            if isinstance(given, (Node, Tensor)) or not any(given is one or given == one for one in allowed):
+                return f"its {name} is {given!r}, not {' or '.join(map(repr, allowed))}"
+        return None
+
+    return check
+
+
+def has_numbers(*arguments: str | int, optional: bool = False) -> Predicate:
+    """Takes operations of which these arguments are numbers, or tuples of some, and not computed by the program."""
+
+    def is_number(value: Any) -> bool:
+        if isinstance(value, (tuple, list)):
+            return all(map(is_number, value))
+        return isinstance(value, (int, float)) or (optional and value is None)
+
+    return where(
+        lambda operation: all(is_number(operation.arguments.get(name)) for name in arguments),
+        f"its {' or '.join(map(str, arguments))} is no plain number",
+    )
 
 
 def has_own_memory(operation: Operation) -> str | None:

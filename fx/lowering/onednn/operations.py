@@ -13,7 +13,7 @@ from fx.lowering.converters import Converter, Converters
 from fx.lowering.known_program import Operation
 from fx.lowering.onednn.modules import LEAST_LINEAR_WORK, Activation
 from fx.lowering.onednn.network import FusedRegion
-from fx.lowering.support import Predicate, all_of, has_constant, where
+from fx.lowering.support import all_of, has_constant, has_numbers, where
 from fx.node import Node
 from fx.operators.families import find_operator
 
@@ -47,14 +47,6 @@ def _register_activation(target: Any, name: str, *scalars: str) -> None:
         return network.activate(input, activation) or network.call(target, input=input, **options)
 
     converters.register(Converter(target, build, all_of(_takes_one_tensor, has_numbers(*scalars)), pays=False))
-
-
-def has_numbers(*arguments: str) -> Predicate:
-    """Takes operations of which these arguments are plain numbers."""
-    return where(
-        lambda operation: all(isinstance(operation.arguments.get(name), (int, float)) for name in arguments),
-        "its options are computed by the program",
-    )
 
 
 def _travelling(target: Any) -> Converter:

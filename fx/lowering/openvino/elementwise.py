@@ -12,9 +12,9 @@ import torch.nn.functional as F
 
 from fx.lowering.known_program import Operation
 from fx.lowering.openvino.network import OpenVINONetwork
-from fx.lowering.openvino.predicates import computes, has_numbers, has_values, is_number, takes
+from fx.lowering.openvino.predicates import computes, is_number, takes
 from fx.lowering.openvino.registration import add_converter
-from fx.lowering.support import any_of, where
+from fx.lowering.support import any_of, has_numbers, has_values, where
 from fx.node import Node
 
 _FLOAT = computes(torch.float32)

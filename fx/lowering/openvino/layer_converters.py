@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from fx.lowering.known_program import Operation
 from fx.lowering.openvino.elementwise import output
 from fx.lowering.openvino.network import OpenVINONetwork
-from fx.lowering.openvino.predicates import computes, has_numbers, has_rank, has_values, takes
+from fx.lowering.openvino.predicates import computes, takes
 from fx.lowering.openvino.registration import add_converter
-from fx.lowering.support import all_of, any_of, has_constant, where
+from fx.lowering.support import all_of, any_of, has_constant, has_numbers, has_rank, has_values, where
 from fx.node import Node
 from fx.quantize.arithmetic import dequantize_channels
 

@@ -101,54 +101,6 @@ def _why_other(operation: Operation, node: Node, dtypes: tuple[torch.dtype, ...]
     return None if dtype in dtypes else f"`%{node}` is {_name(dtype)}, and only {wanted} is computed as in PyTorch"
 
 
-def has_rank(argument: str | int, *ranks: int) -> Predicate:
-    """Takes operations of which an argument has one of these numbers of dimensions."""
-
-    def check(operation: Operation) -> str | None:
-        rank = _rank(operation, operation.arguments.get(argument))
-        return None if rank in ranks else f"its {argument} has {rank} dimensions, not {' or '.join(map(str, ranks))}"
-
-    return check
-
-
-def _rank(operation: Operation, value: Any) -> int | None:
-    if not isinstance(value, Node):
-        return None
-    if value.op == "get_attr":
-        tensor = operation.subject.constant(value)
-        return None if tensor is None else tensor.dim()
-    recorded = operation.metadata(value)
-    return None if recorded is None else len(recorded.shape)
-
-
-def has_values(**values: Any) -> Predicate:
-    """Takes operations of which these arguments have these values, or one of them where a tuple is given."""
-
-    def check(operation: Operation) -> str | None:
-        for name, value in values.items():
-            given = operation.arguments.get(name)
-            allowed: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
-            if isinstance(given, (Node, Tensor)) or not any(given is one or given == one for one in allowed):
-                return f"its {name} is {given}"
-        return None
-
-    return check
-
-
-def has_numbers(*arguments: str | int, optional: bool = False) -> Predicate:
-    """Takes operations of which these arguments are numbers, or tuples of some, and not computed by the program."""
-
-    def is_number(value: Any) -> bool:
-        if isinstance(value, (tuple, list)):
-            return all(map(is_number, value))
-        return isinstance(value, (int, float)) or (optional and value is None)
-
-    return where(
-        lambda operation: all(is_number(operation.arguments.get(name)) for name in arguments),
-        f"its {' or '.join(map(str, arguments))} is no plain number",
-    )
-
-
 def is_given(*arguments: str | int) -> Predicate:
     """Takes operations of which these arguments are values or constants of the program, not numbers."""
     return where(

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from fx.lowering.openvino.elementwise import output
 from fx.lowering.openvino.network import OpenVINONetwork
-from fx.lowering.openvino.predicates import has_numbers, takes
+from fx.lowering.openvino.predicates import takes
 from fx.lowering.openvino.registration import add_converter
-from fx.lowering.support import has_constant
+from fx.lowering.support import has_constant, has_numbers
 from fx.quantize.arithmetic import dequantize, dequantize_channels, quantize
 
 

@@ -13,9 +13,9 @@ from torch import Tensor
 from fx.lowering.known_program import Operation
 from fx.lowering.openvino.elementwise import output
 from fx.lowering.openvino.network import OpenVINONetwork
-from fx.lowering.openvino.predicates import computes, has_numbers, has_rank, has_values
+from fx.lowering.openvino.predicates import computes
 from fx.lowering.openvino.registration import add_converter
-from fx.lowering.support import where
+from fx.lowering.support import has_numbers, has_rank, has_values, where
 from fx.node import Node
 
 _END = 2**31 - 1

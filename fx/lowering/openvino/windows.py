@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from fx.lowering.known_program import Operation
 from fx.lowering.openvino.elementwise import output
 from fx.lowering.openvino.network import OpenVINONetwork
-from fx.lowering.openvino.predicates import computes, has_numbers, has_rank, has_values
+from fx.lowering.openvino.predicates import computes
 from fx.lowering.openvino.registration import add_converter
-from fx.lowering.support import where
+from fx.lowering.support import has_numbers, has_rank, has_values, where
 
 _FLOAT = computes(torch.float32)
 

@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fx.lowering.known_program import Operation
-from fx.lowering.support import where
+from fx.lowering.support import shape_of, where
 from fx.lowering.tensorrt.elementwise import compute
 from fx.lowering.tensorrt.network import Number, Size, TensorRTNetwork
-from fx.lowering.tensorrt.predicates import DTYPES, is_one_of, shape_of
+from fx.lowering.tensorrt.predicates import DTYPES, is_one_of
 from fx.lowering.tensorrt.ranges import sizes_of
 from fx.lowering.tensorrt.registration import register
 from fx.node import Node

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from fx.lowering.known_program import Operation
-from fx.lowering.support import Predicate, where
+from fx.lowering.support import Predicate, shape_of, where
 from fx.lowering.tensorrt.activations import apply, combine
 from fx.lowering.tensorrt.network import Number, Size, TensorRTNetwork
-from fx.lowering.tensorrt.predicates import FLOATS, is_one_of, shape_of, takes_floats
+from fx.lowering.tensorrt.predicates import FLOATS, is_one_of, takes_floats
 from fx.lowering.tensorrt.registration import register, setting
 from fx.node import Node
 

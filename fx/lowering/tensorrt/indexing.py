@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fx.lowering.known_program import Operation
+from fx.lowering.support import has_values, shape_of
 from fx.lowering.tensorrt.elementwise import compute
 from fx.lowering.tensorrt.network import Number, Size, TensorRTNetwork
-from fx.lowering.tensorrt.predicates import is_one_of, is_set_to, shape_of, takes_floats
+from fx.lowering.tensorrt.predicates import is_one_of, takes_floats
 from fx.lowering.tensorrt.ranges import sizes_of
 from fx.lowering.tensorrt.registration import register, setting
 from fx.node import Node
@@ -205,7 +206,7 @@ def _pads(operation: Operation) -> str | None:
     given, shape = operation.arguments.get("pad"), shape_of(operation, operation.arguments.get("input"))
     if not isinstance(given, tuple) or not all(type(one) is int for one in given) or shape is None:
         return f"its pad is {given!r}"
-    return is_set_to(mode="constant")(operation) or is_one_of(value=(int, float, type(None)))(operation)
+    return has_values(mode="constant")(operation) or is_one_of(value=(int, float, type(None)))(operation)
 
 
 register(operator.getitem, getitem, _indexes, pays=False)

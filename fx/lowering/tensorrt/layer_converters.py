@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fx.lowering.known_program import Operation
-from fx.lowering.support import Predicate, all_of, has_constant, where
+from fx.lowering.support import Predicate, all_of, has_constant, has_rank, has_values, shape_of, where
 from fx.lowering.tensorrt.activations import combine
 from fx.lowering.tensorrt.network import TensorRTNetwork
-from fx.lowering.tensorrt.predicates import is_one_of, is_set_to, of_rank, shape_of, takes_floats
+from fx.lowering.tensorrt.predicates import is_one_of, takes_floats
 from fx.lowering.tensorrt.ranges import sizes_of
 from fx.lowering.tensorrt.registration import register, setting
 from fx.node import Node
@@ -54,7 +54,7 @@ def _register_convolution(target: Any, dimensions: int) -> None:
         return in_two_dimensions(network, input, dimensions, convolve)
 
     options = is_one_of(stride=tuple, padding=(tuple, str), dilation=tuple, groups=int)
-    register(target, build, takes_floats("input", "weight"), of_rank("input", dimensions + 2), _bias, options)
+    register(target, build, takes_floats("input", "weight"), has_rank("input", dimensions + 2), _bias, options)
 
 
 def _register_transposed(target: Any, dimensions: int) -> None:
@@ -88,7 +88,7 @@ def _register_transposed(target: Any, dimensions: int) -> None:
         ),
         "it pads the result by more than it cuts off, which TensorRT has not",
     )
-    known = all_of(takes_floats("input", "weight"), of_rank("input", dimensions + 2), _bias, options)
+    known = all_of(takes_floats("input", "weight"), has_rank("input", dimensions + 2), _bias, options)
     register(target, build, known, crops, _has_no_gaps)
 
 
@@ -194,8 +194,8 @@ def _register_max_pool(target: Any, dimensions: int) -> None:
         return in_two_dimensions(network, input, dimensions, pool)
 
     options = is_one_of(kernel_size=tuple, stride=tuple, padding=tuple, ceil_mode=int)
-    plain = is_set_to(dilation=(1,) * dimensions, return_indices=False)
-    register(target, build, takes_floats("input"), of_rank("input", dimensions + 2), options, plain, _rounds_alike)
+    plain = has_values(dilation=((1,) * dimensions,), return_indices=False)
+    register(target, build, takes_floats("input"), has_rank("input", dimensions + 2), options, plain, _rounds_alike)
 
 
 def _rounds_alike(operation: Operation) -> str | None:
@@ -226,8 +226,8 @@ def _register_avg_pool(target: Any, dimensions: int) -> None:
         return in_two_dimensions(network, input, dimensions, pool)
 
     options = is_one_of(kernel_size=tuple, stride=tuple, padding=tuple, count_include_pad=int)
-    plain = is_set_to(ceil_mode=False, divisor_override=None)
-    register(target, build, takes_floats("input"), of_rank("input", dimensions + 2), options, plain)
+    plain = has_values(ceil_mode=False, divisor_override=None)
+    register(target, build, takes_floats("input"), has_rank("input", dimensions + 2), options, plain)
 
 
 def _divides(operation: Operation) -> str | None:
@@ -259,7 +259,7 @@ def _register_adaptive(target: Any, dimensions: int) -> None:
         return in_two_dimensions(network, input, dimensions, pool)
 
     register(
-        target, build, takes_floats("input"), of_rank("input", dimensions + 2), is_one_of(output_size=tuple), _divides
+        target, build, takes_floats("input"), has_rank("input", dimensions + 2), is_one_of(output_size=tuple), _divides
     )
 
 
@@ -272,8 +272,8 @@ register(
     F.linear,
     linear,
     takes_floats("input", "weight"),
-    of_rank("input", *range(2, 9)),
-    of_rank("weight", 2),
+    has_rank("input", *range(2, 9)),
+    has_rank("weight", 2),
     _bias,
 )
 register(
@@ -282,7 +282,7 @@ register(
     takes_floats("input"),
     has_constant("running_mean", "running_var"),
     has_constant("weight", "bias", optional=True),
-    is_set_to(training=False),
+    has_values(training=False),
 )
 register(
     F.layer_norm,
@@ -291,7 +291,7 @@ register(
     has_constant("weight", "bias", optional=True),
     is_one_of(normalized_shape=tuple),
 )
-register(F.embedding, embedding, takes_floats("weight"), is_set_to(max_norm=None))
+register(F.embedding, embedding, takes_floats("weight"), has_values(max_norm=None))
 for _target, _dimensions in ((F.max_pool1d, 1), (F.max_pool2d, 2), (F.max_pool3d, 3)):
     _register_max_pool(_target, _dimensions)
 for _target, _dimensions in ((F.avg_pool1d, 1), (F.avg_pool2d, 2), (F.avg_pool3d, 3)):

@@ -87,44 +87,6 @@ def takes_floats(*arguments: str | int) -> Predicate:
     return check
 
 
-def of_rank(argument: str | int, *ranks: int) -> Predicate:
-    """Takes operations of which this argument has so many dimensions."""
-
-    def check(operation: Operation) -> str | None:
-        value = operation.arguments.get(argument)
-        shape = shape_of(operation, value)
-        if shape is None or len(shape) not in ranks:
-            dimensions = "an unknown number of" if shape is None else len(shape)
-            return f"its {argument} has {dimensions} dimensions, not {' or '.join(map(str, ranks))}"
-        return None
-
-    return check
-
-
-def shape_of(operation: Operation, value: Any) -> tuple[int, ...] | None:
-    """The shape of an operand, or ``None`` if it is no tensor."""
-    if not isinstance(value, Node):
-        return None
-    constant = operation.subject.constant(value)
-    if constant is not None:
-        return tuple(constant.shape)
-    recorded = operation.metadata(value)
-    return None if recorded is None else tuple(recorded.shape)
-
-
-def is_set_to(**options: Any) -> Predicate:
-    """Takes operations whose options have these values."""
-
-    def check(operation: Operation) -> str | None:
-        for name, value in options.items():
-            given = operation.arguments.get(name)
-            if isinstance(given, Node) or given != value:
-                return f"its {name} is {given!r}, not {value!r}"
-        return None
-
-    return check
-
-
 def is_one_of(**options: type | tuple[type, ...]) -> Predicate:
     """Takes operations whose options are of these classes, and not computed by the program."""
 

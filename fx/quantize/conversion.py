@@ -20,7 +20,6 @@ from fx.quantize.embedding import embedding, embedding_bag
 from fx.quantize.fake_quantization import fake_quantize_dynamic
 from fx.quantize.integer_operations import IntegerOperation, asks_for_size
 from fx.quantize.layout import values_seen_in_memory
-from fx.quantize.linear import QuantizedLinear
 from fx.quantize.preparation import REASON, comes_whole, fused_bound, is_observer, scheme_of
 from fx.quantize.products import matmul
 from fx.quantize.quantization_report import IN_8_BITS
@@ -34,17 +33,16 @@ _OF_BAGS = ("input", "offsets", "mode", "per_sample_weights", "include_last_offs
 """Arguments of bags of embeddings, their weights aside, that do not only matter for gradients."""
 
 
-def convert(prepared: GraphModule, *, choose_kernels: bool = False) -> GraphModule:
+def convert(prepared: GraphModule) -> GraphModule:
     """Return the program that works on 8-bit integers, with weights and scales embedded.
 
     ``prepared`` stays as it is: it can see more data and be converted again. What cannot be quantized works on real
     values, between conversions from and to integers; :func:`fx.quantize.report` lists it, with reasons.
-    The first call puts weights into the order in which its kernels read them, if ``prepare`` had no ``example_inputs``.
+    The first call with inputs of a new size, or under another number of threads, tries which kernels are the fastest
+    and puts weights into the order in which these read them.
 
     Args:
         prepared: what :func:`~fx.quantize.preparation.prepare` returned, after it ran on data.
-        choose_kernels: measure which kernels are the fastest here, a few milliseconds for each linear layer of a usual
-            size, rather than go by their number of rows alone.
 
     Raises:
         QuantizationError: it was not prepared, or some of its observers saw nothing; the message lists them.
@@ -56,12 +54,7 @@ def convert(prepared: GraphModule, *, choose_kernels: bool = False) -> GraphModu
     >>> getattr(convert(prepared), "0")
     QuantizedLinear(in_features=2, out_features=2, bias=True)
     """
-    program = _Conversion(prepared, on_whole_numbers=True).program()
-    if choose_kernels:
-        for layer in program.modules():
-            if isinstance(layer, QuantizedLinear):
-                layer.choose_kernel()
-    return program
+    return _Conversion(prepared, on_whole_numbers=True).program()
 
 
 def reference(prepared: GraphModule) -> GraphModule:

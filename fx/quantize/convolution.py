@@ -1,4 +1,4 @@
-"""A convolution with 8-bit weights, on oneDNN's kernels (paper, section 6.2.1)."""
+"""A convolution with 8-bit weights (paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fx.errors import QuantizationError
-from fx.quantize import planar
-from fx.quantize.affine import Affine
-from fx.quantize.arithmetic import dequantize, quantize
-from fx.quantize.layers import KERNELS, QuantizedLayer, listed
+from fx.quantize.kernels import convolution_kernels
+from fx.quantize.kernels.kernel import Kernel, LayerData
+from fx.quantize.kernels.layer_trial import LARGEST, alternating
+from fx.quantize.layers import QuantizedLayer, listed
 
 _CONVOLUTIONS: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
@@ -55,53 +55,41 @@ class QuantizedConv(QuantizedLayer):
         self.dilation = tuple(dilation)
         self.groups = groups
 
-    @property
-    def _sizes(self) -> tuple[list[int], list[int], list[int], int]:
-        return list(self.stride), list(self.padding), list(self.dilation), self.groups
-
     def _reference(self, input: Tensor) -> Tensor:
-        return _CONVOLUTIONS[len(self.kernel_size)](input, self.real_weight(), self.bias, *self._sizes)
+        return _CONVOLUTIONS[len(self.kernel_size)](input, self.real_weight(), self.bias, *self._sizes())
 
-    def _kernel(self, input: Tensor, scale: float, zero_point: int, output: Affine | None) -> Tensor:
+    def _kernels(self) -> Sequence[Kernel]:
+        # where a window can lie in the padding as a whole, oneDNN's kernel reads memory of others
+        sizes = zip(self.padding, self.dilation, self.kernel_size, strict=True)
+        if any(padding > dilation * (size - 1) for padding, dilation, size in sizes):
+            return ()
+        return convolution_kernels.KERNELS[len(self.kernel_size)]
+
+    def _sizes(self) -> tuple[Any, ...]:
+        return self.stride, self.padding, self.dilation, self.groups
+
+    def _rows(self, input: Tensor) -> Tensor:
         dims = len(self.kernel_size)
         if input.dim() not in (dims + 1, dims + 2) or input.shape[-dims - 1] != self.in_channels:
             raise QuantizationError(
                 f"a convolution of {self.in_channels} channels was given a tensor of shape {tuple(input.shape)}",
                 value=str(self),
             )
-        if self._has_windows_of_padding:
-            result = self._reference(dequantize(input, scale, zero_point))
-            return result if output is None else quantize(result, **output.settings)
-        batch = input if input.dim() == dims + 2 else input[None]
-        if output is not None and dims == 2 and planar.is_available():
-            result = planar.convolution(batch, scale, zero_point, self._params(), output)
-        else:
-            weight, zero_points = self._packed_weight(batch.shape)
-            target = (1.0, 0, torch.float32) if output is None else (output.scale, output.zero_point, torch.uint8)
-            result = KERNELS.qconv_pointwise(
-                batch, scale, zero_point, weight, self.weight_scale, zero_points, self.bias, *self._sizes, *target,
-                "none", [], "",
-            )  # fmt: skip
-        return result if input.dim() == dims + 2 else result[0]
+        return input if input.dim() == dims + 2 else input[None]
 
-    @property
-    def _has_windows_of_padding(self) -> bool:
-        """Whether a window can lie in the padding as a whole, for which oneDNN's kernel reads memory of others."""
-        sizes = zip(self.padding, self.dilation, self.kernel_size, strict=True)
-        return any(padding > dilation * (size - 1) for padding, dilation, size in sizes)
+    def _shaped(self, result: Tensor, input: Tensor) -> Tensor:
+        return result if input.dim() == len(self.kernel_size) + 2 else result[0]
 
-    def _params(self) -> Any:
-        """The weight for torch's convolution of images, packed on the first call."""
-        if self._packed_params is None:
-            self._check()
-            self._packed_params = planar.pack(self.weight, self.weight_scale, self.bias, self._sizes)
-        return self._packed_params
-
-    def _pack(self, shape: Sequence[int] | None) -> Tensor:
-        # The zero point only says that there is one. Images of another size than the first may have their weight put
-        # into another order in each call; their number makes no difference.
-        known = None if shape is None else list(shape)
-        return KERNELS.qconv_prepack(self.weight, self.weight_scale, 1.0, 1, *self._sizes, known)
+    def _trial(self, shape: Sequence[int], largest: int) -> tuple[LayerData, Tensor]:
+        weight = alternating(largest, self._shape())
+        bias = torch.zeros(len(weight)) if self.has_bias else None
+        data = LayerData(weight, torch.ones(len(weight)), bias, self._sizes())
+        # how many elements of a window of one channel are inside of the image
+        convolution = _CONVOLUTIONS[len(self.kernel_size)]
+        image, window = torch.ones(1, 1, *shape[2:]), torch.ones(1, 1, *self.kernel_size)
+        inside = convolution(image, window, None, self.stride, self.padding, self.dilation)[0].double()
+        first = weight.flatten(1)[:, 0].double().view(-1, *[1] * len(self.kernel_size))
+        return data, inside * first * (LARGEST * weight.shape[1])
 
     def _shape(self) -> tuple[int, ...]:
         return self.out_channels, self.in_channels // self.groups, *self.kernel_size

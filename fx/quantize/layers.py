@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
@@ -15,27 +14,22 @@ from fx.errors import QuantizationError
 from fx.operators.effects import declare_pure
 from fx.quantize.affine import Affine
 from fx.quantize.arithmetic import dequantize, dequantize_channels, is_traced_by_jit, quantize
+from fx.quantize.kernels.kernel import Form, Kernel, KernelUse, LayerData, PackedLayer, in_halves
+from fx.quantize.kernels.layer_trial import LARGEST, LayerTrial, largest_weight
+from fx.quantize.kernels.trials import CHOICES, Way, rounded_up
 from fx.quantize.value_ranges import MANY, narrowed
 from fx.serialization.allow_list import allow
 
 Kind = TypeVar("Kind", bound=type[nn.Module])
 
-KERNELS: Any = torch.ops.onednn
-"""oneDNN's, as far as torch has them."""
+_MOST_PACKED = 3
+"""In how many orders a layer keeps its weight: those of two kernels, one of them for two numbers of threads."""
 
 
 def listed(kind: Kind) -> Kind:
     """Let a class of layers be saved with programs, and calls of it be left out where nothing uses them."""
     declare_pure(kind)
     return allow(kind, f"fx.quantize.{kind.__name__}")
-
-
-@functools.lru_cache(maxsize=1)
-def has_kernels() -> bool:
-    """Whether torch has oneDNN's kernels here, and the processor the instructions with which they do not overflow."""
-    operators = all(hasattr(KERNELS, name) for name in ("qlinear_pointwise", "qconv_pointwise"))
-    supported: Any = getattr(torch.cpu, "_is_vnni_supported", lambda: False)
-    return operators and torch.backends.mkldnn.is_available() and bool(supported())
 
 
 class QuantizedLayer(nn.Module):
@@ -45,15 +39,15 @@ class QuantizedLayer(nn.Module):
     of input and output are arguments of the call, so that calls of one layer may differ in them.
     """
 
-    __slots__ = ("_packed", "_packed_params")  # made from the others, hence neither copied, pickled nor saved
+    __slots__ = ("_chosen", "_packed")  # made from the others where it runs, hence neither copied, pickled nor saved
     _kept_whole: ClassVar[str] = "its weight is packed"
 
     if TYPE_CHECKING:
         weight: Tensor
         weight_scale: Tensor
         bias: Tensor | None
-        _packed: tuple[Any, Tensor] | None
-        _packed_params: Any  # what torch's operations on quantized tensors take, where they are faster
+        _chosen: dict[KernelUse, Kernel | None]
+        _packed: dict[tuple[str, int], PackedLayer]
 
     def __init__(self, shape: Sequence[int], has_bias: bool) -> None:
         super().__init__()
@@ -68,19 +62,10 @@ class QuantizedLayer(nn.Module):
         self.weight, self.weight_scale, self.bias = weight, scale, bias
         self._unpack()
 
-    def pack(self, rows: int | None = None) -> None:
-        """Pack the weight now, rather than on the first call.
-
-        Args:
-            rows: for inputs of how many rows, if that is known; others make it pack again, on the first call.
-        """
-        if has_kernels() and self.weight.device.type == "cpu":
-            self._packed_weight()
-
     def _unpack(self) -> None:
         """Forget the packed weight, since what it was made from has changed."""
-        self._packed = None
-        self._packed_params = None
+        self._chosen = {}
+        self._packed = {}
 
     def forward(
         self,
@@ -108,27 +93,30 @@ class QuantizedLayer(nn.Module):
         if scale is None:
             return self._dynamic(input)
         output = None if output_scale is None else Affine(output_scale, output_zero_point, highest)
-        if not (input.device.type == "cpu" and input.numel() and has_kernels()) or is_traced_by_jit():
+        packed = self._packed_for(input, "float" if output is None else "integers") if input.numel() else None
+        if packed is None:
             self._check()
             result = self._reference(dequantize(input, scale, zero_point))
             result = result if low is high is None else result.clamp(low, high)
             return result if output is None else quantize(result, **output.settings)
-        result = self._kernel(input, scale, zero_point, output)
+        result = self._shaped(packed(self._rows(input), scale, zero_point, output), input)
         if output is None:
             return result if low is high is None else result.clamp_(low, high)
-        if low is high is None and highest == 255:
+        if low is high is None and highest == LARGEST:
             return result
         # rounding keeps the order of values, so bounds can be kept after it
         least = 0 if low is None else output.quantized(low)
         most = highest if high is None else output.quantized(high)
-        return result if (least, most) == (0, 255) else result.clamp_(least, most)
+        return result if (least, most) == (0, LARGEST) else result.clamp_(least, most)
 
     def _dynamic(self, input: Tensor) -> Tensor:
         """The layer on real values, whose range is found first."""
         if input.numel() == 0:
             return self._reference(input)
-        low, high = torch.aminmax(input.detach() if input.requires_grad else input)
-        if is_traced_by_jit() or not has_kernels() or input.device.type != "cpu":
+        plain = input.detach() if input.requires_grad else input
+        low, high = torch.aminmax(plain)
+        packed = self._packed_for(plain, "dynamic")
+        if packed is None:
             low, high = low.clamp(max=0), high.clamp(min=0)
             scale = ((high - low) / 255).clamp_min(torch.finfo(torch.float32).tiny)
             zero_point = (-low / scale).round().int()
@@ -136,36 +124,92 @@ class QuantizedLayer(nn.Module):
         least, most = low.item(), high.item()
         if not (math.isfinite(least) and math.isfinite(most)):
             return self._reference(input)  # which passes them on, as the layer would in floating point
-        if input.numel() >= MANY:
-            least, most = narrowed(input, least, most)
-        return self._kernel_on_real(input, Affine.of_range(least, most))
-
-    def _kernel_on_real(self, input: Tensor, affine: Affine) -> Tensor:
-        """The layer on real values that become integers as ``affine`` says."""
-        return self._kernel(quantize(input, **affine.settings), affine.scale, affine.zero_point, None)
+        if plain.numel() >= MANY:
+            least, most = narrowed(plain, least, most)
+        affine = Affine.of_range(least, most)
+        return self._shaped(packed(self._rows(plain), affine.scale, affine.zero_point, None), plain)
 
     @abstractmethod
     def _reference(self, input: Tensor) -> Tensor:
         """The layer on real values."""
 
     @abstractmethod
-    def _kernel(self, input: Tensor, scale: float, zero_point: int, output: Affine | None) -> Tensor:
-        """The layer on integers, by oneDNN."""
+    def _rows(self, input: Tensor) -> Tensor:
+        """An input as kernels take it: rows of features, or images with channels.
+
+        Raises:
+            QuantizationError: it has another number of channels than the layer.
+        """
 
     @abstractmethod
-    def _pack(self, shape: Sequence[int] | None) -> Any:
-        """The weight in the order in which oneDNN reads it for inputs of this shape, if that is known."""
+    def _shaped(self, result: Tensor, input: Tensor) -> Tensor:
+        """What a kernel gave for ``self._rows(input)``, as the layer's result for ``input``."""
+
+    @abstractmethod
+    def _kernels(self) -> Sequence[Kernel]:
+        """What can compute the layer somewhere; none where no kernel can be trusted with its sizes."""
+
+    def _sizes(self) -> tuple[Any, ...]:
+        """What kernels take beside the tensors."""
+        return ()
+
+    @abstractmethod
+    def _trial(self, shape: Sequence[int], largest: int) -> tuple[LayerData, Tensor]:
+        """A layer of these sizes, with weights of this size and its negative by turns, and its results for 255.
+
+        Args:
+            shape: of its input, as kernels take it.
+            largest: the size of the weights.
+
+        Returns:
+            The layer, which may have fewer output channels, and the results of one row or image.
+        """
 
     def real_weight(self) -> Tensor:
         """The weight as real values."""
         return dequantize_channels(self.weight, self.weight_scale)
 
-    def _packed_weight(self, shape: Sequence[int] | None = None) -> tuple[Any, Tensor]:
-        """The packed weight and its zero points, made on the first call, for the shape of its input."""
-        if self._packed is None:
+    @property
+    def kernels(self) -> dict[KernelUse, str]:
+        """Which kernels were chosen so far, by what they were chosen for; ``reference`` is arithmetic on float32."""
+        return {use: "reference" if kernel is None else kernel.name for use, kernel in self._chosen.items()}
+
+    def _packed_for(self, input: Tensor, form: Form) -> PackedLayer | None:
+        """The layer with its weight packed for the fastest kernel, or None where there is none for such an input."""
+        if type(input) not in (Tensor, nn.Parameter) or input.device.type != "cpu" or is_traced_by_jit():
+            return None
+        rows = self._rows(input)
+        use = KernelUse(form, rounded_up(rows.numel()), torch.get_num_threads())
+        if use not in self._chosen:
             self._check()
-            self._packed = self._pack(shape), torch.zeros(len(self.weight), dtype=torch.int64)
-        return self._packed
+            self._chosen[use] = self._choose(use, rows.shape)
+        kernel = self._chosen[use]
+        if kernel is None:
+            return None
+        key = (kernel.name, use.threads if kernel.fits_one_size else 0)
+        if key not in self._packed:
+            while len(self._packed) >= _MOST_PACKED:
+                del self._packed[next(iter(self._packed))]
+            data = LayerData(self.weight, self.weight_scale, self.bias, self._sizes())
+            self._packed[key] = kernel.pack(data, rows.shape)
+        return self._packed[key]
+
+    def _choose(self, use: KernelUse, shape: Sequence[int]) -> Kernel | None:
+        """The fastest kernel that is right with the largest integers, which is tried where that is not known yet."""
+        largest = largest_weight(self.weight)
+        kernels = [kernel for kernel in self._kernels() if use.form in kernel.forms and kernel.is_available()]
+        halved = {kernel.name: in_halves(kernel) for kernel in kernels if "float" in kernel.forms}
+        names = tuple(kernel.name for kernel in kernels)
+        problem = (type(self), self._shape(), self._sizes(), self.has_bias, use, largest, names)
+
+        def ways() -> Iterator[Way]:
+            data, expected = self._trial(shape, largest)
+            trial = LayerTrial(data, tuple(shape), expected, use.form)
+            for kernel in kernels:
+                yield trial.way(kernel, trial.way(halved[kernel.name]) if kernel.name in halved else None)
+
+        name = CHOICES.fastest(problem, ways)
+        return next((kernel for kernel in (*kernels, *halved.values()) if kernel.name == name), None)
 
     def _check(self) -> None:
         """Refuse tensors that a kernel, which trusts them, would read or write out of bounds with."""

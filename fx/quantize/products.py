@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,7 +10,8 @@ from torch import Tensor
 
 from fx.quantize.arithmetic import is_traced_by_jit, quantize
 from fx.quantize.declaration import operation
-from fx.quantize.layers import has_kernels
+from fx.quantize.kernels.layer_trial import LARGEST
+from fx.quantize.kernels.trials import CHOICES, Way, rounded_up
 
 _torch: Any = torch
 
@@ -33,13 +35,38 @@ def matmul(
     tensor([[9.]])
     """
     settings = (input, other, input_zero_point, other_zero_point)
-    is_here = input.device.type == "cpu" and has_kernels() and not is_traced_by_jit()
-    fits = input.dim() == other.dim() >= 2 and input.shape[:-2] == other.shape[:-2] and input.numel() * other.numel()
-    real = (_integers(*settings) if is_here and fits else _reals(*settings)) * (input_scale * other_scale)
+    exact = (_integers if _runs_on_integers(input, other) else _floats)(*settings)
+    real = exact * (input_scale * other_scale)
     return real if scale is None else quantize(real, scale, zero_point, highest)
 
 
-def _reals(input: Tensor, other: Tensor, input_zero_point: int, other_zero_point: int) -> Tensor:
+def _runs_on_integers(input: Tensor, other: Tensor) -> bool:
+    """Whether torch's kernel for int8 takes two matrices, is right on this processor and faster than in float32."""
+    if any(type(one) is not Tensor or one.device.type != "cpu" for one in (input, other)) or is_traced_by_jit():
+        return False
+    fits = input.dim() == other.dim() >= 2 and input.shape[:-2] == other.shape[:-2] and input.numel() * other.numel()
+    if not fits or not hasattr(_torch, "_int_mm"):
+        return False
+    sizes = [rounded_up(size) for size in (input.shape[:-2].numel(), *input.shape[-2:], other.shape[-1])]
+
+    def ways() -> tuple[Way, ...]:
+        left = torch.full(input.shape, LARGEST, dtype=torch.uint8)
+        right = torch.zeros(other.shape, dtype=torch.uint8)
+        right[..., ::2] = LARGEST  # as int8, the largest and the smallest number by turns
+
+        def is_right(result: Tensor) -> bool:
+            expected = right[..., :1, :].float() * (LARGEST * input.shape[-1])
+            return bool(torch.allclose(result, expected.expand_as(result), rtol=1e-5))
+
+        def way(compute: Callable[..., Tensor]) -> Way:
+            return Way(compute.__name__, lambda: lambda: compute(left, right, 0, 0), is_right)
+
+        return way(_integers), way(_floats)
+
+    return CHOICES.fastest(("matmul", *sizes, torch.get_num_threads()), ways) == _integers.__name__
+
+
+def _floats(input: Tensor, other: Tensor, input_zero_point: int, other_zero_point: int) -> Tensor:
     return torch.matmul(input.float() - input_zero_point, other.float() - other_zero_point)
 
 

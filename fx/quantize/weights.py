@@ -70,10 +70,7 @@ class Weights:
         return path
 
     def named(self, graph: Graph) -> dict[str, QuantizedLayer]:
-        """Give the layers that ``graph`` calls the names that their weights had, if these are free.
-
-        Linear ones are packed if it is known for how many rows; otherwise the first call does it, which sees its input.
-        """
+        """Give the layers that ``graph`` calls the names that their weights had, if these are free."""
         live = dict.fromkeys(graph.nodes)
         taken = {str(node.target) for node in live if node.op in ("get_attr", "call_module")} - {UNNAMED}
         named: dict[str, QuantizedLayer] = {}
@@ -87,20 +84,10 @@ class Weights:
                 number += 1
                 path = f"{wish}_{number}"
             taken.add(path)
-            if isinstance(layer, QuantizedLinear) and (rows := _rows(calls, layer)) is not None:
-                layer.pack(rows)
             named[path] = layer
             for call in calls:
                 call.target = path
         return named
-
-
-def _rows(calls: list[Node], layer: QuantizedLayer) -> int | None:
-    """How many rows of input layers will get, if the program was prepared with inputs that tell."""
-    operations = [call.meta.get("float_operations") for call in calls]
-    known = [one for one in operations if one is not None]
-    size = 2 * layer.weight.numel()
-    return max(known) // size if known and len(known) == len(operations) and size else None
 
 
 def _layer_path(weight: str) -> str:

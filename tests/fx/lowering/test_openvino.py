@@ -21,7 +21,6 @@ from fx.lowering.openvino import package
 from fx.lowering.openvino.module import OpenVINORegion
 from fx.lowering.openvino.registration import converters
 from fx.quantize import prepare, reference
-from fx.quantize.layers import has_kernels
 from model_zoo import get_model
 from pytest_fx.harness.evaluation import threads
 
@@ -314,7 +313,7 @@ def test_threads_run_one_engine_at_a_time_each() -> None:
         x = torch.randn(8, 4, generator=torch.Generator().manual_seed(seed))
         with torch.no_grad():
             expected = module(x)
-            wrong.extend(seed for _ in range(50) if not torch.allclose(lowered(x), expected, atol=1e-6))
+            wrong.extend(seed for _ in range(50) if not torch.allclose(lowered(x), expected, atol=1e-5))
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
     for thread in threads:
@@ -439,7 +438,6 @@ def test_bfloat16_is_less_precise() -> None:
         torch.testing.assert_close(lowered(x), module(x), rtol=0.05, atol=0.05)
 
 
-@pytest.mark.skipif(not has_kernels(), reason="products of 8 bits saturate on this processor")
 def test_quantized_programs_stay_so_in_one_engine() -> None:
     module, x = (
         nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10)),

@@ -20,6 +20,7 @@ from fx.quantize import (
     report,
     value_ranges,
 )
+from fx.quantize.kernels import linear_kernels
 
 DYNAMIC = QuantizationScheme(Choice(precision="dynamic"))
 
@@ -56,7 +57,7 @@ def test_convolutions_find_theirs_too(kind, shape):
 @pytest.fixture(params=["kernels", "without kernels"])
 def layer(request, monkeypatch):
     if request.param == "without kernels":
-        monkeypatch.setattr(layers, "has_kernels", lambda: False)
+        monkeypatch.setattr(linear_kernels, "KERNELS", ())
     torch.manual_seed(0)
     return converted(nn.Sequential(nn.Linear(4, 3)))
 
@@ -161,7 +162,6 @@ def test_precisions_mix_with_calibrated_layers_and_are_saved(precision, tmp_path
         assert torch.equal(fx.load(tmp_path / "program.fx")(data), program(data))
 
 
-@pytest.mark.skipif(not layers.has_kernels(), reason="this processor has no instructions for 8 bits")
 def test_a_thin_tail_of_many_values_saturates(monkeypatch):
     monkeypatch.setattr(layers, "MANY", 1 << 20)
     layer = QuantizedLinear(64, 8)

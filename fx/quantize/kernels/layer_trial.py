@@ -1,0 +1,68 @@
+"""``LayerTrial``: a layer in which everything is as large as can be, to try kernels with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fx.quantize.affine import Affine
+from fx.quantize.kernels.kernel import Form, Kernel, LayerData
+from fx.quantize.kernels.trials import Way
+
+LARGEST = 255
+"""The largest integer of an activation."""
+_LARGEST_WEIGHT = 127
+_NARROW = 64
+"""Of weights up to here two products with activations have a sum that fits into 16 bits: 2 * 64 * 255 < 32768."""
+_TOLERANCE = 0.02
+"""Of the largest result: what saturates is half of it, and one integer of the output is a hundredth."""
+
+
+def largest_weight(weight: Tensor) -> int:
+    """The size of the weights that a kernel has to be right for: of 7 bits, where these have no more, or of 8."""
+    is_narrow = weight.numel() == 0 or (weight.amax() <= _NARROW and weight.amin() >= -_NARROW)
+    return _NARROW if is_narrow else _LARGEST_WEIGHT
+
+
+def alternating(size: int, like: Sequence[int]) -> Tensor:
+    """A weight of shape ``like`` of which the output channels have ``size`` and its negative by turns."""
+    weight = torch.full(tuple(like), size, dtype=torch.int8)
+    weight[1::2] = -size
+    return weight
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerTrial:
+    """One call of a layer, with the largest integers."""
+
+    data: LayerData
+    """The layer: scales are 1, and biases 0."""
+    shape: tuple[int, ...]
+    """Of the input, as kernels take it."""
+    expected: Tensor
+    """The exact results for the first row or image."""
+    form: Form
+    """What the call takes and gives."""
+
+    def way(self, kernel: Kernel, instead: Way | None = None) -> Way:
+        """The call, by this kernel."""
+        return Way(kernel.name, lambda: self._prepared(kernel), self._is_right, instead)
+
+    def _prepared(self, kernel: Kernel) -> Callable[[], Tensor]:
+        compute = kernel.pack(self.data, self.shape)
+        input = torch.full(self.shape, LARGEST, dtype=torch.float32 if self.form == "dynamic" else torch.uint8)
+        output = self._output if self.form == "integers" else None
+        return lambda: compute(input, 1.0, 0, output)
+
+    @property
+    def _output(self) -> Affine:
+        return Affine(float(self.expected.abs().max()) / 100, 128)
+
+    def _is_right(self, result: Tensor) -> bool:
+        values = result[0].double()
+        if self.form == "integers":
+            values = (values - self._output.zero_point) * self._output.scale
+        return bool((values - self.expected).abs().max() <= _TOLERANCE * self.expected.abs().max())

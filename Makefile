@@ -7,7 +7,7 @@ INSTALLED := .venv/.installed
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: verify test lint bench catalogue verdicts accuracy properties attack interrupts struck fuzz fuzz-atheris
+.PHONY: verify test lint bench catalogue verdicts accuracy properties attack interrupts struck fuzz fuzz-atheris machines
 
 verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, time it, print the table
 	$(BIN)/python -m pytest --fx-model $(MODEL) $(ARGS)
@@ -34,6 +34,9 @@ verdicts: $(INSTALLED)  ## try the harness on what was once judged wrongly; writ
 accuracy: $(INSTALLED)  ## what 8 bits cost models trained on real data; writes results/accuracy.md, fails if too much
 	$(BIN)/python -m pytest --fx-tables=accuracy $(ARGS)
 	$(BIN)/python -m pytest tests/pytest_fx/tables/test_accuracy_table.py -k committed
+
+machines: $(INSTALLED)  ## the tests that depend on kernels, with the instructions of other processors; prints what 8 bits keep
+	$(BIN)/python tests/fx/quantize/machines.py
 
 properties: $(INSTALLED)  ## every pass, and capture itself, on thousands of random programs
 	$(BIN)/python -m pytest tests/properties tests/pytest_fx/search/test_formula_passes.py --hypothesis-profile=properties --numprocesses auto --dist worksteal $(ARGS)

@@ -25,7 +25,7 @@ from fx.quantize.fake_quantization import (
     fake_quantize_dynamic,
     undo_gain,
 )
-from fx.quantize.layers import QuantizedLayer
+from fx.quantize.layers import QuantizedLayer, kernels_used
 from fx.quantize.linear import QuantizedLinear
 from fx.quantize.numerics import Advice, Noise, advise, noise, sensitivity
 from fx.quantize.observers import (
@@ -78,6 +78,7 @@ __all__ = [
     "fake_quantize_dynamic",
     "freeze_batch_norm",
     "freeze_observers",
+    "kernels_used",
     "lookup",
     "matmul",
     "max_pool",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -245,3 +246,27 @@ class QuantizedLayer(nn.Module):
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         self._unpack()
         super()._load_from_state_dict(*args, **kwargs)
+
+
+def kernels_used(program: nn.Module, threads: int | None = None) -> dict[str, int]:
+    """Return by how many layers of a program each kernel was used so far, most used first.
+
+    Args:
+        program: a converted program, or any module.
+        threads: under this number of threads; by default under any.
+
+    >>> from fx.quantize import QuantizedLinear
+    >>> layer = QuantizedLinear(4, 4)
+    >>> kernels_used(layer)
+    {}
+    >>> result = layer(torch.zeros(2, 4, dtype=torch.uint8), 0.1, 3)
+    >>> sum(kernels_used(layer).values())
+    1
+    """
+    layers = [layer for layer in program.modules() if isinstance(layer, QuantizedLayer)]
+    used = Counter(
+        name
+        for layer in layers
+        for name in {name for use, name in layer.kernels.items() if threads in (None, use.threads)}
+    )
+    return dict(used.most_common())

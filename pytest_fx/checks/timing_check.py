@@ -10,6 +10,7 @@ import pytest
 from torch import nn
 
 from fx.passes import Pass
+from fx.quantize import kernels_used
 from pytest_fx.checks.equality_check import require_inputs
 from pytest_fx.collection import label_of
 from pytest_fx.errors import NoisyTiming, TimingRegression
@@ -152,6 +153,7 @@ class TimingCheck:
             eager_memory = peak_memory(self._call(eager), device)
             memory = peak_memory(self._call(program), device)
         row = row.with_peak_memory(eager=eager_memory, transformed=memory)
+        row = row.with_kernels(kernels_used(program, self._threads))
         if change is not None:
             row = row.with_change(change, self._options.fail_slower)
         callspec = getattr(item, "callspec", None)
@@ -167,6 +169,7 @@ class TimingCheck:
             "noise": timing.noise,
             "host_seconds": row.host_seconds,
             "eager_host_seconds": row.eager_host_seconds,
+            "kernels": row.kernels,
             "peak_memory": row.peak_memory,
             "eager_peak_memory": row.eager_peak_memory,
         }

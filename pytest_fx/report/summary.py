@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +68,8 @@ class SummaryRow:
     """On a GPU, median time until an eager call has launched its work."""
     host_seconds: float | None = None
     """On a GPU, median time until a call of the program has launched its work."""
+    kernels: str | None = None
+    """The kernels of its layers on 8-bit integers, each with the number of layers that used it."""
     eager_peak_memory: int | None = None
     """Bytes that an eager call holds at a time."""
     peak_memory: int | None = None
@@ -108,6 +110,10 @@ class SummaryRow:
     def with_peak_memory(self, *, eager: int, transformed: int) -> SummaryRow:
         """Return the row with the most bytes that calls hold at a time."""
         return replace(self, eager_peak_memory=eager, peak_memory=transformed)
+
+    def with_kernels(self, used: Mapping[str, int]) -> SummaryRow:
+        """Return the row with the kernels that were used, and by how many layers each."""
+        return replace(self, kernels=", ".join(f"{name} ({count})" for name, count in used.items()) or None)
 
     def with_change(self, change: Change, limit: float | None = None) -> SummaryRow:
         """Return the row with how its speed-up compares with that of an earlier run, where ``limit`` is allowed."""
@@ -191,6 +197,7 @@ COLUMNS = (
     SummaryColumn(
         "launched after (eager's own)", lambda row: _pair(row.host_seconds, row.eager_host_seconds, _milliseconds), True
     ),
+    SummaryColumn("8-bit kernels (layers)", lambda row: row.kernels or "-", True),
     SummaryColumn("peak memory (eager's own)", lambda row: _pair(row.peak_memory, row.eager_peak_memory, _bytes), True),
 )
 """The columns that the plugin itself gives."""

@@ -52,7 +52,7 @@ _ONEDNN = Kernel(
 KERNELS: dict[int, tuple[Kernel, ...]] = {
     1: (_ONEDNN,),
     # torch's own operation keeps what oneDNN prepares between calls
-    2: (_engine("FBGEMM", "fbgemm", 2), _engine("oneDNN, kept", "onednn", 2, fits_one_size=True), _ONEDNN),
+    2: (_engine("FBGEMM", "fbgemm", 2), _engine("cached oneDNN", "onednn", 2, fits_one_size=True), _ONEDNN),
     3: (_engine("FBGEMM", "fbgemm", 3), _ONEDNN),
 }
 """By the dimensions of images; in the order in which they are tried."""

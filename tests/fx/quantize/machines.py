@@ -1,0 +1,93 @@
+"""The tests that depend on kernels, on each kind of processor that this one can stand for.
+
+``make machines`` limits the instructions that oneDNN, FBGEMM and PyTorch use, runs the tests of quantization and
+lowering under each limit, and prints a table. ``python tests/fx/quantize/machines.py accuracy`` prints, as JSON, what
+8 bits keep of two networks on this processor, and on which kernels they ran.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+LIMITS: dict[str, dict[str, str]] = {
+    "AVX2": {
+        "ONEDNN_MAX_CPU_ISA": "AVX2", "FBGEMM_ENABLE_INSTRUCTIONS": "AVX2", "ATEN_CPU_CAPABILITY": "avx2",
+    },
+    "AVX2, FBGEMM as it is": {"ONEDNN_MAX_CPU_ISA": "AVX2"},
+    "AVX2_VNNI": {
+        "ONEDNN_MAX_CPU_ISA": "AVX2_VNNI", "FBGEMM_ENABLE_INSTRUCTIONS": "AVX2", "ATEN_CPU_CAPABILITY": "avx2",
+    },
+    "AVX512_CORE": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE", "FBGEMM_ENABLE_INSTRUCTIONS": "AVX512"},
+    "AVX512_CORE_VNNI": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI", "FBGEMM_ENABLE_INSTRUCTIONS": "AVX512_E1"},
+    "AVX512_CORE_AMX": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_AMX"},
+    "SSE41": {"ONEDNN_MAX_CPU_ISA": "SSE41", "FBGEMM_ENABLE_INSTRUCTIONS": "AVX2", "ATEN_CPU_CAPABILITY": "default"},
+}  # fmt: skip
+"""Variables of the environment by the instructions that they leave; a processor that has fewer uses those it has."""
+TESTS = ("tests/fx/quantize", "tests/fx/lowering", "fx/quantize", "fx/lowering")
+LEFT_OUT = ("--ignore-glob=*openvino*",)
+"""OpenVINO mixes kernels under a limit with such as ask the processor itself, and ends the process in some (2026.4)."""
+
+
+def accuracy() -> dict[str, Any]:
+    """Signal-to-quantization-noise ratios of two networks, in decibels, with all kernels they ran on."""
+    import torch
+    from torch import nn
+
+    import fx
+    from fx.quantize import QuantizedLayer, convert, prepare
+
+    found: dict[str, Any] = {}
+    networks = {
+        "perceptron": (nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 64)), (32, 256)),
+        "convolutions": (nn.Sequential(nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Conv2d(32, 16, 3)), (4, 16, 12, 12)),
+    }
+    for name, (network, shape) in networks.items():
+        torch.manual_seed(0)
+        for parameter in network.parameters():
+            nn.init.uniform_(parameter, -0.1, 0.1)
+        data = torch.randn(shape)
+        prepared = prepare(fx.symbolic_trace(network.eval()))
+        with torch.no_grad():
+            expected = prepared(data)
+            program = convert(prepared)
+            noise = (program(data) - expected).square().mean()
+        layers = [layer for layer in program.modules() if isinstance(layer, QuantizedLayer)]
+        found[name] = round(float(10 * torch.log10(expected.square().mean() / noise)), 2)
+        found[f"{name} on"] = sorted({kernel for layer in layers for kernel in layer.kernels.values()})
+    return found
+
+
+def accuracy_under(limit: str) -> dict[str, Any]:
+    """What :func:`accuracy` finds in a process with this limit."""
+    command = [sys.executable, str(Path(__file__)), "accuracy"]
+    output = subprocess.run(command, env={**os.environ, **LIMITS[limit]}, capture_output=True, text=True, check=True)
+    return json.loads(output.stdout)
+
+
+def main() -> int:
+    """Run the tests under each limit, and return 1 where one fails."""
+    print(f"{'instructions':22} {'perceptron':>11} {'convolutions':>13}  tests")
+    status = 0
+    for limit, variables in LIMITS.items():
+        found = accuracy_under(limit)
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal", *LEFT_OUT, *TESTS]
+        run = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+        status = status or run.returncode
+        last = re.sub(r"[= ]*\n*$", "", run.stdout).rpartition("\n")[2]
+        print(f"{limit:22} {found['perceptron']:8} dB {found['convolutions']:10} dB  {last}", flush=True)
+        if run.returncode:
+            print(run.stdout)
+    return status
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["accuracy"]:
+        print(json.dumps(accuracy()))
+    else:
+        sys.exit(main())

@@ -139,6 +139,12 @@ def test_a_program_whose_kernels_were_tried_gives_the_same_answers_to_a_step(tmp
         assert torch.equal(other(data), tried(data))
 
 
+def rounding(layer, input, scale, zero_point):
+    """How far two kernels may be from each other: sums of integers are exact, and a few steps that round follow."""
+    operands = dequantize(input, scale, zero_point).double(), layer.real_weight().double(), layer.bias.double()
+    return 8 * torch.finfo(torch.float32).eps * F.linear(*(one.abs() for one in operands))
+
+
 @pytest.mark.parametrize("rows", [1, 9, 25])
 def test_large_results_are_those_of_small_ones(rows, monkeypatch):
     layer = filled(33, 20)
@@ -148,8 +154,8 @@ def test_large_results_are_those_of_small_ones(rows, monkeypatch):
 
     def results():
         return (
-            layer(input, 0.1, 100, 0.5, 90),
             layer(input, 0.1, 100),
+            layer(input, 0.1, 100, 0.5, 90),
             lookup(input, table),
             quantize(values, 0.05, 120),
             quantize(values, 0.05, 7, 15),
@@ -157,13 +163,20 @@ def test_large_results_are_those_of_small_ones(rows, monkeypatch):
             *quantize_channels(values),
         )
 
-    small = results()
+    real, whole, *others = results()
     layer.to("cpu")  # which lets go of the packed weight
     monkeypatch.setattr(pages, "LARGE", 64)
     monkeypatch.setattr(linear, "_PART", 100)
     monkeypatch.setattr(linear, "_CHANNELS", 7)
     monkeypatch.setattr("fx.quantize.arithmetic._PART", 50)
-    assert all(torch.equal(one, other) for one, other in zip(small, results(), strict=True))
+    real_in_parts, whole_in_parts, *others_in_parts = results()
+    # oneDNN may take another kernel for a part, which rounds real values elsewhere
+    apart = rounding(layer, input, 0.1, 100)
+    assert ((real.double() - real_in_parts).abs() <= apart).all()
+    may_round_otherwise = ((real.double() / 0.5).frac().abs() - 0.5).abs() <= apart / 0.5
+    assert may_round_otherwise.float().mean() < 0.01 and (whole.int() - whole_in_parts.int()).abs().max() <= 1
+    assert torch.equal(whole[~may_round_otherwise], whole_in_parts[~may_round_otherwise])
+    assert all(torch.equal(*pair) for pair in zip(others, others_in_parts, strict=True))
 
 
 def test_advice_is_given_on_whole_pages_of_large_results_alone(monkeypatch):

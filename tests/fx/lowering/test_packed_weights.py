@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from fx.graph_module import GraphModule
 from fx.lowering.onednn import OneDNN
 from fx.lowering.onednn.modules import FusedConvolution, FusedLayer
 from fx.lowering.onednn.packed_weights import PackedWeights, _is_same_layout
+from pytest_fx.harness.evaluation import threads
 
 pytestmark = pytest.mark.skipif(OneDNN().why_unavailable() is not None, reason=f"oneDNN: {OneDNN().why_unavailable()}")
 
@@ -28,14 +29,6 @@ NETS: dict[str, tuple[Callable[[], nn.Module], torch.Size]] = {
     "convolution": (lambda: nn.Conv2d(256, 1024, 1), SIZE),
     "linear": (lambda: nn.Linear(2048, 512), torch.Size((8, 2048))),
 }
-
-
-@pytest.fixture(autouse=True)
-def threads() -> Iterator[Callable[[int], None]]:
-    """Sets the number of threads, until the test ends."""
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
 
 
 @pytest.fixture
@@ -72,22 +65,19 @@ WAYS: dict[str, Callable[[GraphModule], GraphModule]] = {
 @pytest.mark.parametrize("made_under", [1, 2])
 @pytest.mark.parametrize("kind", NETS)
 def test_no_number_of_threads_makes_kernels_convert_weights(
-    kind: str, made_under: int, way: str, threads: Callable[[int], None], conversions: list[str]
+    kind: str, made_under: int, way: str, conversions: list[str]
 ) -> None:
     x = torch.randn(NETS[kind][1])
-    threads(made_under)
-    net, lowered = lowered_net(x, kind)
-    with torch.no_grad():
-        for number in (1, 2, 1, 2):
-            lowered = WAYS[way](lowered)
-            threads(number)
+    with threads(made_under):
+        net, lowered = lowered_net(x, kind)
+    for number in (1, 2, 1, 2):
+        lowered = WAYS[way](lowered)
+        with threads(number), torch.no_grad():
             torch.testing.assert_close(lowered(x), net(x), rtol=1e-4, atol=1e-5)
     assert conversions == []
 
 
-def test_each_thread_that_calls_gets_the_layouts_for_its_own_number(
-    threads: Callable[[int], None], conversions: list[str]
-) -> None:
+def test_each_thread_that_calls_gets_the_layouts_for_its_own_number(conversions: list[str]) -> None:
     x = torch.randn(SIZE)
     net, lowered = lowered_net(x)
     with torch.no_grad():
@@ -95,8 +85,7 @@ def test_each_thread_that_calls_gets_the_layouts_for_its_own_number(
     wrong: list[float] = []
 
     def work(number: int) -> None:
-        threads(number)
-        with torch.no_grad():
+        with threads(number), torch.no_grad():
             wrong.extend(number for _ in range(5) if not torch.allclose(lowered(x), expected, rtol=1e-4, atol=1e-5))
 
     callers = [threading.Thread(target=work, args=(number,)) for number in (1, 2, 3, 1, 2)]
@@ -135,24 +124,24 @@ class Packing:
 
 
 def test_layouts_that_are_the_same_share_a_copy(
-    threads: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     packing, packed = Packing(monkeypatch, lambda threads, size: threads > 2), PackedWeights(torch.zeros(3))
     found: list[Tensor] = []
     for number in (1, 2, 3, 1, 4):
-        threads(number)
-        found.append(packed.find(SIZE, packing))
+        with threads(number):
+            found.append(packed.find(SIZE, packing))
     assert found[0] is found[1] is found[3] and found[2] is found[4] and len(packed._copies) == 2
     assert packing.made == [(1, 1), (2, 1), (3, 1), (4, 1)]
 
 
 def test_the_copies_for_the_last_two_numbers_of_threads_are_kept(
-    threads: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     packing, packed = Packing(monkeypatch, lambda threads, size: threads), PackedWeights(torch.zeros(3))
     for number in (1, 2, 1, 3, 1, 3, 2):
-        threads(number)
-        assert packed.find(SIZE, packing).tolist() == [number]
+        with threads(number):
+            assert packed.find(SIZE, packing).tolist() == [number]
         assert len(packed._copies) <= 2
     assert [number for number, _ in packing.made] == [1, 2, 3, 2]
 
@@ -167,14 +156,12 @@ def test_sizes_that_come_once_are_not_packed_for_and_take_no_memory(monkeypatch:
     assert [size for _, size in packing.made] == [1, 200, 201] and len(packed._copies) == 2
 
 
-def test_a_weight_that_was_written_to_is_packed_again_for_every_number_of_threads(
-    threads: Callable[[int], None],
-) -> None:
+def test_a_weight_that_was_written_to_is_packed_again_for_every_number_of_threads() -> None:
     layer = FusedConvolution(torch.randn(8, 4, 3, 3), None, (1, 1), (0, 0), (1, 1), 1)
     x = torch.randn(2, 4, 64, 64)
     for factor in (1, 2):
         layer.weight.mul_(factor)
         for number in (1, 2):
-            threads(number)
-            torch.testing.assert_close(layer(x), layer._plain(x, None), rtol=1e-4, atol=1e-5)
+            with threads(number):
+                torch.testing.assert_close(layer(x), layer._plain(x, None), rtol=1e-4, atol=1e-5)
     assert pickle.loads(pickle.dumps(layer))._packed is None and copy.copy(layer)._packed is None

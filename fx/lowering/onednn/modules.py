@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fx.lowering.onednn.packed_weights import PackedWeights
 from fx.operators.effect_rules import Effect, rules
 
 LEAST_WORK = 1 << 21
@@ -57,11 +58,12 @@ class Activation:
 class FusedLayer(nn.Module):
     """A layer with constant weights, and the activation behind it.
 
-    ``weight`` and ``bias`` are buffers that share memory with the tensors of the captured module. The packed copy of
-    the weight that the kernel reads is made in the first run, or before if the size of the input is known by then, and
-    again when the weight was written to or replaced; it is no part of the state. Where oneDNN cannot take an input (of
-    another dtype, empty, one that requires gradients, under autocast), the layer computes the same by PyTorch's own
-    functions.
+    ``weight`` and ``bias`` are buffers that share memory with the tensors of the captured module. The kernel reads a
+    packed copy of the weight, which is made in the first run, or before if the size of the input is known by then.
+    Another number of threads, or a size that comes again, has a copy of its own where oneDNN wants another layout
+    for it. Copies are made anew when the weight was written to or replaced, and are no part of the state. Where oneDNN
+    cannot take an input (of another dtype, empty, one that requires gradients, under autocast), the layer computes the
+    same by PyTorch's own functions.
     """
 
     _is_impure: ClassVar[bool | None] = False
@@ -77,7 +79,7 @@ class FusedLayer(nn.Module):
         self.activation = Activation()
         """What is applied to the result."""
         self._scalars: list[float] = []
-        self._packing: tuple[Tensor, int | None, Tensor] | None = None  # the weight, its version, the packed one
+        self._packed: PackedWeights | None = None
 
     def append(self, activation: Activation) -> None:
         """Apply ``activation`` to the result; there must be none yet."""
@@ -101,11 +103,10 @@ class FusedLayer(nn.Module):
         weight = self._buffers["weight"]
         if type(weight) is not Tensor or weight.dtype is not torch.float32 or not weight.is_cpu:
             return None
-        version = None if weight.is_inference() else weight._version
-        packing = self._packing
-        if packing is None or packing[0] is not weight or packing[1] != version:
-            packing = self._packing = (weight, version, self.pack(weight.detach(), size))
-        return packing[2]
+        packed = self._packed
+        if packed is None or not packed.are_of(weight):
+            packed = self._packed = PackedWeights(weight)
+        return packed.find(size, self.pack)
 
     def _is_fast(self, value: Tensor) -> bool:
         """Whether the kernel takes ``value``, its shape aside, and nothing wants more than the result."""
@@ -120,7 +121,10 @@ class FusedLayer(nn.Module):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_packing": None}
+        return {**self.__dict__, "_packed": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({**state, "_packed": None})
 
 
 class FusedConvolution(FusedLayer):

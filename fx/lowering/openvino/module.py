@@ -21,6 +21,8 @@ Sizes: TypeAlias = "tuple[tuple[int, ...] | None, ...]"
 """By input the size of each dimension, -1 where it may be any; ``None`` for an integer."""
 
 _FREE = -1
+_MOST_NUMBERS = 2
+"""For how many numbers of threads engines are kept: each has packed copies of all weights."""
 
 
 class _Weight(NamedTuple):
@@ -41,9 +43,10 @@ class OpenVINORegion(nn.Module):
     """A part of a program as engines of OpenVINO, and as the program that it was.
 
     The engine for the example inputs is built when the program is lowered. When inputs of other sizes come, one is
-    built in which the sizes that differ are free. An engine has as many threads as PyTorch has in the call. What no
-    engine takes goes through the program: inputs of another dtype or number of dimensions, without elements, that
-    require gradients, or under autocast; and all inputs once weights have another dtype or shape.
+    built in which the sizes that differ are free. An engine has as many threads as PyTorch has in the call; those for
+    the last two numbers of threads are kept. What no engine takes goes through the program: inputs of another dtype or
+    number of dimensions, without elements, that require gradients, or under autocast; and all inputs once weights have
+    another dtype or shape.
 
     Engines have packed copies of the weights. They are built again when a weight was written to or replaced, and are no
     part of the state: copies and loaded modules build their own.
@@ -74,6 +77,7 @@ class OpenVINORegion(nn.Module):
         self._general = self._example  # sizes that have been the same in all calls, with those that were not free
         self._forget()
         self._kinds = [(weight.tensor.dtype, weight.tensor.shape) for weight in self._weights or ()]
+        self._recent = (torch.get_num_threads(),)
         self._engines[torch.get_num_threads(), self._example] = self._build(self._example)
 
     def forward(self, *inputs: Any) -> Any:
@@ -124,19 +128,25 @@ class OpenVINORegion(nn.Module):
             return None
         threads = torch.get_num_threads()
         sizes = tuple([value.shape if isinstance(value, Tensor) else None for value in inputs])
-        engines = self._engines
-        if (threads, sizes) in engines:
+        if self._recent[:1] != (threads,):
+            self._recent = (threads, *(one for one in self._recent if one != threads))[:_MOST_NUMBERS]
+        if (threads, sizes) in (engines := self._engines):
             return engines[threads, sizes]
         if sizes != self._example:
             sizes = self._general = _generalized(self._general, sizes)
-        if (threads, sizes) not in engines:
-            try:
-                engines[threads, sizes] = self._build(sizes)
-            except (LoweringError, RuntimeError):
-                if sizes == self._example:
-                    raise
-                engines[threads, sizes] = None  # the program takes more than the converters do
-        return engines[threads, sizes]
+        if (threads, sizes) in engines:
+            return engines[threads, sizes]
+        try:
+            engine = self._build(sizes)
+        except (LoweringError, RuntimeError):
+            if sizes == self._example:
+                raise
+            engine = None  # the program takes more than the converters do
+        engines[threads, sizes] = engine
+        for number, other in list(engines):
+            if number not in self._recent:
+                engines.pop((number, other), None)
+        return engine
 
     def _build(self, sizes: Sizes) -> OpenVINOEngine:
         network = OpenVINONetwork(self.program, sizes)
@@ -163,6 +173,7 @@ class OpenVINORegion(nn.Module):
         """Note the weights of now, and drop the engines that were built for others."""
         weights = self._weights = list(_weights_of(self.program))
         self._engines: dict[tuple[int, Any], OpenVINOEngine | None] = {}
+        self._recent: tuple[int, ...] = ()  # numbers of threads, the last one first
         kinds = self.__dict__.get("_kinds")
         self._is_usable = kinds is None or kinds == [(one.tensor.dtype, one.tensor.shape) for one in weights]
         return weights

@@ -323,15 +323,42 @@ def test_threads_run_one_engine_at_a_time_each() -> None:
     assert wrong == []
 
 
-def test_engines_have_as_many_threads_as_pytorch() -> None:
-    lowered = lower(Layer(), torch.randn(2, 4))
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(3)
-        lowered(torch.randn(2, 4))
-    finally:
-        torch.set_num_threads(before)
-    assert {threads for threads, _ in regions(lowered)[0]._engines} == {before, 3}
+def numbers(lowered: GraphModule) -> list[int]:
+    """For how many threads the engines are that are kept."""
+    return [number for number, _ in regions(lowered)[0]._engines]
+
+
+@pytest.mark.parametrize("way", [copy.deepcopy, lambda program: pickle.loads(pickle.dumps(program)), lambda one: one])
+@pytest.mark.parametrize("made_under", [1, 2])
+def test_engines_have_as_many_threads_as_pytorch_and_are_built_once_for_each_number(
+    made_under: int, way: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[int] = []
+    build = OpenVINORegion._build
+    monkeypatch.setattr(
+        OpenVINORegion, "_build", lambda self, sizes: (built.append(torch.get_num_threads()), build(self, sizes))[1]
+    )
+    module, x = Layer(), torch.randn(2, 4)
+    with threads(made_under):
+        made = lower(module, x)
+    assert built == [made_under]
+    lowered = way(made)
+    for number in (1, 2, 1, 2):
+        with threads(number):
+            assert_same(lowered, module, x)
+    assert sorted(built) == sorted([1, 2] if lowered is made else [made_under, 1, 2])
+    assert sorted(numbers(lowered)) == [1, 2]
+
+
+def test_engines_for_the_last_two_numbers_of_threads_are_kept() -> None:
+    module = Layer()
+    with threads(1):
+        lowered = lower(module, torch.randn(2, 4))
+    for number, kept in ((3, {1, 3}), (1, {1, 3}), (2, {1, 2}), (2, {1, 2}), (3, {2, 3})):
+        with threads(number):
+            for size in (2, 5):
+                assert_same(lowered, module, torch.randn(size, 4))
+        assert set(numbers(lowered)) == kept
 
 
 @pytest.mark.parametrize("number", [1, 2])

@@ -17,6 +17,8 @@ from fx.errors import QuantizationError
 from fx.graph_module import GraphModule, expect_program
 from fx.modules.attributes import fetch_attribute
 from fx.node import Node
+from fx.operators.effect_rules import UPDATES_STATISTICS
+from fx.operators.effects import effect_of
 from fx.passes.fold_constants import FoldConstants
 from fx.passes.fuse_conv_bn import FuseConvBN
 from fx.passes.remove_identities import RemoveIdentities
@@ -26,7 +28,7 @@ from fx.quantize.arithmetic import dequantize
 from fx.quantize.integer_operations import IntegerOperation, asks_for_size, is_part, operation_of, plain_spelling
 from fx.quantize.observers import Observer, make_observer
 from fx.quantize.scheme import QuantizationScheme
-from fx.quantize.state import run_apart
+from fx.quantize.state import in_evaluation_mode, run_apart
 
 _OBSERVERS = "observers"
 SCHEME = "quantization_scheme"
@@ -51,10 +53,13 @@ def prepare(
     computes. It shares the program's tensors, which nothing here writes to.
 
     Args:
-        graph_module: a captured program, in evaluation mode.
+        graph_module: a captured program; one in training mode is prepared as it is in evaluation mode.
         scheme: what is quantized, and how; by default all that can be, in 8 bits.
         example_inputs: inputs for one run, from which shapes and types are known before the data comes: the report of
             ``convert`` then counts operations, and what is no float32 stays as it is.
+
+    Raises:
+        QuantizationError: an operation updates the statistics of a batch norm whatever mode the program is in.
 
     >>> import torch, fx
     >>> prepared = prepare(fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())))
@@ -64,7 +69,8 @@ def prepare(
     check_given(graph_module, scheme, "prepare")
     scheme = QuantizationScheme() if scheme is None else scheme
     # a batch norm as a module makes no checks that would stand between it and its layer
-    program = canonical_form(graph_module, leaves=_FUSED).graph_module
+    program = canonical_form(in_evaluation_mode(graph_module), leaves=_FUSED).graph_module
+    _refuse_statistics(program)
     if example_inputs is not None and any(not found.fused for found in FuseConvBN(checked=False).explain(program)):
         _record_shapes(program, example_inputs)  # which tell whether some can be folded
     program = FuseConvBN()(program)
@@ -94,6 +100,21 @@ def check_given(graph_module: object, scheme: object, who: str) -> None:
     """Refuse what ``prepare`` and ``prepare_qat`` do not take."""
     expect_program(graph_module, f"{who} takes a GraphModule", error=QuantizationError)
     expect(scheme, (QuantizationScheme, NoneType), f"{who} takes a QuantizationScheme", error=QuantizationError)
+
+
+def updates_statistics(program: GraphModule) -> Node | None:
+    """The first function that normalizes with the statistics of each batch, and updates running ones, in any mode."""
+    return next((node for node in program.graph.nodes if effect_of(node) is UPDATES_STATISTICS), None)
+
+
+def _refuse_statistics(program: GraphModule) -> None:
+    if (node := updates_statistics(program)) is not None:
+        raise QuantizationError(
+            "a batch norm of this program is in training mode whatever mode the program is in",
+            where=place_of(node),
+            why="it was captured as a function in training mode: each run writes to its running statistics",
+            remedy="capture the model after model.eval()",
+        )
 
 
 def _record_shapes(program: GraphModule, example_inputs: Sequence[Any]) -> None:

@@ -93,7 +93,6 @@ class _Conversion(Writer):
             )
         super().__init__(settled(prepared) if is_trained(prepared) else prepared, scheme)
         self._on_whole_numbers = on_whole_numbers
-        self._is_trained = is_trained(prepared)  # so that all that use a value have learnt to live with its rounding
         self._moved: set[Node] = set()  # real values in the reference form that are those of integers
         self._between: set[Node] = set()  # integers that stand for no value of the prepared program
         self._convolutions: list[Node] = []  # on integers; those on real ones have contiguous results
@@ -158,7 +157,7 @@ class _Conversion(Writer):
         if asks_for_size(node) and (source := node.all_input_nodes[0]) in self._whole:
             self._real[node] = self._graph.node_copy(node, lambda _: self._whole[source][0])
             return
-        self._copy(node, unrounded=not rounded and not self._is_trained)
+        self._copy(node, unrounded=not rounded)
 
     # Operations on integers; each says whether it found a way.
 
@@ -189,7 +188,7 @@ class _Conversion(Writer):
         if precision == "bfloat16":
             self._layer_in_bfloat16(node)
         elif not self._on_whole_numbers or (precision == "weight-only" and node.target is not F.linear):
-            self._reference_layer(node)
+            self._reference_layer(node, unrounded=True)
         elif precision == "weight-only":
             self._weight_only_layer(node)
         else:
@@ -202,7 +201,7 @@ class _Conversion(Writer):
         for name, tensor in tensors.items():
             fetched: Any = node.kwargs[name]
             named[name] = self._attribute(node, f"in_bfloat16.{fetched.target}", tensor.detach().bfloat16())
-        source = self._as_real(self._operations[node].operands[0])
+        source = self._as_unrounded(self._operations[node].operands[0])
         short = self._noted(self._graph.call_method("bfloat16", (source,)), node)
         others = {name: map_arg(value, self._as_real) for name, value in node.kwargs.items() if name not in named}
         made = self._call(node, node.target, **{**others, **named, "input": short})
@@ -211,7 +210,7 @@ class _Conversion(Writer):
 
     def _weight_only_layer(self, node: Node) -> None:
         whole, scale = self._stored_weight(node)
-        real = {name: map_arg(node.kwargs[name], self._as_real) for name in ("input", "bias")}
+        real = {name: map_arg(node.kwargs[name], self._as_unrounded) for name in ("input", "bias")}
         made = self._call(node, weight_only_linear, **real, weight=whole, scale=scale)
         self._count(made, node)
         self._real[node] = made
@@ -219,7 +218,7 @@ class _Conversion(Writer):
     def _dynamic_layer(self, node: Node) -> None:
         """The layer on real values, of which it finds the range in each call."""
         layer, calls = self._weights.layer(node)
-        source = self._as_real(self._operations[node].operands[0])
+        source = self._as_unrounded(self._operations[node].operands[0])
         made = self._noted(self._graph.create_node("call_module", UNNAMED, (source,), {}, node.name), node)
         calls.append(made)
         made.meta["float_operations"] = float_operations(node, layer.weight)
@@ -339,12 +338,13 @@ class _Conversion(Writer):
         made.meta[IN_8_BITS] = True
         return self._put(node, made, None)
 
-    def _reference_layer(self, node: Node) -> None:
+    def _reference_layer(self, node: Node, *, unrounded: bool = False) -> None:
         """The layer on real values, with a weight that is computed from integers."""
+        read = self._as_unrounded if unrounded else self._as_real
         fetched = self._weights.tensors(node)[0]
         whole, scale = self._stored_weight(node)
         made = self._call(node, arithmetic.dequantize_channels, weight=whole, scale=scale)
-        copied = self._graph.node_copy(node, lambda used: made if used is fetched else self._as_real(used))
+        copied = self._graph.node_copy(node, lambda used: made if used is fetched else read(used))
         self._count(copied, node)
         self._real[node] = copied
         if self._scheme.choice(node).precision == "dynamic":

@@ -20,12 +20,13 @@ from fx.node import Node
 from fx.operators.effect_rules import UPDATES_STATISTICS
 from fx.operators.effects import effect_of
 from fx.passes.fold_constants import FoldConstants
+from fx.passes.functional_form import make_functional
 from fx.passes.fuse_conv_bn import FuseConvBN
 from fx.passes.remove_identities import RemoveIdentities
 from fx.passes.shape_prop import ShapeProp
 from fx.quantize.affine import Affine
 from fx.quantize.arithmetic import dequantize
-from fx.quantize.integer_operations import IntegerOperation, asks_for_size, is_part, operation_of, plain_spelling
+from fx.quantize.integer_operations import IntegerOperation, asks_for_size, is_part, operation_of
 from fx.quantize.observers import Observer, make_observer
 from fx.quantize.scheme import QuantizationScheme
 from fx.quantize.state import in_evaluation_mode, run_apart
@@ -78,7 +79,7 @@ def prepare(
     program, kept = form.graph_module, {node.name: reason for node, reason in form.kept_whole.items()}
     for simplify in (RemoveIdentities(), FoldConstants(freeze=True, max_bytes=_LARGEST_CONSTANT)):
         program = simplify(program)
-    _return_instead_of_writing(program)
+    without_writes(program)
     program.graph.eliminate_dead_code()
     _pad_by_numbers(program)
     if example_inputs is not None:
@@ -121,14 +122,14 @@ def _record_shapes(program: GraphModule, example_inputs: Sequence[Any]) -> None:
     run_apart(program, ShapeProp(program).propagate, example_inputs)
 
 
-def quantized_layers(prepared: GraphModule, scheme: QuantizationScheme) -> set[Node]:
-    """The layers of a prepared program whose weights will be integers."""
-    found: set[Node] = set()
+def quantized_layers(prepared: GraphModule, scheme: QuantizationScheme) -> list[Node]:
+    """The layers of a prepared program whose weights will be integers, in order."""
+    found: list[Node] = []
     for node in prepared.graph.nodes:
         operation = operation_of(node)
         is_layer = isinstance(operation, IntegerOperation) and operation.kind in ("layer", "embedding")
         if is_layer and REASON not in node.meta and scheme.choice(node).precision != "bfloat16":
-            found.add(node)
+            found.append(node)
     return found
 
 
@@ -138,22 +139,16 @@ def scheme_of(prepared: GraphModule) -> QuantizationScheme | None:
     return None if data is None else QuantizationScheme.from_data(data)
 
 
-def _return_instead_of_writing(program: GraphModule) -> None:
-    """Where an operation writes to a value that only it uses, as ``out += x`` may, let it return a new one."""
-    for node in program.graph.nodes:
-        change = plain_spelling(node)
-        if change is None:
-            continue
-        if _is_only_here(node.all_input_nodes[0]):
-            change()
+def without_writes(program: GraphModule) -> None:
+    """Let operations that write to values which only they and what comes after them see return new ones instead."""
+    make_functional(program, lambda node: len({_dtype_of(program, one) for one in node.all_input_nodes} - {None}) < 2)
 
 
-def _is_only_here(value: Node) -> bool:
-    """Whether only one operation sees a value, and the one that it is a view of if it may be a view."""
-    operation = operation_of(value)
-    if len(value.users) != 1 or not isinstance(operation, IntegerOperation):
-        return False
-    return operation.kind != "shape" or _is_only_here(operation.operands[0])
+def _dtype_of(program: GraphModule, node: Node) -> torch.dtype | None:
+    """The dtype of a value, where it is known; those of programs that are quantized are float32 for the most part."""
+    if node.op == "get_attr":
+        return getattr(fetch_attribute(program, str(node.target)), "dtype", None)
+    return getattr(node.meta.get("tensor_meta"), "dtype", None)
 
 
 def _pad_by_numbers(program: GraphModule) -> None:
@@ -168,10 +163,15 @@ def _pad_by_numbers(program: GraphModule) -> None:
                 node.kwargs = {**node.kwargs, "padding": tuple(total // 2 for total in totals)}
 
 
-def observe(program: GraphModule, node: Node, path: str, observer: nn.Module) -> None:
-    """Let ``observer``, as a module at ``path``, see the result of ``node``, whose users take what it returns."""
+def observe(
+    program: GraphModule, node: Node, path: str, observer: nn.Module, users: Sequence[Node] | None = None
+) -> None:
+    """Let ``observer``, as a module at ``path``, see the result of ``node``.
+
+    Those of its users, by default all, take what the observer returns.
+    """
     program.add_submodule(path, observer)
-    users = list(node.users)
+    users = list(node.users if users is None else users)
     inputs = program.graph.find_nodes(op="placeholder")
     with program.graph.inserting_after(inputs[-1] if node in inputs else node):
         observed = program.graph.call_module(path, (node,))

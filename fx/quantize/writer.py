@@ -42,10 +42,7 @@ class Writer:
 
     def _copy(self, node: Node, *, unrounded: bool = False) -> None:
         """The operation as it is, on real values; on those before rounding if asked for and there are any."""
-        read = self._as_real
-        if unrounded:
-            read = lambda used: self._unrounded.get(used) or self._as_real(used)  # noqa: E731
-        made = self._graph.node_copy(node, read)
+        made = self._graph.node_copy(node, self._as_unrounded if unrounded else self._as_real)
         operation = operation_of(node)
         if isinstance(operation, IntegerOperation) and operation.kind == "layer":
             made.meta["float_operations"] = float_operations(node, self._weights.tensors(node)[1])
@@ -58,6 +55,10 @@ class Writer:
         real = self._real[node]
         assert isinstance(real, Node)
         return real
+
+    def _as_unrounded(self, node: Node) -> Node:
+        """A real value before rounding, where there is one."""
+        return self._unrounded.get(node) or self._as_real(node)
 
     def _quantize(self, node: Node) -> None:
         """In the place of an observer, the integers of what it observes."""

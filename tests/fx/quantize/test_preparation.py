@@ -5,7 +5,7 @@ from torch import nn
 
 import fx
 from fx.errors import QuantizationError
-from fx.quantize import Quantize, convert, prepare, prepare_qat
+from fx.quantize import Quantize, QuantizedLayer, convert, prepare, prepare_qat, report
 
 
 def in_training():
@@ -64,3 +64,49 @@ def test_statistics_that_a_program_updates_in_every_mode_are_refused(function):
 def test_the_pass_leaves_a_program_that_updates_statistics_as_it_is():
     program = fx.symbolic_trace(Functional().train()).eval()
     assert Quantize().with_data([((torch.randn(4, 8),), {})])(program) is program
+
+
+class Dense(nn.Module):
+    """A dense block, as of a DenseNet: what is activated in place was normalized for that alone."""
+
+    def __init__(self, write):
+        super().__init__()
+        self.norms = nn.ModuleList(nn.BatchNorm2d(4 + 4 * n) for n in range(3))
+        self.convs = nn.ModuleList(nn.Conv2d(4 + 4 * n, 4, 3, padding=1) for n in range(3))
+        self.write = write
+
+    def forward(self, x):
+        parts = [x.clone()]
+        for norm, conv in zip(self.norms, self.convs, strict=True):
+            parts.append(conv(self.write(norm(torch.cat(parts, 1)))))
+        return torch.cat(parts, 1)
+
+
+def halved(x):
+    x *= 0.5
+    return x
+
+
+WRITES = {
+    "module": nn.ReLU(inplace=True),
+    "relu_": torch.relu_,
+    "mul_": lambda x: x.mul_(0.5),
+    "clamp_": lambda x: x.clamp_(min=-0.1),
+    "augmented": halved,
+}
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", WRITES)
+def test_what_writes_in_place_between_layers_is_no_obstacle(name, training):
+    torch.manual_seed(0)
+    model = Dense(WRITES[name]).eval()
+    data = torch.randn(4, 4, 6, 6)
+    prepared = (prepare_qat if training else prepare)(fx.symbolic_trace(model)).train(training)
+    with torch.no_grad():
+        prepared(data)
+        quantized = convert(prepared.eval())
+        difference = quantized(data) - prepared(data)
+    assert sum(isinstance(one, QuantizedLayer) for one in quantized.modules()) == 3
+    assert difference.square().mean() < 1e-3 * prepared(data).square().mean()
+    assert not [one for one in report(quantized).remainders if "writes" in one.reason]

@@ -108,7 +108,9 @@ class _Conversion(Writer):
         graph.eliminate_dead_code()
         write_over_layers(graph)
         self._lay_out_convolutions()
-        self._attributes.update(self._weights.named(graph))
+        named = self._weights.named(graph)
+        self._fetch_from_layers(named)
+        self._attributes.update(named)
         program = GraphModule(self._taken(), graph, type(self._prepared).__name__)
         program.training = self._prepared.training
         return program

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch.nn.functional as F
@@ -15,6 +16,7 @@ from fx.passes.tensor_metadata import TensorMetadata
 from fx.quantize import arithmetic
 from fx.quantize.affine import Affine
 from fx.quantize.integer_operations import IntegerOperation, operation_of
+from fx.quantize.layers import QuantizedLayer
 from fx.quantize.preparation import REASON, affines_of, is_observer
 from fx.quantize.quantization_report import IN_8_BITS
 from fx.quantize.scheme import QuantizationScheme
@@ -108,6 +110,15 @@ class Writer:
     def _count(self, made: Node, node: Node) -> None:
         """Note for the report that a layer has its weight in 8 bits, and how much it computes."""
         made.meta |= {"float_operations": float_operations(node, self._weights.tensors(node)[1]), IN_8_BITS: True}
+
+    def _fetch_from_layers(self, named: Mapping[str, QuantizedLayer]) -> None:
+        """Let what fetches a weight that one of these layers holds fetch it from there, so that it is stored once."""
+        held = {id(tensor): f"{path}.{name}" for path, layer in named.items() for name, tensor in layer.named_buffers()}
+        for node in self._graph.find_nodes(op="get_attr"):
+            value = self._attributes.get(str(node.target))
+            if (path := held.get(id(value))) is not None:
+                node.target = path
+                self._attributes[path] = value
 
     def _taken(self) -> dict[str, Any]:
         """What the new graph refers to."""

@@ -256,17 +256,41 @@ def test_embeddings_that_write_to_their_weight_stay_real():
     assert "it writes to its weight" in [one.reason for one in report(program).remainders]
 
 
-def test_an_embedding_and_a_layer_that_share_a_weight_both_have_it_whole():
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.table = nn.Embedding(20, 8)
+class Tied(nn.Module):
+    def __init__(self, by_name=False):
+        super().__init__()
+        self.table, self.head = nn.Embedding(20, 8), nn.Linear(8, 20)
+        if by_name:
+            self.head.weight = self.table.weight
+        self.by_name = by_name
 
-        def forward(self, indices: torch.Tensor):
-            return F.linear(self.table(indices), self.table.weight)
+    def forward(self, indices: torch.Tensor):
+        x = self.table(indices)
+        return self.head(x) if self.by_name else F.linear(x, self.table.weight)
 
-    program = converted(Tied(), INDICES)
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_an_embedding_and_a_layer_that_share_a_weight_store_it_once(by_name, tmp_path):
+    program = converted(Tied(by_name), INDICES)
     assert report(program).layers == 2
+    assert [tensor.shape for tensor in program.state_dict().values() if tensor.dtype is torch.int8] == [(20, 8)]
+    fx.save(program, tmp_path / "tied.fx")
+    state = {name: torch.zeros_like(tensor) for name, tensor in program.state_dict().items()}
+    for again in (fx.load(tmp_path / "tied.fx"), copy.deepcopy(program), program):
+        assert torch.equal(again(INDICES), program(INDICES))
+        again.load_state_dict(state)
+        assert not again(INDICES).any()
+
+
+@pytest.mark.parametrize("form", [convert, reference])
+def test_layers_that_share_a_weight_store_it_once(form):
+    one, other = nn.Linear(8, 8), nn.Linear(8, 8, bias=False)
+    other.weight = one.weight
+    prepared = prepare(fx.symbolic_trace(nn.Sequential(one, other, one, other).eval()))
+    prepared(data := torch.randn(4, 8))
+    program = form(prepared)
+    stored = {tensor.data_ptr() for tensor in program.state_dict().values() if tensor.dtype is torch.int8}
+    assert len(stored) == 1 and decibels(program(data), prepared(data).detach()) > 25
 
 
 def test_without_offsets_known_to_be_tensors_the_report_says_why():

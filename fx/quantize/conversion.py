@@ -23,12 +23,13 @@ from fx.quantize.layout import values_seen_in_memory
 from fx.quantize.linear import QuantizedLinear
 from fx.quantize.preparation import REASON, comes_whole, fused_bound, is_observer, scheme_of
 from fx.quantize.products import matmul
-from fx.quantize.quantization_report import IN_8_BITS
+from fx.quantize.quantization_report import IN_8_BITS, ON_INTEGERS, WEIGHT_ALONE
 from fx.quantize.spellings import averaged, moved
 from fx.quantize.training import is_trained, settled
 from fx.quantize.weight_only import weight_only_linear
 from fx.quantize.weights import UNNAMED
-from fx.quantize.writer import Writer, float_operations, write_over_layers
+from fx.quantize.work import WORK, work_of, work_of_layer
+from fx.quantize.writer import Writer, write_over_layers
 
 _OF_BAGS = ("input", "offsets", "mode", "per_sample_weights", "include_last_offset", "padding_idx")
 """Arguments of bags of embeddings, their weights aside, that do not only matter for gradients."""
@@ -160,6 +161,8 @@ class _Conversion(Writer):
             self._real[node] = self._graph.node_copy(node, lambda _: self._whole[source][0])
             return
         self._copy(node, unrounded=not rounded)
+        if operation is not None and operation.kind == "product":
+            self._as_real(node).meta[ON_INTEGERS] = True  # which it stands for, in the reference form
 
     # Operations on integers; each says whether it found a way.
 
@@ -177,7 +180,7 @@ class _Conversion(Writer):
         layer, calls = self._weights.layer(node)
         made = self._noted(self._graph.create_node("call_module", UNNAMED, (source,), arguments, node.name), node)
         calls.append(made)
-        made.meta["float_operations"] = float_operations(node, layer.weight)
+        made.meta[WORK] = work_of_layer(node, layer.weight)
         if isinstance(layer, QuantizedConv) and self._weights.tensors(node)[1].is_contiguous():
             self._convolutions.append(made)
         if bound is not None:
@@ -191,6 +194,8 @@ class _Conversion(Writer):
             self._layer_in_bfloat16(node)
         elif not self._on_whole_numbers or (precision == "weight-only" and node.target is not F.linear):
             self._reference_layer(node, unrounded=True)
+            if precision == "weight-only":
+                self._as_real(node).meta[WEIGHT_ALONE] = True
         elif precision == "weight-only":
             self._weight_only_layer(node)
         else:
@@ -207,7 +212,7 @@ class _Conversion(Writer):
         short = self._noted(self._graph.call_method("bfloat16", (source,)), node)
         others = {name: map_arg(value, self._as_real) for name, value in node.kwargs.items() if name not in named}
         made = self._call(node, node.target, **{**others, **named, "input": short})
-        made.meta["float_operations"] = float_operations(node, weight)
+        made.meta |= {WORK: work_of_layer(node, weight), REASON: "the scheme says bfloat16"}
         self._real[node] = self._noted(self._graph.call_method("float", (made,)), node)
 
     def _weight_only_layer(self, node: Node) -> None:
@@ -215,6 +220,7 @@ class _Conversion(Writer):
         real = {name: map_arg(node.kwargs[name], self._as_unrounded) for name in ("input", "bias")}
         made = self._call(node, weight_only_linear, **real, weight=whole, scale=scale)
         self._count(made, node)
+        made.meta[WEIGHT_ALONE] = True
         self._real[node] = made
 
     def _dynamic_layer(self, node: Node) -> None:
@@ -223,7 +229,7 @@ class _Conversion(Writer):
         source = self._as_unrounded(self._operations[node].operands[0])
         made = self._noted(self._graph.create_node("call_module", UNNAMED, (source,), {}, node.name), node)
         calls.append(made)
-        made.meta["float_operations"] = float_operations(node, layer.weight)
+        made.meta[WORK] = work_of_layer(node, layer.weight)
         self._real[node] = made
 
     def _function(self, node: Node, operation: IntegerOperation) -> bool:
@@ -279,6 +285,7 @@ class _Conversion(Writer):
             other_scale=of_right.scale, other_zero_point=of_right.zero_point,
             **({} if output is None else output.settings),
         )  # fmt: skip
+        made.meta |= {WORK: work_of(node), ON_INTEGERS: True}
         return self._put(node, made, output)
 
     def _join(self, node: Node, operation: IntegerOperation) -> bool:

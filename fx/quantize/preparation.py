@@ -23,13 +23,13 @@ from fx.passes.fold_constants import FoldConstants
 from fx.passes.functional_form import make_functional
 from fx.passes.fuse_conv_bn import FuseConvBN
 from fx.passes.remove_identities import RemoveIdentities
-from fx.passes.shape_prop import ShapeProp
 from fx.quantize.affine import Affine
 from fx.quantize.arithmetic import dequantize
 from fx.quantize.integer_operations import IntegerOperation, asks_for_size, is_part, operation_of
 from fx.quantize.observers import Observer, make_observer
 from fx.quantize.scheme import QuantizationScheme
 from fx.quantize.state import in_evaluation_mode, run_apart
+from fx.quantize.work import WorkCounter
 
 _OBSERVERS = "observers"
 SCHEME = "quantization_scheme"
@@ -73,7 +73,7 @@ def prepare(
     program = canonical_form(in_evaluation_mode(graph_module), leaves=_FUSED).graph_module
     _refuse_statistics(program)
     if example_inputs is not None and any(not found.fused for found in FuseConvBN(checked=False).explain(program)):
-        _record_shapes(program, example_inputs)  # which tell whether some can be folded
+        record_shapes(program, example_inputs)  # which tell whether some can be folded
     program = FuseConvBN()(program)
     form = canonical_form(program)
     program, kept = form.graph_module, {node.name: reason for node, reason in form.kept_whole.items()}
@@ -83,7 +83,7 @@ def prepare(
     program.graph.eliminate_dead_code()
     _pad_by_numbers(program)
     if example_inputs is not None:
-        _record_shapes(program, example_inputs)
+        record_shapes(program, example_inputs)
     selection = Selection(program, scheme)
     selection.prune()
     for node, reason in selection.reasons.items():
@@ -118,8 +118,9 @@ def _refuse_statistics(program: GraphModule) -> None:
         )
 
 
-def _record_shapes(program: GraphModule, example_inputs: Sequence[Any]) -> None:
-    run_apart(program, ShapeProp(program).propagate, example_inputs)
+def record_shapes(program: GraphModule, example_inputs: Sequence[Any]) -> None:
+    """Note the shapes of values, and how much work operations are."""
+    run_apart(program, WorkCounter(program).propagate, example_inputs)
 
 
 def quantized_layers(prepared: GraphModule, scheme: QuantizationScheme) -> list[Node]:

@@ -14,12 +14,10 @@ from fx.canonical import canonical_form
 from fx.errors import QuantizationError
 from fx.graph_module import GraphModule, expect_program
 from fx.passes.fuse_conv_bn import FuseConvBN
-from fx.passes.shape_prop import ShapeProp
 from fx.quantize.fake_quantization import FakeQuantize, FrozenBatchNorm
-from fx.quantize.preparation import SCHEME, check_given, is_observer, prepare, scheme_of, without_writes
+from fx.quantize.preparation import SCHEME, check_given, is_observer, prepare, record_shapes, scheme_of, without_writes
 from fx.quantize.rounding import RoundingInserter, take_out_rounding
 from fx.quantize.scheme import Choice, QuantizationScheme
-from fx.quantize.state import run_apart
 
 _TRAINED = "quantization_aware"
 """Where a program that is trained for quantization says so, in ``meta``."""
@@ -72,7 +70,7 @@ def prepare_qat(
         # What nothing needs would be a user of what is rounded or fused; so would norms that only keep statistics.
         program.graph.eliminate_dead_code()
         if example_inputs is not None:
-            run_apart(program, ShapeProp(program).propagate, example_inputs)
+            record_shapes(program, example_inputs)
         without_writes(program)
         plan = prepare(program, scheme)
         fused = {one.node for one in FuseConvBN().explain(program) if one.fused}

@@ -16,6 +16,7 @@ from fx.quantize.convolution import QuantizedConv
 from fx.quantize.layers import QuantizedLayer
 from fx.quantize.linear import QuantizedLinear
 from fx.quantize.scheme import QuantizationScheme
+from fx.quantize.work import WORK
 
 UNNAMED = "to_be_named"
 """Target of calls of layers until they get their names."""
@@ -103,7 +104,7 @@ class Weights:
 
 def _rows(calls: list[Node], layer: QuantizedLayer) -> int | None:
     """How many rows of input layers will get, if the program was prepared with inputs that tell."""
-    operations = [call.meta.get("float_operations") for call in calls]
+    operations = [call.meta.get(WORK) for call in calls]
     known = [one for one in operations if one is not None]
     size = 2 * layer.weight.numel()
     return max(known) // size if known and len(known) == len(operations) and size else None

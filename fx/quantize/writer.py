@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch.nn.functional as F
-from torch import Tensor
 
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.modules.attributes import fetch_attribute
 from fx.node import Argument, Node
-from fx.passes.tensor_metadata import TensorMetadata
 from fx.quantize import arithmetic
 from fx.quantize.affine import Affine
 from fx.quantize.integer_operations import IntegerOperation, operation_of
@@ -21,6 +19,7 @@ from fx.quantize.preparation import REASON, affines_of, is_observer
 from fx.quantize.quantization_report import IN_8_BITS
 from fx.quantize.scheme import QuantizationScheme
 from fx.quantize.weights import UNNAMED, Weights
+from fx.quantize.work import WORK, work_of_layer
 
 _IN_PLACE: tuple[Any, ...] = (F.relu, F.elu, F.selu)
 """Activations that are computed in the memory of a layer's real result, which gradients can do without."""
@@ -47,7 +46,7 @@ class Writer:
         made = self._graph.node_copy(node, self._as_unrounded if unrounded else self._as_real)
         operation = operation_of(node)
         if isinstance(operation, IntegerOperation) and operation.kind == "layer":
-            made.meta["float_operations"] = float_operations(node, self._weights.tensors(node)[1])
+            made.meta[WORK] = work_of_layer(node, self._weights.tensors(node)[1])
         self._real[node] = made.args[0] if node.op == "output" else made
 
     def _as_real(self, node: Node) -> Node:
@@ -109,7 +108,7 @@ class Writer:
 
     def _count(self, made: Node, node: Node) -> None:
         """Note for the report that a layer has its weight in 8 bits, and how much it computes."""
-        made.meta |= {"float_operations": float_operations(node, self._weights.tensors(node)[1]), IN_8_BITS: True}
+        made.meta |= {WORK: work_of_layer(node, self._weights.tensors(node)[1]), IN_8_BITS: True}
 
     def _fetch_from_layers(self, named: Mapping[str, QuantizedLayer]) -> None:
         """Let what fetches a weight that one of these layers holds fetch it from there, so that it is stored once."""
@@ -150,11 +149,3 @@ def quantized_operations(prepared: GraphModule, scheme: QuantizationScheme) -> d
         ):
             found[node] = operation
     return found
-
-
-def float_operations(node: Node, weight: Tensor) -> int | None:
-    """Multiplications and additions of a layer, or None where shapes are not known."""
-    metadata = node.meta.get("tensor_meta")
-    if not isinstance(metadata, TensorMetadata):
-        return None
-    return 2 * metadata.shape.numel() * (weight.numel() // max(1, len(weight)))

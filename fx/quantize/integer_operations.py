@@ -118,7 +118,7 @@ def _layer(node: Node) -> IntegerOperation | str:
     if _other_nodes(node, ("input", "weight", "bias")):
         return "its sizes are computed while the program runs"
     if isinstance(node.kwargs.get("padding"), str):
-        return "it pads more on one side than on the other"
+        return "how much it pads depends on a weight that is computed while the program runs"
     return IntegerOperation("layer", (source,))
 
 

@@ -8,6 +8,7 @@ from types import NoneType
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fx.analysis.dependence import Dependences
@@ -81,7 +82,7 @@ def prepare(
         program = simplify(program)
     without_writes(program)
     program.graph.eliminate_dead_code()
-    _pad_by_numbers(program)
+    pad_by_numbers(program)
     if example_inputs is not None:
         record_shapes(program, example_inputs)
     selection = Selection(program, scheme)
@@ -152,16 +153,30 @@ def _dtype_of(program: GraphModule, node: Node) -> torch.dtype | None:
     return getattr(node.meta.get("tensor_meta"), "dtype", None)
 
 
-def _pad_by_numbers(program: GraphModule) -> None:
-    """Where a convolution pads so that sizes stay, and as much on both sides, say how much."""
+def pad_by_numbers(program: GraphModule) -> None:
+    """Where a convolution pads so that sizes stay, say how much; what it pads more on one side is padded before it."""
     for node in program.graph.nodes:
         padding, weight = node.kwargs.get("padding"), node.kwargs.get("weight")
         if isinstance(padding, str) and isinstance(weight, Node) and weight.op == "get_attr":
             sizes = fetch_attribute(program, str(weight.target)).shape[2:]
             dilation: Any = node.kwargs["dilation"]
             totals = [by * (size - 1) if padding == "same" else 0 for by, size in zip(dilation, sizes, strict=True)]
-            if not any(total % 2 for total in totals):
-                node.kwargs = {**node.kwargs, "padding": tuple(total // 2 for total in totals)}
+            if any(total % 2 for total in totals):
+                _pad_before(node, [(total // 2, total - total // 2) for total in totals])
+                totals = [0] * len(totals)
+            node.kwargs = {**node.kwargs, "padding": tuple(total // 2 for total in totals)}
+
+
+def _pad_before(node: Node, sides: list[tuple[int, int]]) -> None:
+    """Pad the input of a convolution with zeros, which integers are padded with as well."""
+    pad = tuple(side for pair in reversed(sides) for side in pair)
+    arguments = {"input": node.kwargs["input"], "pad": pad, "mode": "constant", "value": None}
+    with node.graph.inserting_before(node):
+        padded = node.graph.create_node("call_function", F.pad, (), arguments, f"{node.name}_padded")
+    padded.source, padded.origins = node.source, node.origins
+    if "nn_module_stack" in node.meta:
+        padded.meta["nn_module_stack"] = node.meta["nn_module_stack"]
+    node.kwargs = {**node.kwargs, "input": padded}
 
 
 def observe(

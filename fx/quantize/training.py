@@ -15,7 +15,16 @@ from fx.errors import QuantizationError
 from fx.graph_module import GraphModule, expect_program
 from fx.passes.fuse_conv_bn import FuseConvBN
 from fx.quantize.fake_quantization import FakeQuantize, FrozenBatchNorm
-from fx.quantize.preparation import SCHEME, check_given, is_observer, prepare, record_shapes, scheme_of, without_writes
+from fx.quantize.preparation import (
+    SCHEME,
+    check_given,
+    is_observer,
+    pad_by_numbers,
+    prepare,
+    record_shapes,
+    scheme_of,
+    without_writes,
+)
 from fx.quantize.rounding import RoundingInserter, take_out_rounding
 from fx.quantize.scheme import Choice, QuantizationScheme
 
@@ -72,6 +81,7 @@ def prepare_qat(
         if example_inputs is not None:
             record_shapes(program, example_inputs)
         without_writes(program)
+        pad_by_numbers(program)
         plan = prepare(program, scheme)
         fused = {one.node for one in FuseConvBN().explain(program) if one.fused}
     RoundingInserter(program, plan, scheme, fused).insert()

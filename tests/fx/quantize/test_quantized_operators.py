@@ -21,6 +21,7 @@ from fx.quantize import (
     matmul,
     pooling,
     prepare,
+    prepare_qat,
     quantize,
     reference,
     report,
@@ -320,11 +321,31 @@ def test_inputs_that_are_whole_already_stay_so():
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
-@pytest.mark.parametrize("size, expected", [(3, 0), (2, 1)])
-def test_padding_that_keeps_sizes_is_a_number_where_it_is_even(size, expected):
-    program = converted(nn.Sequential(nn.Conv2d(3, 4, size, padding="same")), torch.randn(4, 3, 8, 8))
-    reasons = [one.reason for one in report(program).remainders]
-    assert reasons == ["it pads more on one side than on the other"] * expected
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("dilation", [1, 3])
+def test_padding_that_keeps_sizes_is_of_whole_numbers(dims, size, dilation):
+    kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dims - 1]
+    first = kind(3, 4, (size, 3, 1)[:dims], padding="same", dilation=dilation)
+    last = kind(4, 4, size, padding="same", groups=2)
+    program = converted(nn.Sequential(first, nn.Tanh(), last), torch.randn(4, 3, *[6] * dims) + 1)
+    told = report(program)
+    assert (told.layers, told.float_layers, told.share_of_operations) == (2, 0, 1.0)
+    assert {one.reason for one in told.remainders} <= {"none of its inputs is a result in 8 bits"}  # what comes in
+    assert set(functions(program)) <= {"quantize", "pad", "lookup"}
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+def test_padding_is_trained_as_it_is_converted():
+    model = nn.Sequential(nn.Conv2d(3, 4, 2, padding="same"), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 2, padding="same"))
+    program = prepare_qat(fx.symbolic_trace(model)).train()
+    data = torch.randn(4, 3, 6, 6) + 1
+    program(data)
+    program.eval()
+    with torch.no_grad():
+        expected = program(data)
+        assert decibels(convert(program)(data), expected) > 40
+    assert report(convert(program)).layers == 2
 
 
 def test_names_that_modules_use_are_no_obstacle():

@@ -22,12 +22,13 @@ from fx.quantize.integer_operations import IntegerOperation, asks_for_size
 from fx.quantize.layout import values_seen_in_memory
 from fx.quantize.preparation import REASON, comes_whole, fused_bound, is_observer, scheme_of
 from fx.quantize.products import matmul
-from fx.quantize.quantization_report import IN_8_BITS
+from fx.quantize.quantization_report import IN_8_BITS, ON_INTEGERS, WEIGHT_ALONE
 from fx.quantize.spellings import averaged, moved
 from fx.quantize.training import is_trained, settled
 from fx.quantize.weight_only import weight_only_linear
 from fx.quantize.weights import UNNAMED
-from fx.quantize.writer import Writer, float_operations, write_over_layers
+from fx.quantize.work import WORK, work_of, work_of_layer
+from fx.quantize.writer import Writer, write_over_layers
 
 _OF_BAGS = ("input", "offsets", "mode", "per_sample_weights", "include_last_offset", "padding_idx")
 """Arguments of bags of embeddings, their weights aside, that do not only matter for gradients."""
@@ -86,7 +87,6 @@ class _Conversion(Writer):
             )
         super().__init__(settled(prepared) if is_trained(prepared) else prepared, scheme)
         self._on_whole_numbers = on_whole_numbers
-        self._is_trained = is_trained(prepared)  # so that all that use a value have learnt to live with its rounding
         self._moved: set[Node] = set()  # real values in the reference form that are those of integers
         self._between: set[Node] = set()  # integers that stand for no value of the prepared program
         self._convolutions: list[Node] = []  # on integers; those on real ones have contiguous results
@@ -102,7 +102,9 @@ class _Conversion(Writer):
         graph.eliminate_dead_code()
         write_over_layers(graph)
         self._lay_out_convolutions()
-        self._attributes.update(self._weights.named(graph))
+        named = self._weights.named(graph)
+        self._fetch_from_layers(named)
+        self._attributes.update(named)
         program = GraphModule(self._taken(), graph, type(self._prepared).__name__)
         program.training = self._prepared.training
         return program
@@ -151,7 +153,9 @@ class _Conversion(Writer):
         if asks_for_size(node) and (source := node.all_input_nodes[0]) in self._whole:
             self._real[node] = self._graph.node_copy(node, lambda _: self._whole[source][0])
             return
-        self._copy(node, unrounded=not rounded and not self._is_trained)
+        self._copy(node, unrounded=not rounded)
+        if operation is not None and operation.kind == "product":
+            self._as_real(node).meta[ON_INTEGERS] = True  # which it stands for, in the reference form
 
     # Operations on integers; each says whether it found a way.
 
@@ -169,7 +173,7 @@ class _Conversion(Writer):
         layer, calls = self._weights.layer(node)
         made = self._noted(self._graph.create_node("call_module", UNNAMED, (source,), arguments, node.name), node)
         calls.append(made)
-        made.meta["float_operations"] = float_operations(node, layer.weight)
+        made.meta[WORK] = work_of_layer(node, layer.weight)
         if isinstance(layer, QuantizedConv) and self._weights.tensors(node)[1].is_contiguous():
             self._convolutions.append(made)
         if bound is not None:
@@ -182,7 +186,9 @@ class _Conversion(Writer):
         if precision == "bfloat16":
             self._layer_in_bfloat16(node)
         elif not self._on_whole_numbers or (precision == "weight-only" and node.target is not F.linear):
-            self._reference_layer(node)
+            self._reference_layer(node, unrounded=True)
+            if precision == "weight-only":
+                self._as_real(node).meta[WEIGHT_ALONE] = True
         elif precision == "weight-only":
             self._weight_only_layer(node)
         else:
@@ -195,27 +201,28 @@ class _Conversion(Writer):
         for name, tensor in tensors.items():
             fetched: Any = node.kwargs[name]
             named[name] = self._attribute(node, f"in_bfloat16.{fetched.target}", tensor.detach().bfloat16())
-        source = self._as_real(self._operations[node].operands[0])
+        source = self._as_unrounded(self._operations[node].operands[0])
         short = self._noted(self._graph.call_method("bfloat16", (source,)), node)
         others = {name: map_arg(value, self._as_real) for name, value in node.kwargs.items() if name not in named}
         made = self._call(node, node.target, **{**others, **named, "input": short})
-        made.meta["float_operations"] = float_operations(node, weight)
+        made.meta |= {WORK: work_of_layer(node, weight), REASON: "the scheme says bfloat16"}
         self._real[node] = self._noted(self._graph.call_method("float", (made,)), node)
 
     def _weight_only_layer(self, node: Node) -> None:
         whole, scale = self._stored_weight(node)
-        real = {name: map_arg(node.kwargs[name], self._as_real) for name in ("input", "bias")}
+        real = {name: map_arg(node.kwargs[name], self._as_unrounded) for name in ("input", "bias")}
         made = self._call(node, weight_only_linear, **real, weight=whole, scale=scale)
         self._count(made, node)
+        made.meta[WEIGHT_ALONE] = True
         self._real[node] = made
 
     def _dynamic_layer(self, node: Node) -> None:
         """The layer on real values, of which it finds the range in each call."""
         layer, calls = self._weights.layer(node)
-        source = self._as_real(self._operations[node].operands[0])
+        source = self._as_unrounded(self._operations[node].operands[0])
         made = self._noted(self._graph.create_node("call_module", UNNAMED, (source,), {}, node.name), node)
         calls.append(made)
-        made.meta["float_operations"] = float_operations(node, layer.weight)
+        made.meta[WORK] = work_of_layer(node, layer.weight)
         self._real[node] = made
 
     def _function(self, node: Node, operation: IntegerOperation) -> bool:
@@ -271,6 +278,7 @@ class _Conversion(Writer):
             other_scale=of_right.scale, other_zero_point=of_right.zero_point,
             **({} if output is None else output.settings),
         )  # fmt: skip
+        made.meta |= {WORK: work_of(node), ON_INTEGERS: True}
         return self._put(node, made, output)
 
     def _join(self, node: Node, operation: IntegerOperation) -> bool:
@@ -332,12 +340,13 @@ class _Conversion(Writer):
         made.meta[IN_8_BITS] = True
         return self._put(node, made, None)
 
-    def _reference_layer(self, node: Node) -> None:
+    def _reference_layer(self, node: Node, *, unrounded: bool = False) -> None:
         """The layer on real values, with a weight that is computed from integers."""
+        read = self._as_unrounded if unrounded else self._as_real
         fetched = self._weights.tensors(node)[0]
         whole, scale = self._stored_weight(node)
         made = self._call(node, arithmetic.dequantize_channels, weight=whole, scale=scale)
-        copied = self._graph.node_copy(node, lambda used: made if used is fetched else self._as_real(used))
+        copied = self._graph.node_copy(node, lambda used: made if used is fetched else read(used))
         self._count(copied, node)
         self._real[node] = copied
         if self._scheme.choice(node).precision == "dynamic":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,7 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from fx.node import Node
-from fx.operators.families import Operator, find_in_place, find_operator, is_one_of
+from fx.operators.families import Operator, find_operator, is_one_of
+from fx.passes.functional_form import written_operand
 
 Kind = Literal["layer", "embedding", "function", "binary", "product", "join", "mean", "shape"]
 
@@ -37,7 +37,7 @@ def operation_of(node: Node) -> IntegerOperation | str:
     if node.op != "call_function":
         return "it is no function" if node.op.startswith("call") else ""
     row = _row_of(node)
-    if node.kwargs.get("inplace") or (row is None and _plain_row(node) is not None):
+    if written_operand(node) is not None:
         return "it writes to its input, which other operations may use"
     if row is None or row.draws:
         return _NONE
@@ -75,12 +75,6 @@ def _row_of(node: Node) -> Operator | None:
     """The operator that ``node`` calls, if it calls it as the canonical form does."""
     row = find_operator(node.target)
     return row if row is not None and row.function is node.target else None
-
-
-def _plain_row(node: Node) -> Operator | None:
-    """Of arithmetic that writes over its first operand, the operator."""
-    row = find_in_place(node.target)
-    return row if row is not None and row.family == "arithmetic" and row.fits_table else None
 
 
 def _arithmetic(node: Node, row: Operator) -> IntegerOperation | str:
@@ -124,7 +118,7 @@ def _layer(node: Node) -> IntegerOperation | str:
     if _other_nodes(node, ("input", "weight", "bias")):
         return "its sizes are computed while the program runs"
     if isinstance(node.kwargs.get("padding"), str):
-        return "it pads more on one side than on the other"
+        return "how much it pads depends on a weight that is computed while the program runs"
     return IntegerOperation("layer", (source,))
 
 
@@ -176,14 +170,3 @@ def asks_for_size(node: Node) -> bool:
     if node.target is getattr:
         return len(node.args) > 1 and node.args[1] in ("shape", "ndim")
     return is_one_of(node.target, "size")
-
-
-def plain_spelling(node: Node) -> Callable[[], None] | None:
-    """For an operation that writes to its input, what makes it return a new value instead; None for others."""
-    if node.op != "call_function":
-        return None
-    if (row := _plain_row(node)) is not None and node.args and isinstance(node.args[0], Node):
-        return lambda: setattr(node, "target", row.function)
-    if node.kwargs.get("inplace") is True:
-        return lambda: setattr(node, "kwargs", {**node.kwargs, "inplace": False})
-    return None

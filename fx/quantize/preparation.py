@@ -8,6 +8,7 @@ from types import NoneType
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fx.analysis.dependence import Dependences
@@ -17,16 +18,19 @@ from fx.errors import QuantizationError
 from fx.graph_module import GraphModule, expect_program
 from fx.modules.attributes import fetch_attribute
 from fx.node import Node
+from fx.operators.effect_rules import UPDATES_STATISTICS
+from fx.operators.effects import effect_of
 from fx.passes.fold_constants import FoldConstants
+from fx.passes.functional_form import make_functional
 from fx.passes.fuse_conv_bn import FuseConvBN
 from fx.passes.remove_identities import RemoveIdentities
-from fx.passes.shape_prop import ShapeProp
 from fx.quantize.affine import Affine
 from fx.quantize.arithmetic import dequantize
-from fx.quantize.integer_operations import IntegerOperation, asks_for_size, is_part, operation_of, plain_spelling
+from fx.quantize.integer_operations import IntegerOperation, asks_for_size, is_part, operation_of
 from fx.quantize.observers import Observer, make_observer
 from fx.quantize.scheme import QuantizationScheme
-from fx.quantize.state import run_apart
+from fx.quantize.state import in_evaluation_mode, run_apart
+from fx.quantize.work import WorkCounter
 
 _OBSERVERS = "observers"
 SCHEME = "quantization_scheme"
@@ -51,10 +55,13 @@ def prepare(
     computes. It shares the program's tensors, which nothing here writes to.
 
     Args:
-        graph_module: a captured program, in evaluation mode.
+        graph_module: a captured program; one in training mode is prepared as it is in evaluation mode.
         scheme: what is quantized, and how; by default all that can be, in 8 bits.
         example_inputs: inputs for one run, from which shapes and types are known before the data comes: the report of
             ``convert`` then counts operations, and what is no float32 stays as it is.
+
+    Raises:
+        QuantizationError: an operation updates the statistics of a batch norm whatever mode the program is in.
 
     >>> import torch, fx
     >>> prepared = prepare(fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())))
@@ -64,19 +71,20 @@ def prepare(
     check_given(graph_module, scheme, "prepare")
     scheme = QuantizationScheme() if scheme is None else scheme
     # a batch norm as a module makes no checks that would stand between it and its layer
-    program = canonical_form(graph_module, leaves=_FUSED).graph_module
+    program = canonical_form(in_evaluation_mode(graph_module), leaves=_FUSED).graph_module
+    _refuse_statistics(program)
     if example_inputs is not None and any(not found.fused for found in FuseConvBN(checked=False).explain(program)):
-        _record_shapes(program, example_inputs)  # which tell whether some can be folded
+        record_shapes(program, example_inputs)  # which tell whether some can be folded
     program = FuseConvBN()(program)
     form = canonical_form(program)
     program, kept = form.graph_module, {node.name: reason for node, reason in form.kept_whole.items()}
     for simplify in (RemoveIdentities(), FoldConstants(freeze=True, max_bytes=_LARGEST_CONSTANT)):
         program = simplify(program)
-    _return_instead_of_writing(program)
+    without_writes(program)
     program.graph.eliminate_dead_code()
-    _pad_by_numbers(program)
+    pad_by_numbers(program)
     if example_inputs is not None:
-        _record_shapes(program, example_inputs)
+        record_shapes(program, example_inputs)
     selection = Selection(program, scheme)
     selection.prune()
     for node, reason in selection.reasons.items():
@@ -96,18 +104,34 @@ def check_given(graph_module: object, scheme: object, who: str) -> None:
     expect(scheme, (QuantizationScheme, NoneType), f"{who} takes a QuantizationScheme", error=QuantizationError)
 
 
-def _record_shapes(program: GraphModule, example_inputs: Sequence[Any]) -> None:
-    run_apart(program, ShapeProp(program).propagate, example_inputs)
+def updates_statistics(program: GraphModule) -> Node | None:
+    """The first function that normalizes with the statistics of each batch, and updates running ones, in any mode."""
+    return next((node for node in program.graph.nodes if effect_of(node) is UPDATES_STATISTICS), None)
 
 
-def quantized_layers(prepared: GraphModule, scheme: QuantizationScheme) -> set[Node]:
-    """The layers of a prepared program whose weights will be integers."""
-    found: set[Node] = set()
+def _refuse_statistics(program: GraphModule) -> None:
+    if (node := updates_statistics(program)) is not None:
+        raise QuantizationError(
+            "a batch norm of this program is in training mode whatever mode the program is in",
+            where=place_of(node),
+            why="it was captured as a function in training mode: each run writes to its running statistics",
+            remedy="capture the model after model.eval()",
+        )
+
+
+def record_shapes(program: GraphModule, example_inputs: Sequence[Any]) -> None:
+    """Note the shapes of values, and how much work operations are."""
+    run_apart(program, WorkCounter(program).propagate, example_inputs)
+
+
+def quantized_layers(prepared: GraphModule, scheme: QuantizationScheme) -> list[Node]:
+    """The layers of a prepared program whose weights will be integers, in order."""
+    found: list[Node] = []
     for node in prepared.graph.nodes:
         operation = operation_of(node)
         is_layer = isinstance(operation, IntegerOperation) and operation.kind in ("layer", "embedding")
         if is_layer and REASON not in node.meta and scheme.choice(node).precision != "bfloat16":
-            found.add(node)
+            found.append(node)
     return found
 
 
@@ -117,40 +141,53 @@ def scheme_of(prepared: GraphModule) -> QuantizationScheme | None:
     return None if data is None else QuantizationScheme.from_data(data)
 
 
-def _return_instead_of_writing(program: GraphModule) -> None:
-    """Where an operation writes to a value that only it uses, as ``out += x`` may, let it return a new one."""
-    for node in program.graph.nodes:
-        change = plain_spelling(node)
-        if change is None:
-            continue
-        if _is_only_here(node.all_input_nodes[0]):
-            change()
+def without_writes(program: GraphModule) -> None:
+    """Let operations that write to values which only they and what comes after them see return new ones instead."""
+    make_functional(program, lambda node: len({_dtype_of(program, one) for one in node.all_input_nodes} - {None}) < 2)
 
 
-def _is_only_here(value: Node) -> bool:
-    """Whether only one operation sees a value, and the one that it is a view of if it may be a view."""
-    operation = operation_of(value)
-    if len(value.users) != 1 or not isinstance(operation, IntegerOperation):
-        return False
-    return operation.kind != "shape" or _is_only_here(operation.operands[0])
+def _dtype_of(program: GraphModule, node: Node) -> torch.dtype | None:
+    """The dtype of a value, where it is known; those of programs that are quantized are float32 for the most part."""
+    if node.op == "get_attr":
+        return getattr(fetch_attribute(program, str(node.target)), "dtype", None)
+    return getattr(node.meta.get("tensor_meta"), "dtype", None)
 
 
-def _pad_by_numbers(program: GraphModule) -> None:
-    """Where a convolution pads so that sizes stay, and as much on both sides, say how much."""
+def pad_by_numbers(program: GraphModule) -> None:
+    """Where a convolution pads so that sizes stay, say how much; what it pads more on one side is padded before it."""
     for node in program.graph.nodes:
         padding, weight = node.kwargs.get("padding"), node.kwargs.get("weight")
         if isinstance(padding, str) and isinstance(weight, Node) and weight.op == "get_attr":
             sizes = fetch_attribute(program, str(weight.target)).shape[2:]
             dilation: Any = node.kwargs["dilation"]
             totals = [by * (size - 1) if padding == "same" else 0 for by, size in zip(dilation, sizes, strict=True)]
-            if not any(total % 2 for total in totals):
-                node.kwargs = {**node.kwargs, "padding": tuple(total // 2 for total in totals)}
+            if any(total % 2 for total in totals):
+                _pad_before(node, [(total // 2, total - total // 2) for total in totals])
+                totals = [0] * len(totals)
+            node.kwargs = {**node.kwargs, "padding": tuple(total // 2 for total in totals)}
 
 
-def observe(program: GraphModule, node: Node, path: str, observer: nn.Module) -> None:
-    """Let ``observer``, as a module at ``path``, see the result of ``node``, whose users take what it returns."""
+def _pad_before(node: Node, sides: list[tuple[int, int]]) -> None:
+    """Pad the input of a convolution with zeros, which integers are padded with as well."""
+    pad = tuple(side for pair in reversed(sides) for side in pair)
+    arguments = {"input": node.kwargs["input"], "pad": pad, "mode": "constant", "value": None}
+    with node.graph.inserting_before(node):
+        padded = node.graph.create_node("call_function", F.pad, (), arguments, f"{node.name}_padded")
+    padded.source, padded.origins = node.source, node.origins
+    if "nn_module_stack" in node.meta:
+        padded.meta["nn_module_stack"] = node.meta["nn_module_stack"]
+    node.kwargs = {**node.kwargs, "input": padded}
+
+
+def observe(
+    program: GraphModule, node: Node, path: str, observer: nn.Module, users: Sequence[Node] | None = None
+) -> None:
+    """Let ``observer``, as a module at ``path``, see the result of ``node``.
+
+    Those of its users, by default all, take what the observer returns.
+    """
     program.add_submodule(path, observer)
-    users = list(node.users)
+    users = list(node.users if users is None else users)
     inputs = program.graph.find_nodes(op="placeholder")
     with program.graph.inserting_after(inputs[-1] if node in inputs else node):
         observed = program.graph.call_module(path, (node,))

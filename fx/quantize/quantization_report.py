@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from fx.errors import QuantizationError
 from fx.graph_module import GraphModule, expect_program
 from fx.modules.attributes import fetch_attribute
+from fx.node import Node
+from fx.operators.families import Family, find_operator
 from fx.provenance import SourceLocation
+from fx.quantize.arithmetic import dequantize_channels
 from fx.quantize.layers import QuantizedLayer
 from fx.quantize.preparation import REASON
+from fx.quantize.work import work_of
 
 IN_8_BITS = "weight_in_8_bits"
 """Where nodes say in ``meta`` that they work with a weight in 8 bits."""
+ON_INTEGERS = "on_integers"
+"""Where nodes that have no weight say in ``meta`` that they multiply integers, or stand for what does."""
+WEIGHT_ALONE = "weight_alone_in_8_bits"
+"""Where layers say in ``meta`` that they compute on real values."""
+_LAYERS: tuple[Family, ...] = ("linear", "convolution", "transposed convolution", "embedding")
+_WITH_MATRICES: tuple[Family | None, ...] = ("product", "combination", None)
+"""Families of operations that are layers if they have matrices of the program's, and functions of none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +42,18 @@ class Remainder:
     """Why."""
     where: SourceLocation | None
     """The user's line that calls it, if known."""
+    bytes_of_state: int = 0
+    """Memory of the parameters and buffers of real values that it reads, if no operation before it does."""
+    operations: int | None = 0
+    """Its multiplications and additions, as far as they are counted; None where they are not known."""
+
+    def __str__(self) -> str:
+        told = [f"{self.bytes_of_state:,} bytes of state"] if self.bytes_of_state else []
+        if self.operations is None:
+            told.append("operations not counted")
+        elif self.operations:
+            told.append(f"{self.operations:,} operations")
+        return f"%{self.node}: {self.reason}" + (f" ({', '.join(told)})" if told else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,63 +63,127 @@ class QuantizationReport:
     layers: int
     """Calls of layers whose weights are in 8 bits."""
     float_layers: int
-    """Calls of linear layers and convolutions that stayed on real values."""
+    """Calls of layers that stayed on real values: linear ones, convolutions, embeddings, and whatever else multiplies
+    by matrices of the program's, such as recurrent modules, attention, and functions and modules that nobody knows."""
     bytes_of_state: int
-    """Memory of parameters and buffers."""
+    """Memory of parameters and buffers, of each once."""
     bytes_in_8_bits: int
     """Of these, the memory of weights in 8 bits."""
     share_of_operations: float | None
-    """The part of the multiplications and additions of layers that is in 8 bits; None where shapes are not known, as
-    they are if ``prepare`` gets example inputs."""
+    """The part of the program's multiplications and additions that has weights or operands in 8 bits. Counted are those
+    of layers, products, attention and recurrences, and not those for each element alone. None where some of them are
+    not known, as all are if ``prepare`` gets no example inputs."""
     remainders: tuple[Remainder, ...]
     """What stayed on real values."""
+    weights_alone: int = 0
+    """Of the layers, those that compute on real values, with the real values of a weight that is stored in 8 bits."""
 
     def __str__(self) -> str:
-        share = "" if self.share_of_operations is None else f", {self.share_of_operations:.1%} of their operations"
+        share = ", operations not counted"
+        if self.share_of_operations is not None:
+            share = f", {self.share_of_operations:.1%} of the operations"
+        alone = f" ({self.weights_alone} of them in their weights alone)" if self.weights_alone else ""
         lines = [
-            f"{self.layers} of {self.layers + self.float_layers} layers in 8 bits{share}; "
+            f"{self.layers} of {self.layers + self.float_layers} layers in 8 bits{alone}{share}; "
             f"{self.bytes_in_8_bits:,} of {self.bytes_of_state:,} bytes of state"
         ]
-        lines += [f"  %{one.node}: {one.reason}" for one in self.remainders]
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"  {one}" for one in self.remainders)])
 
 
 def report(converted: GraphModule) -> QuantizationReport:
     """Return what became of each operation of a program that :func:`~fx.quantize.conversion.convert` returned.
 
+    All state counts, whatever holds it: what reads real values of parameters or buffers is among the remainders, beside
+    what computes on real values. Scales, and biases of layers whose weights are in 8 bits, belong to these.
+
     >>> import torch, fx
     >>> from fx.quantize import convert, prepare
-    >>> prepared = prepare(fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Softmax(-1))))
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.LayerNorm(2))
+    >>> prepared = prepare(fx.symbolic_trace(model), None, [torch.ones(1, 2)])
     >>> data = prepared(torch.ones(1, 2))
     >>> print(report(convert(prepared)))
-    1 of 1 layers in 8 bits; 4 of 20 bytes of state
-      %_1: there is no operation on integers for it
+    1 of 1 layers in 8 bits, 100.0% of the operations; 4 of 36 bytes of state
+      %_1: there is no operation on integers for it (16 bytes of state)
     """
     expect_program(converted, "report takes a GraphModule", error=QuantizationError)
-    layers, float_layers, remainders = 0, 0, list[Remainder]()
-    counts: dict[bool, list[int | None]] = {True: [], False: []}
-    for node in converted.graph.nodes:
-        target: Any = converted.get_submodule(str(node.target)) if node.op == "call_module" else node.target
-        in_8_bits = isinstance(target, QuantizedLayer) or IN_8_BITS in node.meta
-        layers += in_8_bits
-        if (reason := node.meta.get(REASON)) is not None:
-            remainders.append(Remainder(node.name, reason, node.source))
-        float_layers += "float_operations" in node.meta and not in_8_bits
-        if "float_operations" in node.meta:
-            counts[in_8_bits].append(node.meta.get("float_operations"))
-    tensors = [fetch_attribute(converted, name) for name in converted.state_dict()]
+    held = {node: list(_state_of(converted, node)) for node in converted.graph.nodes}
+    layers = [node for node in held if IN_8_BITS in node.meta or isinstance(_module(converted, node), QuantizedLayer)]
+    in_8_bits = {*layers, *(node for node in held if ON_INTEGERS in node.meta or node.target is dequantize_channels)}
+    told = {_key(tensor) for node in in_8_bits for tensor in held[node]}
+    remainders = list[Remainder]()
+    for node, read in held.items():
+        if node in in_8_bits:
+            continue
+        own = {_key(tensor): tensor.nbytes for tensor in read if _is_real(tensor) and _key(tensor) not in told}
+        told.update(own)
+        if REASON in node.meta or own or work_of(node):
+            remainders.append(Remainder(node.name, _reason(node), node.source, sum(own.values()), work_of(node)))
+    tensors = {_key(one): one for one in (*converted.parameters(), *converted.buffers())}.values()
     return QuantizationReport(
-        layers,
-        float_layers,
+        len(layers),
+        sum(node not in in_8_bits and _is_layer(node, held[node]) for node in held),
         sum(one.nbytes for one in tensors),
         sum(one.nbytes for one in tensors if one.dtype is torch.int8),
-        _share(counts),
+        _share([work_of(node) for node in in_8_bits], [work_of(node) for node in held if node not in in_8_bits]),
         tuple(remainders),
+        sum(WEIGHT_ALONE in node.meta for node in layers),
     )
 
 
-def _share(counts: dict[bool, list[int | None]]) -> float | None:
-    whole, real = ([count for count in counts[kind] if count is not None] for kind in (True, False))
-    if len(whole) + len(real) < len(counts[True]) + len(counts[False]) or not whole + real:
-        return None
-    return sum(whole) / max(1, sum(whole) + sum(real))
+def _module(program: GraphModule, node: Node) -> nn.Module | None:
+    return program.get_submodule(str(node.target)) if node.op == "call_module" else None
+
+
+def _state_of(program: GraphModule, node: Node) -> Iterator[Tensor]:
+    """The parameters and buffers that an operation reads."""
+    if node.op == "get_attr":
+        return  # whoever uses it reads it
+    fetched: list[Any] = [fetch_attribute(program, str(one.target)) for one in node.all_input_nodes if _is_fetch(one)]
+    for one in (_module(program, node), *tree_leaves(fetched)):
+        if isinstance(one, nn.Module):
+            yield from (*one.parameters(), *one.buffers())
+        elif isinstance(one, Tensor):
+            yield one
+
+
+def _is_fetch(node: Node) -> bool:
+    return node.op == "get_attr"
+
+
+def _key(tensor: Tensor) -> tuple[Any, ...]:
+    """Equal for tensors of the same memory."""
+    place = tensor.data_ptr() if tensor.layout is torch.strided else 0
+    return place or id(tensor), tensor.dtype, tensor.shape
+
+
+def _is_real(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _is_layer(node: Node, tensors: list[Tensor]) -> bool:
+    """Whether an operation on real values is one that has, or ought to have, a weight."""
+    has_matrix = any(_is_real(tensor) and tensor.dim() > 1 for tensor in tensors)
+    if node.op == "call_module":
+        return has_matrix
+    row = find_operator(node.target)
+    family = None if row is None else row.family
+    multiplies = has_matrix and family in _WITH_MATRICES and not _is_own(node) and node.op != "output"
+    return family in _LAYERS or multiplies
+
+
+def _is_own(node: Node) -> bool:
+    """Whether an operation is a conversion, or an operation on integers."""
+    return str(getattr(node.target, "__module__", "")).startswith("fx.quantize.")
+
+
+def _reason(node: Node) -> str:
+    if node.op == "output":
+        return "the program returns it"
+    default = "what it reads is stored as real values, and becomes integers in each call"
+    return node.meta.get(REASON, default if _is_own(node) else "it works on real values")
+
+
+def _share(in_8_bits: Sequence[int | None], real: Sequence[int | None]) -> float | None:
+    known = [one for one in in_8_bits if one is not None]
+    total = sum(known) + sum(one for one in real if one is not None)
+    return None if None in (*in_8_bits, *real) or not total else sum(known) / total

@@ -14,6 +14,7 @@ from fx.interpreter import positional
 from fx.passes.contract import Contract, approximate
 from fx.passes.registered_passes import register_pass
 from fx.quantize.numerics import advise, try_scheme
+from fx.quantize.preparation import updates_statistics
 from fx.quantize.scheme import Choice, ObserverName, QuantizationScheme
 
 MARGIN = 3.0
@@ -76,7 +77,7 @@ class Quantize:
             QuantizationError: the data is not finite, or an option makes no sense.
         """
         expect_program(graph_module, "Quantize runs on a GraphModule")
-        if graph_module.training:
+        if graph_module.training or updates_statistics(graph_module) is not None:
             return graph_module  # to calibrate would be to train; see prepare_qat
         if not self.data:
             raise PassError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,6 +51,14 @@ def run_apart(program: GraphModule, run: Callable[..., Any], args: Sequence[Any]
         for kept in before:
             if kept.written:
                 kept.put_back()
+
+
+def in_evaluation_mode(program: GraphModule) -> GraphModule:
+    """``program``, or where some of it is in training mode a copy in evaluation mode that shares its tensors."""
+    if not any(module.training for module in program.modules()):
+        return program
+    shared: dict[int, Any] = {id(one): one for one in (*program.parameters(), *program.buffers())}
+    return copy.deepcopy(program, shared).eval()
 
 
 def may_be_written(program: GraphModule) -> set[Tensor]:

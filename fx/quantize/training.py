@@ -7,29 +7,26 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fx.canonical import canonical_form
 from fx.errors import QuantizationError
 from fx.graph_module import GraphModule, expect_program
-from fx.modules.attributes import fetch_attribute
-from fx.node import Node
 from fx.passes.fuse_conv_bn import FuseConvBN
-from fx.passes.shape_prop import ShapeProp
-from fx.quantize.fake_quantization import (
-    FakeQuantize,
-    FrozenBatchNorm,
-    batch_norm_gain,
-    fake_quantize_channels,
-    fake_quantize_dynamic,
-    undo_gain,
+from fx.quantize.fake_quantization import FakeQuantize, FrozenBatchNorm
+from fx.quantize.preparation import (
+    SCHEME,
+    check_given,
+    is_observer,
+    pad_by_numbers,
+    prepare,
+    record_shapes,
+    scheme_of,
+    without_writes,
 )
-from fx.quantize.integer_operations import plain_spelling
-from fx.quantize.preparation import SCHEME, check_given, is_observer, observe, prepare, quantized_layers, scheme_of
+from fx.quantize.rounding import RoundingInserter, take_out_rounding
 from fx.quantize.scheme import Choice, QuantizationScheme
-from fx.quantize.state import run_apart
 
 _TRAINED = "quantization_aware"
 """Where a program that is trained for quantization says so, in ``meta``."""
@@ -38,10 +35,6 @@ _WITH_MODES = (
     "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout", "RReLU",
 )  # fmt: skip
 """Classes of modules that do something else in training; ``train`` and ``eval`` still reach these."""
-
-
-_RANKS: dict[Any, int] = {F.linear: 2, F.conv1d: 3, F.conv2d: 4, F.conv3d: 5}
-"""How many dimensions the results of layers have where batch norm normalizes their features."""
 
 
 def prepare_qat(
@@ -86,10 +79,12 @@ def prepare_qat(
         # What nothing needs would be a user of what is rounded or fused; so would norms that only keep statistics.
         program.graph.eliminate_dead_code()
         if example_inputs is not None:
-            run_apart(program, ShapeProp(program).propagate, example_inputs)
+            record_shapes(program, example_inputs)
+        without_writes(program)
+        pad_by_numbers(program)
         plan = prepare(program, scheme)
         fused = {one.node for one in FuseConvBN().explain(program) if one.fused}
-    _RoundingInserter(program, plan, scheme, fused).insert()
+    RoundingInserter(program, plan, scheme, fused).insert()
     program.meta[SCHEME], program.meta[_TRAINED] = scheme.to_data(), True
     program.recompile()
     return program
@@ -136,7 +131,7 @@ def settled(program: GraphModule) -> GraphModule:
     """
     scheme = scheme_of(program)
     plain = copy.deepcopy(program).eval()
-    observers = _take_out_rounding(plain)
+    observers = take_out_rounding(plain)
     prepared = prepare(plain, scheme)
     wanted = {str(node.target) for node in prepared.graph.nodes if is_observer(node)}
     if wanted != observers.keys():
@@ -170,91 +165,3 @@ def _evaluated(program: nn.Module) -> Generator[None, None, None]:
     finally:
         for module, training in modes:
             module.training = training
-
-
-class _RoundingInserter:
-    """Puts into a program what ``prepare`` and ``convert`` would do to it, as rounding."""
-
-    def __init__(self, program: GraphModule, plan: GraphModule, scheme: QuantizationScheme, fused: set[str]) -> None:
-        self._program = program
-        self._graph = program.graph
-        self._plan = plan
-        self._scheme = scheme
-        self._nodes = {node.name: node for node in program.graph.nodes}
-        norms = [self._nodes[name] for name in fused]
-        self._norms = {norm.all_input_nodes[0].name: norm for norm in norms}
-
-    def insert(self) -> None:
-        """Edit the program."""
-        for planned in self._plan.graph.nodes:
-            node = self._nodes.get(planned.name)
-            if node is not None and plain_spelling(planned) is None and (change := plain_spelling(node)) is not None:
-                change()
-        layers = quantized_layers(self._plan, self._scheme)
-        for planned in self._plan.graph.nodes:
-            if is_observer(planned):
-                name, path = planned.all_input_nodes[0].name, str(planned.target)
-                observer: Any = self._plan.get_submodule(path)
-                observe(self._program, self._norms.get(name, self._nodes[name]), path, FakeQuantize.of(observer))
-            elif planned in layers:
-                self._round_weight(self._nodes[planned.name], self._scheme.choice(planned))
-
-    def _round_weight(self, node: Node, choice: Choice) -> None:
-        norm = self._norms.get(node.name)
-        with self._graph.inserting_before(node):
-            if choice.precision == "dynamic":
-                self._replace(node, "input", fake_quantize_dynamic)
-            gain = None if norm is None else self._gain(norm)
-            self._replace(
-                node, "weight", fake_quantize_channels, gain=gain, bits=choice.weight_bits,
-                per_channel=choice.per_channel,
-            )  # fmt: skip
-        if norm is None:
-            return
-        bias, rank = node.kwargs.get("bias"), _RANKS[node.target]
-        node.kwargs = {**node.kwargs, "bias": None}
-        with self._graph.inserting_after(node):
-            undone = self._graph.call_function(undo_gain, (), {"input": node, "gain": gain, "bias": bias, "rank": rank})
-        undone.source = node.source
-        norm.replace_input_with(node, undone)
-
-    def _replace(self, node: Node, name: str, function: Any, **settings: Any) -> None:
-        """Give a layer what ``function`` makes of one of its arguments."""
-        key = "input" if name == "input" else "weight"
-        rounded = self._graph.call_function(function, (), {key: node.kwargs[name], **settings})
-        rounded.source = node.source
-        node.kwargs = {**node.kwargs, name: rounded}
-
-    def _gain(self, norm: Node) -> Node:
-        """What a batch norm multiplies each channel by."""
-        module: Any = self._program.get_submodule(str(norm.target))
-        names = [name for name in ("weight", "running_var") if getattr(module, name) is not None]
-        fetched = {name: self._graph.get_attr(f"{norm.target}.{name}") for name in names}
-        return self._graph.call_function(batch_norm_gain, (), {"weight": None, **fetched, "eps": module.eps})
-
-
-def _take_out_rounding(program: GraphModule) -> dict[str, FakeQuantize]:
-    """Undo what :class:`_RoundingInserter` did, and return the modules that rounded values, by their paths."""
-    found: dict[str, FakeQuantize] = {}
-    for node in reversed(list(program.graph.nodes)):
-        arguments = node.kwargs
-        if is_observer(node):
-            found[str(node.target)] = fetch_attribute(program, str(node.target))
-            _bypass(node, node.args[0])
-        elif node.target in (fake_quantize_channels, fake_quantize_dynamic):
-            _bypass(node, arguments.get("weight", arguments.get("input")))
-        elif node.target is undo_gain:
-            layer: Any = arguments["input"]
-            layer.kwargs = {**layer.kwargs, "bias": arguments["bias"]}
-            _bypass(node, layer)
-        elif node.target is batch_norm_gain:
-            program.graph.erase_node(node)
-    program.graph.eliminate_dead_code()
-    program.delete_all_unused_submodules()
-    program.recompile()
-    return found
-
-
-def _bypass(node: Node, value: Any) -> None:
-    node.replace_all_uses_with(value)
-    node.graph.erase_node(node)

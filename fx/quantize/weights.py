@@ -29,6 +29,7 @@ class Weights:
         self._scheme = scheme
         self._layers: dict[Any, tuple[QuantizedLayer, list[Node]]] = {}
         self._quantized: dict[Any, tuple[Tensor, Tensor]] = {}
+        self._wishes: dict[QuantizedLayer, str] = {}
         self._paths: dict[str, Tensor] = {}
 
     def tensors(self, node: Node) -> tuple[Node, Tensor, Tensor | None]:
@@ -52,21 +53,26 @@ class Weights:
         fetched, weight, bias = self.tensors(node)
         whole, scale = self.quantized(node)
         sizes = tuple(node.kwargs.get(name) for name in ("stride", "padding", "dilation", "groups"))
-        key = (str(fetched.target), id(whole), None if bias is None else id(bias), sizes)
+        key = (id(whole), None if bias is None else id(bias), sizes)
         if key not in self._layers:
             with torch.device("meta"):  # its tensors are given next
                 layer = _make_layer(weight, bias is not None, sizes)
             layer.fill(whole, scale, None if bias is None else bias.detach().float().contiguous())
             self._layers[key] = layer, []
+            self._wishes[layer] = _layer_path(str(fetched.target))
         return self._layers[key]
 
     def path_of(self, node: Node, whole: Tensor) -> str:
-        """Where the reference form keeps a weight as integers."""
+        """Where a weight of integers is kept that no layer holds, or several."""
+        known = next((path for path, one in self._paths.items() if one is whole), None)
+        if known is not None:
+            return known
         path = wish = f"quantized.{_layer_path(str(self.tensors(node)[0].target))}"
         number = 0
-        while self._paths.setdefault(path, whole) is not whole:
+        while path in self._paths:
             number += 1
             path = f"{wish}_{number}"
+        self._paths[path] = whole
         return path
 
     def named(self, graph: Graph) -> dict[str, QuantizedLayer]:
@@ -74,11 +80,11 @@ class Weights:
         live = dict.fromkeys(graph.nodes)
         taken = {str(node.target) for node in live if node.op in ("get_attr", "call_module")} - {UNNAMED}
         named: dict[str, QuantizedLayer] = {}
-        for key, (layer, made) in self._layers.items():
+        for layer, made in self._layers.values():
             calls = [call for call in made if call in live]
             if not calls:
                 continue
-            path = wish = _layer_path(key[0])
+            path = wish = self._wishes[layer]
             number = 0
             while any(path == one or one.startswith(f"{path}.") or path.startswith(f"{one}.") for one in taken):
                 number += 1

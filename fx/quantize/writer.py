@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch.nn.functional as F
-from torch import Tensor
 
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.modules.attributes import fetch_attribute
 from fx.node import Argument, Node
-from fx.passes.tensor_metadata import TensorMetadata
 from fx.quantize import arithmetic
 from fx.quantize.affine import Affine
 from fx.quantize.integer_operations import IntegerOperation, operation_of
+from fx.quantize.layers import QuantizedLayer
 from fx.quantize.preparation import REASON, affines_of, is_observer
 from fx.quantize.quantization_report import IN_8_BITS
 from fx.quantize.scheme import QuantizationScheme
 from fx.quantize.weights import UNNAMED, Weights
+from fx.quantize.work import WORK, work_of_layer
 
 _IN_PLACE: tuple[Any, ...] = (F.relu, F.elu, F.selu)
 """Activations that are computed in the memory of a layer's real result, which gradients can do without."""
@@ -42,13 +43,10 @@ class Writer:
 
     def _copy(self, node: Node, *, unrounded: bool = False) -> None:
         """The operation as it is, on real values; on those before rounding if asked for and there are any."""
-        read = self._as_real
-        if unrounded:
-            read = lambda used: self._unrounded.get(used) or self._as_real(used)  # noqa: E731
-        made = self._graph.node_copy(node, read)
+        made = self._graph.node_copy(node, self._as_unrounded if unrounded else self._as_real)
         operation = operation_of(node)
         if isinstance(operation, IntegerOperation) and operation.kind == "layer":
-            made.meta["float_operations"] = float_operations(node, self._weights.tensors(node)[1])
+            made.meta[WORK] = work_of_layer(node, self._weights.tensors(node)[1])
         self._real[node] = made.args[0] if node.op == "output" else made
 
     def _as_real(self, node: Node) -> Node:
@@ -58,6 +56,10 @@ class Writer:
         real = self._real[node]
         assert isinstance(real, Node)
         return real
+
+    def _as_unrounded(self, node: Node) -> Node:
+        """A real value before rounding, where there is one."""
+        return self._unrounded.get(node) or self._as_real(node)
 
     def _quantize(self, node: Node) -> None:
         """In the place of an observer, the integers of what it observes."""
@@ -106,7 +108,16 @@ class Writer:
 
     def _count(self, made: Node, node: Node) -> None:
         """Note for the report that a layer has its weight in 8 bits, and how much it computes."""
-        made.meta |= {"float_operations": float_operations(node, self._weights.tensors(node)[1]), IN_8_BITS: True}
+        made.meta |= {WORK: work_of_layer(node, self._weights.tensors(node)[1]), IN_8_BITS: True}
+
+    def _fetch_from_layers(self, named: Mapping[str, QuantizedLayer]) -> None:
+        """Let what fetches a weight that one of these layers holds fetch it from there, so that it is stored once."""
+        held = {id(tensor): f"{path}.{name}" for path, layer in named.items() for name, tensor in layer.named_buffers()}
+        for node in self._graph.find_nodes(op="get_attr"):
+            value = self._attributes.get(str(node.target))
+            if (path := held.get(id(value))) is not None:
+                node.target = path
+                self._attributes[path] = value
 
     def _taken(self) -> dict[str, Any]:
         """What the new graph refers to."""
@@ -138,11 +149,3 @@ def quantized_operations(prepared: GraphModule, scheme: QuantizationScheme) -> d
         ):
             found[node] = operation
     return found
-
-
-def float_operations(node: Node, weight: Tensor) -> int | None:
-    """Multiplications and additions of a layer, or None where shapes are not known."""
-    metadata = node.meta.get("tensor_meta")
-    if not isinstance(metadata, TensorMetadata):
-        return None
-    return 2 * metadata.shape.numel() * (weight.numel() // max(1, len(weight)))

@@ -274,7 +274,7 @@ def test_the_report_counts_operations_and_bytes():
     assert (told.layers, told.float_layers, told.bytes_in_8_bits, told.bytes_of_state) == (1, 0, 64, 128)
     assert told.share_of_operations == 1.0
     assert str(told) == (
-        "1 of 1 layers in 8 bits, 100.0% of their operations; 64 of 128 bytes of state\n"
+        "1 of 1 layers in 8 bits, 100.0% of the operations; 64 of 128 bytes of state\n"
         "  %_1: there is no operation on integers for it"
     )
 

@@ -21,6 +21,7 @@ from fx.quantize import (
     matmul,
     pooling,
     prepare,
+    prepare_qat,
     quantize,
     reference,
     report,
@@ -256,17 +257,41 @@ def test_embeddings_that_write_to_their_weight_stay_real():
     assert "it writes to its weight" in [one.reason for one in report(program).remainders]
 
 
-def test_an_embedding_and_a_layer_that_share_a_weight_both_have_it_whole():
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.table = nn.Embedding(20, 8)
+class Tied(nn.Module):
+    def __init__(self, by_name=False):
+        super().__init__()
+        self.table, self.head = nn.Embedding(20, 8), nn.Linear(8, 20)
+        if by_name:
+            self.head.weight = self.table.weight
+        self.by_name = by_name
 
-        def forward(self, indices: torch.Tensor):
-            return F.linear(self.table(indices), self.table.weight)
+    def forward(self, indices: torch.Tensor):
+        x = self.table(indices)
+        return self.head(x) if self.by_name else F.linear(x, self.table.weight)
 
-    program = converted(Tied(), INDICES)
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_an_embedding_and_a_layer_that_share_a_weight_store_it_once(by_name, tmp_path):
+    program = converted(Tied(by_name), INDICES)
     assert report(program).layers == 2
+    assert [tensor.shape for tensor in program.state_dict().values() if tensor.dtype is torch.int8] == [(20, 8)]
+    fx.save(program, tmp_path / "tied.fx")
+    state = {name: torch.zeros_like(tensor) for name, tensor in program.state_dict().items()}
+    for again in (fx.load(tmp_path / "tied.fx"), copy.deepcopy(program), program):
+        assert torch.equal(again(INDICES), program(INDICES))
+        again.load_state_dict(state)
+        assert not again(INDICES).any()
+
+
+@pytest.mark.parametrize("form", [convert, reference])
+def test_layers_that_share_a_weight_store_it_once(form):
+    one, other = nn.Linear(8, 8), nn.Linear(8, 8, bias=False)
+    other.weight = one.weight
+    prepared = prepare(fx.symbolic_trace(nn.Sequential(one, other, one, other).eval()))
+    prepared(data := torch.randn(4, 8))
+    program = form(prepared)
+    stored = {tensor.data_ptr() for tensor in program.state_dict().values() if tensor.dtype is torch.int8}
+    assert len(stored) == 1 and decibels(program(data), prepared(data).detach()) > 25
 
 
 def test_without_offsets_known_to_be_tensors_the_report_says_why():
@@ -296,11 +321,31 @@ def test_inputs_that_are_whole_already_stay_so():
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
-@pytest.mark.parametrize("size, expected", [(3, 0), (2, 1)])
-def test_padding_that_keeps_sizes_is_a_number_where_it_is_even(size, expected):
-    program = converted(nn.Sequential(nn.Conv2d(3, 4, size, padding="same")), torch.randn(4, 3, 8, 8))
-    reasons = [one.reason for one in report(program).remainders]
-    assert reasons == ["it pads more on one side than on the other"] * expected
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("dilation", [1, 3])
+def test_padding_that_keeps_sizes_is_of_whole_numbers(dims, size, dilation):
+    kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dims - 1]
+    first = kind(3, 4, (size, 3, 1)[:dims], padding="same", dilation=dilation)
+    last = kind(4, 4, size, padding="same", groups=2)
+    program = converted(nn.Sequential(first, nn.Tanh(), last), torch.randn(4, 3, *[6] * dims) + 1)
+    told = report(program)
+    assert (told.layers, told.float_layers, told.share_of_operations) == (2, 0, 1.0)
+    assert {one.reason for one in told.remainders} <= {"none of its inputs is a result in 8 bits"}  # what comes in
+    assert set(functions(program)) <= {"quantize", "pad", "lookup"}
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+def test_padding_is_trained_as_it_is_converted():
+    model = nn.Sequential(nn.Conv2d(3, 4, 2, padding="same"), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 2, padding="same"))
+    program = prepare_qat(fx.symbolic_trace(model)).train()
+    data = torch.randn(4, 3, 6, 6) + 1
+    program(data)
+    program.eval()
+    with torch.no_grad():
+        expected = program(data)
+        assert decibels(convert(program)(data), expected) > 40
+    assert report(convert(program)).layers == 2
 
 
 def test_names_that_modules_use_are_no_obstacle():

@@ -1,0 +1,131 @@
+"""How much a program computes: the multiplications and additions of each operation, or that they cannot be counted."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
+
+from fx.node import Node
+from fx.operators.families import Family, Operator, find_operator
+from fx.passes.shape_prop import ShapeProp
+from fx.passes.tensor_metadata import TensorMetadata
+
+WORK = "float_operations"
+"""Where nodes say in ``meta`` how many multiplications and additions they are; None: it cannot be counted."""
+_MULTIPLIES: tuple[Family, ...] = ("linear", "convolution", "transposed convolution", "product", "combination")
+"""Families whose work is counted; that of the others of the table is little beside it, and counts as none."""
+_NOT_COUNTED = tuple(
+    "rnn lstm gru attention transformer linalg fft cholesky svd qr eig inverse solve cdist matrix_exp trilinear".split()
+)
+"""Parts of names of operators of torch that do much work for which there is no formula."""
+
+_aten: Any = torch.ops.aten
+
+
+def _attention(query: Any, key: Any, value: Any, *args: Any, out_shape: Any = None, **kwargs: Any) -> int:
+    return 2 * math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+
+
+def _recurrence(input: Any, weight: Any, recurrent: Any, *args: Any, out_shape: Any = None, **kwargs: Any) -> int:
+    return 2 * math.prod(input[:2]) * (math.prod(weight) + math.prod(recurrent))
+
+
+def _with_vector(*shapes: Any, out_shape: Any = None, **kwargs: Any) -> int:
+    return 2 * math.prod(shapes[-2])
+
+
+_FORMULAS: dict[Any, Any] = {
+    getattr(_aten, name): formula
+    for name, formula in (
+        ("_scaled_dot_product_flash_attention_for_cpu", _attention),
+        ("mkldnn_rnn_layer", _recurrence),
+        ("mv", _with_vector),
+        ("addmv", _with_vector),
+        ("dot", _with_vector),
+    )
+    if hasattr(_aten, name)
+}
+"""Formulas, from the shapes of arguments, for operators that ``torch.utils.flop_counter`` leaves out."""
+
+
+class WorkCounter(ShapeProp):
+    """Runs a program, records the shape of every value, and how much work each operation is."""
+
+    def run_node(self, n: Node) -> Any:
+        """Run one node and write its notes."""
+        if n.op not in ("call_function", "call_method", "call_module"):
+            return super().run_node(n)
+        counter, seen = FlopCounterMode(display=False, custom_mapping=_FORMULAS), _Seen()
+        with counter, seen:
+            result = super().run_node(n)
+        is_computed = seen.has_computed or not any(isinstance(one, Tensor) for one in tree_leaves(result))
+        is_known = not seen.has_other and (is_computed or n.op == "call_method" or _is_of_torch(n))
+        n.meta[WORK] = counter.get_total_flops() if is_known else None
+        return result
+
+
+class _Seen(TorchDispatchMode):
+    """Notes what of torch's operators runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_other = False
+        """Whether there was work that nobody can count."""
+        self.has_computed = False
+        """Whether torch computed anything, other than looking at values in other shapes."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        packet = func._overloadpacket
+        if packet not in flop_registry and packet not in _FORMULAS:
+            name = packet.__name__
+            self.has_other |= func.namespace not in ("aten", "prim", "prims")
+            self.has_other |= any(part in name for part in _NOT_COUNTED) and not name.startswith("linalg_vec")
+        self.has_computed |= all(one.alias_info is None for one in func._schema.returns)
+        return func(*args, **(kwargs or {}))
+
+
+def _is_of_torch(node: Node) -> bool:
+    """Whether a node calls a function of torch's, Python's or this library's, which compute through torch."""
+    target = node.target
+    if node.op != "call_function":
+        return False
+    home = target if getattr(target, "__module__", None) else getattr(target, "__objclass__", None)  # of a method
+    module = str(getattr(home, "__module__", ""))
+    return module.partition(".")[0] in ("torch", "_operator", "builtins", "math", "fx") or _row_of(node) is not None
+
+
+def _row_of(node: Node) -> Operator | None:
+    return None if node.op == "call_module" else find_operator(node.target)
+
+
+def work_of(node: Node) -> int | None:
+    """The multiplications and additions of one operation, or None where they are not known.
+
+    Those of functions on each element, of normalization, pooling and the like count as none.
+    """
+    if WORK in node.meta:
+        return node.meta[WORK]
+    if node.op not in ("call_function", "call_method", "call_module"):
+        return 0
+    row = _row_of(node)
+    is_light = row is not None and row.family not in _MULTIPLIES
+    return 0 if is_light or str(getattr(node.target, "__module__", "")).startswith("fx.") else None
+
+
+def work_of_layer(node: Node, weight: Tensor) -> int | None:
+    """The multiplications and additions of a linear layer or convolution, or None where shapes are not known."""
+    if WORK in node.meta:
+        return node.meta[WORK]
+    metadata, source = node.meta.get("tensor_meta"), node.kwargs.get("input")
+    row = _row_of(node)
+    if row is not None and row.family == "transposed convolution":  # which goes over its input
+        metadata = source.meta.get("tensor_meta") if isinstance(source, Node) else None
+    if not isinstance(metadata, TensorMetadata):
+        return None
+    return 2 * metadata.shape.numel() * (weight.numel() // max(1, len(weight)))

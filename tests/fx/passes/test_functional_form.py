@@ -1,0 +1,122 @@
+"""Writes in place become new values exactly where nobody can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import fx
+from fx.canonical import canonical_form
+from fx.passes.functional_form import make_functional, written_operand
+
+
+def functional(function: Callable[..., Any], *inputs: Tensor) -> fx.GraphModule:
+    """The program without what could be replaced; it computes the same, and writes the same to its inputs."""
+    program = canonical_form(fx.symbolic_trace(function)).graph_module
+    make_functional(program, lambda node: True)
+    program.graph.lint()
+    given, expected_given = [one.clone() for one in inputs], [one.clone() for one in inputs]
+    actual, expected = program(*given), function(*expected_given)
+    torch.testing.assert_close((actual, given), (expected, expected_given), rtol=0, atol=0)
+    return program
+
+
+def writes(program: fx.GraphModule) -> int:
+    return sum(written_operand(node) is not None for node in program.graph.nodes)
+
+
+METHODS = {
+    "mul_": lambda y: y.mul_(2),
+    "clamp_": lambda y: y.clamp_(min=0),
+    "clip_": lambda y: y.clip_(0, 1),
+    "add_scaled": lambda y: y.add_(torch.ones(3), alpha=2),
+    "div_floor": lambda y: y.div_(2, rounding_mode="floor"),
+    "exp_": torch.exp_,
+    "sigmoid_": lambda y: y.sigmoid_(),
+    "pow_": lambda y: y.pow_(2),
+    "elu_": F.elu_,
+    "hardtanh_": F.hardtanh_,
+    "inplace": lambda y: F.silu(y, inplace=True),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_writes_to_a_value_of_its_own_returns_a_new_one(name: str) -> None:
+    def function(x: Tensor) -> Tensor:
+        return METHODS[name](x.neg()) + 1
+
+    assert writes(functional(function, torch.rand(3))) == 0
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_was_written_to_is_the_new_value_afterwards(name: str) -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x.neg()
+        before = y + 1
+        METHODS[name](y)
+        return before, y + 2
+
+    assert writes(functional(function, torch.rand(3))) == 0
+
+
+def test_one_write_after_the_other_is_each_seen_by_what_comes_next() -> None:
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        y = x.neg()
+        z = y.mul_(2)
+        first = y + 1
+        F.relu(y, inplace=True)
+        second = z + 1
+        y.add_(x)
+        return first, second, y, z
+
+    assert writes(functional(function, torch.randn(3))) == 0
+
+
+def of_an_input(x: Tensor) -> Tensor:
+    return x.mul_(2) + 1
+
+
+def of_what_a_view_shows(x: Tensor) -> Tensor:
+    y = x.neg()
+    view = y.view(-1)
+    y.clamp_(min=0)
+    return view + 1
+
+
+def through_a_view(x: Tensor) -> Tensor:
+    y = x.neg()
+    y[0].mul_(2)
+    return y + 1
+
+
+class OfABuffer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.count.mul_(x[0]) + x
+
+
+@pytest.mark.parametrize("function", [of_an_input, of_what_a_view_shows, through_a_view, OfABuffer()])
+def test_writes_that_somebody_sees_stay(function: Any) -> None:
+    assert writes(functional(function, torch.randn(2, 3))) == 1
+
+
+def test_a_view_that_nothing_reads_afterwards_is_no_obstacle() -> None:
+    def function(x: Tensor) -> Tensor:
+        y = x.neg()
+        total = y.view(-1).sum()
+        return y.mul_(2) + total
+
+    assert writes(functional(function, torch.randn(2, 3))) == 0
+
+
+def test_operations_whose_dtype_would_be_another_stay() -> None:
+    program = canonical_form(fx.symbolic_trace(lambda x: x.neg().mul_(2))).graph_module
+    assert make_functional(program, lambda node: False) == [] and writes(program) == 1

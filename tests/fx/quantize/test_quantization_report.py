@@ -1,0 +1,165 @@
+"""All of a program's state and work is told of, in 8 bits or not, with reasons."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import fx
+from fx.quantize import Choice, QuantizationScheme, convert, prepare, reference, report
+
+
+@fx.wrap
+def looked_up_elsewhere(x):
+    return torch.from_numpy(x.detach().numpy().copy())
+
+
+@fx.wrap
+def normalized_elsewhere(x):
+    return x / x.norm()
+
+
+class Besides(nn.Module):
+    """A layer, and something with state of its own."""
+
+    def __init__(self, function, **state):
+        super().__init__()
+        self.layer, self.function = nn.Linear(8, 8), function
+        for name, value in state.items():
+            if isinstance(value, nn.Module):
+                self.add_module(name, value)
+            else:
+                self.register_parameter(name, nn.Parameter(value))
+
+    def forward(self, x):
+        return self.function(self, self.layer(x))
+
+
+def reported(model, *data, scheme=None, forms=(convert, reference)):
+    """The report, the same for both forms, whose remainders have all real state that is no part of a layer."""
+    prepared = prepare(fx.symbolic_trace(model.eval()), scheme, data or [torch.randn(4, 8)])
+    with torch.no_grad():
+        prepared(*(data or [torch.randn(4, 8)]))
+    told = [report(form(prepared)) for form in forms]
+    assert len({(one.layers, one.float_layers, one.share_of_operations) for one in told}) == 1
+    assert (
+        len({tuple((left.reason, left.bytes_of_state, left.operations) for left in one.remainders) for one in told})
+        == 1
+    )
+    return told[0]
+
+
+def hooked():
+    layer = nn.Linear(8, 8)
+    layer.register_forward_hook(lambda *_: None)
+    return layer
+
+
+MATRIX = torch.randn(8, 8)
+LEFT = {
+    "hooked": (Besides(lambda m, x: m.one(x.exp()), one=hooked()), "it has hooks", 72),
+    "addmm": (Besides(lambda m, x: torch.addmm(x, x, m.one), one=MATRIX), "no operation on integers", 64),
+    "einsum": (Besides(lambda m, x: torch.einsum("bi,ij->bj", x, m.one), one=MATRIX), "no operation on integers", 64),
+    "recurrent": (
+        Besides(lambda m, x: m.one(x)[0], one=nn.RNN(8, 4)), "a recurrent module is one operation", 32 + 16 + 8,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_multiplies_by_matrices_of_its_own_is_a_layer_on_real_values(name):
+    model, reason, elements = LEFT[name]
+    told = reported(model)
+    assert (told.layers, told.float_layers) == (1, 1)
+    (left,) = [one for one in told.remainders if one.bytes_of_state]
+    assert reason in left.reason and left.bytes_of_state == 4 * elements
+    assert left.operations and told.share_of_operations == 4 * 128 / (4 * 128 + left.operations)
+    assert f"({4 * elements:,} bytes of state, {left.operations:,} operations)" in str(told)
+
+
+SMALL = {
+    "normalization": (lambda m, x: m.one(x), nn.LayerNorm(8), 16),
+    "sum": (lambda m, x: x + m.one, torch.randn(4, 8), 32),
+    "returned": (lambda m, x: (x, m.one), torch.randn(8), 8),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_what_only_reads_state_is_no_layer_but_told_of(name):
+    function, one, elements = SMALL[name]
+    told = reported(Besides(function, one=one))
+    assert (told.layers, told.float_layers, told.share_of_operations) == (1, 0, 1.0)
+    assert [one.bytes_of_state for one in told.remainders if one.bytes_of_state] == [4 * elements]
+
+
+def test_constants_that_become_integers_in_each_call_are_told_of():
+    class Shifted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two, self.shift = nn.Linear(8, 8), nn.Linear(8, 8), nn.Parameter(torch.randn(8))
+
+        def forward(self, x):
+            return self.two(self.one(x) + self.shift)
+
+    told = reported(Shifted())
+    (left,) = told.remainders
+    assert (left.bytes_of_state, left.operations) == (32, 0)
+    assert left.reason == "what it reads is stored as real values, and becomes integers in each call"
+
+
+def test_state_that_two_operations_read_counts_once():
+    told = reported(Besides(lambda m, x: (x @ m.one) + (x.softmax(0) @ m.one), one=MATRIX))
+    assert sum(one.bytes_of_state for one in told.remainders) == 256 and told.float_layers == 2
+
+
+def test_work_that_nobody_can_count_is_not_known():
+    told = reported(Besides(lambda m, x: looked_up_elsewhere(x)))
+    assert told.share_of_operations is None
+    (left,) = [one for one in told.remainders if one.operations is None]
+    assert "looked_up_elsewhere" in left.node
+    assert ", operations not counted; " in str(told) and "(operations not counted)" in str(told)
+
+
+def test_work_for_which_there_is_no_formula_is_not_known():
+    told = reported(Besides(lambda m, x: m.one(x, x), one=nn.Bilinear(8, 8, 2)))
+    (left,) = told.remainders
+    assert (told.float_layers, told.share_of_operations) == (1, None)
+    assert (left.bytes_of_state, left.operations) == (4 * (8 * 8 * 2 + 2), None)
+
+
+def test_work_of_own_functions_is_what_torch_does_in_them():
+    told = reported(Besides(lambda m, x: normalized_elsewhere(x)))
+    assert [one.operations for one in told.remainders if "elsewhere" in one.node] == [0]
+    assert told.share_of_operations is not None
+
+
+def test_products_with_vectors_count_as_work():
+    told = reported(Besides(lambda m, x: x @ m.one, one=torch.randn(8)))
+    assert [one.operations for one in told.remainders] == [2 * 4 * 8]
+
+
+def test_attention_and_products_count_as_work():
+    told = reported(Besides(lambda m, x: F.scaled_dot_product_attention(x, x, x).sum()), torch.randn(2, 4, 8))
+    (left,) = [one for one in told.remainders if one.operations]
+    assert left.operations == 2 * (2 * 4 * 4 * 8) * 2 and "scaled_dot_product" in left.node
+    assert told.share_of_operations == 1024 / (1024 + left.operations)
+
+
+def test_without_example_inputs_nothing_is_known_of_the_work():
+    prepared = prepare(fx.symbolic_trace(nn.Sequential(nn.Linear(8, 8), nn.Softmax(-1)).eval()))
+    prepared(torch.randn(4, 8))
+    assert report(convert(prepared)).share_of_operations is None
+    assert str(report(convert(prepared))).startswith("1 of 1 layers in 8 bits, operations not counted; ")
+
+
+def test_layers_whose_weights_alone_are_in_8_bits_are_told_of():
+    told = reported(nn.Sequential(nn.Linear(8, 8)), scheme=QuantizationScheme(Choice(precision="weight-only")))
+    assert (told.layers, told.weights_alone) == (1, 1)
+    assert str(told).startswith("1 of 1 layers in 8 bits (1 of them in their weights alone), 100.0% of the operations")
+
+
+def test_layers_in_bfloat16_are_told_of():
+    scheme = QuantizationScheme(Choice(precision="bfloat16"))
+    told = reported(nn.Sequential(nn.Linear(8, 8)), scheme=scheme)
+    (left,) = told.remainders
+    assert (told.float_layers, left.reason, left.bytes_of_state) == (1, "the scheme says bfloat16", 2 * 72)

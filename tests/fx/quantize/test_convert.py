@@ -207,6 +207,24 @@ def test_a_weight_that_is_computed_from_parameters_is_quantized_as_it_is():
     assert len([one for one in program.modules() if isinstance(one, QuantizedLayer)]) == 2
 
 
+class ComputedSizes(nn.Module):
+    """Sizes of windows that are computed from parameters, hence known before the program runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 3, 3, 3))
+
+    def forward(self, x):
+        two = self.weight.size(0) // 2
+        y = F.conv2d(x, self.weight, None, stride=two - 1, padding=two, dilation=two)
+        return F.max_pool2d(y, two, padding=two - 1)
+
+
+def test_sizes_that_are_computed_before_the_program_runs_count_for_all_dimensions():
+    program = quantized(ComputedSizes(), torch.randn(2, 3, 9, 9))
+    assert functions(program) == ["quantize", "max_pool2d"]
+
+
 def test_a_value_that_is_written_to_stays_as_it_is():
     class Writes(nn.Module):
         def __init__(self):

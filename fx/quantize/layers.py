@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fx.errors import QuantizationError
 from fx.operators.effects import declare_pure
 from fx.quantize.affine import Affine
-from fx.quantize.arithmetic import dequantize, dequantize_channels, is_traced_by_jit, quantize
+from fx.quantize.arithmetic import dequantize, dequantize_channels, is_recorded, quantize
 from fx.quantize.value_ranges import MANY, narrowed
 from fx.serialization.allow_list import allow
 
@@ -108,7 +108,7 @@ class QuantizedLayer(nn.Module):
         if scale is None:
             return self._dynamic(input)
         output = None if output_scale is None else Affine(output_scale, output_zero_point, highest)
-        if not (input.device.type == "cpu" and input.numel() and has_kernels()) or is_traced_by_jit():
+        if is_recorded() or not (input.device.type == "cpu" and input.numel() and has_kernels()):
             self._check()
             result = self._reference(dequantize(input, scale, zero_point))
             result = result if low is high is None else result.clamp(low, high)
@@ -128,7 +128,7 @@ class QuantizedLayer(nn.Module):
         if input.numel() == 0:
             return self._reference(input)
         low, high = torch.aminmax(input.detach() if input.requires_grad else input)
-        if is_traced_by_jit() or not has_kernels() or input.device.type != "cpu":
+        if is_recorded() or not has_kernels() or input.device.type != "cpu":
             low, high = low.clamp(max=0), high.clamp(min=0)
             scale = ((high - low) / 255).clamp_min(torch.finfo(torch.float32).tiny)
             zero_point = (-low / scale).round().int()

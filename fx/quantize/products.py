@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx.quantize.arithmetic import is_traced_by_jit, quantize
+from fx.quantize.arithmetic import is_recorded, quantize
 from fx.quantize.declaration import operation
 from fx.quantize.layers import has_kernels
 
@@ -33,7 +33,7 @@ def matmul(
     tensor([[9.]])
     """
     settings = (input, other, input_zero_point, other_zero_point)
-    is_here = input.device.type == "cpu" and has_kernels() and not is_traced_by_jit()
+    is_here = not is_recorded() and input.device.type == "cpu" and has_kernels()
     fits = input.dim() == other.dim() >= 2 and input.shape[:-2] == other.shape[:-2] and input.numel() * other.numel()
     real = (_integers(*settings) if is_here and fits else _reals(*settings)) * (input_scale * other_scale)
     return real if scale is None else quantize(real, scale, zero_point, highest)

@@ -365,6 +365,27 @@ def test_quantized_programs_are_traced_by_jit_for_all_batches(recommender):
     assert torch.allclose(traced(data[:3]), program(data[:3]), atol=1e-5)
 
 
+@pytest.mark.parametrize("precision", ["int8", "dynamic", "weight-only", "bfloat16"])
+def test_quantized_programs_are_compiled_as_one_graph_and_exported(precision):
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.Hardswish(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3)
+    )
+    prepared, data = (
+        prepare(fx.symbolic_trace(model.eval()), QuantizationScheme(Choice(precision))),
+        torch.rand(2, 3, 6, 6),
+    )
+    prepared(data)
+    expected = convert(prepared)(data)
+    torch.compiler.reset()
+    with torch.no_grad():
+        compiled = torch.compile(convert(prepared), backend="eager", fullgraph=True)
+        assert decibels(compiled(data), expected) > 40
+        for strict in (False, True):
+            exported = torch.export.export(convert(prepared), (data,), strict=strict)
+            assert decibels(exported.module()(data), expected) > 40
+
+
 def test_quantized_programs_are_captured_again(recommender):
     _, _, program, data = recommender
     assert torch.equal(fx.Interpreter(program).run(data), program(data))

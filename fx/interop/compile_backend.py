@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch.fx
 
 from fx.graph_module import GraphModule
+from fx.interop.known_inputs import KnownInput, KnownInputs, state_among
 from fx.interop.torch_fx import from_torch, to_torch
 from fx.passes.pipeline import PassPipeline
 from fx.passes.registered_passes import Pass
@@ -15,11 +16,20 @@ from fx.passes.registered_passes import Pass
 Backend: TypeAlias = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 """What ``torch.compile`` takes as ``backend``: from a captured program and example inputs to what runs instead."""
 
+_MOST_RENEWALS = 8
+"""How often passes run again because values changed; then they run once more without knowing any."""
+
 
 def compile_backend(*passes: Pass | type | str) -> Backend:
     """A backend for ``torch.compile`` that runs ``passes`` on what dynamo captured, and then the generated code.
 
     Gradients flow as in eager, since the generated code calls the same functions.
+
+    Parameters and buffers, which Dynamo passes as inputs, are attributes while the passes run, so that ``fuse-conv-bn``
+    and others can work with their values: where no gradients are asked for (compile under ``torch.no_grad()``, or set
+    ``requires_grad`` to False) and the program does not write to them. If one of them is another tensor in a later
+    call, or was written to meanwhile, the passes run again; after eight times they leave values alone. Writes through
+    ``.data`` are not noticed: call ``torch.compiler.reset()`` after them.
 
     Args:
         passes: run in this order, each on the result of the one before; pass classes and names will do too.
@@ -34,9 +44,56 @@ def compile_backend(*passes: Pass | type | str) -> Backend:
     pipeline = PassPipeline(passes)
 
     def backend(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        program = pipeline(from_torch(graph_module))
-        # the programs inside are bodies of higher-order operators, which run them with torch.fx.Interpreter
-        holds_programs = any(isinstance(module, GraphModule) for module in program.modules() if module is not program)
-        return to_torch(program) if holds_programs else program
+        values = {number: example_inputs[number] for number in state_among(example_inputs)}
+        program, known = _specialized(pipeline, graph_module, values)
+        return _Renewed(pipeline, graph_module, program, known, list(values)) if known else program
 
     return backend
+
+
+def _specialized(
+    pipeline: PassPipeline, graph_module: torch.fx.GraphModule, values: Mapping[int, torch.Tensor]
+) -> tuple[torch.nn.Module, list[KnownInput]]:
+    """What the passes make of a program, and the inputs on whose values that may depend."""
+    program = from_torch(graph_module)
+    inputs = KnownInputs(program, values)
+    revision = program.graph.revision
+    result = pipeline(program)
+    is_edited = result is not program or result.graph.revision != revision
+    if inputs.known:
+        inputs.give_back(result)
+    # the programs inside are bodies of higher-order operators, which run them with torch.fx.Interpreter
+    holds_programs = any(isinstance(module, GraphModule) for module in result.modules() if module is not result)
+    return to_torch(result) if holds_programs else result, inputs.known if is_edited else []
+
+
+class _Renewed:
+    """Runs a program for as long as the values are the same that it was made for, and then another one."""
+
+    def __init__(
+        self,
+        pipeline: PassPipeline,
+        graph_module: torch.fx.GraphModule,
+        program: torch.nn.Module,
+        known: list[KnownInput],
+        state: list[int],
+    ) -> None:
+        self._pipeline = pipeline
+        self._graph_module = graph_module
+        self._current = program, known  # together, for other threads
+        self._state = state
+        self._renewals = 0
+
+    def __call__(self, *args: Any) -> Any:
+        program, known = self._current
+        for each in known:
+            if not each.is_still(args):
+                program = self._renew(args)
+                break
+        return program(*args)
+
+    def _renew(self, args: Sequence[Any]) -> torch.nn.Module:
+        self._renewals += 1
+        values = {number: args[number] for number in self._state} if self._renewals <= _MOST_RENEWALS else {}
+        self._current = _specialized(self._pipeline, self._graph_module, values)
+        return self._current[0]

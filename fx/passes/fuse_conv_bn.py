@@ -43,9 +43,10 @@ class FuseConvBN(RewritingPass):
     """Fold batch norms in evaluation mode into the convolution or linear layer before them.
 
     Left alone are batch norms in training mode or without running statistics, and those whose layer has other users,
-    shares tensors, has hooks or is a subclass; ``explain`` says which and why. The traced module's tensors are never
-    written to. Batch norm normalizes dimension 1, which is a linear layer's features in a matrix and a ``Conv1d``'s
-    channels in a batch: where the program does not tell, record shapes first (:mod:`fx.passes.shape_prop`).
+    shares tensors, has hooks or is a subclass, or where a tensor of either is an input or computed; ``explain`` says
+    which and why. The traced module's tensors are never written to. Batch norm normalizes dimension 1, which is a
+    linear layer's features in a matrix and a ``Conv1d``'s channels in a batch: where the program does not tell, record
+    shapes first (:mod:`fx.passes.shape_prop`).
     """
 
     checked: bool = True
@@ -95,7 +96,8 @@ class FuseConvBN(RewritingPass):
             return "it is in training mode, where it normalizes with the statistics of each batch"
         if not norm.tensors.keys() >= {"running_mean", "running_var"}:
             return "it keeps no running statistics"
-        if training and norm.module is None and any(tensor.requires_grad for tensor in norm.tensors.values()):
+        known = [tensor for tensor in norm.tensors.values() if isinstance(tensor, Tensor)]  # others are nodes
+        if training and norm.module is None and any(tensor.requires_grad for tensor in known):
             return "the program is in training mode, and its weight and bias are trained"
         layer = layers.get(norm.source)
         if layer is None or not is_one_of(layer.kind, *_FOLDED_INTO):

@@ -21,6 +21,7 @@ from fx.operators.families import find_operator, is_one_of
 
 _TENSORS = ("weight", "bias", "running_mean", "running_var")
 _SETTINGS = ("training", "eps", "groups")
+_COMPUTED = "is computed by the program, or is no plain tensor"
 _DEFAULTS = {"training": False, "eps": 1e-5, "groups": 1}
 
 
@@ -138,7 +139,9 @@ class Layers:
             return f"`%{layer.node}` has hooks or a forward of its own"
         for name, tensor in layer.tensors.items():
             if type(tensor) not in (Tensor, nn.Parameter) or tensor.layout is not torch.strided:
-                return f"the {name} of `%{layer.node}` is computed by the program, or is no plain tensor"
+                is_input = isinstance(tensor, Node) and tensor.op == "placeholder"
+                why = f"is the input `{tensor}`, not known before the program runs" if is_input else _COMPUTED
+                return f"the {name} of `%{layer.node}` {why}"
         if any(isinstance(setting, Node) for setting in layer.settings.values()):
             return f"a setting of `%{layer.node}` is computed by the program"
         held, holders = [layer.module, *layer.tensors.values()], [layer.node, *layer.fetched.values()]

@@ -25,9 +25,12 @@ _PART = 1 << 20
 """The same where threads share the work."""
 
 
-def is_traced_by_jit() -> bool:
-    """Whether ``torch.jit.trace`` records what runs: it takes none of oneDNN's kernels, and loops for what they did."""
-    return bool(_torch.jit.is_tracing())
+def is_recorded() -> bool:
+    """Whether what runs is recorded by ``torch.jit.trace``, ``torch.compile`` or ``torch.export``.
+
+    They take none of the kernels, of which they do not know what shapes they return, and loops for what they did.
+    """
+    return torch.compiler.is_compiling() or bool(_torch.jit.is_tracing())
 
 
 @operation
@@ -46,7 +49,7 @@ def quantize(input: Tensor, scale: float, zero_point: int, highest: int = 255) -
 def runs_kernels(input: Tensor) -> bool:
     """Whether torch's kernels of quantized tensors can run on ``input``: it is no tensor that only says its shape."""
     is_plain = type(input) in (Tensor, _torch.nn.Parameter) and input.device.type == "cpu"
-    return is_plain and not is_traced_by_jit() and has_quantized_tensors()
+    return is_plain and not is_recorded() and has_quantized_tensors()
 
 
 def _quantized(input: Tensor, scale: float, zero_point: int, highest: int) -> Tensor:
@@ -107,11 +110,13 @@ def lookup(input: Tensor, table: Tensor) -> Tensor:
     >>> lookup(torch.tensor([[2, 0]], dtype=torch.uint8), torch.arange(256) ** 2)
     tensor([[4, 0]])
     """
+    if is_recorded():
+        return table.index_select(0, input.reshape(-1).int()).view(input.shape)
     if type(input) is Tensor and input.is_contiguous() and input.device.type == "cpu":
         result = pages.empty(input.shape, table.dtype)
     else:
         result = torch.empty_like(input, dtype=table.dtype)
-    if is_traced_by_jit() or result.stride() != input.stride():
+    if result.stride() != input.stride():
         return table.index_select(0, input.reshape(-1).int()).view(input.shape)
     # dense in memory in some order, which is the order to go through it
     source, target = (one.as_strided((one.numel(),), (1,), one.storage_offset()) for one in (input, result))

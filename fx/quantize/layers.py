@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fx.errors import QuantizationError
 from fx.operators.effects import declare_pure
 from fx.quantize.affine import Affine
-from fx.quantize.arithmetic import dequantize, dequantize_channels, is_traced_by_jit, quantize
+from fx.quantize.arithmetic import dequantize, dequantize_channels, is_recorded, quantize
 from fx.quantize.kernels.kernel import Form, Kernel, KernelUse, LayerData, PackedLayer, in_halves
 from fx.quantize.kernels.layer_trial import LARGEST, LayerTrial, largest_weight
 from fx.quantize.kernels.trials import CHOICES, Way, rounded_up
@@ -177,7 +177,7 @@ class QuantizedLayer(nn.Module):
 
     def _packed_for(self, input: Tensor, form: Form) -> PackedLayer | None:
         """The layer with its weight packed for the fastest kernel, or None where there is none for such an input."""
-        if type(input) not in (Tensor, nn.Parameter) or input.device.type != "cpu" or is_traced_by_jit():
+        if type(input) not in (Tensor, nn.Parameter) or input.device.type != "cpu" or is_recorded():
             return None
         rows = self._rows(input)
         use = KernelUse(form, rounded_up(rows.numel()), torch.get_num_threads())

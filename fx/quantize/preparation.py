@@ -78,8 +78,11 @@ def prepare(
     program = FuseConvBN()(program)
     form = canonical_form(program)
     program, kept = form.graph_module, {node.name: reason for node, reason in form.kept_whole.items()}
-    for simplify in (RemoveIdentities(), FoldConstants(freeze=True, max_bytes=_LARGEST_CONSTANT)):
-        program = simplify(program)
+    program = RemoveIdentities()(program)
+    revision = program.graph.revision
+    program = FoldConstants(freeze=True, max_bytes=_LARGEST_CONSTANT)(program)
+    if program.graph.revision != revision:  # a size that was computed may stand there as one number for all dimensions
+        program = canonical_form(program).graph_module
     without_writes(program)
     program.graph.eliminate_dead_code()
     pad_by_numbers(program)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx.quantize.arithmetic import is_traced_by_jit, quantize
+from fx.quantize.arithmetic import is_recorded, quantize
 from fx.quantize.declaration import operation
 from fx.quantize.kernels.layer_trial import LARGEST
 from fx.quantize.kernels.trials import CHOICES, Way, rounded_up
@@ -42,7 +42,7 @@ def matmul(
 
 def _runs_on_integers(input: Tensor, other: Tensor) -> bool:
     """Whether torch's kernel for int8 takes two matrices, is right on this processor and faster than in float32."""
-    if any(type(one) is not Tensor or one.device.type != "cpu" for one in (input, other)) or is_traced_by_jit():
+    if any(type(one) is not Tensor or one.device.type != "cpu" for one in (input, other)) or is_recorded():
         return False
     fits = input.dim() == other.dim() >= 2 and input.shape[:-2] == other.shape[:-2] and input.numel() * other.numel()
     if not fits or not hasattr(_torch, "_int_mm"):

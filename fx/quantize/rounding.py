@@ -21,6 +21,8 @@ from fx.quantize.preparation import is_observer, observe, quantized_layers
 from fx.quantize.scheme import Choice, QuantizationScheme
 from fx.quantize.writer import quantized_operations
 
+_SCALES = ("weight", "running_var")
+"""The tensors from which it follows what a batch norm multiplies by."""
 _RANKS: dict[Any, int] = {F.linear: 2, F.conv1d: 3, F.conv2d: 4, F.conv3d: 5}
 """How many dimensions the results of layers have where batch norm normalizes their features."""
 
@@ -129,11 +131,17 @@ class RoundingInserter:
         node.kwargs = {**node.kwargs, name: rounded}
 
     def _gain(self, norm: Node) -> Node:
-        """What a batch norm multiplies each channel by."""
-        module: Any = self._program.get_submodule(str(norm.target))
-        names = [name for name in ("weight", "running_var") if getattr(module, name) is not None]
-        fetched = {name: self._graph.get_attr(f"{norm.target}.{name}") for name in names}
-        return self._graph.call_function(batch_norm_gain, (), {"weight": None, **fetched, "eps": module.eps})
+        """What a batch norm, called as a module or as a function, multiplies each channel by."""
+        if norm.op == "call_module":
+            module: Any = self._program.get_submodule(str(norm.target))
+            paths = {name: f"{norm.target}.{name}" for name in _SCALES if getattr(module, name) is not None}
+            eps = module.eps
+        else:
+            given = {name: norm.kwargs[name] for name in _SCALES}
+            paths = {name: str(used.target) for name, used in given.items() if isinstance(used, Node)}
+            eps = norm.kwargs["eps"]
+        fetched = {name: self._graph.get_attr(path) for name, path in paths.items()}
+        return self._graph.call_function(batch_norm_gain, (), {"weight": None, **fetched, "eps": eps})
 
 
 def _at_same_place(planned: Node, given: Any, same: Any) -> Iterator[Node]:

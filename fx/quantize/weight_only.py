@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fx.quantize.arithmetic import dequantize_channels, is_traced_by_jit
+from fx.quantize.arithmetic import dequantize_channels, is_recorded
 from fx.quantize.declaration import operation
 
 _AT_A_TIME = 1 << 19
@@ -27,7 +27,7 @@ def weight_only_linear(input: Tensor, weight: Tensor, scale: Tensor, bias: Tenso
     tensor([[1.5000]])
     """
     needs_gradient = torch.is_grad_enabled() and input.requires_grad
-    if weight.numel() <= _AT_A_TIME or needs_gradient or is_traced_by_jit():
+    if weight.numel() <= _AT_A_TIME or needs_gradient or is_recorded():
         return F.linear(input, dequantize_channels(weight, scale), bias)
     rows = input.reshape(-1, input.shape[-1])
     result = rows.new_empty(len(rows), len(weight))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 import runpy
 from pathlib import Path
@@ -116,3 +117,163 @@ def test_a_pass_that_leaves_old_code_behind_is_named() -> None:
     theirs = torch.fx.symbolic_trace(lambda x: x + 1)
     with pytest.raises(fx.PassError, match="recompile"):
         compile_backend(forgetful)(theirs, [])
+
+
+def conv_net() -> torch.nn.Module:
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(2, 3, 2), torch.nn.BatchNorm2d(3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(12, 2)
+    )
+    model(torch.randn(4, 2, 3, 3))
+    return model.eval()
+
+
+class Fused:
+    """A backend that fuses, and what it made and said each time."""
+
+    def __init__(self) -> None:
+        self.programs: list[fx.GraphModule] = []
+        self.reasons: list[str] = []
+        self.backend = compile_backend(self.explain, fx.passes.FuseConvBN(), self.programs.append)
+
+    def explain(self, program: fx.GraphModule) -> None:
+        self.reasons += [found.reason for found in fx.passes.FuseConvBN().explain(program)]
+
+    @property
+    def norms(self) -> list[int]:
+        """How many batch norms are left in each program."""
+        return [
+            sum(node.target is torch.nn.functional.batch_norm for node in program.graph.nodes)
+            for program in self.programs
+        ]
+
+
+def test_parameters_are_known_to_passes_where_no_gradients_are_asked_for() -> None:
+    model, fused, x = conv_net(), Fused(), torch.randn(2, 2, 3, 3)
+    compiled = torch.compile(model, backend=fused.backend)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), model(x))
+        compiled(x)
+    assert fused.norms == [0] and fused.reasons == ["folded into `%input_1`"]
+
+
+def test_parameters_whose_gradients_are_asked_for_stay_inputs() -> None:
+    model, fused, x = conv_net(), Fused(), torch.randn(2, 2, 3, 3)
+    compiled = torch.compile(model, backend=fused.backend)
+    compiled(x).sum().backward()
+    learned = [parameter.grad for parameter in model.parameters()]
+    model.zero_grad()
+    model(x).sum().backward()
+    torch.testing.assert_close(learned, [parameter.grad for parameter in model.parameters()])
+    assert fused.norms == [1]
+    (reason,) = fused.reasons
+    assert reason == (
+        "the weight of `%input_1` is the input `l_fn_modules_0_parameters_weight_`, not known before the program runs"
+    )
+
+    def half_trained(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            x = model[1](model[0](x))
+            with torch.enable_grad():
+                return model[4](x.flatten(1))
+
+    model.zero_grad()
+    torch.compile(half_trained, backend=fused.backend)(x).sum().backward()
+    assert model[4].weight.grad is not None and model[0].weight.grad is None
+    assert fused.norms == [1, 1]
+
+
+def test_parameters_that_are_not_trained_are_known_and_gradients_of_inputs_flow() -> None:
+    model, fused, x = conv_net().requires_grad_(False), Fused(), torch.randn(2, 2, 3, 3).requires_grad_()
+    torch.compile(model, backend=fused.backend)(x).sum().backward()
+    found, x.grad = x.grad, None
+    model(x).sum().backward()
+    torch.testing.assert_close(found, x.grad)
+    assert fused.norms == [0]
+
+
+def test_values_that_change_after_compilation_are_seen() -> None:
+    model, fused, x = conv_net().requires_grad_(False), Fused(), torch.randn(2, 2, 3, 3)
+    compiled = torch.compile(model, backend=fused.backend)
+    compiled(x)
+    model[0].weight.mul_(2)
+    torch.testing.assert_close(compiled(x), model(x))
+    model[0].weight = torch.nn.Parameter(torch.randn(3, 2, 2, 2), requires_grad=False)
+    torch.testing.assert_close(compiled(x), model(x))
+    model.load_state_dict(conv_net().state_dict())
+    torch.testing.assert_close(compiled(x), model(x))
+    assert set(fused.norms) == {0}
+
+
+def test_values_that_change_all_the_time_become_inputs_again() -> None:
+    model, fused, x = conv_net().requires_grad_(False), Fused(), torch.randn(2, 2, 3, 3)
+    compiled = torch.compile(model, backend=fused.backend)
+    for _ in range(12):
+        model[1].weight.add_(1)
+        torch.testing.assert_close(compiled(x), model(x))
+    assert fused.norms == [0] * 9 + [1]
+
+
+def test_what_passes_do_not_work_with_stays_an_input() -> None:
+    seen: list[str] = []
+    model, x = conv_net().requires_grad_(False), torch.randn(2, 2, 3, 3)
+    given: list[Any] = []
+
+    def backend(theirs: torch.fx.GraphModule, examples: Any) -> Any:
+        given.append(compile_backend("remove-dead-code", lambda program: seen.append(program.code))(theirs, examples))
+        return given[0]
+
+    compiled = torch.compile(model, backend=backend)
+    for _ in range(3):
+        model[0].weight.mul_(2)
+        torch.testing.assert_close(compiled(x), model(x))
+    (program,) = given
+    assert len(seen) == 1 and "self.L_fn_modules_0_parameters_weight_" in seen[0]
+    assert not program.state_dict() and [node.name for node in program.graph.find_nodes(op="placeholder")] == [
+        "l_fn_modules_0_parameters_weight_", "l_fn_modules_0_parameters_bias_", "l_args_0_",
+        "l_fn_modules_1_buffers_running_mean_", "l_fn_modules_1_buffers_running_var_",
+        "l_fn_modules_1_parameters_weight_", "l_fn_modules_1_parameters_bias_", "l_fn_modules_4_parameters_weight_",
+        "l_fn_modules_4_parameters_bias_",
+    ]  # fmt: skip
+
+
+def test_statistics_that_the_program_writes_stay_inputs() -> None:
+    model, fused = conv_net().requires_grad_(False).train(), Fused()
+    eager = copy.deepcopy(model)
+    compiled = torch.compile(model, backend=fused.backend)
+    for _ in range(3):
+        x = torch.randn(2, 2, 3, 3)
+        torch.testing.assert_close(compiled(x), eager(x))
+    torch.testing.assert_close(model.state_dict(), eager.state_dict())
+    assert fused.norms == [1]
+
+
+def test_a_parameter_that_a_layer_shares_memory_with_another_one_stays_an_input() -> None:
+    model, fused, x = conv_net().requires_grad_(False), Fused(), torch.randn(2, 2, 3, 3)
+    model[1].bias = torch.nn.Parameter(model[1].weight.data, requires_grad=False)
+    torch.testing.assert_close(torch.compile(model, backend=fused.backend)(x), model(x))
+    assert fused.norms == [1]
+
+
+class Drop:
+    """Takes away an input that nothing uses."""
+
+    may_change = ("signature",)
+
+    def __call__(self, program: fx.GraphModule) -> None:
+        unused = next(node for node in program.graph.find_nodes(op="placeholder") if not node.users)
+        program.graph.erase_node(unused)
+        program.recompile()
+
+
+def test_a_pass_that_takes_away_an_input_is_told_what_dynamo_gives() -> None:
+    theirs = torch.fx.symbolic_trace(lambda x, unused, weight: x * weight)
+    weight = torch.nn.Parameter(torch.ones(1), requires_grad=False)
+    torch._dynamo.mark_static_address(weight)
+    with pytest.raises(fx.PassError) as caught:
+        compile_backend(Drop())(theirs, [torch.ones(1), torch.ones(1), weight])
+    assert str(caught.value) == (
+        "a program of Dynamo's was left with other inputs than it had\n"
+        "  value  x\n"
+        "  why    it is called with x, unused, by position\n"
+        "  try    keep the inputs, also those that nothing uses any more"
+    )

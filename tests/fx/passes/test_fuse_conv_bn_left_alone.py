@@ -191,6 +191,18 @@ def test_weights_that_the_program_computes_are_left_alone() -> None:
     assert_left_alone(traced(Own(call)), reason)
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_weights_and_statistics_that_are_inputs_are_left_alone(training: bool) -> None:
+    def function(x: Any, weight: Any, mean: Any, variance: Any) -> Any:
+        return F.batch_norm(F.conv2d(x, weight), mean, variance)
+
+    program = fx.symbolic_trace(function).train(training)
+    reason = "the {} of `%{}` is the input `{}`, not known before the program runs"
+    assert_left_alone(program, reason.format("weight", "conv2d", "weight"))
+    program = traced(Own(lambda m, x: F.batch_norm(m.conv(x), x[0, :, 0, 0], x[1, :, 0, 0]))).train(training)
+    assert_left_alone(program, "the running_mean of `%batch_norm` is computed by the program, or is no plain tensor")
+
+
 def test_settings_that_the_program_computes_are_left_alone() -> None:
     def call(m: Any, x: Any) -> Any:
         return F.batch_norm(m.conv(x), m.bn.running_mean, m.bn.running_var, eps=x.sum())

@@ -207,6 +207,24 @@ def test_a_weight_that_is_computed_from_parameters_is_quantized_as_it_is():
     assert len([one for one in program.modules() if isinstance(one, QuantizedLayer)]) == 2
 
 
+class ComputedSizes(nn.Module):
+    """Sizes of windows that are computed from parameters, hence known before the program runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 3, 3, 3))
+
+    def forward(self, x):
+        two = self.weight.size(0) // 2
+        y = F.conv2d(x, self.weight, None, stride=two - 1, padding=two, dilation=two)
+        return F.max_pool2d(y, two, padding=two - 1)
+
+
+def test_sizes_that_are_computed_before_the_program_runs_count_for_all_dimensions():
+    program = quantized(ComputedSizes(), torch.randn(2, 3, 9, 9))
+    assert functions(program) == ["quantize", "max_pool2d"]
+
+
 def test_a_value_that_is_written_to_stays_as_it_is():
     class Writes(nn.Module):
         def __init__(self):
@@ -345,6 +363,27 @@ def test_quantized_programs_are_traced_by_jit_for_all_batches(recommender):
         warnings.simplefilter("ignore")
         traced = torch.jit.trace(program, (data,))
     assert torch.allclose(traced(data[:3]), program(data[:3]), atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["int8", "dynamic", "weight-only", "bfloat16"])
+def test_quantized_programs_are_compiled_as_one_graph_and_exported(precision):
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.Hardswish(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3)
+    )
+    prepared, data = (
+        prepare(fx.symbolic_trace(model.eval()), QuantizationScheme(Choice(precision))),
+        torch.rand(2, 3, 6, 6),
+    )
+    prepared(data)
+    expected = convert(prepared)(data)
+    torch.compiler.reset()
+    with torch.no_grad():
+        compiled = torch.compile(convert(prepared), backend="eager", fullgraph=True)
+        assert decibels(compiled(data), expected) > 40
+        for strict in (False, True):
+            exported = torch.export.export(convert(prepared), (data,), strict=strict)
+            assert decibels(exported.module()(data), expected) > 40
 
 
 def test_quantized_programs_are_captured_again(recommender):

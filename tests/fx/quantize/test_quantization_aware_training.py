@@ -206,6 +206,32 @@ def test_batch_norm_is_trained_as_without_rounding():
         assert torch.allclose(program.get_parameter(name).grad, parameter.grad, atol=0.02)
 
 
+class NormFunction(nn.Module):
+    """Batch norm as a function, with or without parameters."""
+
+    def __init__(self, affine):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4, affine=affine)
+
+    def forward(self, x):
+        norm = self.norm
+        return F.batch_norm(self.conv(x), norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=1e-3)
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_a_batch_norm_that_is_called_as_a_function_is_rounded_and_converted_like_a_module(affine):
+    torch.manual_seed(0)
+    model, data = NormFunction(affine), torch.randn(8, 2, 6, 6)
+    model.norm(model.conv(data))
+    program = prepare_qat(fx.symbolic_trace(model.eval()))
+    with torch.no_grad():
+        assert decibels(program.train()(data), model(data)) > 20
+    program = trained(program, data)
+    with torch.no_grad():
+        assert decibels(convert(program)(data), program(data)) > 30
+    assert "gain" in program.code and "batch_norm" not in convert(program).code
+
+
 def test_a_gain_of_zero_is_no_division_by_zero():
     model, data = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4)), torch.randn(8, 2, 6, 6)
     nn.init.zeros_(model[1].weight)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dis
 import functools
 import inspect
 import re
@@ -10,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
+
+from fx.checks.bytecode import steps
 
 _OURS = re.compile(r"(?<![\w.])fx(?![\w])")
 _THEIRS = re.compile(r"(?<![\w.])torch\.fx(?![\w])")
@@ -104,16 +105,14 @@ def _used_in(code: CodeType, known: dict[str, Any]) -> Iterator[Any]:
     known = {name: value for name, value in known.items() if name not in code.co_varnames}
     module = current = None
     is_imported = False
-    for instruction in dis.get_instructions(code):
-        kind, name = instruction.opname, instruction.argval
-        name = name[-1] if kind.startswith("LOAD_FAST") and isinstance(name, tuple) else name
+    for _, kind, _, name in steps(code):
         if kind == "IMPORT_NAME":
             module = current = sys.modules.get(name) or ModuleType(name)
             is_imported = True
         elif kind == "IMPORT_FROM":
             current, is_imported = getattr(module, name, None), True
         elif kind.startswith("STORE") and is_imported:
-            known[name if isinstance(name, str) else name[0]] = current
+            known[name] = current
             is_imported = False
         elif kind in ("LOAD_ATTR", "LOAD_METHOD"):
             current = getattr(current, name, None) if isinstance(current, ModuleType) else None

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from fx.capture.signature import annotations_of
 from fx.checks.bytecode import steps
 
 _OURS = re.compile(r"(?<![\w.])fx(?![\w])")
@@ -55,7 +56,7 @@ def _evidence(part: Any) -> Iterator[list[str]]:
     if isinstance(part, FunctionType):
         known = _known_in(part)
         yield [part.__module__]
-        yield [_annotation(annotation, known) for annotation in part.__annotations__.values()]
+        yield [_annotation(annotation, known) for annotation in annotations_of(part).values()]
         yield [_name(used) for used in _used_in(part.__code__, known)]
     else:
         yield [base.__module__ for base in _class(part).__mro__]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import dis
 import enum
 import functools
 import operator
@@ -21,6 +20,8 @@ from torch.utils import _pytree as pytree
 
 from fx.arguments import expect, explained, here, refusal, shown
 from fx.assertions import READ_FUNCTIONS, check, is_false
+from fx.checks.bytecode import unknown_version, unpack_count
+from fx.checks.flow import Comparison
 from fx.checks.messages import MessageTemplate, template_of
 from fx.checks.recognition import RAISED, Check, CompoundCheck, compound_check, leaves, pending_check
 from fx.errors import MissingAttributeError, TraceError, UnsupportedTraceError
@@ -292,15 +293,16 @@ class TracerBase:
         """
         frame = _outside_fx(sys._getframe(1))
         records = self.trace_asserts and all(map(leaves, callers(frame)))
-        found = pending_check(frame) if records else None
-        if found is None and records and (answer := self._record_compound_check(obj, frame)) is not None:
+        compared = Comparison(_name_of_operation(obj.node), Proxy)
+        found = pending_check(frame, compared) if records else None
+        if found is None and records and (answer := self._record_compound_check(obj, frame, compared)) is not None:
             return answer
         if found is None:
             raise self._refusal(
                 "symbolically traced variables cannot be used as inputs to control flow",
                 where=user_location(frame, {}),
                 value=describe(obj.node),
-                why="whether it is true is known only when the module runs",
+                why="whether it is true is known only when the module runs" + _unread("checks are not recognized"),
                 remedy="decide from a module attribute, fix the argument with concrete_args, use torch.where, or put "
                 "the branch in a function marked fx.wrap",
             )
@@ -353,13 +355,13 @@ class TracerBase:
         self._refused = TraceError(what, **lines)
         return self._refused
 
-    def _record_compound_check(self, first: Proxy, frame: FrameType) -> bool | None:
+    def _record_compound_check(self, first: Proxy, frame: FrameType, compared: Comparison) -> bool | None:
         """Record ``if first and …: raise`` or ``assert first or …`` and return what lets the program go on.
 
         The program evaluates all conditions, where eager code may stop at the first; so only comparisons of what every
         tensor has (number of dimensions, dtype, …) are combined. None where there are others.
         """
-        found = compound_check(frame)
+        found = compound_check(frame, compared)
         if found is None:
             return None
         last = next(reversed(self.graph.nodes))
@@ -390,7 +392,8 @@ class TracerBase:
             "Proxy object cannot be iterated",
             where=_caller_location(self),
             value=describe(obj.node),
-            why="how many elements it has is known only when the module runs (only `a, b = value` says it)",
+            why="how many elements it has is known only when the module runs (only `a, b = value` says it)"
+            + _unread("`a, b = value` is not recognized"),
             remedy="index it with numbers, unpack it into names, use the * or ** parameters as they are, or put the "
             "loop in a function marked fx.wrap",
         )
@@ -462,7 +465,7 @@ class Proxy:
 
     def __iter__(self) -> Iterator[Any]:
         frame = sys._getframe(1)
-        count = _unpack_count(frame)
+        count = unpack_count(frame)
         if count is not None:
             return (self[index] for index in range(count))  # type: ignore[index]
         return self.tracer.iter(self)
@@ -703,12 +706,16 @@ def _caller_location(tracer: TracerBase) -> SourceLocation | None:
     return user_location(sys._getframe(1), tracer._locations)
 
 
-def _unpack_count(frame: FrameType) -> int | None:
-    """How many names ``a, b = value`` unpacks into, if that is what ``frame`` is doing."""
-    code, offset = frame.f_code.co_code, frame.f_lasti
-    if dis.opname[code[offset]] != "UNPACK_SEQUENCE":
-        return None
-    return code[offset + 1]
+def _name_of_operation(node: Node) -> str:
+    """``eq`` for all that compares like ``operator.eq``: methods, and functions of torch."""
+    target: Any = node.target
+    return (target if isinstance(target, str) else str(getattr(target, "__name__", ""))).strip("_")
+
+
+def _unread(consequence: str) -> str:
+    """What to add to an error where this version of Python has byte code that cannot be read."""
+    unknown = unknown_version()
+    return "" if unknown is None else f"; the byte code of {unknown} is not known, so {consequence}"
 
 
 def _only_tracer(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracerBase:

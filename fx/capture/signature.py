@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, NoneType
@@ -18,6 +19,9 @@ from fx.errors import TraceError
 from fx.node import base_types
 from fx.provenance import GENERATED_FILES
 from fx.proxy import Proxy, TracerBase
+
+if sys.version_info >= (3, 14):
+    import annotationlib
 
 
 class PHBase:
@@ -161,7 +165,7 @@ class Signature:
         plain = code.replace(co_argcount=count, co_posonlyargcount=0, co_kwonlyargcount=0, co_flags=flags)
         behind: Any = inspect.unwrap(self.function)
         function = FunctionType(plain, behind.__globals__, behind.__name__, None, behind.__closure__)
-        function.__annotations__ = behind.__annotations__
+        function.__annotations__ = annotations_of(behind)
         return function
 
 
@@ -187,8 +191,19 @@ def _annotations(function: Any) -> dict[str, Any]:
     """
     behind = inspect.unwrap(function)
     if getattr(getattr(behind, "__code__", None), "co_filename", None) in GENERATED_FILES:
-        return dict(behind.__annotations__)
+        return annotations_of(behind)
     try:
         return inspect.get_annotations(function, eval_str=True)
     except Exception:  # evaluating the user's annotations may do anything; as strings they are just names
-        return dict(getattr(function, "__annotations__", {}))
+        return annotations_of(function)
+
+
+def annotations_of(owner: Any) -> dict[str, Any]:
+    """The annotations of a function, or of a class without its bases, where text stays text.
+
+    Python 3.14 evaluates them when somebody asks, and may lack a name then: such a one is a forward reference.
+    """
+    if sys.version_info >= (3, 14):
+        return annotationlib.get_annotations(owner, format=annotationlib.Format.FORWARDREF)
+    held = vars(owner).get("__annotations__") if isinstance(owner, type) else getattr(owner, "__annotations__", None)
+    return dict(held or {})

@@ -1,24 +1,25 @@
 """Recognizing checks: branches on a traced value whose other side only raises (``if n != 4: raise``, ``assert``).
 
-The decision reads the byte code of the branching function, the message its source. Needs neither torch nor the graph.
-What is recorded calls ``fx.assertions``.
+The decision reads the byte code of the branching function (:mod:`fx.checks.flow`), the message its source. Needs
+neither torch nor the graph. Nothing is recognized where the byte code is unknown (:mod:`fx.checks.bytecode`). What is
+recorded calls ``fx.assertions``.
 """
 
 from __future__ import annotations
 
 import ast
 import copy
-import dis
 import inspect
 import itertools
 import linecache
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, cast
 
+from fx.checks.flow import Comparison, flow_of
 from fx.provenance import line_of
 
 
@@ -35,20 +36,21 @@ class Check(NamedTuple):
     None where it says no more than the message."""
 
 
-def pending_check(frame: FrameType) -> Check | None:
+def pending_check(frame: FrameType, compared: Comparison | None = None) -> Check | None:
     """The check that ``frame`` is about to decide on, or None where both sides of its branch go on.
 
     Args:
         frame: a frame that is asking for the truth value of something.
+        compared: what gave that value, if it is known.
     """
-    flow = _flow(frame.f_code)
-    sides = flow.branch(frame.f_lasti)
-    if sides is None:
+    flow = flow_of(frame.f_code)
+    sides = None if flow is None else flow.branch(frame.f_lasti)
+    if flow is None or sides is None:
         return None
     for side, raises_if in zip(sides, (True, False), strict=True):
-        if flow.raises(side):
-            line = flow.raise_line(side)
-            if _is_control_flow(frame.f_code, line):
+        if flow.raises(side, _let_through(frame.f_code)):
+            line = line_of(frame.f_code, flow.raise_offset(side))
+            if _is_control_flow(frame.f_code, line) or not flow.hangs_on(frame, compared, raises_if):
                 return None
             statement = _raising(frame.f_code, line)
             if statement is None:
@@ -62,7 +64,8 @@ def pending_check(frame: FrameType) -> Check | None:
 
 def leaves(frame: FrameType) -> bool:
     """Whether an exception that comes out of what ``frame`` is calling leaves ``frame`` too."""
-    return _flow(frame.f_code).lets_through(frame.f_lasti)
+    flow = flow_of(frame.f_code)
+    return flow is not None and flow.leaves(frame.f_lasti, _let_through(frame.f_code))
 
 
 class CompoundCheck(NamedTuple):
@@ -78,11 +81,17 @@ class CompoundCheck(NamedTuple):
     """As in ``Check``."""
 
 
-def compound_check(frame: FrameType) -> CompoundCheck | None:
-    """The compound check that ``frame`` is deciding on, or None. Needs the source, and Python 3.11 for its columns."""
+def compound_check(frame: FrameType, compared: Comparison | None = None) -> CompoundCheck | None:
+    """The compound check that ``frame`` is deciding on, or None. Needs the source, and Python 3.11 for its columns.
+
+    Args:
+        frame: a frame that is asking for the truth value of something.
+        compared: what gave that value, if it is known.
+    """
     code = frame.f_code
     positions: Any = getattr(code, "co_positions", None)
-    if positions is None:
+    flow = flow_of(code)
+    if positions is None or flow is None or flow.branch(frame.f_lasti) is None:
         return None
     line, _, column, _ = next(itertools.islice(positions(), frame.f_lasti // 2, None))
     if line is None or column is None:
@@ -95,6 +104,8 @@ def compound_check(frame: FrameType) -> CompoundCheck | None:
         for index, condition in enumerate(conditions[:-1]):
             # columns are those of the dedented source, which a method's body starts further right in
             if condition.lineno == line and condition.col_offset == column - _indentation(code):
+                if not flow.hangs_on(frame, compared, raises_if):
+                    return None
                 rest = [ast.Expression(expression) for expression in conditions[index + 1 :]]
                 if any(isinstance(node, _WITH_EFFECTS) for tree in rest for node in ast.walk(tree)):
                     return None
@@ -128,94 +139,6 @@ def _conditions(statement: ast.stmt) -> tuple[list[ast.expr], bool, ast.Raise | 
     return (test.values, True, raising) if only_raises and isinstance(raising, ast.Raise) else None
 
 
-_ENDS = {"RETURN_VALUE", "RETURN_CONST", "RETURN_GENERATOR", "YIELD_VALUE"}
-_JUMPS = {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE"}
-_RAISES = {"RAISE_VARARGS", "RERAISE"}
-_CONVERSIONS = {"TO_BOOL", "CACHE", "EXTENDED_ARG", "NOP", "COPY", "NOT_TAKEN"}
-
-
-class _Flow:
-    """Where each instruction of a function can lead."""
-
-    def __init__(self, code: CodeType) -> None:
-        instructions = list(dis.get_instructions(code))
-        self.code = code
-        self.at = {instruction.offset: index for index, instruction in enumerate(instructions)}
-        self.instructions = instructions
-        self.handlers = _handlers(code, instructions)
-
-    def branch(self, offset: int) -> tuple[int, int] | None:
-        """Indices of the instructions that follow if the value asked for at ``offset`` is true, and if it is false."""
-        index = self.at.get(offset)
-        negated = False
-        while index is not None and index < len(self.instructions):
-            instruction = self.instructions[index]
-            name = instruction.opname
-            if name == "UNARY_NOT":
-                negated = not negated
-            elif "JUMP" in name and ("IF_TRUE" in name or "IF_FALSE" in name):
-                taken, passed = self.at[instruction.argval], index + 1
-                return (taken, passed) if ("IF_TRUE" in name) is not negated else (passed, taken)
-            elif name not in _CONVERSIONS:
-                return None
-            index += 1
-        return None
-
-    def raises(self, index: int) -> bool:
-        """Whether every path from instruction ``index`` raises, and nothing in the function swallows it."""
-        pending, seen = [index], {index}
-        while pending:
-            following = self._following(pending.pop())
-            if following is None:
-                return False
-            pending.extend(i for i in following if i not in seen)
-            seen.update(following)
-        return True
-
-    def _following(self, index: int) -> list[int] | None:
-        """The next instructions; none where this one raises for good; None where a path goes on."""
-        if index >= len(self.instructions):
-            return None
-        instruction = self.instructions[index]
-        name = instruction.opname
-        if name in _RAISES:
-            return self._after_raise(instruction.offset)
-        if name in _ENDS or name in ("FOR_ITER", "SEND"):
-            return None
-        if name in _JUMPS:
-            # backwards is round a loop, which goes on
-            return None if instruction.argval <= instruction.offset else [self.at[instruction.argval]]
-        if "JUMP" in name:
-            return [self.at[instruction.argval], index + 1]
-        return [index + 1]
-
-    def _after_raise(self, offset: int) -> list[int] | None:
-        """What follows a raise at ``offset``: an enclosing handler, or nothing."""
-        inside = [(end - start, target) for start, end, target in self.handlers if start <= offset < end]
-        if not inside:
-            return []
-        handler = self.at[min(inside)[1]]
-        opening = self.instructions[handler : handler + 3]
-        if not any(instruction.opname == "WITH_EXCEPT_START" for instruction in opening):
-            return [handler]
-        if not _lets_exceptions_through(self.code, line_of(self.code, offset)):
-            return None
-        following = enumerate(self.instructions[handler:], handler)
-        return [next(index for index, instruction in following if instruction.opname == "RERAISE")]
-
-    def lets_through(self, offset: int) -> bool:
-        """Whether an exception that the instruction at ``offset`` raises leaves the function."""
-        following = self._after_raise(offset)
-        return following is not None and all(map(self.raises, following))
-
-    def raise_line(self, index: int) -> int:
-        """The line of the first ``raise`` from instruction ``index`` on."""
-        for instruction in self.instructions[index:]:
-            if instruction.opname == "RAISE_VARARGS":
-                return line_of(self.code, instruction.offset)
-        return line_of(self.code, self.instructions[index].offset)
-
-
 _TRANSPARENT = frozenset(
     {"no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "autocast", "record_function", "nullcontext",
      "device", "stream", "profile", "set_multithreading_enabled", "sdpa_kernel"}
@@ -223,8 +146,12 @@ _TRANSPARENT = frozenset(
 """Context managers that let exceptions through; any other may swallow them, as ``contextlib.suppress`` does."""
 
 
+def _let_through(code: CodeType) -> Callable[[int], bool]:
+    """Whether all ``with`` blocks around an offset of ``code`` are of known, transparent context managers."""
+    return lambda offset: _lets_exceptions_through(code, line_of(code, offset))
+
+
 def _lets_exceptions_through(code: CodeType, line: int) -> bool:
-    """Whether all ``with`` blocks around ``line`` are of known, transparent context managers."""
     around = [s for s in ast.walk(_tree(code)) if isinstance(s, ast.With) and _spans(s, line)]
     managers = [item.context_expr for statement in around for item in statement.items]
     called = [manager.func if isinstance(manager, ast.Call) else manager for manager in managers]
@@ -237,24 +164,6 @@ def _is_control_flow(code: CodeType, raise_line: int) -> bool:
     raised = [s.exc for s in ast.walk(_tree(code)) if isinstance(s, ast.Raise) and _spans(s, raise_line)]
     named = [exception.func if isinstance(exception, ast.Call) else exception for exception in raised]
     return any(getattr(name, "id", "") in ("StopIteration", "StopAsyncIteration") for name in named)
-
-
-def _handlers(code: CodeType, instructions: list[dis.Instruction]) -> list[tuple[int, int, int]]:
-    """Protected ranges: start and end offset, and the offset of the handler."""
-    entries = getattr(dis.Bytecode(code), "exception_entries", None)
-    if entries is not None:
-        return [(entry.start, entry.end, entry.target) for entry in entries]
-    # Python 3.10 sets handlers up by instructions
-    return [
-        (instruction.offset, instruction.argval, instruction.argval)
-        for instruction in instructions
-        if instruction.opname in ("SETUP_FINALLY", "SETUP_WITH")
-    ]
-
-
-@lru_cache(maxsize=32)  # with the code, of which programs that come and go have ever new ones
-def _flow(code: CodeType) -> _Flow:
-    return _Flow(code)
 
 
 def _raising(code: CodeType, raise_line: int) -> ast.Raise | ast.Assert | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dis
 import functools
 import inspect
 import re
@@ -10,6 +9,9 @@ import sys
 from collections.abc import Iterator
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
+
+from fx.capture.signature import annotations_of
+from fx.checks.bytecode import steps
 
 _OURS = re.compile(r"(?<![\w.])fx(?![\w])")
 _THEIRS = re.compile(r"(?<![\w.])torch\.fx(?![\w])")
@@ -54,7 +56,7 @@ def _evidence(part: Any) -> Iterator[list[str]]:
     if isinstance(part, FunctionType):
         known = _known_in(part)
         yield [part.__module__]
-        yield [_annotation(annotation, known) for annotation in part.__annotations__.values()]
+        yield [_annotation(annotation, known) for annotation in annotations_of(part).values()]
         yield [_name(used) for used in _used_in(part.__code__, known)]
     else:
         yield [base.__module__ for base in _class(part).__mro__]
@@ -104,16 +106,14 @@ def _used_in(code: CodeType, known: dict[str, Any]) -> Iterator[Any]:
     known = {name: value for name, value in known.items() if name not in code.co_varnames}
     module = current = None
     is_imported = False
-    for instruction in dis.get_instructions(code):
-        kind, name = instruction.opname, instruction.argval
-        name = name[-1] if kind.startswith("LOAD_FAST") and isinstance(name, tuple) else name
+    for _, kind, _, name in steps(code):
         if kind == "IMPORT_NAME":
             module = current = sys.modules.get(name) or ModuleType(name)
             is_imported = True
         elif kind == "IMPORT_FROM":
             current, is_imported = getattr(module, name, None), True
         elif kind.startswith("STORE") and is_imported:
-            known[name if isinstance(name, str) else name[0]] = current
+            known[name] = current
             is_imported = False
         elif kind in ("LOAD_ATTR", "LOAD_METHOD"):
             current = getattr(current, name, None) if isinstance(current, ModuleType) else None

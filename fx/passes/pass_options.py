@@ -17,6 +17,7 @@ from numbers import Integral, Real
 from typing import Any, Literal, get_args, get_origin
 
 from fx.arguments import refusal
+from fx.capture.signature import annotations_of
 from fx.errors import PassError
 from fx.naming.printing import type_name
 from fx.passes.option_text import OptionText, PassText, quote, refuse
@@ -260,7 +261,7 @@ def _annotation(pass_class: type, field: dataclasses.Field[Any]) -> Any:
     """The type of a field, looked up where its class was defined if it was written as text."""
     if not isinstance(field.type, str):
         return field.type
-    owner = next(base for base in pass_class.__mro__ if field.name in vars(base).get("__annotations__", {}))
+    owner = next(base for base in pass_class.__mro__ if field.name in annotations_of(base))
     holder = types.SimpleNamespace(__annotations__={field.name: field.type})
     try:
         return typing.get_type_hints(holder, vars(sys.modules[owner.__module__]))[field.name]

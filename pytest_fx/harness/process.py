@@ -40,9 +40,11 @@ _MODULES = (
 _WITH_CLASSES = (nn, torch_fx, fx, passes)
 """Those of them whose classes are watched, too."""
 _FORGOTTEN = frozenset(
-    {"_", "Storage", "__slotnames__", "__doc__", "__abstractmethods__", "__annotations__", "__warningregistry__"}
-)
-"""Attributes that Python itself writes when it shows, copies or warns, and torch with its default dtype."""
+    {"_", "Storage", "__slotnames__", "__doc__", "__abstractmethods__", "__annotations__", "__warningregistry__",
+     "__annotate__", "__annotate_func__", "__annotations_cache__"}
+)  # fmt: skip
+"""Attributes that Python itself writes when it shows, copies, warns or is asked for annotations, and torch with its
+default dtype."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,10 +45,12 @@ class Watchdog:
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._watched = threading.get_ident()
-        self._thread = threading.Thread(target=self._watch, name="pytest-fx watchdog", daemon=True)
 
     def __enter__(self) -> Watchdog:
-        self._thread.start()
+        # made here, for a thread that was made before os.fork does not start in the copy since Python 3.13
+        self._closed = threading.Event()
+        arguments = (self._closed,)
+        threading.Thread(target=self._watch, args=arguments, name="pytest-fx watchdog", daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -70,8 +72,8 @@ class Watchdog:
             if self._interrupted and not raised:
                 self._send(None)  # not raised yet, and no longer wanted
 
-    def _watch(self) -> None:
-        while not self._closed.wait(_BETWEEN_LOOKS):
+    def _watch(self, closed: threading.Event) -> None:
+        while not closed.wait(_BETWEEN_LOOKS):
             with self._lock:
                 now = time.monotonic()
                 if now > self._until:

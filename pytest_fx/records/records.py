@@ -24,8 +24,8 @@ from pytest_fx.records.reading import parsed
 if sys.platform != "win32":
     import fcntl
 
-_PACKAGES = ("torch", "pytest-fx", "pytest", "pytest-benchmark")
-"""Packages whose versions a record names."""
+_PACKAGES = ("pytest-fx", "pytest", "pytest-benchmark")
+"""Packages whose versions a record names, beside that of torch."""
 _SUFFIX = ".pytest-fx"
 """What the names of temporary files end with."""
 _ABANDONED = 3600.0
@@ -104,7 +104,10 @@ def describe_machine() -> dict[str, Any]:
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "python": platform.python_version(),
         "system": platform.system(),
-        "versions": {name: found for name in _PACKAGES if (found := _version(name)) is not None},
+        "versions": {
+            "torch": str(torch.__version__),  # with the build, of which the package's version may say nothing
+            **{name: found for name in _PACKAGES if (found := _version(name)) is not None},
+        },
         "commit": _commit(),
     }
 

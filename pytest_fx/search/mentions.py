@@ -18,7 +18,6 @@ of the same package that these lead to:
 from __future__ import annotations
 
 import dataclasses
-import dis
 import functools
 import math
 import sys
@@ -30,6 +29,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from fx.checks.bytecode import CONSTANTS, steps
 from fx.interop import AdaptedPass
 from fx.operators.families import FAMILIES, operators
 from pytest_fx.generation.bias import ATTRIBUTE, ATTRIBUTES, CHECK
@@ -232,15 +232,15 @@ def _named_in(code: types.CodeType, names: dict[str, Any]) -> Iterator[Any]:
     Names and the constants that are loaded come in the code's own order.
     """
     current: Any = None
-    for instruction in dis.get_instructions(code):
-        if isinstance(current, types.ModuleType) and instruction.opname in _LOADS:
-            current = getattr(current, instruction.argval, None)
+    for step in steps(code):
+        if isinstance(current, types.ModuleType) and step.name in _LOADS:
+            current = getattr(current, step.value, None)
             continue
         if current is not None:
             yield current
-        current = names.get(instruction.argval) if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME") else None
-        if instruction.opname == "LOAD_CONST" and not isinstance(instruction.argval, types.CodeType):
-            yield instruction.argval
+        current = names.get(step.value) if step.name in ("LOAD_GLOBAL", "LOAD_NAME") else None
+        if step.name in CONSTANTS and not isinstance(step.value, types.CodeType):
+            yield step.value
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             if constant.co_freevars:

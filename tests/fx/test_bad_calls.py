@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -69,7 +70,7 @@ class World:
         cyclic_dict: dict[str, Any] = {}
         cyclic_dict["k"] = ([cyclic_dict],)
         deep: Any = 1
-        for _ in range(600):
+        for _ in range(sys.getrecursionlimit()):
             deep = [deep]
         return {
             "none": None,

@@ -295,6 +295,22 @@ def test_compound_checks_are_recorded_whole() -> None:
     assert "lax" not in traced.code
 
 
+def test_a_comparison_of_containers_is_not_taken_for_that_of_an_element() -> None:
+    def sizes_are_wrong(x: torch.Tensor) -> torch.Tensor:
+        if (x.shape[0], 5) == (3, 4):
+            raise ValueError("never, for 5 is not 4")
+        return x
+
+    def sizes_are_wrong_and_more(x: torch.Tensor) -> torch.Tensor:
+        if (x.shape[0], 5) == (3, 4) and x.dim() == 2:
+            raise ValueError("never, for 5 is not 4")
+        return x
+
+    for program in (sizes_are_wrong, sizes_are_wrong_and_more):
+        with pytest.raises(fx.TraceError, match="control flow"):
+            fx.symbolic_trace(program)
+
+
 def test_a_condition_that_only_holds_behind_the_first_is_not_evaluated_ahead() -> None:
     def third_dimension(x: torch.Tensor) -> torch.Tensor:
         if x.dim() == 3 and x.shape[2] != 5:

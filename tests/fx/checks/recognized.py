@@ -1,0 +1,519 @@
+"""What is recognized as a check, in the byte code of the interpreter that runs this: needs neither torch nor pytest.
+
+    python3.13 tests/fx/checks/recognized.py
+
+says each case that comes out otherwise, and ends with status 1 if there is one. The cases are programs on stand-ins for
+traced values, which remember what was decided when they were asked for their truth.
+"""
+
+# ruff: noqa: RUF005, SIM201, SIM300 - how a comparison is written is what matters here
+from __future__ import annotations
+
+import dis
+import operator
+import sys
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+if "fx" not in sys.modules:  # its __init__ imports torch, which other interpreters lack
+    sys.modules["fx"] = types.ModuleType("fx")
+    sys.modules["fx"].__path__ = [str(Path(__file__).resolve().parents[3] / "fx")]
+
+from fx.checks.bytecode import DIALECTS, dialect, steps, unpack_count
+from fx.checks.flow import Comparison
+from fx.checks.recognition import compound_check, pending_check
+
+COLUMNS = sys.version_info >= (3, 11)
+"""Whether byte code has columns, without which compound checks are not recognized."""
+
+
+class Refused(Exception):
+    """A truth value was asked for that no check hangs on."""
+
+
+class Traced:
+    """Stands for a traced value. Asked for its truth, it says what lets the program go on, and writes that down."""
+
+    def __init__(self, log: list[str], operation: str = "", of: str = "x") -> None:
+        self.log, self.operation, self.of = log, operation, of
+
+    def __bool__(self) -> bool:
+        frame, compared = sys._getframe(1), Comparison(self.operation, Traced)
+        check = pending_check(frame, compared)
+        found = compound_check(frame, compared) if check is None else check
+        if found is None:
+            raise Refused
+        compound = "" if check is not None else " and more"
+        self.log.append(f"{self.operation or 'truth'} is {not found.raises_if}{compound}: {found.message}")
+        return not found.raises_if
+
+    def __iter__(self) -> Iterator[Traced]:
+        count = unpack_count(sys._getframe(1))
+        if count is None:
+            raise Refused
+        self.log.append(f"{count} elements")
+        return iter([self] * count)
+
+    def __getattr__(self, name: str) -> Traced:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Traced(self.log, name)
+
+    def __call__(self, *args: object) -> Traced:
+        return Traced(self.log, "call")
+
+    def __getitem__(self, key: object) -> Traced:
+        return Traced(self.log, "getitem")
+
+    def __add__(self, other: object) -> Traced:
+        return Traced(self.log, "add")
+
+    def __format__(self, spec: str) -> str:
+        return "traced"
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+for comparison in ("eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(Traced, f"__{comparison}__", lambda self, other, name=comparison: Traced(self.log, name))
+
+
+CASES: list[tuple[Callable[..., Any], list[str] | None]] = []
+"""A program of one traced value, and what it writes down; None if it is refused."""
+
+
+def case(*expected: str, refused: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def note(function: Callable[..., Any]) -> Callable[..., Any]:
+        CASES.append((function, None if refused else list(expected)))
+        return function
+
+    return note
+
+
+LIMIT = 3
+KIND = types.ModuleType("kind")
+KIND.floating = object()
+SETTINGS = SimpleNamespace(size=3, sizes=(3, 4))
+
+
+@contextmanager
+def nullcontext() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def suppress() -> Iterator[None]:
+    yield
+
+
+# Conversions and branches.
+
+
+@case("ne is False: four")
+def a_comparison(x: Any) -> None:
+    if x.dim() != 4:
+        raise ValueError("four")
+
+
+@case("ne is True: four")
+def a_comparison_negated(x: Any) -> None:
+    if not x.dim() != 4:
+        raise ValueError("four")
+
+
+@case("lt is False: more")
+def the_operands_the_other_way_round(x: Any) -> None:
+    if 4 > x.dim():
+        raise ValueError("more")
+
+
+@case("gt is True: positive")
+def an_assert_of_a_comparison(x: Any) -> None:
+    assert x.sum() > 0, "positive"
+
+
+@case("eq is True: assertion failed: x.ndim == 4")
+def an_assert_without_a_message(x: Any) -> None:
+    assert x.ndim == 4
+
+
+@case("truth is False: empty")
+def the_value_itself(x: Any) -> None:
+    if x:
+        raise ValueError("empty")
+
+
+@case("truth is True: empty")
+def the_value_itself_negated(x: Any) -> None:
+    if not x:
+        raise ValueError("empty")
+
+
+@case("call is True: got {x.shape}")
+def a_call(x: Any) -> None:
+    assert x.all(), f"got {x.shape}"
+
+
+@case("ge is True: between", "le is True: between")
+def a_chained_comparison(x: Any) -> None:
+    low, high = x.ndim, x.ndim
+    assert 1 <= low, "between"
+    assert high <= 3, "between"
+
+
+@case("gt is True: assertion failed: 1 < x.ndim < 5", "lt is True: assertion failed: 1 < x.ndim < 5")
+def two_comparisons_in_a_chain(x: Any) -> None:
+    assert 1 < x.ndim < 5
+
+
+@case("ne is False: wide")
+def a_raise_behind_a_real_condition(x: Any) -> None:
+    if LIMIT == 3 and x.ndim != 3:
+        raise ValueError("wide")
+
+
+@case("ne is False: in a loop", "ne is False: in a loop")
+def a_check_in_a_loop(x: Any) -> None:
+    for size in (2, 3):
+        if x.shape[0] != size:
+            raise ValueError("in a loop")
+
+
+@case("eq is True: else")
+def the_else_raises(x: Any) -> int:
+    if x.ndim == 2:
+        n = 1
+    else:
+        raise KeyError("else")
+    return n
+
+
+@case("ne is False: transparent")
+def below_a_transparent_with(x: Any) -> None:
+    with nullcontext():
+        if x.ndim != 2:
+            raise ValueError("transparent")
+
+
+@case("ne is False: cleans up")
+def above_a_finally(x: Any) -> int:
+    n = 0
+    try:
+        if x.ndim != 2:
+            raise ValueError("cleans up")
+    finally:
+        n += 1
+    return n
+
+
+@case("ne is False: another")
+def a_handler_that_raises(x: Any) -> None:
+    try:
+        if x.ndim != 2:
+            raise ValueError("another")
+    except ValueError as error:
+        raise KeyError("wrapped") from error
+
+
+@case(refused=True)
+def both_sides_go_on(x: Any) -> int:
+    if x.ndim == 3:
+        return 1
+    return 2
+
+
+@case(refused=True)
+def a_conditional_expression(x: Any) -> int:
+    return 1 if x.ndim > 3 else 2
+
+
+@case(refused=True)
+def a_negated_value(x: Any) -> bool:
+    return not x.ndim == 3
+
+
+@case(refused=True)
+def a_value_of_bool(x: Any) -> bool:
+    return bool(x.ndim == 3)
+
+
+@case(refused=True)
+def a_value_of_or(x: Any) -> Any:
+    return x.ndim == 3 or 2
+
+
+@case(refused=True)
+def a_loop_that_ends(x: Any) -> None:
+    while x.ndim < 3:
+        break
+
+
+@case(refused=True)
+def an_element_of_a_container(x: Any) -> None:
+    if x.ndim in (2, 3):
+        return
+    raise ValueError("two or three")
+
+
+@case(refused=True)
+def swallowed_by_a_handler(x: Any) -> int:
+    try:
+        if x.ndim != 2:
+            raise ValueError("caught")
+    except ValueError:
+        return 2
+    return 1
+
+
+@case(refused=True)
+def swallowed_by_a_context_manager(x: Any) -> int:
+    with suppress():
+        if x.ndim != 2:
+            raise ValueError("swallowed")
+    return 1
+
+
+@case(refused=True)
+def the_end_of_an_iteration(x: Any) -> None:
+    if x.ndim == 2:
+        raise StopIteration
+
+
+# What a comparison that converts its result hangs on.
+
+
+@case("eq is False: equal")
+def equal_to_a_constant(x: Any) -> None:
+    if x.ndim == 3:
+        raise ValueError("equal")
+
+
+@case("eq is False: equal")
+def a_constant_on_the_left(x: Any) -> None:
+    if 3 == x.shape[0]:
+        raise ValueError("equal")
+
+
+@case("eq is False: equal")
+def equal_to_a_variable(x: Any) -> None:
+    size = 3
+    if x.shape[0] == size:
+        raise ValueError("equal")
+
+
+@case("eq is False: equal")
+def equal_to_a_global(x: Any) -> None:
+    if x.shape[0] == LIMIT:
+        raise ValueError("equal")
+
+
+@case("eq is False: equal")
+def equal_to_an_attribute_of_a_module(x: Any) -> None:
+    if x.dtype == KIND.floating:
+        raise ValueError("equal")
+
+
+@case("eq is False: equal")
+def equal_to_an_attribute(x: Any) -> None:
+    if x.shape[0] == SETTINGS.size:
+        raise ValueError("equal")
+
+
+@case("eq is False: equal")
+def equal_to_another_traced_value(x: Any) -> None:
+    if x.size(0) == x.shape[1] + 1:
+        raise ValueError("equal")
+
+
+@case("eq is False: equal")
+def two_variables(x: Any) -> None:
+    n, m = x.size(0), x.size(1)
+    if n == m:
+        raise ValueError("equal")
+
+
+@case("eq is False: equal")
+def equal_in_a_closure(x: Any) -> None:
+    def inner() -> None:
+        if x == 3:
+            raise ValueError("equal")
+
+    inner()
+
+
+@case("eq is False: equal")
+def what_a_tuple_indexes(x: Any) -> None:
+    if x[0, 1] == (3, 4):
+        raise ValueError("equal")
+
+
+@case("eq is False: equal")
+def equal_to_a_tuple(x: Any) -> None:
+    if x.shape == (3, 4):
+        raise ValueError("equal")
+
+
+def pair(x: Any) -> tuple[Any, int]:
+    return x.ndim, 5
+
+
+@case(refused=True)
+def an_element_decides_for_a_tuple(x: Any) -> None:
+    if (x.ndim, 5) == (3, 4):
+        raise ValueError("equal")
+
+
+@case(refused=True)
+def an_element_decides_for_a_tuple_of_a_call(x: Any) -> None:
+    if pair(x) == (3, 4):
+        raise ValueError("equal")
+
+
+@case(refused=True)
+def an_element_decides_for_a_tuple_in_a_variable(x: Any) -> None:
+    sizes = (x.ndim, 5)
+    if sizes == SETTINGS.sizes:
+        raise ValueError("equal")
+
+
+@case(refused=True)
+def an_element_decides_for_a_list(x: Any) -> None:
+    if not [x.ndim, 5] != [3, 4]:
+        raise ValueError("equal")
+
+
+@case(refused=True)
+def an_element_decides_for_a_sum_of_tuples(x: Any) -> None:
+    if (x.ndim,) + (5,) == (3, 4):
+        raise ValueError("equal")
+
+
+@case(refused=True)
+def an_element_decides_for_a_dict(x: Any) -> None:
+    if {"n": x.ndim, "m": 5} == {"n": 3, "m": 4}:
+        raise ValueError("equal")
+
+
+@case(refused=True)
+def an_element_decides_for_less(x: Any) -> None:
+    if (x.ndim, 5) < (3, 4):
+        raise ValueError("less")
+
+
+@case(refused=True)
+def an_element_decides_for_unequal(x: Any) -> None:
+    if (x.ndim, 4) != (3, 4):
+        raise ValueError("unequal")
+
+
+@case(refused=True)
+def an_element_decides_for_the_first_of_two(x: Any) -> None:
+    if (x.ndim, 5) == (3, 4) and x.ndim == 2:
+        raise ValueError("equal")
+
+
+# Several conditions.
+
+
+@case("ne is False and more: both", refused=not COLUMNS)
+def two_conditions(x: Any) -> None:
+    if x.ndim != 2 and x.ndim != 3:
+        raise ValueError("both")
+
+
+@case("eq is True and more: either", refused=not COLUMNS)
+def an_assert_of_either(x: Any) -> None:
+    assert x.ndim == 2 or x.ndim == 3, "either"
+
+
+@case("eq is False and more: equal", refused=not COLUMNS)
+def equal_to_a_constant_and_more(x: Any) -> None:
+    if x.ndim == 3 and x.dtype == KIND.floating:
+        raise ValueError("equal")
+
+
+@case("ne is False: first", "ne is False: first")
+def either_condition(x: Any) -> None:
+    if x.ndim != 2 or x.dtype != KIND.floating:
+        raise ValueError("first")
+
+
+# Unpacking.
+
+
+@case("2 elements")
+def two_names(x: Any) -> None:
+    a, b = x.shape
+    assert a is not b or a is b
+
+
+@case(refused=True)
+def names_and_a_rest(x: Any) -> None:
+    _, *_ = x.shape
+
+
+@case(refused=True)
+def a_loop_over_elements(x: Any) -> None:
+    for _ in x:
+        pass
+
+
+many = {}
+exec(f"def three_hundred_names(x):\n    {', '.join(f'n{i}' for i in range(300))} = x\n", many)
+case("300 elements")(many["three_hundred_names"])
+
+branches_far_apart = {}
+exec(
+    "def a_branch_over_much_code(x):\n    if x.ndim != 2:\n        y = 0\n"
+    + "".join(f"        y = y + x.a{i}\n" for i in range(300))
+    + "        raise ValueError(y)\n",
+    branches_far_apart,
+)
+case("ne is False: check in a_branch_over_much_code, line 2")(branches_far_apart["a_branch_over_much_code"])
+
+
+def outcome(function: Callable[..., Any]) -> list[str] | None:
+    """What a program writes down; None if it is refused."""
+    log: list[str] = []
+    try:
+        function(Traced(log))
+    except Refused:
+        return None
+    return log
+
+
+def mistakes() -> list[str]:
+    """Cases that come out otherwise on the interpreter that runs."""
+    found = [
+        f"{function.__name__}: expected {expected}, found {seen}"
+        for function, expected in CASES
+        if (seen := outcome(function)) != expected
+    ]
+    known = dialect()
+    if known is None:
+        return [*found, "its byte code is not known"]
+    named = {*known.branches, *known.conversions, *known.between, *known.other_branches, *known.jumps, *known.ends}
+    named |= {*known.raises, *known.set_up}
+    found += [f"no instruction is called {name}" for name in sorted(named - set(dis.opmap))]
+    jumps = {dis.opname[number] for number in (*dis.hasjrel, *dis.hasjabs) if not dis.opname[number].startswith("<")}
+    # pseudo-instructions, and from Python 3.14 the end of a loop, whose argument is where it comes from
+    jumps -= {name for name in jumps if name.startswith(("INSTRUMENTED", "JUMP_NO", "SETUP", "END_"))} | {"JUMP"}
+    found += [f"the jump {name} is not known" for name in sorted(jumps - named)]
+
+    def of_two_variables(a: object, b: object) -> bool:
+        return operator.eq(a, b)
+
+    loads = [step.value for step in steps(of_two_variables.__code__) if step.name.startswith("LOAD_FAST")]
+    if loads != ["a", "b"]:
+        found.append(f"two variables are read as {loads}")
+    return found
+
+
+if __name__ == "__main__":
+    wrong = mistakes()
+    print("\n".join(wrong) or f"{len(CASES)} cases, {len(DIALECTS)} versions known")
+    sys.exit(bool(wrong))

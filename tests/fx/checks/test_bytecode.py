@@ -1,0 +1,104 @@
+"""Byte code: what is recognized under each interpreter that there is, and what an unknown one is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import recognized
+import torch
+from interpreters import found
+
+import fx
+from fx.checks.bytecode import DIALECTS, Step
+from fx.checks.flow import Flow
+
+
+@pytest.mark.parametrize(
+    "program, expected", recognized.CASES, ids=[program.__name__ for program, _ in recognized.CASES]
+)
+def test_a_program_is_checked_as_eager_checks_it_or_refused(
+    program: Callable[[Any], Any], expected: list[str] | None
+) -> None:
+    assert recognized.outcome(program) == expected
+
+
+def test_every_interpreter_that_is_found_recognizes_the_same() -> None:
+    said: dict[str, str] = {}
+    for version, python in found().items():
+        answer = subprocess.run([python, recognized.__file__], check=False, capture_output=True, text=True, timeout=300)
+        said["{}.{}".format(*version)] = answer.stdout + answer.stderr
+    right = f"{len(recognized.CASES)} cases, {len(DIALECTS)} versions known\n"
+    assert said == dict.fromkeys(said, right)
+    assert "{}.{}".format(*sys.version_info) in said
+
+
+def test_recognition_needs_the_standard_library_only() -> None:
+    program = f"import runpy, sys; runpy.run_path({recognized.__file__!r}); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-I", "-S", "-c", program], check=True)
+
+
+def checked(x: torch.Tensor) -> torch.Tensor:
+    if x.dim() != 2:
+        raise ValueError("two dimensions")
+    return x
+
+
+def unpacked(x: torch.Tensor) -> torch.Tensor:
+    rows, columns = x.shape
+    return x + rows + columns
+
+
+def test_an_unknown_version_of_python_is_named_where_a_check_is_not_recognized(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(DIALECTS, sys.version_info[:2])
+    with pytest.raises(fx.TraceError) as caught:
+        fx.symbolic_trace(checked)
+    version = "{}.{}".format(*sys.version_info)
+    why = f"; the byte code of Python {version} is not known, so checks are not recognized\n"
+    assert str(caught.value).count(why) == str(caught.value).count("byte code") == 1
+    with pytest.raises(fx.TraceError) as caught:
+        fx.symbolic_trace(unpacked)
+    assert f"the byte code of Python {version} is not known, so `a, b = value` is not recognized" in str(caught.value)
+    assert fx.symbolic_trace(lambda x: torch.relu(x) + 1)(torch.ones(1)).item() == 2
+
+
+def test_a_known_version_of_python_is_not_spoken_of() -> None:
+    with pytest.raises(fx.TraceError) as caught:
+        fx.symbolic_trace(lambda x: x if x.sum() > 0 else -x)
+    assert "byte code" not in str(caught.value)
+
+
+LISTING_OF_3_14 = [
+    (0, "RESUME", 0, 0),
+    (2, "LOAD_FAST_BORROW", 0, "x"),
+    (4, "LOAD_SMALL_INT", 4, 4),
+    (6, "COMPARE_OP", 119, "!="),
+    (10, "POP_JUMP_IF_FALSE", 12, 40),
+    (14, "NOT_TAKEN", None, None),
+    (16, "LOAD_GLOBAL", 1, "ValueError"),
+    (26, "LOAD_CONST", 1, "four"),
+    (28, "CALL", 1, 1),
+    (36, "RAISE_VARARGS", 1, 1),
+    (40, "LOAD_FAST_BORROW", 0, "x"),
+    (42, "TO_BOOL", None, None),
+    (50, "POP_JUMP_IF_TRUE", 5, 64),
+    (54, "NOT_TAKEN", None, None),
+    (56, "LOAD_COMMON_CONSTANT", 0, AssertionError),
+    (58, "RAISE_VARARGS", 1, 1),
+    (64, "LOAD_CONST", 0, None),
+    (66, "RETURN_VALUE", None, None),
+]
+"""``if x != 4: raise ValueError("four")`` and ``assert x``, by the page on ``dis`` of Python 3.14."""
+
+
+def test_the_row_of_python_3_14_reads_what_its_page_on_dis_says() -> None:
+    flow = Flow([Step(*row) for row in LISTING_OF_3_14], [], DIALECTS[3, 14])
+    for offset, raises_if, raised_at in ((6, True, 36), (42, False, 58)):
+        sides = flow.branch(offset)
+        assert sides is not None
+        assert [flow.raises(side, lambda _: True) for side in sides] == [raises_if, not raises_if]
+        assert flow.raise_offset(sides[not raises_if]) == raised_at
+    assert flow.branch(28) is None

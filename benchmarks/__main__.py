@@ -22,6 +22,7 @@ BENCHMARKS = (
     "matching",
     "passes",
     "lowering",
+    "int8",
     "generation",
     "properties",
     "suite",

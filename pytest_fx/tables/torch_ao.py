@@ -14,7 +14,7 @@ import torch.fx
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-Backend = Literal["x86", "onednn"]
+Backend = Literal["x86", "onednn", "fbgemm"]
 
 _torch: Any = torch
 

@@ -1,0 +1,101 @@
+"""Programs on 8-bit integers beside float32 and the engines of torch.ao, in one alternating run (section 6.2.1).
+
+``ONEDNN_MAX_CPU_ISA`` and ``FBGEMM_ENABLE_INSTRUCTIONS`` (AVX2, say) show other processors. Below each table stands the
+time of our faster program by that of torch.ao's fastest one, round by round; below 1 ours is faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import fx
+from fx.quantize import Choice, KeptMemory, QuantizationScheme, convert, kernels_used, prepare
+from model_zoo import get_model
+from pytest_fx.tables.torch_ao import ao_convert, ao_prepare
+
+from .paired import Contender, Table, each, measure, median_ratio, parse
+
+CALIBRATION = 16
+OURS = {"static": "int8", "dynamic": "dynamic"}
+THEIRS = {
+    "ao fbgemm": ("fbgemm", False), "ao onednn": ("onednn", False), "ao x86": ("x86", False),
+    "ao dynamic": ("fbgemm", True), "ao onednn dynamic": ("onednn", True),
+}  # fmt: skip
+
+
+def programs(module: nn.Module, data: tuple[Any, ...]) -> dict[str, Any]:
+    """The float model and what is made of it."""
+    made: dict[str, Any] = {"eager": module}
+    with torch.no_grad():
+        for name, precision in OURS.items():
+            prepared = prepare(fx.symbolic_trace(module), QuantizationScheme(Choice(precision=precision)))
+            prepared(*data)
+            made[name] = convert(prepared)
+        for name, (engine, dynamic) in THEIRS.items():
+            try:
+                prepared = ao_prepare(module, data, engine, dynamic=dynamic)
+                prepared(*data)
+                made[name] = ao_convert(prepared, engine)
+                made[name](*data)
+            except Exception as error:  # what torch.ao does not take
+                made.pop(name, None)
+                print(f"{name} is not measured: {type(error).__name__}: {str(error)[:80]}", flush=True)
+    return made
+
+
+def kept(program: Any, memory: KeptMemory, inputs: tuple[Any, ...]) -> Any:
+    """A call whose large results lie where earlier ones were."""
+    with memory.used():
+        return program(*inputs)
+
+
+def decibels(program: Any, module: nn.Module, inputs: tuple[Any, ...]) -> float:
+    """Signal-to-quantization-noise ratio."""
+    wanted = module(*inputs)
+    return float(10 * torch.log10(wanted.square().sum() / (wanted - program(*inputs)).square().sum()))
+
+
+def run_model(name: str, batches: list[int], rounds: int) -> None:
+    model = get_model(name)
+    module = model.build().eval()
+    made = programs(module, tuple(model.example_inputs(CALIBRATION, seed=1)))
+    table = Table((*made, "static kept"))
+    threads = torch.get_num_threads()
+    for batch in batches:
+        inputs = tuple(model.example_inputs(batch))
+        with torch.no_grad():
+            contenders = each(lambda program, inputs=inputs: program(*inputs), made)
+            memory = KeptMemory()
+            contenders["static kept"] = Contender(lambda _, m=memory, i=inputs: kept(made["static"], m, i))
+            found = measure(f"{name}, batch {batch}, {threads} threads", contenders, baseline="eager", rounds=rounds)
+            accuracy = {
+                label: round(decibels(one, module, inputs), 1) for label, one in made.items() if one is not module
+            }
+        table.add(found)
+        theirs = [found.seconds[label] for label in THEIRS if label in made]
+        ours = min((found.seconds[label] for label in OURS), key=np.median)
+        best = list(np.min(theirs, axis=0))
+        print(f"  ours by the best of torch.ao: {median_ratio(ours, best)}; SQNR in dB: {accuracy}")
+        print(f"  kernels so far: {kernels_used(made['static'])}, {kernels_used(made['dynamic'])}", flush=True)
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", action="append", help="of the zoo (repeatable); by default deep_recommender")
+    parser.add_argument("--batch", type=int, action="append", help="repeatable; by default 1, 16, 64 and 256")
+    chosen, rest = parser.parse_known_args()
+    sys.argv[1:] = rest
+    options = parse(__doc__, rounds=7)
+    for name in chosen.model or (["deep_recommender_small"] if options.quick else ["deep_recommender"]):
+        run_model(name, chosen.batch or ([1, 16] if options.quick else [1, 16, 64, 256]), options.rounds)
+
+
+if __name__ == "__main__":
+    main()

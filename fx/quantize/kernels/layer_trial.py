@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ LARGEST = 255
 _LARGEST_WEIGHT = 127
 _NARROW = 64
 """Of weights up to here two products with activations have a sum that fits into 16 bits: 2 * 64 * 255 < 32768."""
+_SUMMED = 1 << 15
+"""Products of the largest integers of which the sum is certain to fit into 32 bits, as that of real layers does."""
 _TOLERANCE = 0.02
 """Of the largest result: what saturates is half of it, and one integer of the output is a hundredth."""
 
@@ -28,10 +31,23 @@ def largest_weight(weight: Tensor) -> int:
 
 
 def alternating(size: int, like: Sequence[int]) -> Tensor:
-    """A weight of shape ``like`` of which the output channels have ``size`` and its negative by turns."""
+    """A weight of shape ``like`` of which the output channels have ``size`` and its negative by turns.
+
+    Of very many input channels some have it, and others zero.
+    """
     weight = torch.full(tuple(like), size, dtype=torch.int8)
     weight[1::2] = -size
+    weight[:, summed_channels(like) :] = 0
     return weight
+
+
+def summed_channels(like: Sequence[int]) -> int:
+    """How many input channels of :func:`alternating` are not zero.
+
+    >>> summed_channels((8, 16, 3, 3)), summed_channels((8, 100_000))
+    (16, 32768)
+    """
+    return min(like[1], max(1, _SUMMED // math.prod(like[2:])))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,13 +7,20 @@ INSTALLED := .venv/.installed
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: verify test lint bench catalogue verdicts accuracy properties attack interrupts struck fuzz fuzz-atheris machines
+.PHONY: verify test pythons torches machines lint bench catalogue verdicts accuracy properties attack interrupts struck \
+	fuzz fuzz-atheris
 
 verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, time it, print the table
 	$(BIN)/python -m pytest --fx-model $(MODEL) $(ARGS)
 
 test: $(INSTALLED)  ## the whole test suite, on all cores
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
+
+pythons:  ## the tests under each interpreter that is found, and a table; ARGS=--cuda where torch has no CPU build
+	$(PYTHON) tests/versions.py pythons $(ARGS)
+
+torches:  ## the tests with each version of torch that there is for PYTHON, and a table; ARGS=--cuda as above
+	$(PYTHON) tests/versions.py torches $(ARGS)
 
 lint: $(INSTALLED)  ## style, types, direction of imports; all four run, so that one report shows everything
 	@status=0; \

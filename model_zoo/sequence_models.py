@@ -142,6 +142,7 @@ register_model(
         _RECURRENT,
         _TEXT,
         small="lstm_classifier_small",
+        needs_leaves=True,
     )
 )
 register_model(
@@ -151,5 +152,6 @@ register_model(
         token_sequences(50, 12),
         _RECURRENT,
         _SMALL,
+        needs_leaves=True,
     )
 )

@@ -41,6 +41,8 @@ class ZooModel:
     """Kinds it belongs to, such as ``"vision"`` or ``"small"``."""
     small: str | None = None
     """Name of the model that has the same structure at a size that runs in milliseconds, if there is one."""
+    needs_leaves: bool = False
+    """Whether a module of ``torch.nn`` in it branches on values, so that it cannot be captured in functions only."""
 
 
 @contextmanager

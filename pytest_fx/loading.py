@@ -172,7 +172,7 @@ def _subject(case: ModelCase, made: Any) -> Subject:
     if isinstance(made, model_zoo.ZooModel):
         inputs = partial(_zoo_arguments, made, batch, case.seed)
         others = partial(_zoo_arguments, made, seed=case.seed, draw=0)
-        return subject(made.build(), inputs, batch=batch, other_inputs=others)
+        return subject(made.build(), inputs, batch=batch, other_inputs=others, inlines=not made.needs_leaves)
     if isinstance(made, nn.Module):
         if case.batch is not None:
             raise _no_batch(case, "it has no example inputs")

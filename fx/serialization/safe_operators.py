@@ -110,6 +110,6 @@ def is_overload(operator: str, overload: str) -> bool:
 def _is_documented(name: str) -> bool:
     for home, beginning in _HOMES:
         function = getattr(home, name.removeprefix(beginning), None) if name.startswith(beginning) else None
-        if getattr(function, "__doc__", None):
+        if function is not None and function.__doc__:  # None is documented itself since Python 3.13
             return True
     return False

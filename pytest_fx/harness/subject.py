@@ -93,6 +93,7 @@ class Subject:
         *,
         mode: str = "eval",
         source: str = "",
+        inlines: bool = False,
     ) -> None:
         """Take a copy of ``module``.
 
@@ -108,6 +109,7 @@ class Subject:
             other_inputs: makes arguments with as many samples as asked for; None if they are made of ``inputs``.
             mode: ``"eval"`` or ``"train"``.
             source: text that defines it, where it is a random program.
+            inlines: whether it is known that it can be captured in functions only.
         """
         self.name = name
         self.batch = batch
@@ -115,6 +117,7 @@ class Subject:
         self.device = torch.device(device)
         self.mode = mode
         self.source = source
+        self.inlines = inlines
         own = copy.deepcopy(module).train(mode == "train").to(self.device)
         self._lender = Lender(own if working_dtype is None else in_dtype(own, working_dtype))
         self._inputs = inputs

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from fx import load, save
-from fx.errors import FxError, TraceError
+from fx.errors import FxError, TraceError, add_note
 from fx.passes import Pass, exact, pass_name
 from pytest_fx.checks.equality_check import WITHOUT_LEAVES, EqualityCheck
 from pytest_fx.checks.timing_check import TimingCheck
@@ -229,8 +229,14 @@ def import_path(folder: Path) -> Generator[None]:
 
 
 def skip_unless_captured_without_leaves(model: Subject) -> None:
-    """Skip the test if the model cannot be captured in functions only, which is no fault of the model."""
+    """Skip the test if the model cannot be captured in functions only, which is no fault of the model.
+
+    A model of the zoo says so itself (``needs_leaves``). Where it does not, the fault is of the capture.
+    """
     try:
         model.capture(model.borrowed(), leaves=False)
     except TraceError as error:
+        if model.inlines:
+            add_note(error, f"{model.name} does not say needs_leaves, so it can be captured without leaf modules")
+            raise
         pytest.skip(f"a module of torch.nn in it branches on values: {str(error).splitlines()[0]}")

@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+from fx.errors import TraceError
 from model_zoo import get_model, list_models
+from pytest_fx.harness.capture import capture_without_leaves
 
 SMALL = [name for name in list_models() if "small" in get_model(name).tags]
 
@@ -39,6 +41,17 @@ def test_a_model_accepts_its_inputs(name):
     model = get_model(name)
     with torch.no_grad():
         model.build()(*model.example_inputs(batch=2))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_model_says_that_it_needs_leaf_modules_where_capture_refuses_it_without(name):
+    model = get_model(name)
+    try:
+        capture_without_leaves(model.build())
+    except TraceError:
+        assert model.needs_leaves
+    else:
+        assert not model.needs_leaves
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -1,5 +1,7 @@
 """pytest_fx.suites.model_suite: what the built-in tests find, and what they skip."""
 
+from unittest.mock import ANY
+
 import pytest
 
 from model_zoo import get_model, list_models
@@ -67,6 +69,46 @@ def test_a_model_whose_leaf_modules_branch_skips_the_capture_without_leaves(pyte
     result = pytester.runpytest("--fx-model", "mine:factory", "-rs", "-k", "capture")
     assert result.ret == 0
     result.stdout.fnmatch_lines("SKIPPED*a module of torch.nn in it branches on values: *")
+
+
+BRANCHING = """
+import torch
+from torch import nn
+
+from model_zoo import ZooModel
+
+class Leaf(nn.Module):
+    __module__ = "torch.nn.own"
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+def factory():
+    return ZooModel(
+        "branching",
+        lambda: nn.Sequential(nn.Linear(2, 2), Leaf()),
+        lambda batch=1, seed=0: (torch.ones(batch, 2),),
+        source="here",
+        needs_leaves={needs_leaves},
+    )
+"""
+
+
+def test_a_model_of_the_zoo_that_capture_refuses_without_leaf_modules_fails(pytester):
+    pytester.makepyfile(mine=BRANCHING.format(needs_leaves=False))
+    result = pytester.runpytest("--fx-model", "mine:factory", "--fx-pass", "remove-checks", "-k", "without_leaf")
+    result.assert_outcomes(failed=2, deselected=ANY)
+    result.stdout.fnmatch_lines(
+        [
+            "*TraceError: symbolically traced variables cannot be used as inputs to control flow",
+            "*mine:factory does not say needs_leaves, so it can be captured without leaf modules",
+        ]
+    )
+
+
+def test_a_model_of_the_zoo_that_needs_leaf_modules_skips_the_capture_without(pytester):
+    pytester.makepyfile(mine=BRANCHING.format(needs_leaves=True))
+    result = pytester.runpytest("--fx-model", "mine:factory", "--fx-pass", "remove-checks", "-k", "without_leaf")
+    result.assert_outcomes(skipped=2, deselected=ANY)
 
 
 def test_a_capture_that_loses_something_is_caught_by_its_numbers(pytester):

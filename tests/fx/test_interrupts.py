@@ -108,7 +108,8 @@ def steps_to_strike(model: nn.Module) -> list[int]:
     assert count > 300
     if EVERY_STEP:
         return [*range(1, count + 1)]
-    return [*range(1, 60, 2), *range(60, count - 60, count // 60), *range(count - 60, count + 1, 2)]
+    # strides that no loop's number of lines divides, so that each of its lines is among them
+    return [*range(1, 60, 3), *range(60, count - 100, 6 * (count // 360) + 1), *range(count - 100, count + 1, 3)]
 
 
 @pytest.mark.parametrize("then", [1, 4, 1_000_000])
@@ -116,7 +117,7 @@ def test_a_capture_that_is_struck_twice_while_it_ends_leaves_nothing_to_the_next
     model = Writing()
     x = torch.ones(3, 2)
     methods = vars(nn.Module)["__call__"], vars(nn.Module)["__getattr__"]
-    ceil = math.ceil
+    functions = dict(vars(math))
     code, expected = fx.symbolic_trace(model).code, model(x)
     for step in steps_to_strike(model):
         assert struck_twice(model, step, then)
@@ -127,7 +128,7 @@ def test_a_capture_that_is_struck_twice_while_it_ends_leaves_nothing_to_the_next
         # the next capture puts it right
         assert fx.symbolic_trace(model).code == code
         assert (vars(nn.Module)["__call__"], vars(nn.Module)["__getattr__"]) == methods
-        assert math.ceil is ceil
+        assert vars(math) == functions
         assert not torch._C._len_torch_function_stack()
         assert patching.is_settled() and not patching._replacements and not tracer._unrestored
 

@@ -13,7 +13,7 @@ from fx.lowering import Lower, OpenVINO
 from fx.lowering.openvino.registration import converters
 from pytest_fx.search.pass_check import check_pass
 
-EXAMPLES = 150 if hypothesis.settings().max_examples > 100 else 6  # 100 is Hypothesis's own default
+EXAMPLES = 150 if hypothesis.settings().max_examples > 100 else 12  # 100 is Hypothesis's own default
 """How many programs are tried: more where ``make properties`` asks for them."""
 LOSES_NAN = (F.relu, F.hardtanh, F.hardsigmoid, torch.clamp, torch.maximum, torch.minimum)
 

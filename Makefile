@@ -57,7 +57,8 @@ attack: interrupts struck fuzz  ## all that is hostile: interrupts, struck runs,
 
 interrupts: $(INSTALLED)  ## raise 4,000 exceptions at random moments of captures and passes, and at each step of one; nothing may be left
 	$(BIN)/python tests/fx/interrupted.py $(ARGS)
-	FX_EVERY_STEP=1 $(BIN)/python -m pytest tests/fx/test_interrupts.py -k struck_twice
+	FX_EVERY_STEP=1 $(BIN)/python -m pytest tests/fx/test_interrupts.py tests/pytest_fx/harness/test_process.py \
+		-k "struck_twice or at_any_step or at_any_moment"
 
 struck: $(INSTALLED)  ## kill runs, fill their disk, lock their folder, start two at once: nothing measured is lost
 	$(BIN)/python tests/fuzz/struck_runs.py $(ARGS)

@@ -14,7 +14,7 @@ from fx.lowering.onednn import modules, operations
 from fx.lowering.onednn.network import FusedRegion
 from pytest_fx.search.pass_check import check_pass
 
-EXAMPLES = 300 if hypothesis.settings().max_examples > 100 else 20  # 100 is Hypothesis's own default
+EXAMPLES = 30 if hypothesis.settings().max_examples > 100 else 20  # 100 is Hypothesis's own default
 """How many programs are tried: more where ``make properties`` asks for them."""
 LOSES_NAN = ("relu", "hardtanh", "hardsigmoid")
 

@@ -21,7 +21,7 @@ from fx.lowering.tensorrt.library import find_library
 from fx.passes.contract import Contract, close
 from pytest_fx.search.pass_check import check_pass
 
-EXAMPLES = 400 if hypothesis.settings().max_examples > 100 else 15  # 100 is Hypothesis's own default
+EXAMPLES = 40 if hypothesis.settings().max_examples > 100 else 15  # 100 is Hypothesis's own default
 """How many programs are tried: more where ``make properties`` asks for them."""
 
 

@@ -7,6 +7,10 @@ INSTALLED := .venv/.installed
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
+# Tests that try more where Hypothesis's profile asks for it, which tests/properties defines.
+WITH_PROPERTIES := tests/properties tests/fx/*/test_*_properties.py tests/fx/passes/test_pipeline_origins.py \
+	tests/pytest_fx/generation tests/pytest_fx/search/test_formula_passes.py
+
 .PHONY: verify test pythons torches machines lint bench catalogue verdicts accuracy properties attack interrupts struck \
 	fuzz fuzz-atheris
 
@@ -46,13 +50,15 @@ machines: $(INSTALLED)  ## the tests that depend on kernels, with the instructio
 	$(BIN)/python tests/fx/quantize/machines.py
 
 properties: $(INSTALLED)  ## every pass, and capture itself, on thousands of random programs
-	$(BIN)/python -m pytest tests/properties tests/pytest_fx/search/test_formula_passes.py --hypothesis-profile=properties --numprocesses auto --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest $(WITH_PROPERTIES) --hypothesis-profile=properties --numprocesses auto --dist worksteal $(ARGS)
 
 attack: interrupts struck fuzz  ## all that is hostile: interrupts, struck runs, damaged and costly files, wild arguments, bad calls
 	FX_WILD_TRIES=40 $(BIN)/python -m pytest tests/fuzz/test_wild_calls.py tests/fx/serialization/test_load_costs.py tests/fx/test_bad_calls.py
 
-interrupts: $(INSTALLED)  ## raise 4,000 exceptions at random moments of captures and passes; nothing may be left of them
+interrupts: $(INSTALLED)  ## raise 4,000 exceptions at random moments of captures and passes, and at each step of one; nothing may be left
 	$(BIN)/python tests/fx/interrupted.py $(ARGS)
+	FX_EVERY_STEP=1 $(BIN)/python -m pytest tests/fx/test_interrupts.py tests/pytest_fx/harness/test_process.py \
+		-k "struck_twice or at_any_step or at_any_moment"
 
 struck: $(INSTALLED)  ## kill runs, fill their disk, lock their folder, start two at once: nothing measured is lost
 	$(BIN)/python tests/fuzz/struck_runs.py $(ARGS)

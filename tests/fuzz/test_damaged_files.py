@@ -34,7 +34,7 @@ def try_to_load(path: Path, data: bytes) -> fx.GraphModule | None:
 
 
 @settings(
-    max_examples=max(500, settings().max_examples),
+    max_examples=max(200, settings().max_examples),
     deadline=None,
     database=None,
     suppress_health_check=list(HealthCheck),

@@ -26,6 +26,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,10 +41,22 @@ MOST_CALLS = 12
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
-def run_wild_calls(tries: int, seed: int, only: str = "") -> dict[str, str]:
-    """What ended a process or gave unset memory, by name, after ``tries`` calls of each name.
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What is called, and how often."""
 
-    With ``only``, of names that have it in them, and of the operator that is called so, though no file may name it.
+    tries: int
+    """Calls of each name."""
+    seed: int = 0
+    """The seed of the arguments."""
+    only: str = ""
+    """If given, names that have it in them, and the operator that is called so, though no file may name it."""
+
+
+def run_wild_calls(*runs: Run) -> list[dict[str, str]]:
+    """Return, for each of ``runs``, what ended a process or gave unset memory, by name.
+
+    All are made by one process, which takes many seconds to find out what there is to call.
     """
     with tempfile.TemporaryDirectory() as folder:
         guard = Path(folder) / "guard.so"
@@ -51,11 +64,11 @@ def run_wild_calls(tries: int, seed: int, only: str = "") -> dict[str, str]:
         if (compiler := shutil.which("cc")) is not None and sys.platform == "linux":
             subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", guard, GUARD, "-ldl", "-lpthread"], check=True)
             environment["LD_PRELOAD"] = str(guard)
-        command = [sys.executable, __file__, "--guarded", str(tries), str(seed), only]
+        command = [sys.executable, __file__, "--guarded", json.dumps([asdict(run) for run in runs])]
         run = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if run.returncode != 0:
         raise RuntimeError(run.stderr[-4000:])
-    return json.loads(run.stdout.splitlines()[-1])
+    return [json.loads(line) for line in run.stdout.splitlines()[-len(runs) :]]
 
 
 # What is called.
@@ -395,7 +408,7 @@ def work(work_list: list[tuple[str, list[Any]]], start: int, tries: int, seed: i
             os._exit(77)
 
 
-def guarded_main(tries: int, seed: int, only: str = "") -> None:
+def guarded_main(runs: list[Run]) -> None:
     warnings.simplefilter("ignore")
     import torch
 
@@ -404,11 +417,18 @@ def guarded_main(tries: int, seed: int, only: str = "") -> None:
     resource.setrlimit(resource.RLIMIT_AS, (mapped + MOST_BYTES, mapped + MOST_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     torch.set_num_threads(1)
-    by_name: dict[str, list[Any]] = {}
-    for table in (overload_calls(only), right_calls(), module_calls()):
-        for name, calls in table.items():
-            by_name.setdefault(name, []).extend(calls)
-    work_list = sorted((name, calls) for name, calls in by_name.items() if only in name)
+    right = right_calls(), module_calls()
+    for run in runs:
+        by_name: dict[str, list[Any]] = {}
+        for table in (overload_calls(run.only), *right):
+            for name, calls in table.items():
+                by_name.setdefault(name, []).extend(calls)
+        work_list = sorted((name, calls) for name, calls in by_name.items() if run.only in name)
+        print(json.dumps(watched_work(work_list, run.tries, run.seed)), flush=True)
+
+
+def watched_work(work_list: list[tuple[str, list[Any]]], tries: int, seed: int) -> dict[str, str]:
+    """Do the work in processes, a new one after each that ends early, and return what ended those, by name."""
     journal = mmap.mmap(-1, 4096)
     found: dict[str, str] = {}
     position, slow = 0, 0
@@ -444,7 +464,7 @@ def guarded_main(tries: int, seed: int, only: str = "") -> None:
             position = (position // tries + 1) * tries
             print(name, found[name], file=sys.stderr)
     print(f"{len(work_list)} names, {tries} tries each, {slow} slow", file=sys.stderr)
-    print(json.dumps(found))
+    return found
 
 
 def watch(child: int, journal: mmap.mmap) -> int | None:
@@ -466,6 +486,6 @@ def watch(child: int, journal: mmap.mmap) -> int | None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--guarded"]:
-        guarded_main(int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])
+        guarded_main([Run(**run) for run in json.loads(sys.argv[2])])
     else:
-        print(json.dumps(run_wild_calls(*map(int, sys.argv[1:3]), *sys.argv[3:]), indent=1))
+        print(json.dumps(run_wild_calls(Run(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]))[0], indent=1))

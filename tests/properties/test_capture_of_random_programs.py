@@ -13,7 +13,8 @@ from pytest_fx.generation import Program, programs
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.structure import leaves, skeleton
 
-without_deadline = settings(deadline=None)
+WANTED = settings().max_examples
+without_deadline = settings(deadline=None, max_examples=WANTED if WANTED > 100 else 40)  # the usual 100 is no wish
 """A program is drawn, captured and run in some milliseconds, but the first one loads the library."""
 
 

@@ -10,7 +10,7 @@ import pytest
 from fx.passes import list_passes
 from pytest_fx import check_pass
 
-QUICK = 25
+QUICK = 12
 """Programs for each pass where no profile of Hypothesis's asks for more."""
 
 

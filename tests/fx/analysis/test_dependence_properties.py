@@ -18,7 +18,7 @@ from fx.passes.dead_code import RemoveDeadCode
 from fx.passes.fold_constants import FoldConstants
 
 many = settings(
-    max_examples=30,
+    max_examples=30 if settings().max_examples > 100 else 12,  # ``make properties`` asks for more than the usual 100
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],

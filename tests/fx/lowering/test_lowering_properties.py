@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from fx.lowering import Lower, OneDNN
@@ -13,6 +14,8 @@ from fx.lowering.onednn import modules, operations
 from fx.lowering.onednn.network import FusedRegion
 from pytest_fx.search.pass_check import check_pass
 
+EXAMPLES = 30 if hypothesis.settings().max_examples > 100 else 20  # 100 is Hypothesis's own default
+"""How many programs are tried: more where ``make properties`` asks for them."""
 LOSES_NAN = ("relu", "hardtanh", "hardsigmoid")
 
 
@@ -29,6 +32,6 @@ def test_random_programs_compute_the_same_on_every_kernel(monkeypatch: pytest.Mo
     monkeypatch.setattr(operations, "LEAST_LINEAR_WORK", 0)
     monkeypatch.setattr(operations, "_SMALLEST_WEIGHT", 0)
     monkeypatch.setattr(OneDNN, "flops_per_operation", 0.0)
-    check = partial(check_pass, Lower(), max_examples=30, min_changed=0.2, seed=1, folder=tmp_path)
+    check = partial(check_pass, Lower(), max_examples=EXAMPLES, min_changed=0.2, seed=1, folder=tmp_path)
     assert check(modes=("eval",)).name == "lower"
     check(modes=("train",), without=("gradients",))  # lowered weights are constants

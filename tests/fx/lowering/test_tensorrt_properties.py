@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import hypothesis
 import pytest
 import torch
 from engine_reference import ReadBack
@@ -19,6 +20,9 @@ from fx.lowering.known_program import Operation
 from fx.lowering.tensorrt.library import find_library
 from fx.passes.contract import Contract, close
 from pytest_fx.search.pass_check import check_pass
+
+EXAMPLES = 40 if hypothesis.settings().max_examples > 100 else 15  # 100 is Hypothesis's own default
+"""How many programs are tried: more where ``make properties`` asks for them."""
 
 
 class TakesAll(ReadBack):
@@ -74,7 +78,7 @@ def test_random_programs_compute_the_same_as_their_networks(tmp_path: Path) -> N
     report = check_pass(
         LowerAndReadBack(),
         modes=("eval",),
-        max_examples=40,
+        max_examples=EXAMPLES,
         min_changed=0.2,
         without=("gradients", "batch sizes", "checks", "round trips"),
         seed=1,

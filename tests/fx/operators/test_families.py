@@ -233,9 +233,18 @@ ADDED = """
 """
 
 
-@pytest.mark.parametrize("added", [False, True])
-def test_an_operator_that_is_added_is_known_to_ranks_fusion_quantization_lowering_and_generation(added):
-    command = [sys.executable, "-c", textwrap.dedent(ADDED), *(["added"] if added else [])]
-    run = subprocess.run(command, check=False, capture_output=True, text=True)
-    known = dict(line.split() for line in run.stdout.splitlines())
-    assert known == dict.fromkeys(("ranks", "fused", "quantized", "lowered", "generated"), str(added)), run.stderr
+def assert_known(printed: str, expected: bool) -> None:
+    known = dict(line.split() for line in printed.splitlines())
+    assert known == dict.fromkeys(("ranks", "fused", "quantized", "lowered", "generated"), str(expected)), printed
+
+
+def test_an_operator_that_is_added_is_known_to_ranks_fusion_quantization_lowering_and_generation():
+    command = [sys.executable, "-c", textwrap.dedent(ADDED), "added"]
+    run = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert_known(run.stdout, True)
+
+
+def test_an_operator_that_is_not_added_is_known_to_none_of_these(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [])
+    exec(textwrap.dedent(ADDED), {"__name__": "added"})
+    assert_known(capsys.readouterr().out, False)

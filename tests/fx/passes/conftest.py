@@ -9,11 +9,6 @@ import torch
 from torch import Tensor, nn
 
 
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    torch.manual_seed(0)
-
-
 @pytest.fixture
 def untouched() -> Iterator[Callable[[nn.Module], nn.Module]]:
     """Registers models whose tensors must be bit for bit what they were when the test ends."""

@@ -89,10 +89,12 @@ schemes = st.builds(
 )
 
 
+MANY = settings().max_examples > 100  # Hypothesis's own default
+"""Whether ``make properties`` asks for many programs."""
 MIN_MAX = QuantizationScheme(Choice(observer="min-max"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60 if MANY else 25, deadline=None)
 @given(steps, schemes, st.integers(0, 1000))
 def test_random_programs_on_whole_numbers_are_their_reference_form(steps, scheme, seed):
     torch.manual_seed(seed)
@@ -123,7 +125,7 @@ def test_random_programs_on_whole_numbers_are_their_reference_form(steps, scheme
     assert len(layers) == len(meaning.graph.find_nodes(op="call_function", target=dequantize_channels))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30 if MANY else 12, deadline=None)
 @given(steps, schemes, st.integers(0, 1000))
 @example([("conv", 0, 0), ("conv", 1, 0), ("relu", 1, 0), ("relu6", 3, 0), ("norm", 0, 0)], MIN_MAX, 0)
 @example([("conv", 0, 0), ("conv", 1, 0), ("norm", 1, 0), ("conv", 0, 0), ("conv", 0, 0)], MIN_MAX, 0)

@@ -36,6 +36,8 @@ from pytest_fx.laws.answers import BATCHES
 from pytest_fx.search.pass_check import INDEPENDENT
 
 few = settings(max_examples=40, deadline=None)
+MANY = settings().max_examples > 100  # Hypothesis's own default
+"""Whether more programs are drawn, which ``make properties`` asks for."""
 
 
 def drawn(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
@@ -50,6 +52,12 @@ def drawn(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
     for start in range(0, count, INDEPENDENT):
         seed(start)(collect)()
     return found[:count]
+
+
+@cache
+def asked_for(*ops: Any) -> list[Program]:
+    """Programs with these operations, which several tests look at."""
+    return drawn(programs(ops=ops), 200 if MANY else 100)
 
 
 def smallest(condition: Callable[[Program], bool], **options: Any) -> Program:
@@ -195,7 +203,7 @@ def test_what_is_asked_for_is_frequent(target: Any) -> None:
             for node in graph_module.graph.nodes
         )
 
-    assert sum(map(uses, drawn(programs(ops=[target]), 30))) >= 15
+    assert sum(map(uses, drawn(programs(ops=[target]), 20))) >= 10
 
 
 def test_sequences_are_drawn_as_they_are_asked_for() -> None:
@@ -242,8 +250,8 @@ def test_operations_that_are_asked_for_follow_each_other() -> None:
 
 
 def test_layers_that_are_asked_for_stand_beside_each_other() -> None:
-    found = drawn(programs(ops=[nn.Linear]), 120)
-    assert sum("parallel-layers" in program.features for program in found) >= 48
+    found = asked_for(nn.Linear)
+    assert sum("parallel-layers" in program.features for program in found) >= len(found) * 0.4
 
 
 def test_an_input_that_is_not_given_has_to_be_told_to_the_capture(sample: list[Program]) -> None:
@@ -346,9 +354,9 @@ def test_patterns_are_imitated_whole_whatever_they_are_made_of() -> None:
 
 
 def test_constants_that_are_asked_for_are_frequent() -> None:
-    found = drawn(programs(ops=[operator.truediv, F.pad], constants=(8.25, "reflect")), 120)
-    assert sum("/ 8.25" in program.source for program in found) >= 10
-    assert sum("'reflect'" in program.source for program in found) >= 10
+    found = drawn(programs(ops=[operator.truediv, F.pad], constants=(8.25, "reflect")), 60)
+    assert sum("/ 8.25" in program.source for program in found) >= 5
+    assert sum("'reflect'" in program.source for program in found) >= 5
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.spellings[0])
@@ -378,7 +386,7 @@ def test_layers_get_nothing_that_pytorch_answers_wrongly_or_crashes_on() -> None
     ]  # fmt: skip
     found = [
         module
-        for program in drawn(programs(ops=[nn.Conv1d, nn.Conv2d]), 150)
+        for program in drawn(programs(ops=[nn.Conv1d, nn.Conv2d]), 150 if MANY else 60)
         for module in program.build().modules()
         if isinstance(module, nn.Conv1d | nn.Conv2d)
     ]
@@ -410,7 +418,7 @@ def test_first_arguments_are_written_with_and_without_their_keywords() -> None:
     ids=["topk", "sort", "AvgPool2d", "Conv1d", "addmm"],
 )
 def test_arguments_that_no_row_names_are_away_from_their_defaults_at_times(target: Any, text: str) -> None:
-    found = drawn(programs(ops=[target]), 80)
+    found = drawn(programs(ops=[target]), 50)
     assert sum(re.search(text, program.source) is not None for program in found) >= 3
 
 
@@ -509,11 +517,12 @@ def test_programs_do_nothing_that_torch_warns_of_once_or_always(ops: list[Any]) 
     found = [program.source for program in drawn(programs(ops=ops), 40)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert [program.source for program in drawn(programs(ops=ops), 40)] == found
+        again = drawn(programs(ops=ops), 40)
+        assert [program.source for program in again] == found
     always = torch.is_warn_always_enabled()
     torch.set_warn_always(True)
     try:
-        for program in drawn(programs(ops=ops), 40):
+        for program in again:
             inputs = program.inputs.copies()
             program.build()(*inputs.args, **inputs.kwargs)
     finally:
@@ -541,7 +550,9 @@ def test_operations_that_are_asked_for_follow_each_other_in_the_opposite_order_t
             for one, other in (node.args, node.args[::-1])
         )
 
-    assert sum(map(ends_where_it_began, drawn(programs(ops=[torch.sub, torch.tanh, torch.neg]), 200))) >= 4
+    count = 200 if MANY else 100
+    found = drawn(programs(ops=[torch.sub, torch.tanh, torch.neg]), count)
+    assert sum(map(ends_where_it_began, found)) >= count / 50
 
 
 def test_a_layer_beside_another_may_differ_in_one_setting() -> None:
@@ -549,7 +560,8 @@ def test_a_layer_beside_another_may_differ_in_one_setting() -> None:
         layers = re.findall(r"nn\.Linear\((.*)\)", program.source)
         return any({*one.split(", ")} ^ {*other.split(", ")} == {"bias=False"} for one in layers for other in layers)
 
-    assert sum(map(is_varied, drawn(programs(ops=[nn.Linear]), 120))) >= 6
+    found = asked_for(nn.Linear)
+    assert sum(map(is_varied, found)) >= len(found) / 20
 
 
 def test_a_line_is_written_once_more_with_another_constant() -> None:
@@ -557,7 +569,7 @@ def test_a_line_is_written_once_more_with_another_constant() -> None:
         calls = re.findall(r"F\.softmax\((\w+), dim=(-?\d)", program.source)
         return any(one[0] == other[0] and one[1] != other[1] for one in calls for other in calls)
 
-    assert sum(map(is_varied, drawn(programs(ops=[F.softmax]), 120))) >= 12
+    assert sum(map(is_varied, drawn(programs(ops=[F.softmax]), 60))) >= 6
 
 
 def test_masks_of_patterns_are_masks() -> None:
@@ -587,18 +599,16 @@ RMS_NORM = ("pow", "mean", torch.rsqrt, operator.add, operator.mul)
 """What a pass that fuses a normalization looks for."""
 
 
-@cache
-def asked_for(ops: tuple[Any, ...]) -> list[Program]:
-    return drawn(programs(ops=ops), 200)
-
-
 @pytest.mark.parametrize("ops", [ATTENTION, RMS_NORM], ids=["attention", "rms norm"])
 def test_most_programs_have_siblings_of_a_formula_where_its_functions_are_asked_for(ops: tuple[Any, ...]) -> None:
-    found = asked_for(ops)
+    found = asked_for(*ops)
     kinds = "number argument order operand cast mask use"
     count = {kind: sum(f"another {kind}" in program.features for program in found) for kind in kinds.split()}
-    assert sum(any(feature.startswith("another ") for feature in program.features) for program in found) >= 120
-    assert {kind: times for kind, times in count.items() if times < 4} == {}
+    assert (
+        sum(any(feature.startswith("another ") for feature in program.features) for program in found)
+        >= len(found) * 0.6
+    )
+    assert {kind: times for kind, times in count.items() if times < len(found) / 50} == {}
 
 
 ATTENDS = r"(?:@|bmm\(|matmul\()"
@@ -632,7 +642,7 @@ PARTS = {
 @pytest.mark.parametrize("name", PARTS)
 def test_each_part_of_a_formula_is_another_at_times(name: str) -> None:
     ops, forms = PARTS[name]
-    source = [program.source for program in asked_for(ops)]
+    source = [program.source for program in asked_for(*ops)]
     count = {part: sum(re.search(form, text) is not None for text in source) for part, form in forms.items()}
     assert {part: times for part, times in count.items() if not times} == {}
 
@@ -661,18 +671,18 @@ def refused(program: Program) -> dict[str, str]:
 
 
 def test_checks_refuse_variants_of_the_inputs_that_they_let_pass(sample: list[Program]) -> None:
-    found = drawn(programs(ops=[getattr(torch, "_assert")]), 200)  # noqa: B009
+    found = asked_for(getattr(torch, "_assert"))  # noqa: B009
     messages = [refused(program) for program in found]
-    assert sum(map(bool, messages)) >= 60
-    assert sum(map(bool, map(refused, sample))) >= 4
+    assert sum(map(bool, messages)) >= len(found) * 0.3
+    assert sum(map(bool, map(refused, sample))) >= len(sample) / 50
     for name in OTHERS:
-        assert sum(name in each for each in messages) >= 4, name
-    assert sum("got" in text for each in messages for text in each.values()) >= 4
-    assert sum(len(re.findall(r"assert|raise ValueError", program.source)) > 1 for program in found) >= 60
+        assert sum(name in each for each in messages) >= len(found) / 50, name
+    assert sum("got" in text for each in messages for text in each.values()) >= len(found) / 50
+    assert sum(len(re.findall(r"assert|raise ValueError", each.source)) > 1 for each in found) >= len(found) * 0.3
 
 
 def test_checks_are_captured_with_what_they_say(sample: list[Program]) -> None:
-    for program in drawn(programs(ops=[getattr(torch, "_assert")]), 40):  # noqa: B009
+    for program in asked_for(getattr(torch, "_assert"))[:40]:  # noqa: B009
         captured = fx.symbolic_trace(program.build(), program.concrete_args)
         inputs = program.inputs.copies()
         captured(*inputs.args, **inputs.kwargs)

@@ -302,6 +302,10 @@ def work():
         Runner(program, thread_count=1)(arguments.copies(torch.float64), torch.float64)
 
 
+MANY = "FX_EVERY_STEP" in os.environ
+"""Whether ``make interrupts`` asks for more interrupts than a run of all tests has time for."""
+
+
 @pytest.fixture
 def quick_collection():
     """Lets the collection of garbage look at nothing that is there already, as these tests ask for it often."""
@@ -314,7 +318,7 @@ def test_an_exception_at_any_step_leaves_the_process_as_it_was(quick_collection)
     code = fx.symbolic_trace(Network()).code
     step, before, tracing = 0, ProcessState.now(), sys.gettrace()
     while True:
-        step += 31  # all of them take minutes, and did once
+        step += 31 if MANY else 101  # all of them take minutes, and did once
         struck = None
         try:
             with interrupted_finished(), process_kept():
@@ -343,12 +347,12 @@ def test_a_signal_at_any_moment_of_a_search_leaves_the_process_as_it_was(quick_c
         strikes.append(frame.f_code.co_name)
         raise Struck
 
-    moments = random.Random(0)
+    moments, wanted = random.Random(0), 20 if MANY else 8
     with process_kept():
         signal.signal(signal.SIGALRM, strike)
         check_pass("remove-dead-code", max_examples=2, min_changed=0)
         before = ProcessState.now()
-        for strike_number in range(20):
+        for strike_number in range(wanted):
             try:
                 with interrupted_finished():
                     signal.setitimer(signal.ITIMER_REAL, moments.uniform(0.001, 0.3))
@@ -360,7 +364,7 @@ def test_a_signal_at_any_moment_of_a_search_leaves_the_process_as_it_was(quick_c
             assert before.changes() == []
             gc.collect()
             assert before.changes() == []
-        assert len(strikes) == 20
+        assert len(strikes) == wanted
 
 
 GUILTY = """

@@ -168,3 +168,8 @@ def unpack_count(frame: FrameType) -> int | None:
         count |= code[offset + 1] << shift
         shift += 8
     return count
+
+
+def matches_sequence(frame: FrameType) -> bool:
+    """Return whether ``frame`` asks for a length to compare it with a sequence pattern, as ``case a, b:`` does."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "GET_LEN"

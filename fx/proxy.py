@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import copy
 import dataclasses
 import enum
@@ -20,7 +21,7 @@ from torch.utils import _pytree as pytree
 
 from fx.arguments import expect, explained, here, refusal, shown
 from fx.assertions import READ_FUNCTIONS, check, is_false
-from fx.checks.bytecode import unknown_version, unpack_count
+from fx.checks.bytecode import matches_sequence, unknown_version, unpack_count
 from fx.checks.flow import Comparison
 from fx.checks.messages import MessageTemplate, template_of
 from fx.checks.recognition import RAISED, Check, CompoundCheck, compound_check, leaves, pending_check
@@ -494,6 +495,14 @@ class Proxy:
         return self.tracer.keys(self)
 
     def __len__(self) -> NoReturn:
+        if matches_sequence(sys._getframe(1)):
+            raise TraceError(
+                "cannot match a traced value against a sequence pattern",
+                where=_caller_location(self.tracer),
+                value=describe(self.node),
+                why="whether it is a sequence, and of how many elements, is known only when the module runs",
+                remedy="unpack it (a, b = value), or put the match in a function marked fx.wrap",
+            )
         raise TraceError(
             "'len' is not supported in symbolic tracing by default",
             where=_caller_location(self.tracer),
@@ -520,6 +529,19 @@ class Proxy:
         if isinstance(orig_method, torch._ops.HigherOrderOperator):
             _refuse_callables(orig_method, args)
         return tracer.create_proxy("call_function", orig_method, args, kwargs)
+
+
+class _MatchedAsSequence(abc.ABC):  # noqa: B024 - it stands for a flag
+    """Classes whose values sequence patterns (``case a, b:``) are compared with.
+
+    All others match none, of which they are not asked: a program would silently go the other way. This is the flag that
+    ``collections.abc.Sequence`` sets, without being one.
+    """
+
+    __abc_tpflags__ = 1 << 5  # Py_TPFLAGS_SEQUENCE
+
+
+_MatchedAsSequence.register(Proxy)
 
 
 class Attribute(Proxy):

@@ -7,7 +7,7 @@ from pathlib import Path
 import interpreters
 import pytest
 import versions
-from versions import Row, constraints, is_for_cuda, one_a_minor, outcomes, table
+from versions import CannotInstall, Row, constraints, one_a_minor, outcomes, table
 
 
 def test_the_table_has_a_row_for_each_version_with_the_reason_where_it_did_not_run():
@@ -39,16 +39,6 @@ def test_the_outcomes_are_those_of_the_last_summary(output, expected):
     assert outcomes(output) == expected
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="there are builds for CUDA and for the CPU on Linux only")
-def test_a_build_for_cuda_is_known_by_what_it_requires():
-    def report(*required):
-        return {"install": [{"metadata": {"name": "torch", "requires_dist": list(required)}}]}
-
-    assert not is_for_cuda(report("filelock", "sympy>=1.13"))
-    assert is_for_cuda(report("filelock", 'nvidia-cudnn-cu13==9.20.0.48; platform_system == "Linux"'))
-    assert is_for_cuda(report("cuda-toolkit==13.0.3"))
-
-
 def test_each_minor_version_is_tested_once_and_as_a_build_for_the_cpu_where_there_is_one():
     assert one_a_minor(["2.15.0", "2.14.0", "2.14.1", "2.13.0", "2.13.0+cpu", "2.9.1", "2.10.0"], "2.10") == [
         "2.10.0",
@@ -59,38 +49,119 @@ def test_each_minor_version_is_tested_once_and_as_a_build_for_the_cpu_where_ther
 
 
 def test_other_versions_of_torch_are_pinned_beside_the_same_packages():
-    text = "sympy==1.14.0\ntorch==2.13.0\ntorchless==1.0\n"
+    text = "setuptools==84.2.1\nsympy==1.14.0\ntorch==2.13.0\ntorchless==1.0\n"
     assert constraints(text, None) == text
-    assert constraints(text, "2.10.0") == "sympy==1.14.0\ntorch==2.10.0\ntorchless==1.0\n"
+    # torch 2.11 requires setuptools<82
+    assert constraints(text, "2.11.0") == "sympy==1.14.0\ntorch==2.11.0\ntorchless==1.0\n"
 
 
-def test_a_build_for_cuda_is_installed_only_when_it_is_asked_for(monkeypatch, tmp_path):
+PIP = """
+import os, sys
+open(os.environ["FILE"], "a").write(" ".join(sys.argv[1:]) + chr(10))
+for line in os.environ["SAYS"].split("|"):
+    print(line, flush=True)
+open(os.environ["FILE"], "a").write("downloaded" + chr(10))
+"""
+
+
+@pytest.fixture
+def environment(tmp_path, monkeypatch):
+    """An environment whose pip says what the variable ``SAYS`` holds, and writes down what it was asked."""
     environment = versions.Environment.__new__(versions.Environment)
-    environment.folder, asked = tmp_path, []
+    environment.folder, environment.python = tmp_path, Path(sys.executable)
+    (tmp_path / "pip.py").write_text(PIP)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("FILE", str(tmp_path / "asked"))
+    return environment
 
-    def pip(*arguments):
-        asked.append(arguments)
-        return '{"install": [{"metadata": {"requires_dist": ["nvidia-cublas"]}}]}'
 
-    monkeypatch.setattr(environment, "_pip", pip, raising=False)
-    monkeypatch.setattr(versions.sys, "platform", "linux")
-    with pytest.raises(versions.CannotInstall, match="not installable as a CPU build: there is one for CUDA only"):
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Collecting cuda-bindings==12.9.4 (from torch==2.10.0)",
+        "Collecting nvidia-cublas-cu12==12.8.4.1; platform_system == 'Linux' (from torch)",
+        "Processing /packages/cuda_toolkit-13.0.3.0-py2.py3-none-any.whl (from torch)",
+    ],
+)
+def test_a_build_for_cuda_is_downloaded_only_when_it_is_asked_for(environment, monkeypatch, said):
+    # what follows is more than a pipe holds, so that pip cannot end before it is stopped
+    monkeypatch.setenv("SAYS", "|".join(["Collecting torch==2.10.0", said, *["  Downloading" + 100 * "."] * 900]))
+    with pytest.raises(CannotInstall, match="not installable as a CPU build: there is one for CUDA only"):
         environment.install("2.10.0", cuda=False)
-    assert len(asked) == 1 and "--dry-run" in asked[0]
+    asked = (environment.folder / "asked").read_text().splitlines()
+    assert len(asked) == 1 and "downloaded" not in asked and "--use-feature fast-deps" in asked[0]
     environment.install("2.10.0", cuda=True)
-    assert [arguments for arguments in asked[2:] if "torch" in arguments]
-    assert "torch==2.10.0\n" in (tmp_path / "constraints.txt").read_text()
+    assert "downloaded" in (environment.folder / "asked").read_text()
+    assert "torch==2.10.0\n" in (environment.folder / "constraints.txt").read_text()
 
 
-def test_interpreters_are_found_once_a_version_the_one_that_runs_among_them(monkeypatch):
+def test_what_is_there_already_is_no_download(environment, monkeypatch):
+    monkeypatch.setenv("SAYS", "Requirement already satisfied: nvidia-nccl-cu13==2.29.7 in /packages|Collecting sympy")
+    environment.install(None, cuda=False)
+
+
+def test_versions_that_exclude_each_other_are_the_reason():
+    said = """Collecting torch
+ERROR: Cannot install torch because these package versions have conflicting dependencies.
+
+The conflict is caused by:
+    The user requested torch
+    The user requested (constraint) torch<=2.14.1,==2.15.0
+
+To fix this you could try to:
+1. loosen the range of package versions you've specified
+
+ERROR: ResolutionImpossible: for help visit https://pip.pypa.io"""
+    assert versions.reason(said.splitlines()) == (
+        "The user requested torch, The user requested (constraint) torch<=2.14.1,==2.15.0"
+    )
+
+
+def test_what_pip_refuses_is_the_reason(environment, monkeypatch):
+    (environment.folder / "pip.py").write_text("import sys\nsys.exit('ERROR: No matching distribution for torch')")
+    with pytest.raises(CannotInstall, match=r"^No matching distribution for torch$"):
+        environment.install("2.10.0", cuda=False)
+
+
+def test_environments_can_be_tested_as_they_are(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(versions, "ROOT", tmp_path)
+    monkeypatch.setattr(versions, "found", lambda: {"3.98": Path(sys.executable), "3.99": Path(sys.executable)})
+    monkeypatch.setattr(versions.Environment, "install", lambda *_: pytest.fail("installed"))
+    monkeypatch.setattr(versions.Environment, "__init__", lambda *_: None)
+    monkeypatch.setattr(versions.Environment, "test", lambda _, given: Row("3.98.0", "2.13.0", {"passed": len(given)}))
+    monkeypatch.setattr(sys, "argv", ["versions.py", "pythons", "--as-installed", "tests/fx"])
+    (tmp_path / "constraints.txt").write_text("torch==2.13.0\n")
+    (tmp_path / ".venv-3.98").mkdir()
+    assert versions.main() == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "3.98.0  2.13.0  1       0       0        0",
+        "3.99    2.13.0  -       -       -        -        there is no such environment",
+    ]
+
+
+def test_interpreters_are_found_once_a_version_the_one_that_runs_among_them():
     found = interpreters.found()
-    assert sys.version_info[:2] in found
-    assert all(version >= (3, 10) for version in found)
-    for version, python in found.items():
-        asked = subprocess.run(
-            [python, "-c", "import sys; print(sys.version_info[:2])"], check=False, capture_output=True, text=True
-        )
-        assert asked.stdout.strip() == str(version)
+    assert interpreters.running() in found
+    for name, python in found.items():
+        version = "print('{}.{}'.format(*sys.version_info) + sys.abiflags.replace('d', ''))"
+        asked = subprocess.run([python, "-c", f"import sys; {version}"], check=False, capture_output=True, text=True)
+        assert asked.stdout.strip() == name
+        assert int(name.removeprefix("3.").removesuffix("t")) >= 10
+
+
+def test_a_build_without_a_global_lock_is_an_interpreter_of_its_own(monkeypatch, tmp_path):
+    for folder, free_threaded in (("3.13.0", "false"), ("3.13.9t", "true")):
+        python = tmp_path / "versions" / folder / "bin" / "python3.13"
+        python.parent.mkdir(parents=True)
+        micro = folder.split(".")[2].removesuffix("t")
+        python.write_text(f'#!/bin/sh\necho \'["cpython", "final", {free_threaded}, [3, 13, {micro}]]\'\n')
+        python.chmod(0o755)
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = interpreters.found()
+    assert found["3.13t"] == tmp_path / "versions" / "3.13.9t" / "bin" / "python3.13"
+    if interpreters.running() != "3.13":
+        assert found["3.13"] == tmp_path / "versions" / "3.13.0" / "bin" / "python3.13"
 
 
 def test_what_does_not_start_is_no_interpreter(monkeypatch, tmp_path):
@@ -100,7 +171,7 @@ def test_what_does_not_start_is_no_interpreter(monkeypatch, tmp_path):
     shim.chmod(0o755)
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert interpreters.found() == {sys.version_info[:2]: Path(sys.executable)}
+    assert interpreters.found() == {interpreters.running(): Path(sys.executable)}
 
 
 def test_the_commands_need_the_standard_library_only():

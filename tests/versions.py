@@ -3,15 +3,15 @@
     make pythons                                      # each interpreter, in .venv-3.X
     make torches PYTHON=python3.12                    # torch from 2.10 to the newest, in .venv-torch-2.X
     make pythons ARGS="--only 3.13 --cuda tests/fx"   # one of them, builds for CUDA too, and one folder of tests
+    make pythons ARGS="--as-installed -n 1"           # with what these environments hold, in one process
 
-Versions come from where pip's settings say. A build for CUDA takes gigabytes, so one is installed only with ``--cuda``;
+Versions come from where pip's settings say. A build for CUDA takes gigabytes: one is downloaded only with ``--cuda``;
 what cannot be had otherwise is a row with the reason. Needs the standard library only.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import subprocess
@@ -20,13 +20,12 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from interpreters import ROOT, found
+from interpreters import ROOT, found, running
 
-_FOR_CUDA = re.compile(r"(nvidia|cuda)[-_]", re.IGNORECASE)
-"""How the names of packages begin that a build of torch for CUDA requires."""
-_LONGEST_REASON = 100
+_FOR_CUDA = re.compile(r"\s*(Collecting|Processing) (\S*/)?(nvidia|cuda)[-_]", re.IGNORECASE)
+"""What pip says when it finds that a build of torch for CUDA is what it is about to install."""
+_LONGEST_REASON = 160
 
 
 class CannotInstall(Exception):
@@ -82,13 +81,6 @@ def outcomes(output: str) -> dict[str, int]:
     )
 
 
-def is_for_cuda(report: dict[str, Any]) -> bool:
-    """Whether what pip would install requires libraries of CUDA here; other systems than Linux have no such builds."""
-    (torch,) = report["install"]
-    required = torch["metadata"].get("requires_dist", [])
-    return sys.platform == "linux" and any(_FOR_CUDA.match(name) for name in required)
-
-
 def one_a_minor(versions: Iterable[str], oldest: str) -> list[str]:
     """Return the newest release of each minor version from ``oldest`` on, built for the CPU where there is such a one.
 
@@ -111,8 +103,21 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def constraints(text: str, torch: str | None) -> str:
-    """Return ``constraints.txt`` with another version of torch, or as it is."""
-    return text if torch is None else re.sub(r"^torch==.*$", f"torch=={torch}", text, flags=re.MULTILINE)
+    """Return ``constraints.txt`` with another version of torch, or as it is.
+
+    Other versions choose their setuptools: torch 2.11 and 2.12 refuse those of today.
+    """
+    if torch is None:
+        return text
+    return re.sub(r"^setuptools==.*\n", "", re.sub(r"^torch==.*$", f"torch=={torch}", text, flags=re.M), flags=re.M)
+
+
+def reason(output: Sequence[str]) -> str:
+    """Return why pip installed nothing: the versions that exclude each other, or its last error."""
+    _, cause, conflict = "\n".join(output).partition("The conflict is caused by:\n")
+    said = [line for line in output if line.startswith("ERROR")] or list(output) or ["pip failed"]
+    lines = conflict.partition("\n\n")[0].splitlines() if cause else [said[-1].removeprefix("ERROR: ")]
+    return ", ".join(line.strip() for line in lines)[:_LONGEST_REASON]
 
 
 class Environment:
@@ -124,14 +129,28 @@ class Environment:
         if not self.python.exists():
             subprocess.run([python, "-m", "venv", folder], check=True)
 
-    def _pip(self, *arguments: str) -> str:
-        """What pip prints; what it refuses is raised with its own last words."""
-        command = [self.python, "-m", "pip", "--disable-pip-version-check", *arguments]
-        run = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
+    def _pip(self, *arguments: str, unless: re.Pattern[str] | None = None) -> str:
+        """What pip prints; what it refuses is raised with its own last words.
+
+        Args:
+            unless: a line of what pip prints at which it is stopped.
+        """
+        command = [self.python, "-u", "-m", "pip", "--disable-pip-version-check", *arguments]
+        lines: list[str] = []
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", cwd=ROOT
+        ) as run:
+            assert run.stdout is not None
+            for line in run.stdout:
+                lines.append(line.rstrip())
+                if unless is not None and unless.match(line):
+                    run.terminate()
+                    raise CannotInstall(
+                        "not installable as a CPU build: there is one for CUDA only, which --cuda allows"
+                    )
         if run.returncode != 0:
-            said = [line for line in run.stderr.splitlines() if line.startswith("ERROR")] or run.stderr.splitlines()
-            raise CannotInstall((said or ["pip failed"])[-1].removeprefix("ERROR: ")[:_LONGEST_REASON])
-        return run.stdout
+            raise CannotInstall(reason(lines))
+        return "\n".join(lines)
 
     def torch_versions(self) -> list[str]:
         """Versions of torch that there are for this interpreter."""
@@ -151,11 +170,9 @@ class Environment:
         file = self.folder / "constraints.txt"
         file.write_text(constraints((ROOT / "constraints.txt").read_text(), torch))
         pinned = ("--constraint", str(file))
-        look = ("install", "--dry-run", "--quiet", "--no-deps", "--ignore-installed", "--report", "-")
-        report = json.loads(self._pip(*look, *pinned, "torch"))
-        if is_for_cuda(report) and not cuda:
-            raise CannotInstall("not installable as a CPU build: there is one for CUDA only, which --cuda allows")
-        self._pip("install", "--quiet", *pinned, "setuptools", "torch")
+        # all that is required is known before anything is downloaded: "fast-deps" reads it from within the files
+        watched = None if cuda else _FOR_CUDA
+        self._pip("install", "--use-feature", "fast-deps", *pinned, "setuptools", "torch", unless=watched)
         editable = ("install", "--quiet", *pinned, "--no-build-isolation", "--editable")
         try:
             self._pip(*editable, ".[test,tables,openvino]")
@@ -185,8 +202,11 @@ def attempt(folder: str, python: Path, label: tuple[str, str], torch: str | None
     """Install and test one combination."""
     print(f"Python {label[0]}, torch {label[1]} in {folder} ...", flush=True)
     try:
+        if options.as_installed and not (ROOT / folder).exists():
+            raise CannotInstall("there is no such environment")
         environment = Environment(ROOT / folder, python)
-        environment.install(torch, options.cuda)
+        if not options.as_installed:
+            environment.install(torch, options.cuda)
     except (CannotInstall, subprocess.CalledProcessError) as error:
         return Row(*label, note=str(error))
     return environment.test(options.arguments)
@@ -195,15 +215,14 @@ def attempt(folder: str, python: Path, label: tuple[str, str], torch: str | None
 def pythons(options: argparse.Namespace) -> list[Row]:
     """Test each interpreter, with the version of torch that ``constraints.txt`` names."""
     (torch,) = re.findall(r"^torch==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
-    versions = {"{}.{}".format(*version): python for version, python in found().items()}
-    chosen = {name: python for name, python in versions.items() if not options.only or name in options.only}
+    chosen = {name: python for name, python in found().items() if not options.only or name in options.only}
     return [attempt(f".venv-{name}", python, (name, torch), None, options) for name, python in chosen.items()]
 
 
 def torches(options: argparse.Namespace) -> list[Row]:
     """Test each version of torch, under the interpreter that runs."""
     (oldest,) = re.findall(r'"torch>=([\d.]+)"', (ROOT / "pyproject.toml").read_text())
-    python, name = Path(sys.executable), "{}.{}".format(*sys.version_info)
+    python, name = Path(sys.executable), running()
     offered = one_a_minor(Environment(ROOT / f".venv-{name}", python).torch_versions(), oldest)
     minors = {".".join(version.split(".")[:2]): version for version in offered}
     chosen = {minor: version for minor, version in minors.items() if not options.only or minor in options.only}
@@ -218,6 +237,7 @@ def main() -> int:
     parser.add_argument(
         "--cuda", action="store_true", help="install builds of torch for CUDA where there are no others"
     )
+    parser.add_argument("--as-installed", action="store_true", help="install nothing")
     options, options.arguments = parser.parse_known_args()
     rows = {"pythons": pythons, "torches": torches}[options.what](options)
     print(table(rows))

@@ -35,7 +35,7 @@ class Dialect:
     jumps: frozenset[str]
     """Jumps that are always taken."""
     ends: frozenset[str]
-    """Where the function goes on in its caller, or round a loop."""
+    """Where the function goes on in its caller."""
     raises: frozenset[str] = frozenset({"RAISE_VARARGS", "RERAISE"})
     """What raises an exception."""
     set_up: frozenset[str] = frozenset()
@@ -53,9 +53,9 @@ _3_10 = Dialect(
     converting_bit=0,
     operator_shift=0,
     between=frozenset({"EXTENDED_ARG", "NOP"}),
-    other_branches=frozenset({"JUMP_IF_NOT_EXC_MATCH"}),
+    other_branches=frozenset({"JUMP_IF_NOT_EXC_MATCH", "FOR_ITER"}),
     jumps=frozenset({"JUMP_FORWARD", "JUMP_ABSOLUTE"}),
-    ends=frozenset({"RETURN_VALUE", "YIELD_VALUE", "YIELD_FROM", "FOR_ITER"}),
+    ends=frozenset({"RETURN_VALUE", "YIELD_VALUE", "YIELD_FROM"}),
     set_up=frozenset({"SETUP_FINALLY", "SETUP_WITH", "SETUP_ASYNC_WITH"}),
 )
 # "The oparg is now a relative delta"; jumps come in two directions; ranges in a table set handlers up; caches.
@@ -71,10 +71,11 @@ _3_11 = replace(
     },
     between=frozenset({"EXTENDED_ARG", "NOP", "CACHE", "COPY"}),
     other_branches=frozenset(
-        f"POP_JUMP_{direction}_IF_{what}" for direction in ("FORWARD", "BACKWARD") for what in ("NONE", "NOT_NONE")
+        {f"POP_JUMP_{direction}_IF_{what}" for direction in ("FORWARD", "BACKWARD") for what in ("NONE", "NOT_NONE")}
+        | {"FOR_ITER"}
     ),
     jumps=frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}),
-    ends=frozenset({"RETURN_VALUE", "RETURN_GENERATOR", "YIELD_VALUE", "FOR_ITER", "SEND"}),
+    ends=frozenset({"RETURN_VALUE", "RETURN_GENERATOR", "YIELD_VALUE", "SEND"}),
     set_up=frozenset(),
 )
 # "This is no longer a pseudo-instruction": one direction again; COMPARE_OP's operator is in "the four-highest bits of
@@ -83,7 +84,7 @@ _3_12 = replace(
     _3_11,
     branches={"POP_JUMP_IF_TRUE": True, "POP_JUMP_IF_FALSE": False},
     operator_shift=4,
-    other_branches=frozenset({"POP_JUMP_IF_NONE", "POP_JUMP_IF_NOT_NONE"}),
+    other_branches=frozenset({"POP_JUMP_IF_NONE", "POP_JUMP_IF_NOT_NONE", "FOR_ITER"}),
     ends=_3_11.ends | {"RETURN_CONST"},
 )
 # "The fifth-lowest bit of the oparg now indicates a forced conversion to bool"; TO_BOOL is new; the branches and
@@ -167,3 +168,8 @@ def unpack_count(frame: FrameType) -> int | None:
         count |= code[offset + 1] << shift
         shift += 8
     return count
+
+
+def matches_sequence(frame: FrameType) -> bool:
+    """Return whether ``frame`` asks for a length to compare it with a sequence pattern, as ``case a, b:`` does."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "GET_LEN"

@@ -122,15 +122,19 @@ class Flow:
         """
         pending, seen = [index], {index}
         while pending:
-            following = self._following(pending.pop(), lets_through)
+            following = self._following(pending.pop(), seen, lets_through)
             if following is None:
                 return False
             pending.extend(i for i in following if i not in seen)
             seen.update(following)
         return True
 
-    def _following(self, index: int, lets_through: Callable[[int], bool]) -> list[int] | None:
-        """The next instructions; none where this one raises for good; None where a path goes on."""
+    def _following(self, index: int, seen: set[int], lets_through: Callable[[int], bool]) -> list[int] | None:
+        """The next instructions; none where this one raises for good; None where a path goes on.
+
+        ``seen`` are those of the paths so far. Paths pass the start of a loop that is theirs, such as that of a list
+        in a message, before its end.
+        """
         if index >= len(self._steps):
             return None
         step, known = self._steps[index], self._known
@@ -139,8 +143,8 @@ class Flow:
         if step.name in known.ends:
             return None
         if step.name in known.jumps:
-            # backwards is round a loop, which goes on
-            return None if step.value <= step.offset else [self._at[step.value]]
+            target = self._at[step.value]
+            return None if target <= index and target not in seen else [target]
         if step.name in known.branches or step.name in known.other_branches:
             return [self._at[step.value], index + 1]
         return [index + 1]
@@ -150,11 +154,12 @@ class Flow:
         inside = [(end - start, target) for start, end, target in self._handlers if start <= offset < end]
         if not inside:
             return []
-        handler = self._at[min(inside)[1]]
+        target = min(inside)[1]
+        handler = self._at[target]
         opening = self._steps[handler : handler + 3]
         if not any(step.name == "WITH_EXCEPT_START" for step in opening):
             return [handler]
-        if not lets_through(offset):
+        if not lets_through(target):  # whose line is that of the with, which what raises again may lack
             return None
         following = enumerate(self._steps[handler:], handler)
         return [next(index for index, step in following if step.name == "RERAISE")]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copyreg
 import importlib
+import pickle
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import reduce
-from types import FunctionType
+from types import FunctionType, GenericAlias
 from typing import TYPE_CHECKING, Any, ForwardRef, NamedTuple
 
 import torch
@@ -217,8 +218,15 @@ copyreg.pickle(ForwardRef, lambda reference: (ForwardRef, (reference.__forward_a
 
 
 def _annotation(node: Node) -> Any:
+    """What goes along of a type: nothing where it cannot be imported, as local classes and type parameters cannot."""
     kind = node.type
-    return imported_name(kind) if isinstance(kind, type) else kind
+    if isinstance(kind, type) and not isinstance(kind, GenericAlias):  # on Python 3.10, list[int] is both
+        return imported_name(kind)
+    try:
+        pickle.dumps(kind)
+    except Exception:
+        return None
+    return kind
 
 
 def _codegen(graph: Graph) -> Any:

@@ -45,7 +45,7 @@ def deterministic(application: Application) -> None:
     if again is None:
         broken("deterministic", f"{application.name} makes no program of one that it has just transformed")
     if again.code != after.code:
-        shown = "\n         ".join(_first_difference(after.code, again.code))
+        shown = "\n         ".join(first_difference(after.code, again.code))
         broken("deterministic", f"{application.name} makes other code of the same program", value=shown, remedy=_ORDER)
     others = tensors_of(again)
     for name, tensor in tensors_of(after).items():
@@ -120,7 +120,7 @@ def idempotent(application: Application) -> None:
     once, copied = application.after.code, _copied(application)
     again: Any = application.pass_(copied) or copied
     if isinstance(again, GraphModule) and again.code != once:
-        shown = "\n         ".join(_first_difference(once, again.code))
+        shown = "\n         ".join(first_difference(once, again.code))
         broken("idempotent", f"{application.name} changes what it made itself", value=shown)
 
 
@@ -231,7 +231,8 @@ def _nearly(one: torch.Tensor, other: torch.Tensor | None) -> bool:
     return not bool((leaf.errors > leaf.limits(1e-3, 1e-6)).any())
 
 
-def _first_difference(one: str, other: str) -> list[str]:
+def first_difference(one: str, other: str) -> list[str]:
+    """Return the first line in which two texts differ, of each of them."""
     for left, right in zip(one.splitlines(), other.splitlines(), strict=False):
         if left != right:
             return [left.strip(), right.strip()]

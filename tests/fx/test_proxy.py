@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -28,6 +28,21 @@ def splats(x: Any) -> Any:
 
 def takes_len(x: Any) -> Any:
     return x * len(x)
+
+
+def matches_two(x: Any) -> Any:
+    match x.shape:
+        case rows, _:
+            return x * rows
+    return x
+
+
+def matches_the_first(x: Any) -> Any:
+    match x:
+        case [first, *_]:
+            return first
+        case _:
+            return x
 
 
 def to_int(x: Any) -> Any:
@@ -114,6 +129,8 @@ def passes_a_set(x: Any) -> Any:
         (branches, "symbolically traced variables cannot be used as inputs to control flow", "%gt = call_function"),
         (iterates, "Proxy object cannot be iterated", "%x = placeholder"),
         (splats, "Proxy object cannot be iterated", "%x = placeholder"),
+        (matches_two, "cannot match a traced value against a sequence pattern", "%getattr_1 = call_function"),
+        (matches_the_first, "cannot match a traced value against a sequence pattern", "%x = placeholder"),
         (takes_len, "'len' is not supported in symbolic tracing by default", "%x = placeholder"),
         (to_int, "cannot convert a traced value to int", "%x = placeholder"),
         (to_float, "cannot convert a traced value to float", "%x = placeholder"),
@@ -251,3 +268,11 @@ def test_a_meta_proxy_computes_on_fake_values_as_it_records() -> None:
     assert type(result) is MetaProxy
     assert result.node.meta["val"].shape == (2, 6)
     assert [node.name for node in graph.nodes] == ["x", "cat"]
+
+
+def test_a_traced_value_matches_sequence_patterns_without_being_a_sequence() -> None:
+    def program(x: Any) -> Any:
+        assert not isinstance(x, Sequence)
+        return x
+
+    fx.symbolic_trace(program)

@@ -6,7 +6,7 @@ says each case that comes out otherwise, and ends with status 1 if there is one.
 traced values, which remember what was decided when they were asked for their truth.
 """
 
-# ruff: noqa: RUF005, SIM201, SIM300 - how a comparison is written is what matters here
+# ruff: noqa: RUF005, SIM117, SIM201, SIM300 - how programs are written is what matters here
 from __future__ import annotations
 
 import dis
@@ -197,6 +197,97 @@ def below_a_transparent_with(x: Any) -> None:
     with nullcontext():
         if x.ndim != 2:
             raise ValueError("transparent")
+
+
+@case("ne is False: both")
+def below_two_transparent_withs(x: Any) -> None:
+    with nullcontext():
+        with nullcontext():
+            if x.ndim != 2:
+                raise ValueError("both")
+
+
+@case("ne is False: two, and three")
+def below_a_transparent_with_of_two_managers(x: Any) -> None:
+    with nullcontext(), nullcontext():
+        with nullcontext():
+            if x.ndim != 2:
+                raise ValueError("two, and three")
+
+
+@case(refused=True)
+def swallowed_by_the_outer_of_two(x: Any) -> int:
+    with suppress():
+        with nullcontext():
+            if x.ndim != 2:
+                raise ValueError("swallowed")
+    return 1
+
+
+@case(refused=True)
+def swallowed_by_the_inner_of_two(x: Any) -> int:
+    with nullcontext():
+        with suppress():
+            if x.ndim != 2:
+                raise ValueError("swallowed")
+    return 1
+
+
+@case(refused=True)
+def swallowed_by_the_first_of_two_managers(x: Any) -> int:
+    with suppress(), nullcontext():
+        if x.ndim != 2:
+            raise ValueError("swallowed")
+    return 1
+
+
+@case("ne is False: got {[size + 1 for size in (1, 2)]}")
+def a_comprehension_in_the_message(x: Any) -> None:
+    if x.ndim != 2:
+        raise ValueError(f"got {[size + 1 for size in (1, 2)]}")
+
+
+@case("eq is True: {[[n + 1 for n in range(m)] for m in range(2)]}")
+def comprehensions_in_the_message_of_an_assert(x: Any) -> None:
+    assert x.ndim == 2, f"{[[n + 1 for n in range(m)] for m in range(2)]}"
+
+
+@case("ne is False: names")
+def a_loop_before_the_raise(x: Any) -> None:
+    if x.ndim != 2:
+        names: list[int] = []
+        for size in (1, 2):
+            names.append(size)
+        raise ValueError(names)
+
+
+@case(refused=True)
+def a_loop_before_the_raise_that_returns(x: Any) -> int:
+    if x.ndim != 2:
+        for size in (1, 2):
+            if size == LIMIT:
+                return size
+        raise ValueError("none")
+    return 2
+
+
+@case(refused=True)
+def a_loop_before_the_raise_that_goes_on_in_the_loop_around_it(x: Any) -> None:
+    for size in (1, 2):
+        if x.ndim != size:
+            for other in (1, 2):
+                if other == size:
+                    break
+            else:
+                raise ValueError("none")
+
+
+@case(refused=True)
+def a_search_that_ends_in_a_raise(x: Any) -> int:
+    for size in (1, 2):
+        if x.ndim == size:
+            return size
+    raise ValueError("none")
 
 
 @case("ne is False: cleans up")

@@ -9,7 +9,7 @@ import pickle
 import sys
 import types
 from collections import Counter, defaultdict
-from typing import Any, List  # noqa: UP035
+from typing import Any, List, Optional, TypeVar  # noqa: UP035
 
 import pytest
 import torch
@@ -80,6 +80,38 @@ def test_every_protocol_keeps_references_to_types_and_recorded_shapes(protocol: 
         assert (node.type, node.meta.get("tensor_meta")) == (other.type, other.meta.get("tensor_meta"))
     assert next(iter(kept.graph.nodes)).type == List["torch.Tensor"]  # noqa: UP006
     assert kept.graph.output_node().args[0].meta["tensor_meta"].memory_format is torch.channels_last
+
+
+def annotated(kind: Any) -> fx.GraphModule:
+    def program(x: Any) -> Any:
+        return torch.relu(x)
+
+    program.__annotations__ = {"x": kind}
+    return fx.symbolic_trace(program)
+
+
+@pytest.mark.parametrize("kind", [list[int], dict[str, torch.Tensor], Optional[int]], ids=str)  # noqa: UP045
+def test_generic_types_are_kept(kind: Any) -> None:
+    assert next(iter(pickle.loads(pickle.dumps(annotated(kind))).graph.nodes)).type == kind
+
+
+def test_types_that_cannot_be_imported_are_left_out() -> None:
+    class Local:
+        pass
+
+    variable = TypeVar("variable")
+    for kind in (Local, list[Local], variable, list[variable], Optional[Local]):  # type: ignore[valid-type]  # noqa: UP045
+        kept = pickle.loads(pickle.dumps(annotated(kind)))
+        assert next(iter(kept.graph.nodes)).type is None
+        assert kept(torch.ones(1)).item() == 1
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="type parameters came with Python 3.12")
+def test_type_parameters_are_left_out() -> None:
+    scope: dict[str, Any] = {}
+    exec("def program[T](x: T, y: list[T]): return x + y[0]", scope)
+    kept = pickle.loads(pickle.dumps(fx.symbolic_trace(scope["program"])))
+    assert [node.type for node in kept.graph.nodes if node.op == "placeholder"] == [None, None]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from pytest_fx.records.records import append_record, describe_machine, read_records, write_atomically
 
@@ -95,3 +96,9 @@ def test_hidden_files_of_others_beside_a_file_that_is_replaced_stay(tmp_path):
     assert path.read_text() == "new"
     assert all(file.exists() for file in others)
     assert not left.exists()
+
+
+def test_a_record_names_the_build_of_torch_which_its_package_may_leave_out(monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.13.0+cu130")
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "2.13.0")
+    assert describe_machine()["versions"]["torch"] == "2.13.0+cu130"

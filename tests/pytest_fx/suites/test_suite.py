@@ -1,5 +1,6 @@
 """pytest_fx.suites.model_suite: what the built-in tests find, and what they skip."""
 
+import sys
 from unittest.mock import ANY
 
 import pytest
@@ -133,6 +134,34 @@ def test_a_capture_that_loses_something_is_caught_by_its_numbers(pytester):
     assert result.ret == 1
     result.stdout.fnmatch_lines(
         ["*LawViolation: law 'contract': capture changes what mine:factory computes", "*equal bits*"]
+    )
+
+
+def test_a_model_that_is_captured_otherwise_each_time_fails_even_where_assertions_are_off(pytester):
+    pytester.makepyfile(
+        mine="""
+        import itertools
+        import torch
+
+        COUNT = itertools.count()
+
+        class Odd(torch.nn.Module):
+            def forward(self, x):
+                return x + 1 if next(COUNT) % 2 else 1 + x
+
+        def factory():
+            return Odd(), torch.ones(2)
+        """
+    )
+    chosen = ("-m", "pytest", "--fx-model", "mine:factory", "-k", "deterministic", "-p", "no:cacheprovider")
+    result = pytester.run(sys.executable, "-O", *chosen)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        [
+            "E*law 'deterministic': captured a second time, the program of mine:factory has other code",
+            "*value*add = *x = None",
+            "*add = *x = None",
+        ]
     )
 
 

@@ -9,12 +9,13 @@ from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from fx.arguments import expect, refusal
 from fx.code.codegen import PythonCode
 from fx.code.folder import write_folder
 from fx.code.pytree_codegen import PyTreeCodeGen
-from fx.code.sources import LazyForward
+from fx.code.sources import LazyForward, not_traced
 from fx.errors import CodegenError, FxError, GraphError, MissingAttributeError, PassError, add_note
 from fx.gradients import without_gradients
 from fx.graph import Graph
@@ -49,6 +50,9 @@ class GraphModule(QuickModule):
     """
 
     __jit_unused_properties__: ClassVar[list[str]] = ["graph", "code", "_python_code"]
+
+    _edition: ClassVar[int] = 0
+    """How often the instance's own class was given a ``forward``."""
 
     if TYPE_CHECKING:  # TorchScript would try to compile annotated attributes
         meta: dict[str, Any]
@@ -195,9 +199,17 @@ class GraphModule(QuickModule):
             self.quicken()
 
         own.forward = LazyForward(lambda: self._python_code, compiled)  # type: ignore[assignment]
+        own._edition += 1
+
+    @not_traced
+    def _compile_forward(self, edition: int) -> None:
+        """Have ``forward`` compiled; Dynamo, which traces a call, has to find a function."""
+        _ = self.forward
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program; an error that passes through the generated code gets a note with the node and its line."""
+        if is_dynamo_compiling():
+            self._compile_forward(self._edition)  # given the edition, Dynamo traces anew after recompile()
         try:
             # looked up anew, so that tracing, which replaces it, sees this call
             return torch.nn.Module.__call__(self, *args, **kwargs)

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from fx.arguments import expect, expect_all
+from fx.arguments import expect, expect_all, here, shown
 from fx.capture.tracer import Tracer
+from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.errors import GraphError, add_note
 from fx.graph import Graph
 from fx.graph_module import GraphModule, expect_program
@@ -135,12 +136,40 @@ class Interpreter:
         return None
 
     def boxed_run(self, args_list: list[Any]) -> Any:
-        """Run on inputs given in a list, which is emptied so that they can be freed when they are no longer used."""
+        """Run on inputs given in a list, which is emptied so that they can be freed when they are no longer used.
+
+        Args:
+            args_list: a value for each input of the graph, in order: those with defaults too, a list for a starred
+                one, and the parts of an input that was captured as a structure one by one.
+
+        Raises:
+            GraphError: it is no list, or holds another number of values or structures; it then stays as it is.
+            Exception: as in :meth:`run`.
+        """
         expect(args_list, list, "boxed_run takes a list of inputs, which it empties")
         inputs = [node for node in self.graph.nodes if node.op == "placeholder"]
-        env: dict[Node, Any] = dict(zip(inputs, args_list, strict=False))
+        self._check_boxed(args_list, inputs)
+        env: dict[Node, Any] = dict(zip(inputs, args_list, strict=True))
         args_list.clear()
-        return self.run(initial_env=env)
+        return self.graph.process_outputs(self.run(initial_env=env, enable_io_processing=False))
+
+    def _check_boxed(self, values: list[Any], inputs: list[Node]) -> None:
+        codegen = self.graph._codegen
+        if isinstance(codegen, PyTreeCodeGen) and codegen.holds_structures(values):
+            raise GraphError(
+                "boxed_run was given structures as they were captured, and takes their parts one by one",
+                where=here(),
+                value=shown(values),
+                remedy="give graph.process_inputs(*inputs), or call run(*inputs)",
+            )
+        if len(values) != len(inputs):
+            raise GraphError(
+                f"boxed_run was given {len(values)} value{'s' if len(values) != 1 else ''}, "
+                f"and the program has {len(inputs)} input{'s' if len(inputs) != 1 else ''}",
+                where=here(),
+                value=f"inputs: {', '.join(str(node.target) for node in inputs) or 'none'}",
+                remedy="give one value for each, those with a default too, and a list for a starred one",
+            )
 
     def run_node(self, n: Node) -> Any:
         """Run one node on the values in ``env`` and return its value."""

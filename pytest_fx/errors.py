@@ -91,6 +91,10 @@ def _law_violation(law: str, text: str, kind: str, inputs: int | str) -> LawViol
     return LawViolation(law, "", kind=kind, inputs=inputs).with_message(text)
 
 
+class LawError(FxError, ValueError):
+    """A law of the caller's own is not usable as one: it has no name or function, or reports another law as broken."""
+
+
 class ComparisonError(FxError, TypeError):
     """What a model returns cannot be compared, whatever a pass does to it. The message says where it is."""
 

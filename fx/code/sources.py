@@ -9,8 +9,8 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from types import FunctionType
-from typing import Any
+from types import FunctionType, MethodType
+from typing import Any, TypeVar
 
 from fx.code.codegen import PythonCode
 from fx.errors import CodegenError
@@ -18,6 +18,7 @@ from fx.provenance import GENERATED_FILES
 
 _numbers = itertools.count()
 _compiling = threading.RLock()
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _LARGE = 1 << 20
 """Characters of source from which on compiling it takes memory worth returning."""
 
@@ -68,6 +69,12 @@ def _return_memory() -> None:
             trim(0)
 
 
+def not_traced(function: _Function) -> _Function:
+    """Let Dynamo, in ``torch.compile`` and ``torch.export``, call ``function`` while it traces, not look into it."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]  # the decorator for it imports all of Dynamo
+    return function
+
+
 class LazyForward:
     """Stands in a class for a ``forward`` that is compiled when it is first asked for, and then put in its place."""
 
@@ -79,10 +86,16 @@ class LazyForward:
         self._function: FunctionType | None = None
 
     def __get__(self, instance: Any, owner: type) -> Any:
+        function = self.load()
+        return function if instance is None else MethodType(function, instance)
+
+    @not_traced
+    def load(self) -> FunctionType:
+        """Compile the function if that was not done yet, put it in its place, and return it."""
         with _compiling:  # threads that come at the same time get the same function
             function = self._function
             if function is None:
                 function, wrapped = load_forward(self._code())
                 self._compiled(function, wrapped)
-                self._function = function  # last: what a signal strikes is done anew
-        return function if instance is None else function.__get__(instance, owner)
+                self._function = function  # last: what a signal interrupts is done anew
+        return function

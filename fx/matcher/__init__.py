@@ -5,7 +5,9 @@ A pattern matches by what it computes, not by how it is spelled: ``nn.ReLU()``, 
 the like. In detail:
 
 * an input of the pattern matches any argument, constants included, but wherever it is used the same one;
-* a parameter or buffer of a pattern module matches any tensor that the program fetches, of whatever size;
+* a layer in the pattern matches layers of its class, settings, sizes and mode, and functions called with parameters of
+  its sizes; a function that is given weights as inputs (``F.linear(x, weight, bias)``) matches layers of any size;
+* another parameter or buffer of a pattern module matches any tensor that the program fetches, of whatever size;
 * other constants match if they are the same in type and value; ``ignore_literals`` lets them match any constant,
   ``literal(name)`` and ``anything`` single ones;
 * values inside of the match are used nowhere else; what the pattern returns may be;

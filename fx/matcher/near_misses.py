@@ -162,6 +162,11 @@ class _Wording:
     def _attribute(self) -> str:
         return f"{self._here()} uses another value of the constant `{_target(self.mismatch.pattern)}`{self._line()}"
 
+    def _size(self) -> str:
+        ours, theirs = self.mismatch.pattern, self.mismatch.program
+        name, (expected, found) = _target(ours).rpartition(".")[2], (_sizes(node) for node in (ours, theirs))
+        return f"{self._here()} has a {name} of {found}, the pattern's layer one of {expected}{self._line()}"
+
     def _input(self) -> str:
         name = _target(self.mismatch.pattern)
         found = self._shown(self.mismatch.program, self.in_program)
@@ -209,6 +214,10 @@ def _module(node: Any) -> str:
     module = attribute_value(node)
     mode = "training" if module.training else "evaluation"
     return f"`{type(module).__name__}({module.extra_repr()})` in {mode} mode"
+
+
+def _sizes(node: Any) -> str:
+    return "x".join(map(str, attribute_value(node).shape)) or "a single number"
 
 
 def _target(node: Any) -> str:

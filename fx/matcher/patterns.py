@@ -85,6 +85,10 @@ class Pattern:
         self.is_single: bool = len(set(self.results)) == 1 and len(self.stages) == 1
         """Whether everything in it is computed for one result."""
 
+    def is_of_layer(self, fetch: Node) -> bool:
+        """Whether a canonical fetch is of a tensor inside a layer that the pattern calls as a whole."""
+        return self.stands_for[fetch].op == "call_module"
+
 
 def graph_of(program: Program, role: str) -> Graph:
     """The graph of a pattern or replacement, captured where it is no graph yet.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from fx.matcher.patterns import Pattern, Stage
 from fx.matcher.searched_program import SearchedProgram, attribute_value, is_call, kind_of
@@ -26,9 +27,9 @@ class PatternMismatch:
     """Why a pattern does not match where the search stood."""
 
     kind: str
-    """``kind``: another operation. ``constant``, ``arguments``, ``settings``, ``attribute``: what differs. ``input``:
-    one input of the pattern would be two values. ``twice``: one operation would be two. ``taken``: it belongs to
-    another match. ``absent``: nothing is there. ``users``: a value is used elsewhere too."""
+    """``kind``: another operation. ``constant``, ``arguments``, ``settings``, ``size``, ``attribute``: what differs.
+    ``input``: one input of the pattern would be two values. ``twice``: one operation would be two. ``taken``: it
+    belongs to another match. ``absent``: nothing is there. ``users``: a value is used elsewhere too."""
     pattern: Argument
     """What the pattern has: a canonical node or a constant."""
     program: Argument
@@ -190,13 +191,15 @@ class Unifier:
         return self._same(self.bound[pattern], program) or self._fail("input", pattern, program, site, label)
 
     def _compare_fetch(self, pattern: Node, program: Node, site: Any, label: Any) -> bool:
-        """An attribute of the pattern stands for any tensor, unless the tensor is part of the program."""
+        """A parameter of the pattern stands for any tensor, that of a layer in it for any of the same size."""
         if program.op != "get_attr":
             return self._fail("kind", pattern, program, site, label)
         expected, found = attribute_value(pattern), self.subject.attribute(program)
         if isinstance(expected, torch.Tensor) and isinstance(found, torch.Tensor):
             if str(pattern.target) in self.pattern.constants and not same_constant(expected, found):
                 return self._fail("attribute", pattern, program, site, label)
+            if self.pattern.is_of_layer(pattern) and not _same_size(expected, found):
+                return self._fail("size", pattern, program, site, label)
         elif expected is not None and not same_constant(expected, found):
             return self._fail("attribute", pattern, program, site, label)
         key = id(expected) if expected is not None else hash(pattern.target)
@@ -355,6 +358,11 @@ def same_constant(left: Any, right: Any) -> bool:
     if isinstance(left, torch.Tensor):
         return _same_tensor(left, right)
     return bool(left == right)
+
+
+def _same_size(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two tensors have one size; parameters of lazy layers have none yet."""
+    return not (is_lazy(left) or is_lazy(right)) and left.shape == right.shape
 
 
 def _same_tensor(left: torch.Tensor, right: torch.Tensor) -> bool:

@@ -12,6 +12,7 @@ import sys
 import textwrap
 import types
 import typing
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Literal, get_args, get_origin
@@ -91,18 +92,44 @@ def make_pass(definition: type, written: PassText) -> Any:
         refuse(written.text, written.start, what, why=f"{type(error).__name__}: {error}")
 
 
-def check_options(pass_: Any) -> None:
+def check_options(pass_class: Any, values: Mapping[str, Any]) -> None:
     """Refuse options of a pass made in Python whose values are of another type than their fields.
+
+    Args:
+        pass_class: a dataclass.
+        values: by name; those that are no options are left to the class.
 
     Raises:
         PassError: one is; the message names the option.
     """
-    for field in dataclasses.fields(pass_):
-        value = getattr(pass_, field.name)
-        if field.init and value is not field.default and not _holds(annotation := _known(type(pass_), field), value):
+    for field in dataclasses.fields(pass_class):
+        value = values.get(field.name, field.default)
+        if field.init and value is not field.default and not _holds(annotation := _known(pass_class, field), value):
             raise refusal(
-                f"option {field.name!r} of {type(pass_).__name__} is {type_name(annotation)}", value, error=PassError
+                f"option {field.name!r} of {pass_class.__name__} is {type_name(annotation)}", value, error=PassError
             )
+
+
+def check_when_made(definition: Any) -> None:
+    """Let a class of passes check the options that it is given, before its ``__post_init__`` does anything with them.
+
+    A class that is no dataclass has no options, and stays as it is.
+    """
+    if not isinstance(definition, type) or not dataclasses.is_dataclass(definition):
+        return
+    original: Callable[..., None] = definition.__init__
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            given = signature.bind(self, *args, **kwargs).arguments
+        except TypeError:  # which the class says in its own words
+            given = {}
+        check_options(type(self), given)
+        original(self, *args, **kwargs)
+
+    definition.__init__ = __init__
 
 
 def _known(pass_class: type, field: dataclasses.Field[Any]) -> Any:

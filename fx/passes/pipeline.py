@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import torch
 
@@ -24,6 +24,8 @@ from fx.passes.registered_passes import Pass, parse_pipeline, pass_name, write_p
 from fx.passes.rewriting import Edit, RewritingPass, take_edits
 from fx.passes.verification import KEPT, MAY_CHANGE, ProgramSnapshot, find_stale_code, find_violation_in
 from fx.provenance import complete_origins, match_origins, record_origins
+
+Answer = TypeVar("Answer")
 
 _WHOLE = Edit("the pass as a whole")
 """What stands for the work of a pass that does not say which edits it makes."""
@@ -87,7 +89,7 @@ class PassPipeline:
         """What the passes promise together: the weakest of their contracts."""
         weakest: Contract = exact
         for pass_ in self.passes:
-            weakest = _weaker(weakest, contract_of(pass_))
+            weakest = _weaker(weakest, _asked(pass_, "contract", contract_of))
         return weakest
 
     def __str__(self) -> str:
@@ -329,12 +331,33 @@ def _checked(given: Any) -> Pass:
             value=shown(given),
             remedy="give a function from GraphModule to GraphModule, a pass of fx.passes, or the name of one",
         )
-    if unknown := sorted({*getattr(given, "may_change", ())}.difference(MAY_CHANGE)):
-        raise PassError(
-            f"pass {pass_name(given)!r} may change {unknown[0]!r}, which is unknown",
-            remedy=f"may_change is a tuple of {', '.join(map(repr, MAY_CHANGE))}",
-        )
+    name, may_change = _asked(given, "name", pass_name), _asked(given, "may_change", _may_change)
+    for kind in may_change:
+        if kind not in MAY_CHANGE:
+            raise PassError(
+                f"pass {name!r} may change {shown(kind)}, which is unknown",
+                remedy=f"may_change is a tuple of {', '.join(map(repr, MAY_CHANGE))}",
+            )
     return cast("Pass", given)
+
+
+def _may_change(pass_: Any) -> tuple[Any, ...]:
+    what = f"may_change of pass {pass_name(pass_)!r} is a tuple of strings"
+    return expect_all(getattr(pass_, "may_change", ()), lambda kind: isinstance(kind, str), what, error=PassError)
+
+
+def _asked(given: Any, attribute: str, answer: Callable[[Any], Answer]) -> Answer:
+    """What a pass says of itself."""
+    try:
+        return answer(given)
+    except FxError:
+        raise
+    except Exception as error:
+        raise PassError(
+            f"a {type(given).__name__} is no pass: its {attribute} cannot be told",
+            why=f"{type(error).__name__}: {error}",
+            remedy=f"let its attribute {attribute} be a plain value, or leave it out",
+        ) from error
 
 
 def _weaker(one: Contract, other: Contract) -> Contract:

@@ -21,7 +21,7 @@ from fx.arguments import expect, shown
 from fx.errors import PassError, add_note
 from fx.passes.contract import contract_of
 from fx.passes.option_text import PassText, parse_text, refuse
-from fx.passes.pass_options import make_pass, options_of, write_options
+from fx.passes.pass_options import check_when_made, make_pass, options_of, write_options
 from fx.registry import Registry
 
 if TYPE_CHECKING:
@@ -43,8 +43,9 @@ def register_pass(definition: Definition) -> Definition:
     """Make a pass known under its name; use it as a decorator of a pass class or of a plain function.
 
     A class is registered under its attribute ``name``; where it is a dataclass, its fields are the options that
-    :func:`get_pass` can set. A function ``fuse_gelu`` is registered as ``"fuse-gelu"``, unless it has an attribute
-    ``name``. Raises :class:`~fx.errors.PassError` if another definition has the name already, or it is no pass.
+    :func:`get_pass` can set, and values of other types are refused wherever it is made. A function ``fuse_gelu`` is
+    registered as ``"fuse-gelu"``, unless it has an attribute ``name``. Raises :class:`~fx.errors.PassError` if another
+    definition has the name already, or it is no pass.
 
     >>> @register_pass
     ... def leave_as_it_is(graph_module):
@@ -59,6 +60,7 @@ def register_pass(definition: Definition) -> Definition:
             remedy="register a function from GraphModule to GraphModule, or a class of passes",
         )
     _definitions.register(pass_name(definition), definition)
+    check_when_made(definition)
     return definition
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import closing
@@ -55,8 +56,8 @@ class RewritingPass:
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        """Check the options, where the pass is a dataclass."""
-        check_options(self)
+        """Check the options, where the pass is a dataclass that is not registered; ``register_pass`` sees to others."""
+        check_options(type(self), {field.name: getattr(self, field.name) for field in dataclasses.fields(self)})  # type: ignore[arg-type]
 
     @abstractmethod
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:

@@ -193,18 +193,14 @@ class Split:
     without a place to cut, the given one is returned.
     """
 
-    at: tuple[str, ...] = ()
+    at: tuple[str, ...] | str = ()
     """Paths of modules of the traced model, or names of nodes; a single one may be given as a string."""
 
     name: ClassVar[str] = "split"
     contract: ClassVar[Contract] = exact
 
     def __post_init__(self) -> None:
-        at: Any = self.at
-        if not isinstance(at, str):
-            what = "Split takes paths of modules and names of nodes"
-            at = expect_all(at, lambda one: isinstance(one, str), what, error=PassError)
-        object.__setattr__(self, "at", (at,) if isinstance(at, str) else at)
+        object.__setattr__(self, "at", (self.at,) if isinstance(self.at, str) else tuple(self.at))
 
     def __call__(self, graph_module: GraphModule) -> GraphModule:
         """Return the program in parts.

@@ -56,10 +56,24 @@ class Quantize:
     name: ClassVar[str] = "quantize"
     may_change: ClassVar[tuple[str, ...]] = ("tensors", "tracing")
 
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no sense."""
+        _ = self.contract, self._choice
+
     @property
     def contract(self) -> Contract:
         """What is promised of results."""
         return approximate(sqnr_db=self.sqnr_db)
+
+    @property
+    def _choice(self) -> Choice:
+        return Choice(
+            observer=self.observer,
+            symmetric=self.symmetric,
+            activation_bits=self.activation_bits,
+            weight_bits=self.weight_bits,
+            per_channel=self.per_channel,
+        )
 
     def with_data(self, data: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]]) -> Quantize:
         """This pass with ``data`` to calibrate on: positional and keyword arguments of each call."""
@@ -74,7 +88,7 @@ class Quantize:
 
         Raises:
             PassError: there is no data.
-            QuantizationError: the data is not finite, or an option makes no sense.
+            QuantizationError: the data is not finite.
         """
         expect_program(graph_module, "Quantize runs on a GraphModule")
         if graph_module.training or updates_statistics(graph_module) is not None:
@@ -84,15 +98,8 @@ class Quantize:
                 "quantization needs data to find the ranges of values",
                 remedy="Quantize().with_data([((x,), {})]), or prepare, run and convert with fx.quantize",
             )
-        choice = Choice(
-            observer=self.observer,
-            symmetric=self.symmetric,
-            activation_bits=self.activation_bits,
-            weight_bits=self.weight_bits,
-            per_channel=self.per_channel,
-        )
         data = [positional(graph_module, args, kwargs) for args, kwargs in self.data]
-        scheme, wanted = QuantizationScheme(choice), self.sqnr_db + MARGIN
+        scheme, wanted = QuantizationScheme(self._choice), self.sqnr_db + MARGIN
         decibels, quantized = try_scheme(graph_module, data, scheme, data[0])
         if decibels < wanted:
             advice = advise(graph_module, data, wanted, scheme)

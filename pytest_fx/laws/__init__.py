@@ -173,13 +173,14 @@ def broken_laws(laws: Iterable[Law], application: Application) -> list[LawViolat
     """Return how ``application`` breaks each of ``laws`` that it breaks.
 
     What it computes comes first; but where it raises, what else is wrong says why.
+
+    Raises:
+        LawError: the function of a law says that another one is broken.
     """
     found: list[tuple[bool, LawViolation]] = []
     for law in laws:
-        try:
-            law.check(application)
-        except LawViolation as violation:
-            violation.__traceback__ = None  # whose frames are ours, and hold what was computed
+        violation = law.find_violation(application)
+        if violation is not None:
             found.append((not law.numbers or violation.kind.startswith("raises"), violation))
     return [violation for _, violation in sorted(found, key=lambda entry: entry[0])]
 

@@ -7,11 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from pytest_fx.errors import LawViolation
+from fx.arguments import expect, expect_callable, refusal
+from pytest_fx.errors import LawError, LawViolation
 from pytest_fx.harness.application import Application
 
 Check = Callable[["Application"], None]
 """Raises :class:`LawViolation` if a law is broken."""
+
+
+KINDS = ("always", "sampled", "demanded")
+"""When a law is checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,33 @@ class Law:
     """About how many eager calls it takes on a model beside those that every comparison takes."""
     of_passes: bool = True
     """Whether it is about what a pass does; others hold for programs that were made in any other way, too."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no law."""
+        expect(self.name, str, "the name of a law is a string", error=LawError)
+        expect_callable(self.check, "a law is a function that is given an Application", error=LawError)
+        if self.kind not in KINDS:
+            raise refusal(f"the kind of a law is one of {', '.join(map(repr, KINDS))}", self.kind, error=LawError)
+
+    def find_violation(self, application: Application) -> LawViolation | None:
+        """Return how ``application`` breaks this law, or ``None`` where it keeps it.
+
+        Raises:
+            LawError: the function says that another law is broken.
+        """
+        try:
+            self.check(application)
+        except LawViolation as violation:
+            if violation.law != self.name:
+                raise LawError(
+                    f"the law {self.name!r} reports that the law {violation.law!r} is broken",
+                    value=str(violation).partition("\n")[0],
+                    why="a broken law is checked again by its name, while a program is made smaller",
+                    remedy=f"let it raise LawViolation({self.name!r}, …), or make it Law({violation.law!r}, …)",
+                ) from violation
+            violation.__traceback__ = None  # whose frames are ours, and hold what was computed
+            return violation
+        return None
 
     @property
     def summary(self) -> str:

@@ -181,13 +181,11 @@ class Search:
             example = self._example(program, mode, seconds)
         except TraceError:
             return False
-        try:
-            law.check(example)
-        except LawViolation as violation:
-            if self._blame.is_due(law, example):
-                self._found = _Found(law, violation, example)
-                return True
-        return False
+        violation = law.find_violation(example)
+        if violation is None or not self._blame.is_due(law, example):
+            return False
+        self._found = _Found(law, violation, example)
+        return True
 
     def _applies(self, law: Law, example: Application, sample: int) -> bool:
         sampled = law.kind == "sampled" and law.name not in self._always

@@ -181,6 +181,21 @@ class KeywordChild(nn.Module):
         return getattr(self, "class")(x)
 
 
+def test_torch_compile_follows_an_edit_of_a_program_that_is_called() -> None:
+    def compiled_answer_after_an_edit(library: ModuleType) -> torch.Tensor:
+        torch._dynamo.reset()
+        program = library.symbolic_trace(lambda x: torch.relu(x) + 1)
+        compiled = torch.compile(lambda x: program(x) * 2, backend="eager", fullgraph=True)
+        compiled(torch.ones(1))
+        for node in program.graph.find_nodes(op="call_function", target=torch.relu):
+            node.target = torch.neg
+        program.recompile()
+        return compiled(torch.ones(1))
+
+    assert compiled_answer_after_an_edit(OURS).item() == 0
+    assert compiled_answer_after_an_edit(THEIRS).item() == 4
+
+
 def test_attributes_may_be_named_like_keywords() -> None:
     with pytest.raises(SyntaxError):
         THEIRS.symbolic_trace(KeywordChild())

@@ -171,6 +171,14 @@ def test_boxed_inputs_are_cleared(library: ModuleType, module) -> None:
     assert torch.equal(result, module(X, 2.0))
 
 
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_boxed_inputs_of_another_number_are_refused_and_kept(library: ModuleType, module, count: int) -> None:
+    inputs = [X] * count
+    with refuses(library, RuntimeError, match=f"{count}"):
+        library.Interpreter(module).boxed_run(inputs)
+    assert len(inputs) == count
+
+
 def test_missing_attribute_is_named(library: ModuleType, module) -> None:
     with refuses(library, RuntimeError, match="linear.nothing"):
         library.Interpreter(module).fetch_attr("linear.nothing.weight")

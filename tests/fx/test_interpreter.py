@@ -128,6 +128,41 @@ def test_boxed_inputs_are_let_go() -> None:
     assert inputs == []
 
 
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_boxed_inputs_of_another_number_are_refused_and_left(count: int) -> None:
+    traced = fx.symbolic_trace(lambda x, y=2: x + y)
+    inputs = [torch.ones(1)] * count
+    with pytest.raises(fx.errors.GraphError) as failure:
+        fx.Interpreter(traced).boxed_run(inputs)
+    text = str(failure.value)
+    assert text.startswith(
+        f"boxed_run was given {count} value{'s' if count != 1 else ''}, and the program has 2 inputs"
+    )
+    assert "inputs: x, y" in text
+    assert len(inputs) == count
+
+
+def test_boxed_inputs_have_a_list_for_a_starred_parameter() -> None:
+    traced = fx.symbolic_trace(lambda x, *rest: rest[1] + x)
+    assert fx.Interpreter(traced).boxed_run([1, [2, 3]]) == 4
+
+
+def test_boxed_inputs_are_the_parts_of_structures() -> None:
+    class Structured(nn.Module):
+        def forward(self, named: Any, listed: Any) -> Any:
+            return {"sum": named["a"] + listed[0]}
+
+    traced = fx.symbolic_trace(Structured(), concrete_args={"named": {"a": fx.PH}, "listed": [fx.PH]})
+    interpreter = fx.Interpreter(traced)
+    assert interpreter.boxed_run([1, 2]) == {"sum": 3} == interpreter.run({"a": 1}, [2])
+    nested: list[Any] = [{"a": 1}, [2]]
+    with pytest.raises(fx.errors.GraphError, match="takes their parts one by one") as failure:
+        interpreter.boxed_run(nested)
+    assert "call run(*inputs)" in str(failure.value)
+    assert len(nested) == 2
+    assert interpreter.boxed_run(traced.graph.process_inputs(*nested)) == {"sum": 3}
+
+
 def test_a_transformer_changes_what_it_overrides_and_keeps_the_rest() -> None:
     class Small(nn.Module):
         def __init__(self) -> None:

@@ -249,7 +249,7 @@ class Linears(nn.Module):
 class LinearRelu(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.linear = nn.Linear(1, 1)
+        self.linear = nn.Linear(3, 4)
 
     def forward(self, x: Any) -> Any:
         return torch.relu(self.linear(x))

@@ -175,10 +175,49 @@ class TestModules:
         assert [str(node.target) for node in match.placeholder_nodes] == ["input", "0.weight", "0.bias"]
         assert {key.name: str(value) for key, value in match.nodes_map.items()}["linear"] == "_0"
 
-    def test_a_module_matches_calls_of_modules_like_it_of_any_size_under_any_name(self) -> None:
-        model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2, bias=False), nn.Linear(2, 5))
-        assert found(model, nn.Linear(1, 1)) == ["_0", "_3"]
+    def test_a_module_matches_calls_of_modules_like_it_under_any_name(self) -> None:
+        model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3, bias=False), nn.Linear(3, 3))
+        assert found(model, nn.Linear(3, 3)) == ["_0", "_3"]
         assert found(lambda x, w, b: F.linear(x, w, b), nn.Linear(1, 1)) == []
+
+    @pytest.mark.parametrize(
+        "layer, other",
+        [
+            (nn.Linear(3, 4), nn.Linear(4, 4)),
+            (nn.Linear(3, 4), nn.Linear(3, 5)),
+            (nn.Conv2d(3, 4, 1), nn.Conv2d(3, 5, 1)),
+            (nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1)),
+            (nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 3)),
+            (nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1, groups=4)),
+            (nn.ConvTranspose2d(3, 4, 1), nn.ConvTranspose2d(3, 5, 1)),
+            (nn.BatchNorm2d(3), nn.BatchNorm2d(4)),
+            (nn.LayerNorm(3), nn.LayerNorm(4)),
+            (nn.Embedding(3, 4), nn.Embedding(5, 4)),
+            (nn.PReLU(1), nn.PReLU(3)),
+            (nn.Sequential(nn.Linear(3, 4), nn.ReLU()), nn.Sequential(nn.Linear(3, 5), nn.ReLU())),
+        ],
+    )  # fmt: skip
+    def test_the_sizes_of_a_layer_count(self, layer: nn.Module, other: nn.Module) -> None:
+        model = nn.ModuleList([layer, other])
+
+        class Both(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.both = model
+
+            def forward(self, x: Any) -> Any:
+                return [each(x) for each in self.both]
+
+        program = fx.symbolic_trace(Both())
+        first, second = found(program, layer), found(program, other)
+        assert len(first) == len(second) == 1
+        assert first != second
+
+    def test_a_layer_of_another_size_is_a_near_miss(self) -> None:
+        model = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+        assert reasons(model, nn.Sequential(nn.Linear(4, 4), nn.ReLU()).train()) == [
+            "`%_0` has a weight of 4x3, the pattern's layer one of 4x4"
+        ]
 
     def test_a_module_matches_functions_on_parameters(self) -> None:
         class Functional(nn.Module):
@@ -189,14 +228,15 @@ class TestModules:
             def forward(self, x: Any) -> Any:
                 return F.linear(x, self.w, self.b)
 
-        assert found(Functional(), nn.Linear(1, 1)) == ["linear"]
+        assert found(Functional(), nn.Linear(2, 2)) == ["linear"]
+        assert found(Functional(), nn.Linear(1, 1)) == []
 
     def test_batch_norm_matches_in_its_mode_and_without_its_checks(self) -> None:
         norm = nn.BatchNorm2d(3)
         for mode in (True, False):
             program = fx.symbolic_trace(nn.Sequential(nn.Conv2d(3, 3, 1), norm).train(mode))
-            assert found(program, nn.BatchNorm2d(1).train(mode)) == ["_1"]
-            assert found(program, nn.BatchNorm2d(1).train(not mode)) == []
+            assert found(program, nn.BatchNorm2d(3).train(mode)) == ["_1"]
+            assert found(program, nn.BatchNorm2d(3).train(not mode)) == []
             assert len(found(program, lambda x, m, v, w, b: F.batch_norm(x, m, v, w, b))) == (not mode)
 
     def test_recurrent_modules_match_by_their_settings(self) -> None:

@@ -308,3 +308,69 @@ def test_an_exception_without_words_is_named_by_its_type() -> None:
         raise NotImplementedError
 
     assert refused(stumbles).startswith("pass 'stumbles' (2 of 2) raised NotImplementedError\n  try ")
+
+
+class Fails:
+    """A pass one of whose attributes cannot be read."""
+
+    def __init__(self, attribute: str) -> None:
+        self.attribute = attribute
+
+    def __call__(self, graph_module: fx.GraphModule) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self.__dict__["attribute"]:
+            raise ZeroDivisionError("division by zero")
+        raise AttributeError(name)
+
+
+@pytest.mark.parametrize("attribute", ["name", "may_change"])
+def test_passes_that_cannot_be_asked_are_refused(attribute: str) -> None:
+    with pytest.raises(PassError) as failure:
+        PassPipeline([Fails(attribute)])
+    assert str(failure.value) == (
+        f"a Fails is no pass: its {attribute} cannot be told\n"
+        "  why    ZeroDivisionError: division by zero\n"
+        f"  try    let its attribute {attribute} be a plain value, or leave it out"
+    )
+
+
+def test_contracts_that_cannot_be_asked_are_reported_where_they_are_asked_for() -> None:
+    pipeline = PassPipeline([Fails("contract")])
+    with pytest.raises(PassError, match="its contract cannot be told"):
+        _ = pipeline.contract
+
+
+@pytest.mark.parametrize("may_change", [3, None, [3], "signature", ("signature", "zzz")])
+def test_may_change_is_a_tuple_of_known_names(may_change: Any) -> None:
+    def odd(graph_module: fx.GraphModule) -> None: ...
+
+    odd.may_change = may_change  # type: ignore[attr-defined]
+    with pytest.raises(PassError, match=r"may_change of pass 'odd' is|pass 'odd' may change"):
+        PassPipeline([odd])
+
+
+_NO_PASSES = [
+    None, 0, 1.5, True, "", " ", ",", "zzz", b"x", {1: 2}, [None], [[3]], int, object(), torch.ones(2), nn.ReLU(),
+    [nn.ReLU()], nn.Linear,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(_NO_PASSES)))
+def test_whatever_is_no_pass_is_refused(number: int) -> None:
+    with pytest.raises(PassError):
+        PassPipeline(_NO_PASSES[number])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fuel", [-1, 1.5, True, "1", [], float("nan"), float("inf")])
+def test_fuel_is_a_number_of_edits(fuel: Any) -> None:
+    with pytest.raises(PassError, match="a pipeline's fuel is a number of edits"):
+        PassPipeline("remove-dead-code").run(fx.symbolic_trace(lambda x: x + 1), fuel)
+
+
+def test_a_pipeline_of_nothing_runs_and_prints() -> None:
+    program = fx.symbolic_trace(lambda x: x + 1)
+    result = PassPipeline([]).run(program)
+    assert result.graph_module is program
+    assert str(result).split() == ["pass", "edits", "nodes", "seconds", "changed"]
+    assert PassPipeline([]).bisect(program, lambda _: True) is None

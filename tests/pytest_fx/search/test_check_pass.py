@@ -268,6 +268,34 @@ def test_laws_are_switched_off_demanded_and_added(check):
     assert found.law == "no change"
 
 
+def test_a_law_that_reports_another_one_is_named_with_it(check):
+    def no_change(example):
+        if example.changed:
+            raise LawViolation("every change", "there is one")
+
+    with pytest.raises(FxError) as failure:
+        check(relu_method_as_function, demand=(Law("no change", no_change),))
+    assert str(failure.value) == (
+        "the law 'no change' reports that the law 'every change' is broken\n"
+        "  value  law 'every change': there is one\n"
+        "  why    a broken law is checked again by its name, while a program is made smaller\n"
+        "  try    let it raise LawViolation('no change', …), or make it Law('every change', …)"
+    )
+
+
+@pytest.mark.parametrize(
+    "fields, what",
+    [
+        ({"name": None}, "the name of a law is a string, not None"),
+        ({"check": "no"}, "a law is a function that is given an Application, not a str"),
+        ({"kind": "often"}, "the kind of a law is one of 'always', 'sampled', 'demanded', not a str"),
+    ],
+)
+def test_what_is_no_law_is_refused(fields, what):
+    with pytest.raises(FxError, match=what):
+        Law(**{"name": "mine", "check": print, **fields})
+
+
 def test_the_modes_and_the_contract_are_the_callers(check):
     modes = set()
 

@@ -23,6 +23,8 @@ _CHUNK = 1 << 17
 """Elements that are worked on at a time, so that what is between two steps stays in the cache."""
 _PART = 1 << 20
 """The same where threads share the work."""
+_COPIED = 1 << 12
+"""Elements of a tensor up to which a copy of it takes less time than a second tensor of its memory."""
 
 
 def is_recorded() -> bool:
@@ -53,7 +55,7 @@ def runs_kernels(input: Tensor) -> bool:
 
 
 def _quantized(input: Tensor, scale: float, zero_point: int, highest: int) -> Tensor:
-    kernel = _torch.ops.aten.quantize_per_tensor
+    kernel = _torch.quantize_per_tensor
     if input.numel() < pages.LARGE or not input.is_contiguous():
         return as_plain(kernel(input, scale, zero_point, torch.quint8), highest)
     result = pages.empty(input.shape, torch.uint8)
@@ -113,6 +115,8 @@ def lookup(input: Tensor, table: Tensor) -> Tensor:
     if is_recorded():
         return table.index_select(0, input.reshape(-1).int()).view(input.shape)
     if type(input) is Tensor and input.is_contiguous() and input.device.type == "cpu":
+        if input.numel() <= _COPIED:
+            return table.take(input.long())
         result = pages.empty(input.shape, table.dtype)
     else:
         result = torch.empty_like(input, dtype=table.dtype)
@@ -210,13 +214,18 @@ def _runs_kernel(input: Tensor, other: Tensor) -> bool:
 
 
 def as_quantized(input: Tensor, scale: float, zero_point: int) -> Tensor:
-    """The memory of ``input`` as a tensor of the deprecated kind, which knows its scale."""
+    """``input`` as a tensor of the deprecated kind, which knows its scale, of the same memory if that is not small."""
+    if input.numel() <= _COPIED and input.is_contiguous():
+        return _torch._make_per_tensor_quantized_tensor(input, scale, zero_point)
     empty = _torch._empty_affine_quantized([0], scale=scale, zero_point=zero_point, dtype=torch.quint8)
     return empty.set_(input.untyped_storage(), input.storage_offset(), input.shape, input.stride())
 
 
 def as_plain(stored: Tensor, highest: int) -> Tensor:
-    """The memory of a tensor of the deprecated kind as a plain one, with nothing above ``highest``."""
+    """A tensor of the deprecated kind as a plain one, with nothing above ``highest``, in its memory if not small."""
+    if stored.numel() <= _COPIED and stored.is_contiguous():
+        plain = stored.int_repr()
+        return plain if highest == 255 else plain.clamp_(max=highest)
     plain = torch.empty(0, dtype=torch.uint8)
     plain.set_(stored.untyped_storage(), stored.storage_offset(), stored.shape, stored.stride())
     return plain if highest == 255 else plain.clamp_(max=highest)

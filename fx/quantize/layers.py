@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from fx.errors import QuantizationError
 from fx.operators.effects import declare_pure
+from fx.quantize import pages
 from fx.quantize.affine import Affine
 from fx.quantize.arithmetic import dequantize, dequantize_channels, is_recorded, quantize
 from fx.quantize.kernels.kernel import Form, Kernel, KernelUse, LayerData, PackedLayer, in_halves
@@ -40,7 +42,11 @@ class QuantizedLayer(nn.Module):
     of input and output are arguments of the call, so that calls of one layer may differ in them.
     """
 
-    __slots__ = ("_chosen", "_packed")  # made from the others where it runs, hence neither copied, pickled nor saved
+    __slots__ = (
+        "_chosen",
+        "_packed",
+        "_ready",
+    )  # made from the others where it runs, hence neither copied, pickled nor saved
     _kept_whole: ClassVar[str] = "its weight is packed"
 
     if TYPE_CHECKING:
@@ -49,6 +55,7 @@ class QuantizedLayer(nn.Module):
         bias: Tensor | None
         _chosen: dict[KernelUse, Kernel | None]
         _packed: dict[tuple[str, int], PackedLayer]
+        _ready: dict[tuple[Form, int, int], PackedLayer]
 
     def __init__(self, shape: Sequence[int], has_bias: bool) -> None:
         super().__init__()
@@ -67,6 +74,7 @@ class QuantizedLayer(nn.Module):
         """Forget the packed weight, since what it was made from has changed."""
         self._chosen = {}
         self._packed = {}
+        self._ready = {}  # what was packed for the fields of a use
 
     def forward(
         self,
@@ -94,13 +102,15 @@ class QuantizedLayer(nn.Module):
         if scale is None:
             return self._dynamic(input)
         output = None if output_scale is None else Affine(output_scale, output_zero_point, highest)
-        packed = self._packed_for(input, "float" if output is None else "integers") if input.numel() else None
-        if packed is None:
+        ready = self._ready_for(input, "float" if output is None else "integers") if input.numel() else None
+        if ready is None:
             self._check()
             result = self._reference(dequantize(input, scale, zero_point))
             result = result if low is high is None else result.clamp(low, high)
             return result if output is None else quantize(result, **output.settings)
-        result = self._shaped(packed(self._rows(input), scale, zero_point, output), input)
+        packed, rows = ready
+        result = packed(rows, scale, zero_point, output)
+        result = result if rows is input else self._shaped(result, input)
         if output is None:
             return result if low is high is None else result.clamp_(low, high)
         if low is high is None and highest == LARGEST:
@@ -116,8 +126,8 @@ class QuantizedLayer(nn.Module):
             return self._reference(input)
         plain = input.detach() if input.requires_grad else input
         low, high = torch.aminmax(plain)
-        packed = self._packed_for(plain, "dynamic")
-        if packed is None:
+        ready = self._ready_for(plain, "dynamic")
+        if ready is None:
             low, high = low.clamp(max=0), high.clamp(min=0)
             scale = ((high - low) / 255).clamp_min(torch.finfo(torch.float32).tiny)
             zero_point = (-low / scale).round().int()
@@ -128,7 +138,9 @@ class QuantizedLayer(nn.Module):
         if plain.numel() >= MANY:
             least, most = narrowed(plain, least, most)
         affine = Affine.of_range(least, most)
-        return self._shaped(packed(self._rows(plain), affine.scale, affine.zero_point, None), plain)
+        packed, rows = ready
+        result = packed(rows, affine.scale, affine.zero_point, None)
+        return result if rows is plain else self._shaped(result, plain)
 
     @abstractmethod
     def _reference(self, input: Tensor) -> Tensor:
@@ -175,15 +187,25 @@ class QuantizedLayer(nn.Module):
         """Which kernels were chosen so far, by what they were chosen for; ``reference`` is arithmetic on float32."""
         return {use: "reference" if kernel is None else kernel.name for use, kernel in self._chosen.items()}
 
-    def _packed_for(self, input: Tensor, form: Form) -> PackedLayer | None:
-        """The layer with its weight packed for the fastest kernel, or None where there is none for such an input."""
+    def _ready_for(self, input: Tensor, form: Form) -> tuple[PackedLayer, Tensor] | None:
+        """The layer with its weight packed for the fastest kernel, and the input's rows; None if no kernel is right."""
         if type(input) not in (Tensor, nn.Parameter) or input.device.type != "cpu" or is_recorded():
             return None
         rows = self._rows(input)
-        use = KernelUse(form, rounded_up(rows.numel()), torch.get_num_threads())
+        use = (form, rounded_up(rows.numel()), torch.get_num_threads())
+        packed = self._ready.get(use)
+        if packed is None:
+            packed = self._packed_for(KernelUse(*use), rows.shape)
+            if packed is None:
+                return None
+            self._ready[use] = packed
+        return packed, rows
+
+    def _packed_for(self, use: KernelUse, shape: Sequence[int]) -> PackedLayer | None:
+        """The layer with its weight packed for a kernel that is chosen if none is known yet for the use."""
         if use not in self._chosen:
             self._check()
-            self._chosen[use] = self._choose(use, rows.shape)
+            self._chosen[use] = self._choose(use, shape)
         kernel = self._chosen[use]
         if kernel is None:
             return None
@@ -191,8 +213,10 @@ class QuantizedLayer(nn.Module):
         if key not in self._packed:
             while len(self._packed) >= _MOST_PACKED:
                 del self._packed[next(iter(self._packed))]
+                self._ready = {}
             data = LayerData(self.weight, self.weight_scale, self.bias, self._sizes())
-            self._packed[key] = kernel.pack(data, rows.shape)
+            with pages.mapped_in_large_pages() if self.weight.numel() >= pages.LARGE else nullcontext():
+                self._packed[key] = kernel.pack(data, shape)
         return self._packed[key]
 
     def _choose(self, use: KernelUse, shape: Sequence[int]) -> Kernel | None:

@@ -45,7 +45,7 @@ class QuantizedLinear(QuantizedLayer):
             raise QuantizationError(
                 f"a linear layer of {self.in_features} inputs was given {input.shape[-1]}", value=str(self)
             )
-        return input.reshape(-1, self.in_features)
+        return input if input.dim() == 2 else input.reshape(-1, self.in_features)
 
     def _shaped(self, result: Tensor, input: Tensor) -> Tensor:
         return result.view(*input.shape[:-1], self.out_features)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from fx.node import Node
 from fx.operators.families import Family, find_operator
 from fx.provenance import SourceLocation
 from fx.quantize.arithmetic import dequantize_channels
-from fx.quantize.layers import QuantizedLayer
+from fx.quantize.layers import QuantizedLayer, kernels_used
 from fx.quantize.preparation import REASON
 from fx.quantize.work import work_of
 
@@ -77,6 +77,8 @@ class QuantizationReport:
     """What stayed on real values."""
     weights_alone: int = 0
     """Of the layers, those that compute on real values, with the real values of a weight that is stored in 8 bits."""
+    kernels: Mapping[str, int] = field(default_factory=dict[str, int])
+    """By how many layers each kernel was used in this process so far, as ``kernels_used`` returns it."""
 
     def __str__(self) -> str:
         share = ", operations not counted"
@@ -87,6 +89,8 @@ class QuantizationReport:
             f"{self.layers} of {self.layers + self.float_layers} layers in 8 bits{alone}{share}; "
             f"{self.bytes_in_8_bits:,} of {self.bytes_of_state:,} bytes of state"
         ]
+        if self.kernels:
+            lines.append(f"  on {', '.join(f'{name} ({count})' for name, count in self.kernels.items())}")
         return "\n".join([*lines, *(f"  {one}" for one in self.remainders)])
 
 
@@ -127,6 +131,7 @@ def report(converted: GraphModule) -> QuantizationReport:
         _share([work_of(node) for node in in_8_bits], [work_of(node) for node in held if node not in in_8_bits]),
         tuple(remainders),
         sum(WEIGHT_ALONE in node.meta for node in layers),
+        kernels_used(converted),
     )
 
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
-
 from fx.graph_module import GraphModule
 from fx.lowering.backend import Backend, register_backend
 from fx.lowering.converters import Converters, build_region
-from fx.lowering.onednn.modules import LEAST_WORK
+from fx.lowering.onednn.modules import LEAST_WORK, why_missing
 from fx.lowering.onednn.network import FusedRegion
 from fx.lowering.onednn.operations import converters
 from fx.passes.fuse_conv_bn import FuseConvBN
@@ -36,11 +34,7 @@ class OneDNN(Backend):
 
     def why_unavailable(self) -> str | None:
         """Why this PyTorch has no such kernels, if it has none."""
-        if not torch.backends.mkldnn.is_available():
-            return "this PyTorch is built without oneDNN"
-        if not hasattr(torch.ops.mkldnn, "_convolution_pointwise_"):
-            return "this PyTorch has no fused kernels of oneDNN"
-        return None
+        return why_missing()
 
     def prepare(self, graph_module: GraphModule) -> GraphModule:
         """Fold batch norms."""

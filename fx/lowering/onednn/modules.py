@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -29,6 +30,16 @@ _PLAIN: dict[str, Callable[..., Tensor]] = {
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
 }
+
+
+@functools.lru_cache(maxsize=1)
+def why_missing() -> str | None:
+    """Why this PyTorch has no fused kernels of oneDNN, if it has none."""
+    if not torch.backends.mkldnn.is_available():
+        return "this PyTorch is built without oneDNN"
+    if not hasattr(_kernels, "_convolution_pointwise_"):
+        return "this PyTorch has no fused kernels of oneDNN"
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +73,8 @@ class FusedLayer(nn.Module):
     packed copy of the weight, which is made in the first run, or before if the size of the input is known by then.
     Another number of threads, or a size that comes again, has a copy of its own where oneDNN wants another layout
     for it. Copies are made anew when the weight was written to or replaced, and are no part of the state. Where oneDNN
-    cannot take an input (of another dtype, empty, one that requires gradients, under autocast), the layer computes the
-    same by PyTorch's own functions.
+    cannot take an input (of another dtype, empty, one that requires gradients, under autocast), or is missing where the
+    program was loaded, the layer computes the same by PyTorch's own functions.
     """
 
     _is_impure: ClassVar[bool | None] = False
@@ -101,7 +112,7 @@ class FusedLayer(nn.Module):
     def _packed_weight(self, size: torch.Size) -> Tensor | None:
         """The packed weight, or ``None`` where there can be none."""
         weight = self._buffers["weight"]
-        if type(weight) is not Tensor or weight.dtype is not torch.float32 or not weight.is_cpu:
+        if type(weight) is not Tensor or weight.dtype is not torch.float32 or not weight.is_cpu or why_missing():
             return None
         packed = self._packed
         if packed is None or not packed.are_of(weight):

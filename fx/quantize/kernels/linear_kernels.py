@@ -16,10 +16,10 @@ from fx.quantize.kernels.kernel import Kernel, LayerData, PackedLayer, as_float,
 
 ONEDNN: Any = torch.ops.onednn
 """oneDNN's operations, as far as torch has them."""
-_PART = pages.LARGE // 2
-"""Bytes of results that are computed at a time where they are large."""
+_PART = pages.LARGE - (1 << 16)
+"""Bytes of results that are computed at a time where they are large: allocators keep less than LARGE for the next."""
 _CHANNELS = 1 << 14
-"""Output channels that are packed and computed at a time: many more are packed slowly, fewer computed slowly."""
+"""Output channels that oneDNN packs and computes at a time: many more are packed slowly, fewer computed slowly."""
 
 
 def has_onednn(operation: str) -> bool:
@@ -43,7 +43,7 @@ def _pack_for_fbgemm(layer: LayerData, _: Sequence[int]) -> PackedLayer:
 
         return compute
 
-    parts = _in_parts(layer, pack)
+    parts = _in_parts(layer, pack, len(layer.weight))
 
     def compute(input: Tensor, scale: float, zero_point: int, output: Affine | None) -> Tensor:
         read = as_float if output is None else as_integers
@@ -63,18 +63,21 @@ def _pack_for_onednn(layer: LayerData, _: Sequence[int]) -> PackedLayer:
 
         return compute
 
-    parts = _in_parts(layer, pack)
+    parts = _in_parts(layer, pack, _CHANNELS)
     return lambda input, scale, zero_point, output: parts(
         as_integers(input, scale, zero_point), scale, zero_point, output
     )
 
 
-def _in_parts(layer: LayerData, pack: Callable[[LayerData], PackedLayer]) -> PackedLayer:
-    """The layer in parts of some output channels, which for large results take some rows at a time."""
-    tensors = [[None] * len(layer.weight) if one is None else one.split(_CHANNELS) for one in
-               (layer.weight, layer.scale, layer.bias)]  # fmt: skip
-    parts = [pack(LayerData(*part)) for part in zip(*tensors, strict=False)]
+def _in_parts(layer: LayerData, pack: Callable[[LayerData], PackedLayer], most: int) -> PackedLayer:
+    """The layer in parts of at most so many output channels, which for large results take some rows at a time."""
     channels = len(layer.weight)
+    if channels <= most:
+        parts = [pack(layer)]
+    else:
+        tensors = [[None] * channels if one is None else one.split(most) for one in
+                   (layer.weight, layer.scale, layer.bias)]  # fmt: skip
+        parts = [pack(LayerData(*part)) for part in zip(*tensors, strict=False)]
 
     def compute(input: Tensor, scale: float, zero_point: int, output: Affine | None) -> Tensor:
         dtype = torch.float32 if output is None else torch.uint8
@@ -82,8 +85,8 @@ def _in_parts(layer: LayerData, pack: Callable[[LayerData], PackedLayer]) -> Pac
         if len(parts) == 1 and rows * channels * size < pages.LARGE:
             return parts[0](input, scale, zero_point, output)
         result = pages.empty((rows, channels), dtype)
-        step = max(1, _PART // (min(channels, _CHANNELS) * size))
-        for part, into in zip(parts, result.split(_CHANNELS, 1), strict=True):
+        step = -(-rows // max(1, -(-rows * min(channels, most) * size // _PART)))  # about as many rows in each step
+        for part, into in zip(parts, result.split(most, 1), strict=True):
             for start in range(0, rows, step):
                 into[start : start + step] = part(input[start : start + step], scale, zero_point, output)
         return result

@@ -18,9 +18,15 @@ from torch import Tensor
 
 _ENOUGH = 0.004
 """Seconds of calls of one way from which on its shortest time is trusted."""
-_MOST_CALLS = 20
+_MOST_CALLS = 24
 _CLOSE = 1.5
-"""How many times the shortest time another way may take at first to be tried again."""
+"""How many times the shortest time another way may take at first to be tried again, ..."""
+_IN_A_ROW = 3
+"""Calls of one way after each other where they are short: in a program, a call finds its own code in the cache."""
+_SHORT = 0.0005
+"""Seconds of a short call."""
+_FIRST = 0.0005
+"""... beside as many seconds, which a first call may wait for memory that later ones find in the cache."""
 
 
 def rounded_up(size: int) -> int:
@@ -100,13 +106,19 @@ def _right_run(way: Way) -> Callable[[], Any] | None:
 
 def _shortest(runs: dict[str, Callable[[], Any]]) -> str:
     """The name of the run that takes the shortest time, of calls in turn."""
-    times: dict[str, list[float]] = {name: [_seconds(run)] for name, run in runs.items()}
-    best = min(times[name][0] for name in runs)
-    close = [name for name in runs if times[name][0] <= _CLOSE * best]
+    times = {name: _times(run) for name, run in runs.items()}
+    best = min(map(min, times.values()))
+    close = [name for name in runs if min(times[name]) <= _CLOSE * best + _FIRST]
     while len(close) > 1 and not all(_is_enough(times[name]) for name in close):
         for name in close:
-            times[name].append(_seconds(runs[name]))
+            times[name] += _times(runs[name])
     return min(close, key=lambda name: min(times[name]))
+
+
+def _times(run: Callable[[], Any]) -> list[float]:
+    """The time of a call, in seconds, or of some in a row where they are short."""
+    first = _seconds(run)
+    return [first, *(_seconds(run) for _ in range(_IN_A_ROW - 1))] if first < _SHORT else [first]
 
 
 def _seconds(run: Callable[[], Any]) -> float:

@@ -2,7 +2,8 @@
 
 ``make machines`` limits the instructions that oneDNN, FBGEMM and PyTorch use, runs the tests of quantization and
 lowering under each limit, and prints a table. ``python tests/fx/quantize/machines.py accuracy`` prints, as JSON, what
-8 bits keep of two networks on this processor, and on which kernels they ran.
+8 bits keep of two networks on this processor, and on which kernels they ran; with a folder behind it the quantized
+programs are loaded from there, or saved to it where it has none.
 """
 
 from __future__ import annotations
@@ -34,8 +35,12 @@ LEFT_OUT = ("--ignore-glob=*openvino*",)
 """OpenVINO mixes kernels under a limit with such as ask the processor itself, and ends the process in some (2026.4)."""
 
 
-def accuracy() -> dict[str, Any]:
-    """Signal-to-quantization-noise ratios of two networks, in decibels, with all kernels they ran on."""
+def accuracy(folder: Path | None = None) -> dict[str, Any]:
+    """Signal-to-quantization-noise ratios of two networks, in decibels, with all kernels they ran on.
+
+    Args:
+        folder: where the quantized programs are, or are put after they ran if there are none.
+    """
     import torch
     from torch import nn
 
@@ -55,17 +60,21 @@ def accuracy() -> dict[str, Any]:
         prepared = prepare(fx.symbolic_trace(network.eval()))
         with torch.no_grad():
             expected = prepared(data)
-            program = convert(prepared)
+            path = None if folder is None else folder / f"{name}.fx"
+            is_saved = path is not None and path.exists()
+            program = fx.load(path) if is_saved else convert(prepared)
             noise = (program(data) - expected).square().mean()
+        if path is not None and not is_saved:
+            fx.save(program, path)
         layers = [layer for layer in program.modules() if isinstance(layer, QuantizedLayer)]
         found[name] = round(float(10 * torch.log10(expected.square().mean() / noise)), 2)
         found[f"{name} on"] = sorted({kernel for layer in layers for kernel in layer.kernels.values()})
     return found
 
 
-def accuracy_under(limit: str) -> dict[str, Any]:
+def accuracy_under(limit: str, folder: Path | None = None) -> dict[str, Any]:
     """What :func:`accuracy` finds in a process with this limit."""
-    command = [sys.executable, str(Path(__file__)), "accuracy"]
+    command = [sys.executable, str(Path(__file__)), "accuracy", *([] if folder is None else [str(folder)])]
     output = subprocess.run(command, env={**os.environ, **LIMITS[limit]}, capture_output=True, text=True, check=True)
     return json.loads(output.stdout)
 
@@ -102,7 +111,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["accuracy"]:
-        print(json.dumps(accuracy()))
+    if sys.argv[1:2] == ["accuracy"]:
+        print(json.dumps(accuracy(*map(Path, sys.argv[2:]))))
     else:
         sys.exit(main())

@@ -2,6 +2,21 @@
 
 from machines import accuracy, accuracy_under, less_accurate
 
+NETWORKS = ("perceptron", "convolutions")
 
-def test_eight_bits_are_as_accurate_with_fewer_instructions():
-    assert less_accurate(accuracy_under("AVX2"), accuracy()) == []
+
+def divides(found, network):
+    """Whether all layers ran on kernels that add products in 16 bits, whose activations are divided for it."""
+    return all(name.endswith(" in halves") for name in found[f"{network} on"])
+
+
+def test_eight_bits_are_as_accurate_with_fewer_instructions_also_where_a_program_was_saved_with_others(tmp_path):
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    saved_here, saved_there = accuracy(tmp_path / "here"), accuracy_under("AVX2", tmp_path / "there")
+    loaded_there, loaded_here = accuracy_under("AVX2", tmp_path / "here"), accuracy(tmp_path / "there")
+    assert less_accurate(saved_there, saved_here) == []
+    for network in NETWORKS:
+        assert all(abs(one[network] - saved_here[network]) < 0.5 for one in (saved_there, loaded_there, loaded_here))
+        assert divides(loaded_there, network) == divides(saved_there, network)
+        assert divides(loaded_here, network) == divides(saved_here, network)

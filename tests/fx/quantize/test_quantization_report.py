@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import fx
-from fx.quantize import Choice, QuantizationScheme, convert, prepare, reference, report
+from fx.quantize import Choice, QuantizationScheme, convert, kernels_used, prepare, reference, report
 
 
 @fx.wrap
@@ -163,3 +163,16 @@ def test_layers_in_bfloat16_are_told_of():
     told = reported(nn.Sequential(nn.Linear(8, 8)), scheme=scheme)
     (left,) = told.remainders
     assert (told.float_layers, left.reason, left.bytes_of_state) == (1, "the scheme says bfloat16", 2 * 72)
+
+
+def test_the_report_of_a_program_that_ran_says_on_which_kernels():
+    prepared = prepare(fx.symbolic_trace(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))))
+    data = torch.randn(4, 8)
+    prepared(data)
+    program = convert(prepared)
+    assert report(program).kernels == {} and " on " not in str(report(program))
+    program(data)
+    found = report(program)
+    assert found.kernels == kernels_used(program) and sum(found.kernels.values()) >= 2
+    name, count = next(iter(found.kernels.items()))
+    assert f"\n  on {name} ({count})" in str(found)

@@ -1,0 +1,61 @@
+"""Where torch has neither oneDNN nor FBGEMM everything works but lowering to oneDNN, which says so in a sentence."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from missing_kernels import PLATFORMS, Network, images
+
+import fx
+from fx.lowering.onednn import OneDNN
+from fx.quantize import convert, prepare
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """A folder with a quantized program and a lowered one, made with all kernels that there are here."""
+    folder = tmp_path_factory.mktemp("programs")
+    network, data = Network().eval(), images()
+    with torch.no_grad():
+        prepared = prepare(fx.symbolic_trace(network))
+        prepared(data)
+        quantized = convert(prepared)
+        quantized(data)  # kernels are chosen and weights packed, which must not be saved
+        fx.save(quantized, folder / "quantized.fx")
+        program = fx.symbolic_trace(network)
+        if OneDNN().why_unavailable() is None:
+            program = fx.lower(program, "onednn", (data,), min_size=1)
+        program(data)
+    torch.save(program, folder / "lowered.pt")
+    return folder
+
+
+def found_on(platform, folder):
+    command = [sys.executable, str(Path(__file__).with_name("missing_kernels.py")), platform, str(folder)]
+    if platform == "macOS on ARM":
+        command.append("suite")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_programs_are_captured_and_quantized_where_kernels_are_missing(platform, programs):
+    found = found_on(platform, programs)
+    assert found["capture"] > 100 and found["fuse-conv-bn"] > 100
+    for precision in ("int8", "dynamic", "weight-only"):
+        assert min(found[precision]) > 35 and found[f"{precision} reference"] > 35
+    assert found["loaded"] > 35 and found["lowered elsewhere"] > 100
+    if PLATFORMS[platform].has_onednn:
+        assert found["lower"] > 100
+        return
+    assert found["int8 kernels"] == found["dynamic kernels"] == ["reference"]
+    assert found["int8"][0] == pytest.approx(found["int8 reference"], abs=0.5)
+    assert "the backend 'onednn' is not available here" in found["lower"]
+    assert "this PyTorch is built without oneDNN" in found["lower"]
+    assert found.get("suite", 0) == 0

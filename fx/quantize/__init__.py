@@ -43,6 +43,7 @@ from fx.quantize.quantization_report import QuantizationReport, Remainder, repor
 from fx.quantize.quantize_pass import Quantize
 from fx.quantize.scheme import Choice, Override, QuantizationScheme
 from fx.quantize.training import freeze_batch_norm, freeze_observers, prepare_qat
+from fx.quantize.transposed_convolution import QuantizedConvTranspose, swap_channels
 
 __all__ = [
     "Advice",
@@ -62,6 +63,7 @@ __all__ = [
     "QuantizationScheme",
     "Quantize",
     "QuantizedConv",
+    "QuantizedConvTranspose",
     "QuantizedLayer",
     "QuantizedLinear",
     "Remainder",
@@ -92,5 +94,6 @@ __all__ = [
     "reference",
     "report",
     "sensitivity",
+    "swap_channels",
     "undo_gain",
 ]

@@ -154,6 +154,10 @@ class QuantizedLayer(nn.Module):
         """What kernels take beside the tensors."""
         return ()
 
+    def _data(self) -> LayerData:
+        """Return what kernels compute with."""
+        return LayerData(self.weight, self.weight_scale, self.bias, self._sizes())
+
     @abstractmethod
     def _trial(self, shape: Sequence[int], largest: int) -> tuple[LayerData, Tensor]:
         """A layer of these sizes, with weights of this size and its negative by turns, and its results for 255.
@@ -191,8 +195,7 @@ class QuantizedLayer(nn.Module):
         if key not in self._packed:
             while len(self._packed) >= _MOST_PACKED:
                 del self._packed[next(iter(self._packed))]
-            data = LayerData(self.weight, self.weight_scale, self.bias, self._sizes())
-            self._packed[key] = kernel.pack(data, rows.shape)
+            self._packed[key] = kernel.pack(self._data(), rows.shape)
         return self._packed[key]
 
     def _choose(self, use: KernelUse, shape: Sequence[int]) -> Kernel | None:

@@ -13,6 +13,7 @@ quantized one means.
 
 from fx.quantize.affine import Affine, quantize_channels
 from fx.quantize.arithmetic import add, dequantize, dequantize_channels, lookup, max_pool, mul, quantize
+from fx.quantize.attention import add_attention_mask, attention_mask
 from fx.quantize.conversion import convert, reference
 from fx.quantize.convolution import QuantizedConv
 from fx.quantize.embedding import embedding, embedding_bag
@@ -43,6 +44,8 @@ from fx.quantize.quantization_report import QuantizationReport, Remainder, repor
 from fx.quantize.quantize_pass import Quantize
 from fx.quantize.scheme import Choice, Override, QuantizationScheme
 from fx.quantize.training import freeze_batch_norm, freeze_observers, prepare_qat
+from fx.quantize.transformer import zero_padding
+from fx.quantize.transposed_convolution import QuantizedConvTranspose, swap_channels
 
 __all__ = [
     "Advice",
@@ -62,11 +65,14 @@ __all__ = [
     "QuantizationScheme",
     "Quantize",
     "QuantizedConv",
+    "QuantizedConvTranspose",
     "QuantizedLayer",
     "QuantizedLinear",
     "Remainder",
     "add",
+    "add_attention_mask",
     "advise",
+    "attention_mask",
     "batch_norm_gain",
     "convert",
     "dequantize",
@@ -92,5 +98,7 @@ __all__ = [
     "reference",
     "report",
     "sensitivity",
+    "swap_channels",
     "undo_gain",
+    "zero_padding",
 ]

@@ -18,13 +18,14 @@ from fx.quantize.affine import Affine
 from fx.quantize.convolution import QuantizedConv
 from fx.quantize.embedding import embedding, embedding_bag
 from fx.quantize.fake_quantization import fake_quantize_dynamic
-from fx.quantize.integer_operations import IntegerOperation, asks_for_size
+from fx.quantize.integer_operations import IntegerOperation, asks_for_size, groups_of_transposed
 from fx.quantize.layout import values_seen_in_memory
 from fx.quantize.preparation import REASON, comes_whole, fused_bound, is_observer, scheme_of
 from fx.quantize.products import matmul
 from fx.quantize.quantization_report import IN_8_BITS, ON_INTEGERS, WEIGHT_ALONE
 from fx.quantize.spellings import averaged, moved
 from fx.quantize.training import is_trained, settled
+from fx.quantize.transposed_convolution import swap_channels
 from fx.quantize.weight_only import weight_only_linear
 from fx.quantize.weights import UNNAMED
 from fx.quantize.work import WORK, work_of, work_of_layer
@@ -346,6 +347,8 @@ class _Conversion(Writer):
         fetched = self._weights.tensors(node)[0]
         whole, scale = self._stored_weight(node)
         made = self._call(node, arithmetic.dequantize_channels, weight=whole, scale=scale)
+        if (groups := groups_of_transposed(node)) is not None:
+            made = self._call(node, swap_channels, weight=made, groups=groups)
         copied = self._graph.node_copy(node, lambda used: made if used is fetched else read(used))
         self._count(copied, node)
         self._real[node] = copied

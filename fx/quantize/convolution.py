@@ -96,8 +96,10 @@ class QuantizedConv(QuantizedLayer):
 
     def _check(self) -> None:
         super()._check()
+        self._check_lengths(self.stride, self.padding, self.dilation)
+
+    def _check_lengths(self, *sizes: Sequence[int]) -> None:
         dims = len(self.kernel_size)
-        sizes = (self.stride, self.padding, self.dilation)
         if dims not in _CONVOLUTIONS or any(len(one) != dims for one in sizes) or math.prod(self.kernel_size) < 1:
             raise QuantizationError("the sizes of a convolution are of different lengths", value=str(self))
 

@@ -17,6 +17,7 @@ from fx.quantize.arithmetic import dequantize_channels
 from fx.quantize.declaration import operation
 from fx.quantize.observers import OBSERVERS, Observer, make_observer
 from fx.quantize.scheme import Choice, ObserverName
+from fx.quantize.transposed_convolution import swap_channels
 from fx.serialization.allow_list import allow
 
 Kind = TypeVar("Kind", bound=type[nn.Module])
@@ -93,19 +94,22 @@ def fake_quantize_dynamic(input: Tensor) -> Tensor:
 
 @operation
 def fake_quantize_channels(
-    weight: Tensor, gain: Tensor | None = None, bits: int = 8, per_channel: bool = True
+    weight: Tensor, gain: Tensor | None = None, bits: int = 8, per_channel: bool = True, groups: int | None = None
 ) -> Tensor:
     """The real values that are left of a weight, multiplied by ``gain``, when it is stored as integers.
 
     Args:
-        weight: of shape (channels, ...).
+        weight: of shape (channels, ...); of a transposed convolution (inputs, channels / groups, ...).
         gain: what a batch norm will multiply each channel by, of shape (channels,).
         bits: how many bits the integers have.
         per_channel: give each channel a step of its own.
+        groups: of a transposed convolution, into how many parts its channels are divided.
 
     >>> fake_quantize_channels(torch.tensor([[0.4, 1.0]]), bits=3)
     tensor([[0.3333, 1.0000]])
     """
+    if groups is not None:
+        return swap_channels(fake_quantize_channels(swap_channels(weight, groups), gain, bits, per_channel), groups)
     if gain is not None:
         weight = weight * gain.view(-1, *[1] * (weight.dim() - 1))
     return _RoundedChannels.apply(weight, bits, per_channel)  # type: ignore[no-any-return]

@@ -42,7 +42,7 @@ def operation_of(node: Node) -> IntegerOperation | str:
     if row is None or row.draws:
         return _NONE
     match row.family:
-        case "linear" | "convolution":
+        case "linear" | "convolution" | "transposed convolution":
             return _layer(node)
         case "embedding":
             return _embedding(node)
@@ -101,6 +101,12 @@ def _split(node: Node) -> IntegerOperation | str:
     if not all(user.target is operator.getitem and isinstance(user.args[1], int) for user in node.users):
         return "its parts are used as a list"
     return IntegerOperation("shape", (operand,))
+
+
+def groups_of_transposed(node: Node) -> int | None:
+    """Into how many parts a transposed convolution divides its channels, or None if a layer is none."""
+    groups = node.kwargs.get("groups")
+    return groups if isinstance(groups, int) and is_one_of(node.target, "transposed convolution") else None
 
 
 def is_part(node: Node) -> bool:

@@ -109,8 +109,7 @@ class QuantizedLayer(nn.Module):
             result = result if low is high is None else result.clamp(low, high)
             return result if output is None else quantize(result, **output.settings)
         packed, rows = ready
-        result = packed(rows, scale, zero_point, output)
-        result = result if rows is input else self._shaped(result, input)
+        result = self._shaped(packed(rows, scale, zero_point, output), input)
         if output is None:
             return result if low is high is None else result.clamp_(low, high)
         if low is high is None and highest == LARGEST:
@@ -139,8 +138,7 @@ class QuantizedLayer(nn.Module):
             least, most = narrowed(plain, least, most)
         affine = Affine.of_range(least, most)
         packed, rows = ready
-        result = packed(rows, affine.scale, affine.zero_point, None)
-        return result if rows is plain else self._shaped(result, plain)
+        return self._shaped(packed(rows, affine.scale, affine.zero_point, None), plain)
 
     @abstractmethod
     def _reference(self, input: Tensor) -> Tensor:
@@ -165,6 +163,10 @@ class QuantizedLayer(nn.Module):
     def _sizes(self) -> tuple[Any, ...]:
         """What kernels take beside the tensors."""
         return ()
+
+    def _data(self) -> LayerData:
+        """Return what kernels compute with."""
+        return LayerData(self.weight, self.weight_scale, self.bias, self._sizes())
 
     @abstractmethod
     def _trial(self, shape: Sequence[int], largest: int) -> tuple[LayerData, Tensor]:
@@ -214,9 +216,8 @@ class QuantizedLayer(nn.Module):
             while len(self._packed) >= _MOST_PACKED:
                 del self._packed[next(iter(self._packed))]
                 self._ready = {}
-            data = LayerData(self.weight, self.weight_scale, self.bias, self._sizes())
             with pages.mapped_in_large_pages() if self.weight.numel() >= pages.LARGE else nullcontext():
-                self._packed[key] = kernel.pack(data, shape)
+                self._packed[key] = kernel.pack(self._data(), shape)
         return self._packed[key]
 
     def _choose(self, use: KernelUse, shape: Sequence[int]) -> Kernel | None:

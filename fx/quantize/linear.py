@@ -48,7 +48,7 @@ class QuantizedLinear(QuantizedLayer):
         return input if input.dim() == 2 else input.reshape(-1, self.in_features)
 
     def _shaped(self, result: Tensor, input: Tensor) -> Tensor:
-        return result.view(*input.shape[:-1], self.out_features)
+        return result if input.dim() == 2 else result.view(*input.shape[:-1], self.out_features)
 
     def _trial(self, shape: Sequence[int], largest: int) -> tuple[LayerData, Tensor]:
         channels = min(self.out_features, max(1, _TRIED // self.in_features))

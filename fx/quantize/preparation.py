@@ -26,6 +26,7 @@ from fx.passes.fuse_conv_bn import FuseConvBN
 from fx.passes.remove_identities import RemoveIdentities
 from fx.quantize.affine import Affine
 from fx.quantize.arithmetic import dequantize
+from fx.quantize.decomposition import decompose
 from fx.quantize.integer_operations import IntegerOperation, asks_for_size, is_part, operation_of
 from fx.quantize.observers import Observer, make_observer
 from fx.quantize.scheme import QuantizationScheme
@@ -73,11 +74,13 @@ def prepare(
     # a batch norm as a module makes no checks that would stand between it and its layer
     program = canonical_form(in_evaluation_mode(graph_module), leaves=_FUSED).graph_module
     _refuse_statistics(program)
+    whole = decompose(program)
     if example_inputs is not None and any(not found.fused for found in FuseConvBN(checked=False).explain(program)):
         record_shapes(program, example_inputs)  # which tell whether some can be folded
     program = FuseConvBN()(program)
     form = canonical_form(program)
-    program, kept = form.graph_module, {node.name: reason for node, reason in form.kept_whole.items()}
+    program = form.graph_module
+    kept = {node.name: whole.get(node.name, reason) for node, reason in form.kept_whole.items()}
     program = RemoveIdentities()(program)
     revision = program.graph.revision
     program = FoldConstants(freeze=True, max_bytes=_LARGEST_CONSTANT)(program)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import torch.nn.functional as F
-
 from fx.graph_module import GraphModule
 from fx.modules.attributes import fetch_attribute
 from fx.node import Node
+from fx.operators.families import operators
 from fx.quantize.fake_quantization import (
     FakeQuantize,
     batch_norm_gain,
@@ -17,13 +16,16 @@ from fx.quantize.fake_quantization import (
     fake_quantize_dynamic,
     undo_gain,
 )
+from fx.quantize.integer_operations import groups_of_transposed
 from fx.quantize.preparation import is_observer, observe, quantized_layers
 from fx.quantize.scheme import Choice, QuantizationScheme
 from fx.quantize.writer import quantized_operations
 
 _SCALES = ("weight", "running_var")
 """The tensors from which it follows what a batch norm multiplies by."""
-_RANKS: dict[Any, int] = {F.linear: 2, F.conv1d: 3, F.conv2d: 4, F.conv3d: 5}
+_RANKS: dict[Any, int] = {
+    row.function: 2 + (row.dims or 0) for row in operators("linear", "convolution", "transposed convolution")
+}
 """How many dimensions the results of layers have where batch norm normalizes their features."""
 
 
@@ -110,9 +112,10 @@ class RoundingInserter:
             if choice.precision == "dynamic":
                 self._replace(node, "input", fake_quantize_dynamic)
             gain = None if norm is None else self._gain(norm)
+            groups = groups_of_transposed(node)
             self._replace(
                 node, "weight", fake_quantize_channels, gain=gain, bits=choice.weight_bits,
-                per_channel=choice.per_channel,
+                per_channel=choice.per_channel, **({} if groups is None else {"groups": groups}),
             )  # fmt: skip
         if norm is None:
             return

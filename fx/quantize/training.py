@@ -14,6 +14,7 @@ from fx.canonical import canonical_form
 from fx.errors import QuantizationError
 from fx.graph_module import GraphModule, expect_program
 from fx.passes.fuse_conv_bn import FuseConvBN
+from fx.quantize.decomposition import decompose
 from fx.quantize.fake_quantization import FakeQuantize, FrozenBatchNorm
 from fx.quantize.preparation import (
     SCHEME,
@@ -75,6 +76,8 @@ def prepare_qat(
     if scheme is None:
         scheme = QuantizationScheme(Choice(observer="moving-average"))
     program = canonical_form(copy.deepcopy(graph_module), leaves=_WITH_MODES).graph_module
+    decompose(program, is_trained=True)
+    program = canonical_form(program, leaves=_WITH_MODES).graph_module
     with _evaluated(program):
         # What nothing needs would be a user of what is rounded or fused; so would norms that only keep statistics.
         program.graph.eliminate_dead_code()

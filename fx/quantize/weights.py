@@ -13,12 +13,15 @@ from fx.modules.attributes import fetch_attribute
 from fx.node import Node
 from fx.quantize.affine import quantize_channels
 from fx.quantize.convolution import QuantizedConv
+from fx.quantize.integer_operations import groups_of_transposed
 from fx.quantize.layers import QuantizedLayer
 from fx.quantize.linear import QuantizedLinear
 from fx.quantize.scheme import QuantizationScheme
+from fx.quantize.transposed_convolution import QuantizedConvTranspose, swap_channels
 
 UNNAMED = "to_be_named"
 """Target of calls of layers until they get their names."""
+_SIZES = ("stride", "padding", "output_padding", "groups", "dilation")
 
 
 class Weights:
@@ -40,23 +43,25 @@ class Weights:
         return weight, fetch_attribute(self._prepared, str(weight.target)), fetched
 
     def quantized(self, node: Node) -> tuple[Tensor, Tensor]:
-        """The weight of a layer as integers and steps."""
+        """The weight of a layer, its output channels first, as integers and steps."""
         choice = self._scheme.choice(node)
         weight = self.tensors(node)[1]
-        key = (id(weight), choice.weight_bits, choice.per_channel)
+        groups = groups_of_transposed(node)
+        key = (id(weight), choice.weight_bits, choice.per_channel, groups)
         if key not in self._quantized:
+            weight = weight if groups is None else swap_channels(weight.detach(), groups)
             self._quantized[key] = quantize_channels(weight, bits=choice.weight_bits, per_channel=choice.per_channel)
         return self._quantized[key]
 
     def layer(self, node: Node) -> tuple[QuantizedLayer, list[Node]]:
         """The layer for a call, shared with other calls that have the same tensors and sizes, and those calls."""
-        fetched, weight, bias = self.tensors(node)
+        fetched, _, bias = self.tensors(node)
         whole, scale = self.quantized(node)
-        sizes = tuple(node.kwargs.get(name) for name in ("stride", "padding", "dilation", "groups"))
-        key = (id(whole), None if bias is None else id(bias), sizes)
+        sizes = {name: node.kwargs[name] for name in _SIZES if name in node.kwargs}
+        key = (id(whole), tuple(sizes.items()), None if bias is None else id(bias))
         if key not in self._layers:
             with torch.device("meta"):  # its tensors are given next
-                layer = _make_layer(weight, bias is not None, sizes)
+                layer = _make_layer(whole, bias is not None, sizes)
             layer.fill(whole, scale, None if bias is None else bias.detach().float().contiguous())
             self._layers[key] = layer, []
             self._wishes[layer] = _layer_path(str(fetched.target))
@@ -101,10 +106,10 @@ def _layer_path(weight: str) -> str:
     return path if name in ("weight", "fused_weight") and path else weight
 
 
-def _make_layer(weight: Tensor, bias: bool, sizes: tuple[Any, ...]) -> QuantizedLayer:
-    if weight.dim() == 2:
-        return QuantizedLinear(weight.shape[1], weight.shape[0], bias)
-    stride, padding, dilation, groups = sizes
-    return QuantizedConv(
-        weight.shape[1] * groups, weight.shape[0], tuple(weight.shape[2:]), stride, padding, dilation, groups, bias
-    )
+def _make_layer(weight: Tensor, bias: bool, sizes: dict[str, Any]) -> QuantizedLayer:
+    """The layer for a weight with output channels first."""
+    outputs, inputs, *kernel_size = weight.shape
+    if not kernel_size:
+        return QuantizedLinear(inputs, outputs, bias)
+    kind = QuantizedConvTranspose if "output_padding" in sizes else QuantizedConv
+    return kind(inputs * sizes["groups"], outputs, kernel_size, **sizes, has_bias=bias)

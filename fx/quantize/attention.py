@@ -1,0 +1,152 @@
+"""Attention as the layers and products that it is, so that its projections can be quantized (paper, section 6.2.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fx.quantize.declaration import operation
+from fx.quantize.expansion import CannotExpand, Expansion
+
+_TENSORS = ("in_proj_weight", "in_proj_bias", "q_proj_weight", "k_proj_weight", "v_proj_weight")
+
+
+@operation
+def attention_mask(
+    query: Tensor, attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None
+) -> Tensor | None:
+    """Return what is added to products of queries and keys: -inf where a mask is true, numbers as they are.
+
+    Args:
+        query: of shape (..., heads, queries, features).
+        attn_mask: of shape (queries, keys), or one for each head, with the batch in the same dimension.
+        key_padding_mask: of shape (..., keys).
+
+    >>> attention_mask(torch.zeros(1, 1, 2), key_padding_mask=torch.tensor([False, True]))
+    tensor([[[0., -inf]]])
+    """
+    if attn_mask is not None and attn_mask.dim() > 2:
+        attn_mask = attn_mask.reshape(*query.shape[:-2], *attn_mask.shape[-2:])
+    if key_padding_mask is not None:
+        key_padding_mask = key_padding_mask.unsqueeze(-2).unsqueeze(-2)
+    masks = [_as_float(one, query.dtype) for one in (attn_mask, key_padding_mask) if one is not None]
+    return None if not masks else masks[0] if len(masks) == 1 else masks[0] + masks[1]
+
+
+def _as_float(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    if mask.dtype is not torch.bool:
+        return mask
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(mask, -math.inf)
+
+
+@operation
+def add_attention_mask(
+    scores: Tensor, attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None
+) -> Tensor:
+    """Return products of queries and keys, of shape (..., heads, queries, keys), with :func:`attention_mask` added.
+
+    >>> add_attention_mask(torch.ones(1, 1, 2), torch.tensor([[False, True]]))
+    tensor([[[1., -inf]]])
+    """
+    mask = attention_mask(scores, attn_mask, key_padding_mask)
+    return scores if mask is None else scores + mask
+
+
+def attend(call: Expansion) -> tuple[Any, Any]:
+    """Record what a call of ``F.multi_head_attention_forward`` or ``nn.MultiheadAttention`` computes.
+
+    Raises:
+        CannotExpand: it does something else in some cases.
+    """
+    given: dict[str, Any]
+    if call.module is None:
+        given = {"batch_first": False, **call.arguments(F.multi_head_attention_forward)}
+        if given["training"] and given["dropout_p"] != 0:
+            raise CannotExpand("it drops some of its weights in every mode")
+    else:
+        given = {**_settings(call), **call.arguments(nn.MultiheadAttention.forward)}
+    _refuse(given)
+    query, key, value = (_in_heads(one, given) for one in _projected(given))
+    masks = {name: given[name] for name in ("attn_mask", "key_padding_mask")}
+    has_mask = any(one is not None for one in masks.values())
+    weights: Any = None
+    drops = call.is_trained and given["dropout_p"] != 0
+    if given["need_weights"] or drops:
+        scores = torch.matmul(
+            query * math.sqrt(given["num_heads"] / given["embed_dim_to_check"]), key.transpose(-2, -1)
+        )
+        scores = add_attention_mask(scores, **masks) if has_mask else scores
+        weights = call.dropout(F.softmax(scores, dim=-1), given["dropout_p"], "attention_dropout")
+        heads = torch.matmul(weights, value)
+    else:
+        mask = attention_mask(query, **masks) if has_mask else None
+        heads = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    heads = heads.transpose(-3, -2) if given["batch_first"] else torch.movedim(heads, -2, 0)
+    result = F.linear(torch.flatten(heads, -2, -1), given["out_proj_weight"], given["out_proj_bias"])
+    if not given["need_weights"]:
+        return result, None
+    return result, torch.mean(weights, -3) if given["average_attn_weights"] else weights
+
+
+def _settings(call: Expansion) -> dict[str, Any]:
+    """Return what a module of attention gives its function."""
+    module = call.module
+    return {
+        "num_heads": module.num_heads,
+        **{name: call.fetch(name) for name in _TENSORS},
+        "out_proj_weight": call.fetch("out_proj.weight"),
+        "out_proj_bias": call.fetch("out_proj.bias"),
+        "use_separate_proj_weight": not module._qkv_same_embed_dim,
+        "bias_k": module.bias_k,
+        "add_zero_attn": module.add_zero_attn,
+        "dropout_p": module.dropout,
+        "batch_first": module.batch_first,
+        "embed_dim_to_check": module.embed_dim,
+    }
+
+
+def _refuse(given: Mapping[str, Any]) -> None:
+    if given.get("bias_k") is not None or given.get("bias_v") is not None or given["add_zero_attn"]:
+        raise CannotExpand("it adds keys of its own to those that it is given")
+    if given.get("static_k") is not None or given.get("static_v") is not None:
+        raise CannotExpand("it is given keys or values that are projected already")
+    if not all(isinstance(given[name], bool) for name in ("need_weights", "average_attn_weights", "is_causal")):
+        raise CannotExpand("it has an option that is computed while the program runs")
+    if given["is_causal"] and given["attn_mask"] is None:
+        raise CannotExpand("it is called as causal without a mask, which is refused")
+
+
+def _in_heads(value: Any, given: Mapping[str, Any]) -> Any:
+    """Return a value in the shape (..., heads, queries, features), with the batch before if there is one."""
+    heads = torch.unflatten(value, -1, (given["num_heads"], -1))
+    return heads.transpose(-3, -2) if given["batch_first"] else torch.movedim(heads, 0, -2)
+
+
+def _projected(given: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield queries, keys and values, from as few layers as their inputs allow."""
+    size, weight, bias = given["embed_dim_to_check"], given["in_proj_weight"], given["in_proj_bias"]
+    inputs = [given[name] for name in ("query", "key", "value")]
+    nodes = [one.node for one in inputs]
+
+    def rows(tensor: Any, first: int, last: int) -> Any:
+        return tensor if tensor is None or last - first == 3 else tensor[first * size : last * size]
+
+    if given["use_separate_proj_weight"]:
+        for number, name in enumerate("qkv"):
+            yield F.linear(inputs[number], given[f"{name}_proj_weight"], rows(bias, number, number + 1))
+        return
+    first = 0
+    while first < len(inputs):
+        last = next((end for end in range(first, 3) if nodes[end] is not nodes[first]), 3)
+        projected = F.linear(inputs[first], rows(weight, first, last), rows(bias, first, last))
+        yield from (
+            [projected]
+            if last - first == 1
+            else (torch.chunk(projected, last - first, -1)[number] for number in range(last - first))
+        )
+        first = last

@@ -1,0 +1,61 @@
+"""``decompose``: attention and transformers as the layers they consist of, so that these can be quantized (6.2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch.nn.functional as F
+from torch import nn
+
+from fx.graph_module import GraphModule
+from fx.modules.attributes import does_as_its_class
+from fx.quantize.attention import attend
+from fx.quantize.expansion import CannotExpand, Expansion
+from fx.quantize.transformer import (
+    expand_decoder,
+    expand_decoder_layer,
+    expand_encoder,
+    expand_encoder_layer,
+    expand_transformer,
+)
+
+_EXPANDED: dict[Any, Callable[[Expansion], Any]] = {
+    F.multi_head_attention_forward: attend,
+    nn.MultiheadAttention: attend,
+    nn.TransformerEncoderLayer: expand_encoder_layer,
+    nn.TransformerDecoderLayer: expand_decoder_layer,
+    nn.TransformerEncoder: expand_encoder,
+    nn.TransformerDecoder: expand_decoder,
+    nn.Transformer: expand_transformer,
+}
+"""Functions and classes of modules, with what records what they compute."""
+
+
+def decompose(program: GraphModule, *, is_trained: bool = False) -> dict[str, str]:
+    """Replace operations by the layers, products and sums that they consist of, which compute the same in float.
+
+    Args:
+        program: a program that is edited.
+        is_trained: let dropout follow the mode of the program, by modules that are added to it.
+
+    Returns:
+        The names of nodes that stay, and why.
+    """
+    reasons: dict[str, str] = {}
+    waiting = list(program.graph.nodes)
+    while waiting:
+        node = waiting.pop(0)
+        call = Expansion(program, node, is_trained=is_trained)
+        expand = _EXPANDED.get(node.target if call.module is None else type(call.module))
+        if expand is None:
+            continue
+        try:
+            if call.module is not None and not does_as_its_class(call.module):
+                raise CannotExpand("it has hooks or a forward of its own")
+            call.replace(expand)
+            waiting[:0] = call.calls
+        except CannotExpand as reason:
+            reasons[node.name] = str(reason)
+    program.recompile()
+    return reasons

@@ -18,7 +18,7 @@ ONCE = hypothesis.settings(
 )
 
 
-QUICK = None if hypothesis.settings().max_examples > 100 else 5  # 100 is Hypothesis's own default
+QUICK = None if hypothesis.settings().max_examples > 100 else 3  # 100 is Hypothesis's own default
 """How many are tried where no profile asks for more programs: the first of each kind, and ``make properties`` all."""
 
 

@@ -20,14 +20,20 @@ class ContractViolation(FxError, AssertionError):
         why: str | None = None,
         remedy: str | None = None,
         kind: str = "values",
+        share: float = 1.0,
     ) -> None:
-        """``kind`` says in a word or two what is broken: two violations of one kind are one failure."""
+        """Say what is broken.
+
+        ``kind`` says so in a word or two: two violations of one kind are one failure. ``share`` is that of the elements
+        of a tensor that are wrong.
+        """
         super().__init__(what, where=where, value=value, why=why, remedy=remedy)
         self.kind = kind
+        self.share = share
 
     def with_message(self, text: str) -> ContractViolation:
         """Return the same violation with another message."""
-        violation = ContractViolation("", kind=self.kind)
+        violation = ContractViolation("", kind=self.kind, share=self.share)
         violation.args = (text,)
         return violation
 
@@ -121,6 +127,17 @@ class MemoryLayoutWarning(UserWarning):
 
     ``-W error::pytest_fx.errors.MemoryLayoutWarning`` makes a failure of it, ``-W ignore::…`` silences it.
     """
+
+
+class CoarseVerdictWarning(UserWarning):
+    """A program keeps its contract, but a relative change of its outputs by a thousandth or more would have, too.
+
+    The message has the detection limit, and what makes it finer.
+    """
+
+
+class CoarseVerdict(FxError, AssertionError):
+    """A program keeps its contract, but so would one whose outputs are off by more than ``--fx-detect`` says."""
 
 
 class CannotLoadError(FxError, LookupError):

@@ -29,11 +29,11 @@ def pytest_fx_register(config: pytest.Config) -> Iterable[ZooModel | Pass] | Non
 @pytest.hookspec(firstresult=True)
 def pytest_fx_contract(
     config: pytest.Config, model: str, pass_: Pass, contract: Contract, options: Options
-) -> Contract | None:
+) -> Contract | str | None:
     """Say what a pass is held to on a model; the first answer that is not None counts.
 
-    ``contract`` is the pass's own, ``options`` are those of the test. By default ``--fx-contract``, ``--fx-rtol`` and
-    ``--fx-atol`` decide::
+    It is a contract or its text. ``contract`` is the pass's own, ``options`` are those of the test. By default
+    ``--fx-contract``, ``--fx-rtol`` and ``--fx-atol`` decide::
 
         def pytest_fx_contract(config, model, pass_, contract):
             from fx.passes import approximate

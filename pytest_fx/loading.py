@@ -362,7 +362,7 @@ def load_contract(text: Any) -> Contract:
     if isinstance(text, Contract):
         return text
     named = {"exact": exact, "close": close}
-    if text in named:
+    if isinstance(text, str) and text in named:
         return named[text]
     tolerances = re.fullmatch(r"close\(rtol=([-+.\de]+), atol=([-+.\de]+)\)", str(text))
     if tolerances is not None:

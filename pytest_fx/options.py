@@ -62,6 +62,8 @@ class Options:
     """The file of an earlier run, as it was given, whose speed-ups are compared with; None for none."""
     fail_slower: float | None = None
     """The share by which a program may take longer than in that run; None to fail no timing."""
+    detect: float | None = None
+    """The relative change of all outputs that a comparison has to catch; None for any."""
     isolate: bool = False
     """Whether tests run in a child process."""
     timeout: float | None = None
@@ -249,6 +251,11 @@ TABLE = (
     PluginOption(
         "atol", None, _tolerance, "X",
         "Absolute tolerance of close in float64 (default: the contract's, 1e-8). Example: --fx-atol 1e-9",
+    ),
+    PluginOption(
+        "detect", None, _tolerance, "X",
+        "Fail a comparison that would not have caught a relative change of all outputs by this much: its detection "
+        "limit, in the table. Example: --fx-detect 1e-4",
     ),
     PluginOption(
         "rounds", 30, _positive, "N",

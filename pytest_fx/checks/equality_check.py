@@ -11,20 +11,21 @@ from torch import nn
 
 from fx import GraphModule
 from fx.interop import AdaptedPass
-from fx.passes import Contract, Pass, close, contract_of
+from fx.passes import Approximate, Close, Contract, Pass, close, contract_of
 from pytest_fx.checks.firing import require_no_less, row_of
 from pytest_fx.collection import label_of
-from pytest_fx.errors import ContractViolation, MemoryLayoutWarning
+from pytest_fx.errors import CoarseVerdict, CoarseVerdictWarning, ContractViolation, MemoryLayoutWarning
 from pytest_fx.failures.details import fitted
 from pytest_fx.failures.explanation import explain
 from pytest_fx.failures.failure import Failure
 from pytest_fx.harness.application import Application, applied, may_change
 from pytest_fx.harness.contracts import Comparison
+from pytest_fx.harness.detection import COARSE, DetectionLimit, detection_limit
 from pytest_fx.harness.run import layout_notes
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws import LawViolation, affordable, broken_laws, choose_laws, is_kept_without, law_called
 from pytest_fx.laws.judging import compared
-from pytest_fx.loading import chosen_pass, importable_name
+from pytest_fx.loading import chosen_pass, importable_name, load_contract
 from pytest_fx.options import options_of
 from pytest_fx.records.running import FOLDER, announce
 from pytest_fx.report.recording import record_row
@@ -32,6 +33,8 @@ from pytest_fx.report.summary import SummaryRow
 
 WITHOUT_LEAVES = ", no leaf modules"
 """What the summary adds to the name of a program captured in functions only."""
+CLEAN_UP_TOO = "  note   torch.fx's own clean-up, which the pass calls, breaks this law here without the pass, too"
+"""What is said of a law that is broken by a pass of torch.fx, and not by what is its own."""
 OF_PART = frozenset({"gradients", "batch sizes", "non-contiguous inputs"})
 """Laws that are checked on the capture with leaf modules, and not once more on that without."""
 
@@ -47,7 +50,7 @@ class EqualityCheck:
     def __call__(
         self,
         transform: str | Pass | nn.Module,
-        contract: Contract | None = None,
+        contract: Contract | str | None = None,
         label: str | None = None,
         *,
         leaves: bool = True,
@@ -56,13 +59,14 @@ class EqualityCheck:
         """Raise :class:`~pytest_fx.LawViolation` if ``transform`` breaks its contract, or another law.
 
         ``transform`` is a program, or what ``--fx-pass`` takes: a pass, or its name.
-        ``contract`` stands in for what the command line or the pass itself says, or for ``close`` if ``transform`` is
-        a program; ``label`` is what the summary calls it. A pass is applied to a capture in functions only if
-        ``leaves`` is false. The program is called with ``draws`` sets of inputs, or as many as it takes to tell that
-        it is not made for one. A model of full size is held to the laws that it can afford. Skips the test if the model
-        has no example inputs, or the pass refuses it.
+        ``contract``, or its text, stands in for what the command line or the pass itself says, or for ``close`` if
+        ``transform`` is a program; ``label`` is what the summary calls it. A pass is applied to a capture in functions
+        only if ``leaves`` is false. The program is called with ``draws`` sets of inputs, or as many as it takes to tell
+        that it is not made for one. A model of full size is held to the laws that it can afford. Skips the test if the
+        model has no example inputs, or the pass refuses it.
         """
         __tracebackhide__ = True
+        contract = None if contract is None else load_contract(contract)
         require_inputs(self._subject)
         self._require_working_model()
         if isinstance(transform, nn.Module):
@@ -73,6 +77,7 @@ class EqualityCheck:
             violations = self._broken(given, leaves)
             if violations:
                 raise told(violations, violations[0])
+            self._settle(given, comparison)
             return comparison
         pass_ = chosen_pass(self._item.config, transform)
         name = label or label_of(self._item, pass_) + ("" if leaves else WITHOUT_LEAVES)
@@ -84,7 +89,7 @@ class EqualityCheck:
         if application.refusal is not None:
             pytest.skip(f"{application.name} refuses {self._subject.name}: {_first_line(application.refusal)}")
         broken = self._broken(application, leaves)
-        violations = self._due(application, broken)
+        violations = self._not_waived(application, broken)
         if violations:
             raise told(violations, self._explained(application, violations))
         if broken:
@@ -92,6 +97,7 @@ class EqualityCheck:
                 f"{application.name} is not judged on {self._subject.name}, where what torch.fx offers to every pass "
                 f"breaks the law {broken[0].law!r}: {_first_line(application.error or broken[0])}"
             )
+        self._settle(application, comparison)
         self._warn_of_layouts(application)
         require_no_less(self._item, application)
         return comparison
@@ -118,15 +124,28 @@ class EqualityCheck:
         violations = broken_laws(laws, application)
         if application.before is None:
             return violations
-        return [found for found in violations if is_kept_without(law_called(found.law), application)]
+        due = [found for found in violations if is_kept_without(law_called(found.law), application)]
+        for found in violations:
+            if found not in due:
+                application.waive(f"the capture itself breaks the law {found.law!r}")
+        return due
 
-    def _due(self, application: Application, violations: list[LawViolation]) -> list[LawViolation]:
-        """Those that the pass is to blame for."""
+    def _not_waived(self, application: Application, violations: list[LawViolation]) -> list[LawViolation]:
+        """All of them, but that a pass cannot take what torch.fx cannot capture: then there is nothing to judge.
+
+        What torch.fx's own clean-up breaks without the pass is broken all the same, for whoever uses the program.
+        """
         if not violations or not isinstance(application.pass_, AdaptedPass):
             return violations
         # It reads what the pass mentions, for which the grammar of random programs is imported.
         blame: Any = importlib.import_module("pytest_fx.search.blame").Blame(application.pass_)
-        return [found for found in violations if blame.is_due(law_called(found.law), application)]
+        found: list[LawViolation] = []
+        for violation in violations:
+            if blame.is_due(law_called(violation.law), application):
+                found.append(violation)
+            elif violation.law != "refusal":
+                found.append(violation.with_details(CLEAN_UP_TOO))
+        return found
 
     def _recorded(self, application: Application, row: SummaryRow) -> Comparison:
         """What is computed beside eager's answers, which goes into the summary whether or not the laws are kept."""
@@ -141,11 +160,43 @@ class EqualityCheck:
         except ContractViolation:  # what is returned cannot be put side by side
             record_row(self._item, row)
             return comparison
-        dtype = str(self._subject.dtype).removeprefix("torch.")
         if draws:
-            row = row.with_errors(dtype=dtype, float64_error=errors[0], error=errors[1], eager_error=errors[2])
+            contract = application.contract
+            row = row.with_errors(
+                dtype=_called(self._subject.dtype),
+                float64_error=errors[0],
+                error=errors[1],
+                eager_error=errors[2],
+                allowed_error=comparison.bound_of_largest_error(contract) if isinstance(contract, Close) else None,
+            )
         record_row(self._item, row)
         return comparison
+
+    def _settle(self, application: Application, comparison: Comparison) -> None:
+        """Say what the verdict would have caught and what it forgives, and let no row be green beyond its bound.
+
+        Raises :class:`~pytest_fx.errors.CoarseVerdict` where ``--fx-detect`` asks for more.
+        """
+        __tracebackhide__ = True
+        if not application.changed or comparison.eager is comparison.actual:
+            return
+        contract = application.contract
+        row = SummaryRow(self._subject.name, application.name, waiver="; ".join(application.waivers) or None)
+        if not application.waivers and isinstance(contract, Close):
+            comparison.require(contract)  # what the row shows is what was judged
+        limit = detection_limit(comparison, contract)
+        if limit is not None:
+            found = (limit.all_elements, limit.largest_element, limit.median_element)
+            row = row.with_detection(found)
+        record_row(self._item, row)
+        wanted = self._options.detect
+        if limit is None or (isinstance(contract, Approximate) and wanted is None):
+            return
+        if limit.all_elements > (COARSE if wanted is None else wanted):
+            coarse = _coarse(application, limit, _called(self._subject.dtype), wanted)
+            if wanted is not None:
+                raise coarse
+            warnings.warn(str(coarse), CoarseVerdictWarning, stacklevel=3)
 
     def _explained(self, application: Application, violations: list[LawViolation]) -> LawViolation:
         """The first violation with what is known about it."""
@@ -169,9 +220,28 @@ class EqualityCheck:
     def _contract_for(self, pass_: Pass) -> Contract:
         """What the hook says: somebody's implementation, or else the command line, or else the pass itself."""
         config = self._item.config
-        return config.hook.pytest_fx_contract(
+        said = config.hook.pytest_fx_contract(
             config=config, model=self._subject.name, pass_=pass_, contract=contract_of(pass_), options=self._options
         )
+        return load_contract(said)
+
+
+def _coarse(application: Application, limit: DetectionLimit, dtype: str, wanted: float | None) -> CoarseVerdict:
+    """What is said of a verdict that would have caught only large changes."""
+    judged = "in float64 too" if application.has_float64 else f"in {dtype} alone"
+    return CoarseVerdict(
+        f"{application.name} keeps {application.contract} on {application.subject.name}, but so would outputs that are "
+        f"off by {limit.all_elements:.1e}",
+        value=f"detection limit {limit.all_elements:.1e} of all elements, {limit.largest_element:.1e} of the largest, "
+        f"{limit.median_element:.1e} of one of median size",
+        why=f"it is judged {judged}" + ("" if wanted is None else f"; --fx-detect asks for {wanted:.1e}"),
+        remedy="judge it in float32 or float64 (--fx-dtype), give a pass in place of a program, which is judged in "
+        "float64, too, or promise a stricter contract",
+    )
+
+
+def _called(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _answers(application: Application, draw: int) -> bool:

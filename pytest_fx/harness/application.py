@@ -133,6 +133,8 @@ class Application:
         """Where it was when its time was over."""
         self.disturbance: list[str] = []
         """What it changed of the process, in sentences; it is put back."""
+        self.waivers: list[str] = []
+        """Why differences beyond the contract were not held against it, in words; they belong to the verdict."""
         self._watchdog: Watchdog | None = None
         self._cache: dict[Any, Any] = {}
         self._layout_independent = False
@@ -264,6 +266,11 @@ class Application:
         assert after is not None, "the pass made no program"
         return self.once("written", lambda: after.graph.python_code("self").src)
 
+    def waive(self, reason: str) -> None:
+        """Note why a difference beyond the contract is not held against the program."""
+        if reason not in self.waivers:
+            self.waivers.append(reason)
+
     def _is_changed(self) -> bool:
         after, before = self.after, self.before
         if before is None:
@@ -321,11 +328,11 @@ class Application:
             return None
         return self._once_in_float64("wide after", self._transformed_wide)
 
-    def to_shake(self, wide: bool) -> GraphModule:
+    def to_perturb(self, wide: bool) -> GraphModule:
         """A capture of the module that no pass has seen, to be run with other rounding errors."""
         if not wide:
-            return self.once("to shake", self.capture)
-        return self._once_in_float64("to shake in float64", lambda: self.capture(wide=True))
+            return self.once("to perturb", self.capture)
+        return self._once_in_float64("to perturb in float64", lambda: self.capture(wide=True))
 
     def _once_in_float64(self, key: str, make: Callable[[], GraphModule | None]) -> Any:
         if key not in self._cache:
@@ -344,7 +351,7 @@ class Application:
     def let_go_of_float64(self) -> None:
         """Free what the pass made of the program in float64; it is made again where it is needed."""
         self._cache.pop(("runner", True), None)
-        for key in ("wide after", "to shake in float64"):
+        for key in ("wide after", "to perturb in float64"):
             if (program := self._cache.get(key)) is not None:
                 del self._cache[key]
                 if self.subject.is_large and program is not self.result:  # which a pass that remembers gave once more

@@ -23,7 +23,8 @@ from pytest_fx.harness.run import Runner, by, places
 from pytest_fx.harness.snapshot import dense, in_pieces, is_strided, same_tensor
 from pytest_fx.harness.stored import StoredTensors
 from pytest_fx.harness.structure import leaves, map_tensors
-from pytest_fx.laws.judging import SHAKES, Shaken, wherever_values_lie
+from pytest_fx.laws.conditioning import PERTURBATIONS, Perturbed
+from pytest_fx.laws.judging import wherever_values_lie
 from pytest_fx.laws.law import broken
 
 Gradients = Mapping[str, torch.Tensor]
@@ -156,8 +157,8 @@ def _require_gradients(application: Application, wide: bool) -> None:
             )
     names = {application.names.get(name, name): name for name in found}
     fewer = _trainable(actual.program) < _trainable(original)
-    del actual, original  # a large one is let go of where eager is shaken
-    shaken: dict[str, float] | None = None
+    del actual, original  # a large one is let go of where eager is perturbed
+    moved: dict[str, float] | None = None
     for name, wanted in expected.items():
         if name not in kept and not name.startswith("input["):
             if application.mode == "train" and bool(wanted.any()) and fewer:
@@ -166,8 +167,8 @@ def _require_gradients(application: Application, wide: bool) -> None:
         leaf = Leaf(name, wanted, found[names[name]] if name in names else torch.zeros_like(wanted))
         if not differ(leaf, 0.0):
             continue
-        shaken = _shaken(application, arguments, dtype, wide, expected) if shaken is None else shaken
-        if differ(leaf, shaken[name]) and not _is_folded(application, name):
+        moved = _moved(application, arguments, dtype, wide, expected) if moved is None else moved
+        if differ(leaf, moved[name]) and not _is_folded(application, name):
             _report(application, leaf)
 
 
@@ -375,13 +376,13 @@ def weighted_sum(answer: Any) -> torch.Tensor | None:
     return total
 
 
-def differ(leaf: Leaf, shaken: float) -> bool:
-    """Whether a gradient is another one, by more than rounding errors and ``shaken`` explain."""
+def differ(leaf: Leaf, moved: float) -> bool:
+    """Whether a gradient is another one, by more than rounding errors and ``moved`` explain."""
     tolerance = _TOLERANCES.get(leaf.expected.dtype, 0.1)
-    if shaken == torch.inf:
+    if moved == torch.inf:
         return False
     scale = leaf.scale
-    base = tolerance * (scale + 1e-3 * min(1.0, scale or 1.0)) + shaken
+    base = tolerance * (scale + 1e-3 * min(1.0, scale or 1.0)) + moved
     return any(_differ(piece, tolerance, base) for piece in leaf.pieces())
 
 
@@ -391,21 +392,21 @@ def _differ(leaf: Leaf, tolerance: float, base: float) -> bool:
     return bool(torch.where(finite, leaf.errors > tolerance * leaf.expected.abs() + base, ~same_kind).any())
 
 
-def _shaken(
+def _moved(
     application: Application, arguments: Arguments, dtype: torch.dtype, wide: bool, expected: Gradients
 ) -> dict[str, float]:
     """How much each gradient of eager may change: with a few more rounding errors of each value, it does so itself."""
     limits = dict.fromkeys(expected, 0.0)
-    for shake in range(SHAKES):
+    for number in range(PERTURBATIONS):
         program = application.capture(wide)
-        interpreter = Shaken(program, shake)
+        interpreter = Perturbed(program, number)
         met: set[str] = set()
 
-        def take(name: str, gradient: torch.Tensor, interpreter: Shaken = interpreter, met: set[str] = met) -> None:
+        def take(name: str, gradient: torch.Tensor, interpreter: Perturbed = interpreter, met: set[str] = met) -> None:
             if name in limits:
                 met.add(name)
                 leaf = Leaf("", expected[name], gradient)
-                backward = 64 * interpreter.coarsest * leaf.scale  # which is not shaken
+                backward = 64 * interpreter.coarsest * leaf.scale  # which is not perturbed
                 limits[name] = max(limits[name], 4 * leaf.largest_error + backward if gradient.numel() else 0.0)
 
         error = _gradients(by(interpreter), arguments, dtype, program, take=take)

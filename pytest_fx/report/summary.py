@@ -46,6 +46,16 @@ class SummaryRow:
     """Largest error in the working dtype, against eager in float64."""
     eager_error: float | None = None
     """Largest error of eager itself in the working dtype, against eager in float64."""
+    allowed_error: float | None = None
+    """What the element with the largest error may be off in the working dtype, under a contract that limits that."""
+    waiver: str | None = None
+    """Why a difference beyond the contract is not held against the program, in words."""
+    detects: float | None = None
+    """Detection limit: the smallest relative change of all outputs that would have broken the contract."""
+    detects_largest: float | None = None
+    """The same of the largest element alone."""
+    detects_median: float | None = None
+    """The same of an element of median size alone."""
     eager_seconds: float | None = None
     """Median time of an eager call."""
     seconds: float | None = None
@@ -85,9 +95,29 @@ class SummaryRow:
     change_verdict: str | None = None
     """What that interval says in words."""
 
-    def with_errors(self, *, dtype: str, float64_error: float | None, error: float, eager_error: float) -> SummaryRow:
+    def with_errors(
+        self,
+        *,
+        dtype: str,
+        float64_error: float | None,
+        error: float,
+        eager_error: float,
+        allowed_error: float | None = None,
+    ) -> SummaryRow:
         """Return the row with what a comparison found."""
-        return replace(self, dtype=dtype, float64_error=float64_error, error=error, eager_error=eager_error)
+        return replace(
+            self,
+            dtype=dtype,
+            float64_error=float64_error,
+            error=error,
+            eager_error=eager_error,
+            allowed_error=allowed_error,
+        )
+
+    def with_detection(self, limits: tuple[float, float, float]) -> SummaryRow:
+        """Return the row with the smallest changes that would have been caught."""
+        everywhere, largest, median = limits
+        return replace(self, detects=everywhere, detects_largest=largest, detects_median=median)
 
     def with_timing(self, timing: PairedTiming) -> SummaryRow:
         """Return the row with what a timing found."""
@@ -155,8 +185,12 @@ def _nodes(row: SummaryRow) -> str:
 
 
 def _errors(row: SummaryRow) -> str:
-    error = _error(row.error)
-    return error if row.eager_error is None else f"{error} ({_error(row.eager_error)}) {row.dtype}"
+    if row.eager_error is None:
+        return _error(row.error)
+    error = f"{_error(row.error)} ({_error(row.eager_error)}) {row.dtype}"
+    if row.allowed_error is None:
+        return error
+    return f"{error}, {_error(row.allowed_error)} allowed" + (f"; {row.waiver}" if row.waiver else "")
 
 
 def _speedup(row: SummaryRow) -> str:
@@ -191,6 +225,7 @@ COLUMNS = (
     SummaryColumn("nodes", _nodes),
     SummaryColumn("float64 error", lambda row: _error(row.float64_error)),
     SummaryColumn("error (eager's own)", _errors),
+    SummaryColumn("detects", lambda row: _error(row.detects), True),
     SummaryColumn("eager", lambda row: _milliseconds(row.eager_seconds)),
     SummaryColumn("transformed", lambda row: _milliseconds(row.seconds)),
     SummaryColumn("speed-up (95 % interval)", _speedup),

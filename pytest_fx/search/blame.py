@@ -31,13 +31,27 @@ class Blame:
         """Whether it is the pass that breaks ``law``, and neither the capture nor what torch.fx offers to passes."""
         if not is_kept_without(law, application):
             return False
-        if not all(_is_kept_by(tool, law, application, exact) for tool in self._tools):
+        if any(self._does_the_same(tool, law, application) for tool in self._tools):
             return False
         if self._tools and application.error is not None:
             again = Application(application.subject, adapt(_trace_again), leaves=application.leaves).error
             if type(again) is type(application.error) and str(again) == str(application.error):
                 return False
         return not self._replaces or not _is_kept_by(PutBack(self._pass), law, application, application.contract)
+
+    @staticmethod
+    def _does_the_same(tool: AdaptedPass, law: Law, application: Application) -> bool:
+        """Whether ``tool`` alone breaks ``law`` in the very way in which the pass breaks it."""
+        made = Application(application.subject, tool, contract=exact, leaves=application.leaves)
+        if not broken_laws([law], made):
+            return False
+        made.contract = application.contract
+        return _texts(law, made) == _texts(law, application)
+
+
+def _texts(law: Law, application: Application) -> list[str]:
+    """How a law is broken, but for the name of the pass."""
+    return [str(found).replace(application.name, "the pass") for found in broken_laws([law], application)]
 
 
 def _remove_dead_code(program: Any) -> Any:

@@ -1,0 +1,207 @@
+"""How far eager moves away from itself when the values that it computes change in their last bits.
+
+Where a computation is ill-conditioned there is no output to hold a program to: ``round(x)`` at 0.5 is 0 or 1, and the
+difference of nearly equal numbers is mostly rounding error. So eager is run a few times with each value perturbed by a
+few ulp of its own, random in sign. Each element may differ as far as it has moved; one that stays where it was gets no
+more tolerance than the contract gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fx import Interpreter, Node
+from pytest_fx.harness.application import Application
+from pytest_fx.harness.equality import Mismatch, pair_leaves
+from pytest_fx.harness.run import Run, by
+from pytest_fx.harness.snapshot import is_strided, overlaps
+from pytest_fx.harness.structure import leaves, map_tensors
+from pytest_fx.harness.subject import Inputs
+
+PERTURBATIONS = 8
+"""How often eager is run with other rounding errors before a difference is held against the pass."""
+MOST_PERTURBATIONS = 32
+"""The same where few elements differ: each run moves an element that lies at a step with a probability of a half."""
+FEW = 0.25
+"""The share of elements that is few."""
+SMALL = 1.0
+"""The largest perturbation, in ulp of the element, in every other run: what one operation may do."""
+LARGE = 16.0
+"""The same in the others, which look for steps: another order of arithmetic may be several ulp away from eager's."""
+LARGE_OF_HALVES = 2.0
+"""The same where an ulp is a hundredth or thousandth of the element: 16 would forgive what is plainly wrong."""
+ALLOWED = 2.0
+"""How many times its movement under small perturbations an element may differ."""
+STEP = 8.0
+"""How many times more than in proportion an element moves under large perturbations where it lies at a step."""
+
+_ROUNDS = frozenset("floor ceil round trunc fix sign floordiv floor_divide".split())
+"""Operations whose results are integers, by name."""
+
+Selection = Callable[[Run], Any]
+"""What of a call is compared."""
+
+
+class Conditioning:
+    """How much each element of eager's outputs may differ, found out when it is asked for."""
+
+    def __init__(self, application: Application, inputs: Sequence[Inputs], selections: Sequence[Selection]) -> None:
+        """Take the input sets, in the order in which their outputs are compared, and what of each is compared."""
+        self._application = application
+        self._inputs = list(zip(inputs, selections, strict=True))
+        self._movements: dict[bool, list[_Movement]] = {}
+        self._runs = {False: 0, True: 0}
+        self.perturbations = PERTURBATIONS
+        """How often eager is run."""
+
+    def deviations(self, wide: bool) -> Sequence[torch.Tensor]:
+        """Return how much each element may differ, float64 of the shape of each tensor that is compared.
+
+        A run that raises, or computes something of another structure, says nothing about any element.
+        """
+        outputs = [select(self._application.eager(inputs, wide)) for inputs, select in self._inputs]
+        pairs = [pair_leaves(output, output) for output in outputs]
+        tensors = [[] if isinstance(found, Mismatch) else [leaf.expected for leaf in found] for found in pairs]
+        movements = self._movements.setdefault(wide, [_Movement.none(each) for found in tensors for each in found])
+        for number in range(self._runs[wide], self.perturbations):
+            position = 0
+            for (inputs, select), output, compared in zip(self._inputs, outputs, tensors, strict=True):
+                run = _perturbed_run(self._application, inputs, wide, number)
+                found = pair_leaves(output, output if run.error is not None else select(run))
+                for place, leaf in enumerate([] if isinstance(found, Mismatch) else found, start=position):
+                    movements[place].note(leaf.errors, number)
+                position += len(compared)
+            self._runs[wide] = number + 1
+        return [movement.allowed() for movement in movements]
+
+
+@dataclass(frozen=True, slots=True)
+class _Movement:
+    """How far the elements of a tensor have moved."""
+
+    small: torch.Tensor
+    """Under small perturbations."""
+    large: torch.Tensor
+    """Under large ones."""
+    growth: float
+    """How many times as large these are."""
+
+    @classmethod
+    def none(cls, tensor: torch.Tensor) -> _Movement:
+        """Elements that have not moved yet."""
+        small, large = (torch.zeros(tensor.shape, dtype=torch.float64) for _ in range(2))
+        return cls(small, large, _largest_perturbation(tensor.dtype, 1) / _largest_perturbation(tensor.dtype, 0))
+
+    def note(self, errors: torch.Tensor, number: int) -> None:
+        """Take into account how far elements moved in the run of this number."""
+        known = self.large if number % 2 else self.small
+        torch.maximum(known, errors, out=known)
+
+    def allowed(self) -> torch.Tensor:
+        """How much each element may differ.
+
+        That is as much as it moves under large perturbations if that is far more than in proportion: then it lies at a
+        step, the height of which does not depend on them.
+        """
+        at_a_step = self.large > STEP * self.growth * self.small
+        return torch.where(at_a_step, torch.maximum(self.small, self.large), ALLOWED * self.small)
+
+
+def _perturbed_run(application: Application, inputs: Inputs, wide: bool, number: int) -> Run:
+    subject, program = application.subject, application.to_perturb(wide)
+    runner = subject.runner(program, by(Perturbed(program, number)), wide=wide)
+    return runner(subject.arguments(inputs, wide), torch.float64 if wide else subject.dtype)
+
+
+class Perturbed(Interpreter):
+    """Runs a program and adds a few rounding errors to each floating-point value that it computes.
+
+    Where gradients are computed, those of each use of a value get some, too.
+    """
+
+    def __init__(self, program: Any, number: int) -> None:
+        """``number`` chooses the random numbers; perturbations are small where it is even, and else large."""
+        super().__init__(program, garbage_collect_values=False)
+        self._generator = torch.Generator().manual_seed(number)
+        self._number = number
+        self._integers: set[Node] = set()
+        self.coarsest = 0.0
+        """The ulp of 1 in the least precise dtype among the values."""
+
+    def run_node(self, n: Node) -> Any:
+        """Run the node and perturb its value where that is; views and attributes are so with what they show."""
+        value = super().run_node(n)
+        if self._is_integer(n, value):
+            self._integers.add(n)
+            return value
+        if isinstance(value, torch.Tensor) and value.requires_grad and _can_be_perturbed(value):
+            return value + self._noise(value.detach()) if self._is_new(n, value) else value
+        if n.op not in ("get_attr", "output"):
+            for _, leaf in leaves(value):
+                if isinstance(leaf, torch.Tensor) and _can_be_perturbed(leaf) and not overlaps(leaf):
+                    leaf.data.add_(self._noise(leaf.detach()))
+        return value
+
+    def fetch_args_kwargs_from_env(self, n: Node) -> Any:
+        """Return the arguments of ``n``, whose gradients are perturbed on their way back."""
+        args, kwargs = super().fetch_args_kwargs_from_env(n)
+        return map_tensors(self._perturbed_backward, args), map_tensors(self._perturbed_backward, kwargs)
+
+    def _perturbed_backward(self, value: torch.Tensor) -> torch.Tensor:
+        if not value.requires_grad or not _can_be_perturbed(value):
+            return value
+        used = value.view_as(value)
+        factor = 1 + self._direction(value) * self._largest(value)
+        used.register_hook(lambda gradient: (gradient * factor).to(gradient.dtype))
+        return used
+
+    def _is_integer(self, node: Node, value: Any) -> bool:
+        """Whether a value is rounded to integers, or made of these or of booleans alone: it has no rounding errors."""
+        read = node.all_input_nodes
+        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+        if not isinstance(value, torch.Tensor) or not read:
+            return False
+        if name not in _ROUNDS and not all(used in self._integers or _is_exact(self.env.get(used)) for used in read):
+            return False
+        return _can_be_perturbed(value) and bool((value == value.round()).all())
+
+    def _is_new(self, node: Node, value: torch.Tensor) -> bool:
+        """Whether nothing else shares the memory of ``value``, so that a sum may stand for it.
+
+        Where gradients are computed, operations have kept their results: these are not to be written to.
+        """
+        given = (self.env.get(used) for used in node.all_input_nodes)
+        is_alone = not value._is_view() and value._version == 0 and all(value is not other for other in given)
+        return is_alone and node.op not in ("get_attr", "output")
+
+    def _noise(self, value: torch.Tensor) -> torch.Tensor:
+        self.coarsest = max(self.coarsest, torch.finfo(value.dtype).eps)
+        own = value.double().abs().nan_to_num(0.0, 0.0, 0.0)
+        return (self._direction(value) * self._largest(value) * own).to(value.dtype)
+
+    def _largest(self, value: torch.Tensor) -> float:
+        """The largest perturbation, relative to the element."""
+        return _largest_perturbation(value.dtype, self._number) * torch.finfo(value.dtype).eps
+
+    def _direction(self, value: torch.Tensor) -> torch.Tensor:
+        return (torch.rand(value.shape, generator=self._generator, dtype=torch.float64) * 2 - 1).to(value.device)
+
+
+def _can_be_perturbed(value: torch.Tensor) -> bool:
+    return value.is_floating_point() and is_strided(value)
+
+
+def _largest_perturbation(dtype: torch.dtype, number: int) -> float:
+    """The largest perturbation in the run of this number, in ulp."""
+    if number % 2 == 0:
+        return SMALL
+    is_half = dtype.is_floating_point and torch.finfo(dtype).eps > 1e-4
+    return LARGE_OF_HALVES if is_half else LARGE
+
+
+def _is_exact(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex())

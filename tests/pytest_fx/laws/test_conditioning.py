@@ -1,0 +1,149 @@
+"""pytest_fx.laws.conditioning: how far an element may be off, where eager is ill-conditioned and where it is not."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from fx.passes import FuseConvBN, approximate, close
+from pytest_fx.harness.application import Application
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.subject import Subject
+from pytest_fx.laws import LawViolation, contract
+
+
+def subject_of(module: nn.Module, *inputs: torch.Tensor) -> Subject:
+    return Subject("model", module.eval(), lambda draw: Arguments(tuple(given.roll(draw, -1) for given in inputs)))
+
+
+def judge(module: nn.Module, program: nn.Module, *inputs: torch.Tensor, promise=close) -> None:
+    contract(Application.given(subject_of(module, *inputs), program.eval(), promise))
+
+
+def made(forward, **parts) -> nn.Module:
+    """A module with ``forward`` and these modules."""
+    module = type("Model", (nn.Module,), {"forward": forward})()
+    for name, part in parts.items():
+        setattr(module, name, part)
+    return module
+
+
+@pytest.fixture(scope="module")
+def network():
+    torch.manual_seed(0)
+    return deep_network(), torch.randn(2, 3, 32, 32)
+
+
+def deep_network() -> nn.Module:
+    layers: list[nn.Module] = []
+    for inputs, outputs in ((3, 16), *[(16, 16)] * 9):
+        norm = nn.BatchNorm2d(outputs)
+        norm.running_var.uniform_(0.01, 0.1)
+        norm.running_mean.normal_()
+        layers += [nn.Conv2d(inputs, outputs, 3, padding=1), norm, nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 100))
+
+
+def scaled(module):
+    module[-1].weight.data.mul_(1.001)
+    module[-1].bias.data.mul_(1.001)
+
+
+def with_another_eps(module):
+    module[1].eps = 1e-3
+
+
+def folded_without_eps(module):
+    conv, norm = module[0], module[1]
+    factor = norm.weight / norm.running_var.sqrt()
+    conv.weight.data.mul_(factor.view(-1, 1, 1, 1))
+    conv.bias.data.sub_(norm.running_mean).mul_(factor).add_(norm.bias)
+    module[1] = nn.Identity()
+
+
+def through_bfloat16(module):
+    conv = module[3]
+    module[3] = made(lambda self, x: self.conv(x.bfloat16().float()), conv=conv)
+
+
+@pytest.mark.parametrize("spoil", [scaled, with_another_eps, folded_without_eps, through_bfloat16])
+def test_a_program_that_was_made_elsewhere_is_held_to_eagers_own_rounding_error(network, spoil):
+    module, images = network
+    wrong = copy.deepcopy(module)
+    with torch.no_grad():
+        spoil(wrong)
+    with pytest.raises(LawViolation, match="8 times the largest error that eager makes"):
+        judge(module, wrong, images)
+
+
+def test_a_right_fold_and_another_memory_layout_stay_right(network):
+    module, images = network
+    judge(module, FuseConvBN()(subject_of(module, images).capture()), images)
+    judge(module, copy.deepcopy(module).to(memory_format=torch.channels_last), images)
+
+
+def test_one_index_at_a_tie_does_not_excuse_the_others():
+    """Eager's float32 picks another index than its float64 in one place of 4,096."""
+    scores = torch.linspace(0, 1, 4096)
+    scores[7] = 0.25 + 2e-8 * 0  # at the step: x * 4 is 1 in float32
+    module = made(lambda self, x: torch.floor(x * 3 + 0.1 * 10 / 3))
+    shifted = made(lambda self, x: torch.floor(x * 3 + 0.1 * 10 / 3).roll(1))
+    with pytest.raises(LawViolation):
+        judge(module, shifted, scores)
+
+
+def test_boxes_behind_a_threshold_are_judged_box_by_box():
+    generator = torch.Generator().manual_seed(0)
+    boxes = torch.rand(512, 4, generator=generator) * 600
+    scores = torch.rand(512, generator=generator)
+    scores[5] = 0.5  # at the threshold, where rounding decides
+
+    def detect(self, boxes, scores):
+        kept = (scores * 3.0 / 3.0 - 0.5).mul(1e6).round().ge(0)
+        return torch.where(kept[:, None], boxes, torch.zeros_like(boxes))
+
+    def wrong(self, boxes, scores):
+        found = detect(self, boxes, scores)
+        found[100:110] = found[100:110] + 187 * (found[100:110] > 0)
+        return found
+
+    judge(made(detect), made(detect), boxes, scores)
+    with pytest.raises(LawViolation):
+        judge(made(detect), made(wrong), boxes, scores)
+
+
+def test_what_rounding_alone_decides_may_be_decided_otherwise():
+    module = made(lambda self, x: torch.floor(x / 0.1))
+    program = made(lambda self, x: torch.floor(x * (1 / 0.1)))
+    judge(module, program, torch.arange(60.0).reshape(2, 30) / 10)
+    with pytest.raises(LawViolation):
+        judge(module, made(lambda self, x: torch.floor(x / 0.1) + (x == 0.55)), torch.arange(60.0) / 20)
+
+
+def test_a_difference_of_nearly_equal_numbers_may_be_off_by_the_rounding_of_these():
+    given = 1000 + torch.rand(2, 500, generator=torch.Generator().manual_seed(0))
+    module = made(lambda self, x: (x * 1.1 - x.mean() * 1.1) * 50)
+    program = made(lambda self, x: (x - x.mean()) * 1.1 * 50)
+    judge(module, program, given)
+    with pytest.raises(LawViolation):
+        judge(module, made(lambda self, x: (x - x.mean()) * 1.1 * 50 + 0.1), given)
+
+
+def test_an_element_next_to_an_ill_conditioned_one_is_not():
+    given = torch.tensor([[1.0, 2.0, 3.0, 4.0]]).repeat(16, 1)
+    module = made(lambda self, x: torch.cat([torch.round(x[:, :1] * 0.1 * 5), torch.sqrt(x[:, 1:])], 1))
+    near = made(lambda self, x: torch.cat([torch.round(x[:, :1] / 10 * 5) + 0, torch.sqrt(x[:, 1:])], 1))
+    wrong = made(lambda self, x: torch.cat([torch.round(x[:, :1] / 10 * 5), torch.sqrt(x[:, 1:]) * 1.0001], 1))
+    judge(module, near, given)
+    with pytest.raises(LawViolation):
+        judge(module, wrong, given)
+
+
+def test_noise_of_an_approximate_program_is_excused_where_rounding_decides_and_nowhere_else():
+    module = made(lambda self, x: torch.floor(x / 0.1) * 0)
+    judge(
+        module, made(lambda self, x: torch.floor(x * (1 / 0.1)) * 0), torch.arange(60.0) / 10, promise=approximate(60)
+    )
+    with pytest.raises(LawViolation):
+        judge(module, made(lambda self, x: torch.relu(x)), torch.arange(60.0) / 10, promise=approximate(60))

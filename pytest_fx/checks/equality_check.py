@@ -76,6 +76,7 @@ class EqualityCheck:
             )
             violations = self._broken(given, leaves)
             if violations:
+                self._record_wrong(given, violations)
                 raise told(violations, violations[0])
             self._settle(given, comparison)
             return comparison
@@ -91,6 +92,8 @@ class EqualityCheck:
         broken = self._broken(application, leaves)
         violations = self._not_waived(application, broken)
         if violations:
+            if application.program is not None:
+                self._record_wrong(application, violations)
             raise told(violations, self._explained(application, violations))
         if broken:
             pytest.skip(
@@ -143,7 +146,7 @@ class EqualityCheck:
         for violation in violations:
             if blame.is_due(law_called(violation.law), application):
                 found.append(violation)
-            elif violation.law != "refusal":
+            elif application.program is not None:
                 found.append(violation.with_details(CLEAN_UP_TOO))
         return found
 
@@ -171,6 +174,12 @@ class EqualityCheck:
             )
         record_row(self._item, row)
         return comparison
+
+    def _record_wrong(self, application: Application, violations: list[LawViolation]) -> None:
+        """Let the row say what is wrong, and nobody time the program."""
+        law = violations[0].law
+        record_row(self._item, SummaryRow(self._subject.name, application.name, outcome=f"wrong: {law}"))
+        self._subject.wrong[application.name] = law
 
     def _settle(self, application: Application, comparison: Comparison) -> None:
         """Say what the verdict would have caught and what it forgives, and let no row be green beyond its bound.

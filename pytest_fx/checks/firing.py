@@ -28,7 +28,17 @@ def row_of(application: Application) -> SummaryRow:
         nodes_after=None if after is None else len(after.graph.nodes),
         edits=application.edits,
         changed=application.changed,
+        outcome=_outcome(application),
     )
+
+
+def _outcome(application: Application) -> str | None:
+    """Why there is no program to compare, if there is none."""
+    if application.error is not None:
+        return f"raises {type(application.error).__name__}"
+    if application.refusal is not None:
+        return "refuses"
+    return "takes too long" if application.too_long is not None else None
 
 
 def require_no_less(item: pytest.Item, application: Application) -> None:

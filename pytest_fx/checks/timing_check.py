@@ -67,6 +67,8 @@ class TimingCheck:
             program = applied(self._subject, pass_).after
             if program is None:
                 pytest.skip(f"{label} makes no program of {self._subject.name} that could be timed")
+        if (law := self._subject.wrong.get(label)) is not None:
+            pytest.skip(f"{label} breaks the law {law!r} on {self._subject.name}, and is not timed")
         timing, change = self._mildest(program, label)
         self._record(program, timing, change, label)
         limit = self._options.fail_slower

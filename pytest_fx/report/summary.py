@@ -36,6 +36,8 @@ class SummaryRow:
     """Edits that the pass made, where it says which it makes."""
     changed: bool | None = None
     """Whether the pass changed anything."""
+    outcome: str | None = None
+    """What came of it where that is no right program: it raises, refuses, takes too long, or is wrong."""
     less: str | None = None
     """How it changes less than in the run that is compared with, in a sentence, if it does."""
     dtype: str | None = None
@@ -180,8 +182,9 @@ Column = SummaryColumn  # what hooks were once told to return
 
 def _nodes(row: SummaryRow) -> str:
     if row.changed is False:
-        return f"{row.nodes_before}, changes nothing"
-    return " -> ".join(str(count) for count in (row.nodes_before, row.nodes_after) if count is not None) or "-"
+        return f"{row.nodes_before}, {row.outcome or 'changes nothing'}"
+    nodes = " -> ".join(str(count) for count in (row.nodes_before, row.nodes_after) if count is not None)
+    return ", ".join(filter(None, (nodes, row.outcome))) or "-"
 
 
 def _errors(row: SummaryRow) -> str:
@@ -194,7 +197,7 @@ def _errors(row: SummaryRow) -> str:
 
 
 def _speedup(row: SummaryRow) -> str:
-    if row.speedup is None:
+    if row.speedup is None or row.outcome is not None:  # a wrong program is not praised
         return "-"
     if not row.noisy:
         return f"{row.speedup:.3f} ({row.speedup_low:.3f} to {row.speedup_high:.3f}), {row.verdict}"

@@ -118,7 +118,9 @@ def test_the_summary_names_errors_times_and_verdict_of_a_pass(user):
 def test_a_pass_that_breaks_its_contract_is_in_the_table_with_its_errors(user):
     result = user.runpytest("--fx-model", "mine:pair", "--fx-pass", "mine:scaled", "-k", "contract")
     assert result.ret == 1
-    result.stdout.re_match_lines([r"mine:pair +scaled +5 -> 5 +\d\.\de-0\d +\d\.\de-0\d \(\d\.\de-0\d\) float32"])
+    result.stdout.re_match_lines(
+        [r"mine:pair +scaled +5 -> 5, wrong: contract +\d\.\de-0\d +\d\.\de-0\d \(\d\.\de-0\d\) float32, \S+ allowed"]
+    )
 
 
 def test_models_come_in_the_order_of_the_command_line(pytester):

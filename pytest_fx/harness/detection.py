@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -38,49 +38,49 @@ class DetectionLimit:
 def detection_limit(comparison: Comparison, contract: Contract) -> DetectionLimit | None:
     """Return what ``comparison`` would have caught, from the outputs that it has; None if no output is a float.
 
-    A change counts as caught if either dtype shows it: a fault of a pass is one in both.
+    A change counts as caught if it shows in any input set, and in either dtype: a fault of a pass is one in both.
     """
-    if isinstance(contract, Approximate):
-        found = list(_of_noise(comparison, contract.sqnr_db))
-    elif isinstance(contract, Close):
-        found = list(_of_closeness(comparison, contract))
-    else:
-        assert isinstance(contract, Exact), "there are three contracts"
-        found = [
-            DetectionLimit(*[torch.finfo(leaf.actual.dtype).eps] * 3)
-            for leaf in comparison.float_leaves(comparison.eager, comparison.actual)
-        ]
-    return _worst(found)
-
-
-def _worst(found: Iterable[DetectionLimit]) -> DetectionLimit | None:
-    limits = list(found)
-    if not limits:
+    found: dict[str, DetectionLimit] = {}
+    for path, limit in _limits(comparison, contract):
+        found[path] = _finest(found[path], limit) if path in found else limit
+    if not found:
         return None
     return DetectionLimit(
-        max(limit.all_elements for limit in limits),
-        max(limit.largest_element for limit in limits),
-        max(limit.median_element for limit in limits),
+        max(limit.all_elements for limit in found.values()),
+        max(limit.largest_element for limit in found.values()),
+        max(limit.median_element for limit in found.values()),
     )
 
 
-def _of_closeness(comparison: Comparison, contract: Close) -> Iterable[DetectionLimit]:
-    bounds = [bound for bound in comparison.rounding_bounds(contract) if bound.leaf.actual.is_floating_point()]
-    found = [_smallest_changes(bound.leaf, bound.limits) for bound in bounds]
-    if comparison.actual64 is None:
-        return [limit for limit in found if limit is not None]
-    wide = comparison.float_leaves(comparison.eager64, comparison.actual64)
-    found64 = [_smallest_changes(leaf, leaf.limits(contract.rtol, contract.atol)) for leaf in wide]
-    pairs = zip(found, found64, strict=False)
-    return [_either(one, other) for one, other in pairs if one is not None and other is not None]
+def _limits(comparison: Comparison, contract: Contract) -> Iterator[tuple[str, DetectionLimit]]:
+    """Yield the limit of each tensor that is compared, with its place in the output."""
+    if isinstance(contract, Approximate):
+        yield from _of_noise(comparison, contract.sqnr_db)
+    elif isinstance(contract, Close):
+        yield from _of_closeness(comparison, contract)
+    else:
+        assert isinstance(contract, Exact), "there are three contracts"
+        for leaf in comparison.float_leaves(comparison.eager, comparison.actual):
+            yield leaf.path, DetectionLimit(*[torch.finfo(leaf.actual.dtype).eps] * 3)
 
 
-def _either(one: DetectionLimit, other: DetectionLimit) -> DetectionLimit:
+def _finest(one: DetectionLimit, other: DetectionLimit) -> DetectionLimit:
     return DetectionLimit(
         min(one.all_elements, other.all_elements),
         min(one.largest_element, other.largest_element),
         min(one.median_element, other.median_element),
     )
+
+
+def _of_closeness(comparison: Comparison, contract: Close) -> Iterator[tuple[str, DetectionLimit]]:
+    pairs = [(bound.leaf, bound.limits) for bound in comparison.rounding_bounds(contract)]
+    if comparison.actual64 is not None:
+        wide = comparison.float_leaves(comparison.eager64, comparison.actual64)
+        pairs += [(leaf, leaf.limits(contract.rtol, contract.atol)) for leaf in wide]
+    for leaf, limits in pairs:
+        limit = _smallest_changes(leaf, limits) if leaf.actual.is_floating_point() else None
+        if limit is not None:
+            yield leaf.path, limit
 
 
 def _smallest_changes(leaf: Leaf, limits: torch.Tensor) -> DetectionLimit | None:
@@ -95,16 +95,19 @@ def _smallest_changes(leaf: Leaf, limits: torch.Tensor) -> DetectionLimit | None
     return DetectionLimit(float(changes.min()), float(changes[magnitude.argmax()]), float(changes[median]))
 
 
-def _of_noise(comparison: Comparison, sqnr_db: float) -> Iterable[DetectionLimit]:
+def _of_noise(comparison: Comparison, sqnr_db: float) -> Iterator[tuple[str, DetectionLimit]]:
     """The same where the noise of an output as a whole has a limit; the noise of a change adds to what there is."""
-    for leaves in comparison.noisy_outputs().values():
+    for path, leaves in comparison.noisy_outputs().items():
         signal, noise = (sum(part) for part in zip(*(leaf.power for leaf in leaves), strict=True))
         magnitudes = torch.cat([leaf.actual.abs().double().flatten() for leaf in leaves])
         magnitudes = magnitudes[magnitudes.isfinite() & (magnitudes > 0)]
         if signal > 0 and magnitudes.numel():
             allowed = math.sqrt(max(0.0, signal * 10 ** (-sqnr_db / 10) - noise))
-            yield DetectionLimit(
-                allowed / math.sqrt(signal),
-                allowed / float(magnitudes.max()),
-                allowed / float(magnitudes.median()),
+            yield (
+                path,
+                DetectionLimit(
+                    allowed / math.sqrt(signal),
+                    allowed / float(magnitudes.max()),
+                    allowed / float(magnitudes.median()),
+                ),
             )

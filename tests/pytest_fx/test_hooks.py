@@ -43,6 +43,18 @@ def test_a_contract_of_a_conftest_comes_before_the_command_lines(user):
     assert user.runpytest(*run[:3], "mine:unchanged", *run[4:]).ret == 0
 
 
+def test_a_contract_of_a_conftest_may_be_a_text(user):
+    run = ("--fx-model", "mine:pair", "--fx-pass", "mine:scaled", "-k", CONTRACT)
+    user.makeconftest("def pytest_fx_contract(model): return 'approximate(40)'")
+    assert user.runpytest(*run).ret == 0
+    user.makeconftest("def pytest_fx_contract(model): return 'approximate(80)'")
+    assert user.runpytest(*run).ret == 1
+    user.makeconftest("def pytest_fx_contract(model): return 'aproximate'")
+    result = user.runpytest(*run)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines("E *CannotLoadError: there is no contract 'aproximate'")
+
+
 def test_a_vetoed_combination_is_skipped_with_the_reason(user):
     user.makeconftest(
         """

@@ -1,0 +1,65 @@
+"""--fx-detect: how small a change of the outputs a green verdict would have caught, and what it is held to."""
+
+import json
+
+import pytest
+
+OWN = """
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+
+def scaled(module, by):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.module = copy.deepcopy(module)
+
+        def forward(self, *args):
+            found = self.module(*args)
+            return found * by
+
+    return Scaled()
+
+
+def test_own(fx_model, fx_equal):
+    fx_equal(scaled(fx_model.fresh(), 1.0 + {by}))
+"""
+
+
+def test_the_table_says_what_a_green_verdict_would_have_caught(pytester):
+    result = pytester.runpytest("--fx-model", "mlp", pytester.makepyfile(OWN.format(by=1e-7)))
+    result.assert_outcomes(passed=1)
+    result.stdout.re_match_lines([r".*error \(eager's own\) +detects", r"mlp +test_own\S* .* allowed +\d\.\de-0[67]"])
+    records = json.loads((pytester.path / ".pytest_fx" / "last_run.json").read_text())
+    row = records["records"][-1]["row"]
+    assert 0 < row["detects"] <= row["detects_largest"] < 1e-5
+    assert row["detects_median"] >= row["detects"]
+
+
+def test_a_verdict_that_would_have_caught_less_than_asked_for_fails(pytester):
+    path = pytester.makepyfile(OWN.format(by=1e-7))
+    pytester.runpytest("--fx-model", "mlp", "--fx-detect", "1e-4", path).assert_outcomes(passed=1)
+    result = pytester.runpytest("--fx-model", "mlp", "--fx-dtype", "bfloat16", "--fx-detect", "1e-4", path)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["E *CoarseVerdict: test_own* keeps close(*) on mlp, but so would outputs that are off by *",
+         "E *try *--fx-dtype*"]
+    )  # fmt: skip
+
+
+def test_a_coarse_verdict_is_worth_a_warning(pytester):
+    path = pytester.makepyfile(OWN.format(by=0.0))
+    result = pytester.runpytest("--fx-model", "mlp", "--fx-dtype", "bfloat16", "-W", "default", path)
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines("*CoarseVerdictWarning: test_own* keeps close(*)*")
+
+
+@pytest.mark.parametrize("value", ["-1", "x"])
+def test_a_limit_that_is_no_number_is_refused(pytester, value):
+    result = pytester.runpytest(f"--fx-detect={value}")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(f"*--fx-detect: must be a number from 0 on, not {value!r}")

@@ -20,7 +20,7 @@ import fx
 from fx.interop import adapt
 from fx.interop.pass_library import is_for_torch
 from fx.operators.effects import effect_of
-from fx.passes import FuseConvBN, contract_of
+from fx.passes import FuseConvBN, close, contract_of
 from pytest_fx import LawViolation, NothingJudged, check_pass
 from pytest_fx.harness.application import Application, may_change, with_data
 from pytest_fx.harness.evaluation import Arguments
@@ -389,3 +389,94 @@ def _() -> str:
         return "a message with the text of a Proxy"
     inputs = Arguments((torch.ones(2, 3), torch.ones(2, 3)))
     return verdict(Subject.of(GivenProgram(lambda: fx.symbolic_trace(captured), inputs), "eval"), nothing)
+
+
+def _deep() -> nn.Module:
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    for inputs, outputs in ((3, 8), (8, 8), (8, 8)):
+        norm = nn.BatchNorm2d(outputs)
+        norm.running_var.uniform_(0.01, 0.1)
+        norm.running_mean.normal_()
+        layers += [nn.Conv2d(inputs, outputs, 3, padding=1), norm, nn.ReLU()]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(8 * 64, 40)).eval()
+
+
+def _given(change: Callable[[Any], Any]) -> str:
+    """What the suite says of a program that was made of a model elsewhere, in float32 alone."""
+    module = _deep()
+    made = copy.deepcopy(module)
+    with torch.no_grad():
+        change(made)
+    images = torch.randn(2, 3, 8, 8)
+    application = Application.given(Subject("deep", module, lambda draw: Arguments((images + draw,))), made, close)
+    violations = broken_laws(affordable(choose_laws((), (), ()), application), application)
+    return f"red: {violations[0].law}" if violations else "green"
+
+
+def _fold_without_eps(module: Any) -> None:
+    conv, norm = module[0], module[1]
+    factor = norm.weight / norm.running_var.sqrt()
+    conv.weight.mul_(factor.view(-1, 1, 1, 1))
+    conv.bias.sub_(norm.running_mean).mul_(factor).add_(norm.bias)
+    module[1] = nn.Identity()
+
+
+def _halve_once(module: Any) -> None:
+    module[3].register_forward_pre_hook(lambda layer, given: (given[0].bfloat16().float(),))
+
+
+_GIVEN: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "with outputs times 1.001": (lambda made: [one.mul_(1.001) for one in made[-1].parameters()], "red: contract"),
+    "with another eps in one batch norm": (lambda made: setattr(made[1], "eps", 1e-3), "red: contract"),
+    "with a batch norm folded without its eps": (_fold_without_eps, "red: contract"),
+    "with one value rounded to bfloat16 on its way": (_halve_once, "red: contract"),
+    "in channels last": (lambda made: made.to(memory_format=torch.channels_last), "green"),
+    "with its batch norms folded": (lambda made: [_fold(made, place) for place in (0, 3, 6)], "green"),
+}
+
+
+def _fold(module: Any, place: int) -> None:
+    module[place] = nn.utils.fuse_conv_bn_eval(module[place], module[place + 1])
+    module[place + 1] = nn.Identity()
+
+
+def _enter_given(says: str, change: Callable[[Any], Any], right: str) -> None:
+    @case("the bound in float32", f"a program made elsewhere, {says}", right)
+    def _() -> str:
+        return _given(change)
+
+
+for _says, (_change_of_given, _right_of_given) in _GIVEN.items():
+    _enter_given(_says, _change_of_given, _right_of_given)
+
+
+def _detection(wrong: bool) -> str:
+    """Boxes behind a threshold that one score meets but for rounding; eager's own is on one side or the other."""
+    generator = torch.Generator().manual_seed(0)
+    boxes, scores = torch.rand(64, 4, generator=generator) * 600, torch.rand(64, generator=generator)
+    scores[5] = 0.5
+
+    def detect(self: Any, boxes: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        kept = (scores * 3.0 / 3.0 - 0.5).mul(1e6).round().ge(0)
+        return torch.where(kept[:, None], boxes, torch.zeros_like(boxes))
+
+    def other(self: Any, boxes: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        found = torch.where((scores - 0.5).mul(1e6).round().ge(0)[:, None], boxes, torch.zeros_like(boxes))
+        return torch.cat([found[:9], found[9:10] + 187.0, found[10:]]) if wrong else found
+
+    module, made = (type("Detector", (nn.Module,), {"forward": forward})() for forward in (detect, other))
+    subject = Subject("detector", module, lambda draw: Arguments((boxes + draw, scores)))
+    application = Application.given(subject, made, close)
+    violations = broken_laws([law_called("contract")], application)
+    return f"red: {violations[0].law}" if violations else "green"
+
+
+@case("the bound in float32", "a box of its own is wrong, beside one that rounding decides", "red: contract")
+def _() -> str:
+    return _detection(wrong=True)
+
+
+@case("the bound in float32", "one box that rounding decides", "green")
+def _() -> str:
+    return _detection(wrong=False)

@@ -16,6 +16,7 @@ from . import case
 
 _MINE = """
 import torch
+import torch.fx
 from torch import nn
 from fx.passes import Edit, RewritingPass
 
@@ -40,6 +41,30 @@ def branching():
 
 def nothing(graph_module):
     return None
+
+def raising(graph_module):
+    return {}["no such key"]
+
+class Halved(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        h = torch.relu(self.a(x))
+        h.mul_(0.5)
+        return torch.relu(self.b(h))
+
+def halved():
+    return Halved(), torch.randn(3, 4)
+
+def to_gelu(graph_module: torch.fx.GraphModule):
+    for node in graph_module.graph.nodes:
+        if node.target is torch.relu:
+            node.target = torch.nn.functional.gelu
+    graph_module.graph.eliminate_dead_code()
+    graph_module.recompile()
+    return graph_module
 
 def quiet(graph_module):
     torch.set_grad_enabled(False)
@@ -66,6 +91,30 @@ def written_over(graph_module):
 _OTHER = """
 def nothing(graph_module):
     return None
+
+def raising(graph_module):
+    return {}["no such key"]
+
+class Halved(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        h = torch.relu(self.a(x))
+        h.mul_(0.5)
+        return torch.relu(self.b(h))
+
+def halved():
+    return Halved(), torch.randn(3, 4)
+
+def to_gelu(graph_module: torch.fx.GraphModule):
+    for node in graph_module.graph.nodes:
+        if node.target is torch.relu:
+            node.target = torch.nn.functional.gelu
+    graph_module.graph.eliminate_dead_code()
+    graph_module.recompile()
+    return graph_module
 """
 _FIRING = """
 import fx, torch
@@ -106,6 +155,28 @@ import pytest
 @pytest.mark.fx(models="mlp", batch="many")
 def test_marked(fx_model):
     pass
+"""
+_CONTRACTS = """
+import pytest
+
+def off(fx_model):
+    import torch
+    class Off(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.module = fx_model.fresh()
+        def forward(self, *args):
+            return self.module(*args) * 1.01
+    return Off()
+
+@pytest.mark.parametrize("contract", ["exact", "close", "approximate(60)"])
+def test_text(fx_model, fx_equal, contract):
+    with pytest.raises(AssertionError, match="law 'contract'"):
+        fx_equal(off(fx_model), contract=contract)
+
+def test_no_contract(fx_model, fx_equal):
+    with pytest.raises(LookupError, match="there is no contract"):
+        fx_equal(off(fx_model), contract="exat")
 """
 _ROOT = str(Path(__file__).resolve().parents[3])
 _QUICK = ("--fx-no-timing", "-k", "test_pass_keeps_its_contract")
@@ -151,7 +222,9 @@ def says(text: str, *parts: str, never: tuple[str, ...] = ()) -> str:
 def _enter(item: str, what: str, arguments: tuple[str, ...], *parts: str, never: tuple[str, ...] = ()) -> None:
     @case(item, what, "said")
     def _() -> str:
-        with folder(mine=_MINE, other=_OTHER, test_named=_NAMED, test_marked=_MARKED) as user:
+        with folder(
+            mine=_MINE, other=_OTHER, test_named=_NAMED, test_marked=_MARKED, test_contracts=_CONTRACTS
+        ) as user:
             return says(user.pytest(*arguments), *parts, never=never)
 
 
@@ -230,6 +303,33 @@ _enter(
     ("--fx-model", "mine:broken", "--fx-no-timing"),
     "no weights today",
     "mine.py:16",
+)
+_enter(
+    "a pass that raises",
+    "its row says so, and not that it changes nothing",
+    (*PAIR, "--fx-pass", "mine:raising", *_QUICK),
+    "raises KeyError",
+    never=("changes nothing",),
+)
+_enter(
+    "wrong programs",
+    "they are not timed, and their row says what is wrong",
+    (*PAIR, "--fx-pass", "mine:Cut", "--fx-rounds", "2"),
+    "wrong: gradients",
+    never=("faster", "no difference shown"),
+)
+_enter(
+    "torch.fx's own clean-up",
+    "what it drops of a user's model is a failure of the pass that calls it",
+    ("--fx-model", "mine:halved", "--fx-pass", "mine:to_gelu", *_QUICK),
+    "law 'contract': to-gelu changes what mine:halved computes",
+    "1 failed",
+)
+_enter(
+    "contracts as text",
+    "exact, close and approximate(…) are contracts wherever they are given, and others an error",
+    (*PAIR, "test_contracts.py"),
+    "4 passed",
 )
 _enter("names", "a misspelt module gets the nearest", ("--fx-model", "minne:pair"), "did you mean")
 _enter("names", "a misspelt pass gets the nearest", (*PAIR, "--fx-pass", "fuse-conv-nb"), "did you mean 'fuse-conv-bn'")

@@ -11,8 +11,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 WITH_PROPERTIES := tests/properties tests/fx/*/test_*_properties.py tests/fx/passes/test_pipeline_origins.py \
 	tests/pytest_fx/generation tests/pytest_fx/search/test_formula_passes.py
 
-.PHONY: verify test pythons torches machines lint bench catalogue verdicts accuracy properties attack interrupts struck \
-	fuzz fuzz-atheris
+.PHONY: verify test pythons torches machines lint bench catalogue verdicts looseness accuracy properties attack interrupts \
+	struck fuzz fuzz-atheris
 
 verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, time it, print the table
 	$(BIN)/python -m pytest --fx-model $(MODEL) $(ARGS)
@@ -41,6 +41,9 @@ catalogue: $(INSTALLED)  ## try the harness on every wrong and right pass of the
 
 verdicts: $(INSTALLED)  ## try the harness on what was once judged wrongly; writes results/verdicts.md
 	PYTHONPATH=tests/properties $(BIN)/python -m verdicts
+
+looseness: $(INSTALLED)  ## how far outputs may be off before the harness says so; writes results/looseness.md
+	$(BIN)/python tests/properties/looseness.py
 
 accuracy: $(INSTALLED)  ## what 8 bits cost models trained on real data; writes results/accuracy.md, fails if too much
 	$(BIN)/python -m pytest --fx-tables=accuracy $(ARGS)

@@ -1,8 +1,8 @@
 """``make looseness``: how far outputs may be off before the harness says so; writes ``results/looseness.md``.
 
 A program that exists already is judged in its own dtype alone, by eager's own rounding error. For each model the
-smallest relative change of its outputs that is called wrong is looked for, from the detection limit on that the table of
-a run shows, and given in units of that error. Models of torchvision and timm are tried where these are installed.
+smallest relative change of its outputs that is called wrong is looked for, from the detection limit on that the table
+of a run shows, and given in units of that error. Models of torchvision and timm are tried where these are installed.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ def table(rows: list[Row]) -> str:
         "# How far outputs may be off",
         "",
         f"`make looseness` on {describe(describe_machine())}, float32. Programs that exist already are judged in their",
-        "own dtype, beside the rounding error that eager has in it, as its float64 shows. The change is the smallest of",
-        "all outputs by one factor that is called wrong; its error is that of the largest output.",
+        "own dtype, beside the rounding error that eager has in it, as its float64 shows. The change is the smallest",
+        "of all outputs by one factor that is called wrong; its error is that of the largest output.",
         "",
         f"**The median is {statistics.median(row.units for row in tried):.1f} times eager's own error, the largest "
         f"{max(row.units for row in tried):.1f} times.**",

@@ -222,9 +222,8 @@ def says(text: str, *parts: str, never: tuple[str, ...] = ()) -> str:
 def _enter(item: str, what: str, arguments: tuple[str, ...], *parts: str, never: tuple[str, ...] = ()) -> None:
     @case(item, what, "said")
     def _() -> str:
-        with folder(
-            mine=_MINE, other=_OTHER, test_named=_NAMED, test_marked=_MARKED, test_contracts=_CONTRACTS
-        ) as user:
+        tests = {"test_named": _NAMED, "test_marked": _MARKED, "test_contracts": _CONTRACTS}
+        with folder(mine=_MINE, other=_OTHER, **tests) as user:
             return says(user.pytest(*arguments), *parts, never=never)
 
 

@@ -112,8 +112,8 @@ def measure(name: str, make: Callable[[], tuple[nn.Module, Callable[[int], tuple
     scale = max(bound.leaf.scale for bound in bounds)
     own = max(bound.eager_error for bound in bounds)
     change = limit.all_elements
-    while change < LARGEST and not is_wrong(subject, 1 + change):
-        change *= 1.25
+    while change < LARGEST and not any(is_wrong(subject, 1 + sign * change) for sign in (1, -1)):
+        change *= 1.02
     return Row(name, own=own, limit=limit.all_elements, wrong_from=change, units=change * scale / own)
 
 
@@ -134,7 +134,7 @@ def table(rows: list[Row]) -> str:
         "",
         f"`make looseness` on {describe(describe_machine())}, float32. Programs that exist already are judged in their",
         "own dtype, beside the rounding error that eager has in it, as its float64 shows. The change is the smallest",
-        "of all outputs by one factor that is called wrong; its error is that of the largest output.",
+        "of all outputs by one factor, up or down, that is called wrong; its error is that of the largest output.",
         "",
         f"**The median is {statistics.median(row.units for row in tried):.1f} times eager's own error, the largest "
         f"{max(row.units for row in tried):.1f} times.**",

@@ -105,13 +105,13 @@ class QuantizedLayer(nn.Module):
         ready = self._ready_for(input, "float" if output is None else "integers") if input.numel() else None
         if ready is None:
             self._check()
-            result = self._reference(dequantize(input, scale, zero_point))
+            result = self._in_float32(dequantize(input, scale, zero_point))
             result = result if low is high is None else result.clamp(low, high)
-            return result if output is None else quantize(result, **output.settings)
+            return _as_wanted(result) if output is None else quantize(result, **output.settings)
         packed, rows = ready
         result = self._shaped(packed(rows, scale, zero_point, output), input)
         if output is None:
-            return result if low is high is None else result.clamp_(low, high)
+            return _as_wanted(result if low is high is None else result.clamp_(low, high))
         if low is high is None and highest == LARGEST:
             return result
         # rounding keeps the order of values, so bounds can be kept after it
@@ -121,8 +121,9 @@ class QuantizedLayer(nn.Module):
 
     def _dynamic(self, input: Tensor) -> Tensor:
         """The layer on real values, whose range is found first."""
+        input = input.float()
         if input.numel() == 0:
-            return self._reference(input)
+            return _as_wanted(self._in_float32(input))
         plain = input.detach() if input.requires_grad else input
         low, high = torch.aminmax(plain)
         ready = self._ready_for(plain, "dynamic")
@@ -130,15 +131,23 @@ class QuantizedLayer(nn.Module):
             low, high = low.clamp(max=0), high.clamp(min=0)
             scale = ((high - low) / 255).clamp_min(torch.finfo(torch.float32).tiny)
             zero_point = (-low / scale).round().int()
-            return self._reference(torch.fake_quantize_per_tensor_affine(input, scale, zero_point, 0, 255))
+            rounded = torch.fake_quantize_per_tensor_affine(input, scale, zero_point, 0, 255)
+            return _as_wanted(self._in_float32(rounded))
         least, most = low.item(), high.item()
         if not (math.isfinite(least) and math.isfinite(most)):
-            return self._reference(input)  # which passes them on, as the layer would in floating point
+            return _as_wanted(self._in_float32(input))  # which passes them on, as the layer would in floating point
         if plain.numel() >= MANY:
             least, most = narrowed(plain, least, most)
         affine = Affine.of_range(least, most)
         packed, rows = ready
-        return self._shaped(packed(rows, affine.scale, affine.zero_point, None), plain)
+        return _as_wanted(self._shaped(packed(rows, affine.scale, affine.zero_point, None), plain))
+
+    def _in_float32(self, input: Tensor) -> Tensor:
+        """The layer on float32, as kernels compute it under autocast, too."""
+        if _autocast_type(input) is None:
+            return self._reference(input)
+        with torch.autocast(input.device.type, enabled=False):
+            return self._reference(input)
 
     @abstractmethod
     def _reference(self, input: Tensor) -> Tensor:
@@ -271,6 +280,20 @@ class QuantizedLayer(nn.Module):
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         self._unpack()
         super()._load_from_state_dict(*args, **kwargs)
+
+
+def _as_wanted(result: Tensor) -> Tensor:
+    """Real values in the type that layers give under autocast, inside of it."""
+    wanted = _autocast_type(result)
+    return result if wanted is None else result.to(wanted)
+
+
+def _autocast_type(value: Tensor) -> torch.dtype | None:
+    """What autocast lets layers compute in, if it is on where ``value`` is."""
+    kind = value.device.type
+    if not (torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)):
+        return None
+    return torch.get_autocast_dtype(kind)
 
 
 def kernels_used(program: nn.Module, threads: int | None = None) -> dict[str, int]:

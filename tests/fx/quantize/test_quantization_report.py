@@ -112,6 +112,13 @@ def test_all_state_and_work_of_layers_in_8_bits_is_counted(name):
     assert told.bytes_in_8_bits == sum(one.numel() for one in module.parameters() if one.dim() > 1)
 
 
+def test_operators_with_parts_of_longer_names_in_theirs_are_counted():
+    told = reported(Besides(lambda m, x: torch.rsqrt(x.square()) + torch._weight_norm(x, x.norm(dim=1, keepdim=True))))
+    assert told.share_of_operations == 1.0  # neither "qr" of rsqrt nor "eig" of weight is a decomposition
+    told = reported(Besides(lambda m, x: torch.linalg.qr(x)[0]))
+    assert told.share_of_operations is None
+
+
 SMALL = {
     "normalization": (lambda m, x: m.one(x), nn.LayerNorm(8), 16),
     "sum": (lambda m, x: x + m.one, torch.randn(4, 8), 32),

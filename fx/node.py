@@ -76,7 +76,8 @@ def _rebuilt(a: Any, fn: Callable[[Argument], Argument]) -> Argument:
         elements = [fn(element) for element in a]
         if all(map(_same, elements, a)):
             return a
-        return type(a)(*elements) if hasattr(a, "_fields") else tuple(elements)
+        # not by its constructor, which may look at what is in it, as that of packed sequences does
+        return type(a)._make(elements) if hasattr(a, "_fields") else tuple(elements)  # type: ignore[attr-defined]
     if isinstance(a, list):
         return immutable_list([fn(element) for element in a])
     if isinstance(a, dict):

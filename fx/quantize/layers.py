@@ -35,19 +35,54 @@ def listed(kind: Kind) -> Kind:
     return allow(kind, f"fx.quantize.{kind.__name__}")
 
 
-class QuantizedLayer(nn.Module):
+class PackedModule(nn.Module):
+    """Base of modules that keep their tensors in the order of kernels: that is neither copied, pickled nor saved."""
+
+    __slots__ = ("_chosen", "_packed", "_ready")  # made from the others where it runs
+    _kept_whole: ClassVar[str] = "its weight is packed"
+
+    if TYPE_CHECKING:
+        _chosen: dict[Any, Any]
+        _packed: dict[Any, Any]
+        _ready: dict[Any, Any]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unpack()
+
+    def _unpack(self) -> None:
+        """Forget the packed weight, since what it was made from has changed."""
+        self._chosen = {}
+        self._packed = {}
+        self._ready = {}  # what was packed for the fields of a use
+
+    @property
+    @abstractmethod
+    def kernels(self) -> dict[KernelUse, str]:
+        """Which kernels were chosen so far, by what they were chosen for; ``reference`` is arithmetic on float32."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._unpack()
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        self._unpack()
+        return super()._apply(fn, recurse)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self._unpack()
+        super()._load_from_state_dict(*args, **kwargs)
+
+
+class QuantizedLayer(PackedModule):
     """Base of layers with 8-bit weights.
 
     ``weight`` has integers, ``weight_scale`` the step of each output channel, and ``bias`` real values. The scales
     of input and output are arguments of the call, so that calls of one layer may differ in them.
     """
-
-    __slots__ = (
-        "_chosen",
-        "_packed",
-        "_ready",
-    )  # made from the others where it runs, hence neither copied, pickled nor saved
-    _kept_whole: ClassVar[str] = "its weight is packed"
 
     if TYPE_CHECKING:
         weight: Tensor
@@ -63,18 +98,11 @@ class QuantizedLayer(nn.Module):
         self.register_buffer("weight", torch.zeros(tuple(shape), dtype=torch.int8))
         self.register_buffer("weight_scale", torch.ones(shape[0]))
         self.register_buffer("bias", torch.zeros(shape[0]) if has_bias else None)
-        self._unpack()
 
     def fill(self, weight: Tensor, scale: Tensor, bias: Tensor | None) -> None:
         """Take these tensors, of the types and shapes that the layer has."""
         self.weight, self.weight_scale, self.bias = weight, scale, bias
         self._unpack()
-
-    def _unpack(self) -> None:
-        """Forget the packed weight, since what it was made from has changed."""
-        self._chosen = {}
-        self._packed = {}
-        self._ready = {}  # what was packed for the fields of a use
 
     def forward(
         self,
@@ -264,23 +292,6 @@ class QuantizedLayer(nn.Module):
     def _shape(self) -> tuple[int, ...]:
         """The shape that the weight must have."""
 
-    # The packed weight goes when the others change.
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._unpack()
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        self._unpack()
-        return super()._apply(fn, recurse)
-
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        self._unpack()
-        super()._load_from_state_dict(*args, **kwargs)
-
 
 def _as_wanted(result: Tensor) -> Tensor:
     """Real values in the type that layers give under autocast, inside of it."""
@@ -311,7 +322,7 @@ def kernels_used(program: nn.Module, threads: int | None = None) -> dict[str, in
     >>> sum(kernels_used(layer).values())
     1
     """
-    layers = [layer for layer in program.modules() if isinstance(layer, QuantizedLayer)]
+    layers = [layer for layer in program.modules() if isinstance(layer, PackedModule)]
     used = Counter(
         name
         for layer in layers

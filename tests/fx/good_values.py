@@ -209,6 +209,7 @@ BY_CALLABLE: Mapping[str, Mapping[str, Callable[[World], Any]]] = {
     "fx.interop.from_torch": {"graph_module": lambda world: world.theirs},
     "fx.operator_schemas.get_signature_for_torch_op": {"op": lambda world: torch.neg},
     "fx.quantize.dequantize_channels": {"scale": lambda world: torch.ones(2)},
+    "fx.quantize.max_pool": {"input": lambda world: torch.zeros(1, 1, 2, 2, dtype=torch.uint8)},
     "fx.quantize.embedding": {"weight": lambda world: _bytes(), "scale": lambda world: torch.ones(2)},
 }
 

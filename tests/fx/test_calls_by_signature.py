@@ -48,7 +48,7 @@ VALUES = (
 """Bad values of each kind; ``FX_BAD_CALLS=all`` tries all that there are."""
 
 
-_TORCHS = frozenset({"tensor", "minus", "list"})
+_TORCHS = frozenset({"tensor", "minus", "zero", "list", "tuple"})
 """Of the types that operators of programs take: what their kernels cannot do with them is torch's to say."""
 
 

@@ -379,6 +379,8 @@ class Node:
 
     def add_origins(self, names: Collection[str]) -> None:
         """Let this node do the work of more nodes of the captured program; in time that grows with ``names`` alone."""
+        if not isinstance(names, Collection):
+            raise refusal("add_origins takes names of nodes", names)
         if len(self._origins) + len(names) < 8:
             self._origins = tuple(dict.fromkeys((*self._origins, *names)))
             return

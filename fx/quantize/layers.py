@@ -7,15 +7,18 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from numbers import Real
+from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from fx.arguments import expect, refusal
 from fx.errors import QuantizationError
 from fx.operators.effects import declare_pure
 from fx.quantize import pages
-from fx.quantize.affine import Affine
+from fx.quantize.affine import Affine, expect_sizes
 from fx.quantize.arithmetic import dequantize, dequantize_channels, is_recorded, quantize
 from fx.quantize.kernels.kernel import Form, Kernel, KernelUse, LayerData, PackedLayer, in_halves
 from fx.quantize.kernels.layer_trial import LARGEST, LayerTrial, largest_weight
@@ -94,13 +97,19 @@ class QuantizedLayer(PackedModule):
 
     def __init__(self, shape: Sequence[int], has_bias: bool) -> None:
         super().__init__()
+        shape = expect_sizes(shape, "a layer in 8 bits takes sizes")
+        expect(has_bias, bool, "a layer in 8 bits takes true or false for has_bias", error=QuantizationError)
+        if not shape:
+            raise refusal("a layer in 8 bits takes sizes, that of its channels first", shape, error=QuantizationError)
         self.has_bias = has_bias
-        self.register_buffer("weight", torch.zeros(tuple(shape), dtype=torch.int8))
+        self.register_buffer("weight", torch.zeros(shape, dtype=torch.int8))
         self.register_buffer("weight_scale", torch.ones(shape[0]))
         self.register_buffer("bias", torch.zeros(shape[0]) if has_bias else None)
 
     def fill(self, weight: Tensor, scale: Tensor, bias: Tensor | None) -> None:
         """Take these tensors, of the types and shapes that the layer has."""
+        for tensor, kinds in ((weight, Tensor), (scale, Tensor), (bias, (Tensor, NoneType))):
+            expect(tensor, kinds, "a layer in 8 bits is filled with tensors", error=QuantizationError)
         self.weight, self.weight_scale, self.bias = weight, scale, bias
         self._unpack()
 
@@ -127,8 +136,13 @@ class QuantizedLayer(PackedModule):
             low: smallest real value of the output, as a fused activation has it: 0 for ReLU.
             high: largest one.
         """
+        if not isinstance(input, Tensor):
+            raise refusal("a layer in 8 bits takes a tensor", input, error=QuantizationError)
         if scale is None:
             return self._dynamic(input)
+        number: Any = scale
+        if not isinstance(number, (float, Tensor, Real)) or (isinstance(number, int) and number >= 2**63):
+            raise refusal("a layer in 8 bits takes a number for the scale of its input", scale, error=QuantizationError)
         output = None if output_scale is None else Affine(output_scale, output_zero_point, highest)
         ready = self._ready_for(input, "float" if output is None else "integers") if input.numel() else None
         if ready is None:
@@ -322,6 +336,7 @@ def kernels_used(program: nn.Module, threads: int | None = None) -> dict[str, in
     >>> sum(kernels_used(layer).values())
     1
     """
+    expect(program, nn.Module, "kernels_used takes a module", error=QuantizationError)
     layers = [layer for layer in program.modules() if isinstance(layer, PackedModule)]
     used = Counter(
         name

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fx.analysis.dependence import Dependences
-from fx.arguments import expect
+from fx.arguments import expect, expect_inputs
 from fx.canonical import canonical_form
 from fx.errors import QuantizationError
 from fx.graph_module import GraphModule, expect_program
@@ -69,7 +69,7 @@ def prepare(
     >>> prepared.observers.input_1
     HistogramObserver()
     """
-    check_given(graph_module, scheme, "prepare")
+    check_given(graph_module, scheme, "prepare", example_inputs)
     scheme = QuantizationScheme() if scheme is None else scheme
     # a batch norm as a module makes no checks that would stand between it and its layer
     program = canonical_form(in_evaluation_mode(graph_module), leaves=_FUSED).graph_module
@@ -104,10 +104,11 @@ def prepare(
     return program
 
 
-def check_given(graph_module: object, scheme: object, who: str) -> None:
+def check_given(graph_module: object, scheme: object, who: str, example_inputs: object = None) -> None:
     """Refuse what ``prepare`` and ``prepare_qat`` do not take."""
     expect_program(graph_module, f"{who} takes a GraphModule", error=QuantizationError)
     expect(scheme, (QuantizationScheme, NoneType), f"{who} takes a QuantizationScheme", error=QuantizationError)
+    expect_inputs(example_inputs, who, error=QuantizationError)
 
 
 def updates_statistics(program: GraphModule) -> Node | None:

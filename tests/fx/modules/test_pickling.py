@@ -114,7 +114,8 @@ def test_types_that_cannot_be_imported_are_left_out() -> None:
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="type parameters came with Python 3.12")
 def test_type_parameters_are_left_out() -> None:
     scope: dict[str, Any] = {}
-    exec("def program[T](x: T, y: list[T]): return x + y[0]", scope)
+    text = "def program[T](x: T, y: list[T]): return x + y[0]"
+    exec(compile(text, "typed", "exec", dont_inherit=True), scope)  # its annotations are no strings, as those here are
     kept = pickle.loads(pickle.dumps(fx.symbolic_trace(scope["program"])))
     assert [node.type for node in kept.graph.nodes if node.op == "placeholder"] == [None, None]
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, overload
 
 from torch import nn
 
-from fx.arguments import expect_all, expect_calls, expect_inputs, shown
+from fx.arguments import expect_all, expect_calls, shown
 from fx.errors import LoweringError, LoweringWarning
 from fx.graph_module import GraphModule, expect_program
 from fx.interpreter import positional
@@ -137,7 +137,6 @@ def _planned(
     """What would be lowered, and by whom; refused where that backend ``builds`` and cannot here."""
     chosen = get_backend(backend) if isinstance(backend, str) else backend
     _check_arguments(gm, chosen, on_failure, min_size)
-    expect_inputs(example_inputs, "lower", error=LoweringError)
     if not callable(veto):
         what = "veto holds names of nodes and paths of modules"
         veto = expect_all(veto, lambda place: isinstance(place, str), what, error=LoweringError)

@@ -141,8 +141,9 @@ class QuantizedLayer(PackedModule):
         if scale is None:
             return self._dynamic(input)
         number: Any = scale
-        if not isinstance(number, (float, Tensor, Real)) or (isinstance(number, int) and number >= 2**63):
-            raise refusal("a layer in 8 bits takes a number for the scale of its input", scale, error=QuantizationError)
+        if not isinstance(number, Tensor) and not (_is_number(scale) and 0 < number < 2**63):
+            what = "a layer in 8 bits takes a positive number for the scale of its input"
+            raise refusal(what, scale, error=QuantizationError)
         output = None if output_scale is None else Affine(output_scale, output_zero_point, highest)
         ready = self._ready_for(input, "float" if output is None else "integers") if input.numel() else None
         if ready is None:
@@ -319,6 +320,10 @@ def _autocast_type(value: Tensor) -> torch.dtype | None:
     if not (torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)):
         return None
     return torch.get_autocast_dtype(kind)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (float, Real))
 
 
 def kernels_used(program: nn.Module, threads: int | None = None) -> dict[str, int]:

@@ -56,7 +56,7 @@ properties: $(INSTALLED)  ## every pass, and capture itself, on thousands of ran
 	$(BIN)/python -m pytest $(WITH_PROPERTIES) --hypothesis-profile=properties --numprocesses auto --dist worksteal $(ARGS)
 
 attack: interrupts struck fuzz  ## all that is hostile: interrupts, struck runs, damaged and costly files, wild arguments, bad calls
-	FX_WILD_TRIES=40 $(BIN)/python -m pytest tests/fuzz/test_wild_calls.py tests/fx/serialization/test_load_costs.py tests/fx/test_bad_calls.py
+	FX_WILD_TRIES=40 FX_BAD_CALLS=all $(BIN)/python -m pytest tests/fuzz/test_wild_calls.py tests/fx/serialization/test_load_costs.py tests/fx/test_bad_calls.py tests/fx/test_calls_by_signature.py
 
 interrupts: $(INSTALLED)  ## raise 4,000 exceptions at random moments of captures and passes, and at each step of one; nothing may be left
 	$(BIN)/python tests/fx/interrupted.py $(ARGS)

@@ -23,6 +23,7 @@ BENCHMARKS = (
     "passes",
     "lowering",
     "int8",
+    "threads",
     "generation",
     "properties",
     "suite",

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,11 +24,38 @@ from pytest_fx.tables.torch_ao import ao_convert, ao_prepare
 from .paired import Contender, Table, each, measure, median_ratio, parse
 
 CALIBRATION = 16
+STEPS = 20
+HIDDEN = 512
 OURS = {"static": "int8", "dynamic": "dynamic"}
 THEIRS = {
     "ao fbgemm": ("fbgemm", False), "ao onednn": ("onednn", False), "ao x86": ("x86", False),
     "ao dynamic": ("fbgemm", True), "ao onednn dynamic": ("onednn", True),
 }  # fmt: skip
+
+
+class Recurrent(nn.Module):
+    """Two recurrent layers over sequences, of which torch.ao takes the dynamic form alone."""
+
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        self.layer = kind(HIDDEN, HIDDEN, num_layers=2, batch_first=True)
+
+    def forward(self, sequences):
+        """Return the output for each step."""
+        return self.layer(sequences)[0]
+
+
+RECURRENT: dict[str, Any] = {"lstm": nn.LSTM, "gru": nn.GRU}
+
+
+def subject(name: str) -> tuple[nn.Module, Callable[..., Any]]:
+    """A model, and what makes its inputs for a number of samples."""
+    if name in RECURRENT:
+        return Recurrent(RECURRENT[name]).eval(), lambda batch, seed=0: (
+            torch.randn(batch, STEPS, HIDDEN, generator=torch.Generator().manual_seed(seed)),
+        )
+    model = get_model(name)
+    return model.build().eval(), model.example_inputs
 
 
 def programs(module: nn.Module, data: tuple[Any, ...]) -> dict[str, Any]:
@@ -62,18 +91,19 @@ def decibels(program: Any, module: nn.Module, inputs: tuple[Any, ...]) -> float:
 
 
 def run_model(name: str, batches: list[int], rounds: int) -> None:
-    model = get_model(name)
-    module = model.build().eval()
-    made = programs(module, tuple(model.example_inputs(CALIBRATION, seed=1)))
+    module, example_inputs = subject(name)
+    made = programs(module, tuple(example_inputs(CALIBRATION, seed=1)))
     table = Table((*made, "static kept"))
     threads = torch.get_num_threads()
+    clock = time.thread_time if threads == 1 else time.perf_counter  # what one thread does, others cannot slow down
     for batch in batches:
-        inputs = tuple(model.example_inputs(batch))
+        inputs = tuple(example_inputs(batch))
         with torch.no_grad():
             contenders = each(lambda program, inputs=inputs: program(*inputs), made)
             memory = KeptMemory()
             contenders["static kept"] = Contender(lambda _, m=memory, i=inputs: kept(made["static"], m, i))
-            found = measure(f"{name}, batch {batch}, {threads} threads", contenders, baseline="eager", rounds=rounds)
+            row = f"{name}, batch {batch}, {threads} threads"
+            found = measure(row, contenders, baseline="eager", rounds=rounds, clock=clock)
             accuracy = {
                 label: round(decibels(one, module, inputs), 1) for label, one in made.items() if one is not module
             }
@@ -88,7 +118,9 @@ def run_model(name: str, batches: list[int], rounds: int) -> None:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", action="append", help="of the zoo (repeatable); by default deep_recommender")
+    parser.add_argument(
+        "--model", action="append", help="of the zoo, lstm or gru (repeatable); by default deep_recommender"
+    )
     parser.add_argument("--batch", type=int, action="append", help="repeatable; by default 1, 16, 64 and 256")
     chosen, rest = parser.parse_known_args()
     sys.argv[1:] = rest

@@ -94,6 +94,7 @@ def measure(
     operations: int = 1,
     goal: str = "",
     shortest: float = 0.01,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Measurement:
     """Time all contenders in ``rounds`` rounds whose order rotates, after one round that is thrown away.
 
@@ -105,34 +106,36 @@ def measure(
         operations: how many operations one call does, for the printed times.
         goal: what to reach, in words.
         shortest: a sample repeats its call until it takes about this many seconds, unless each call is prepared.
+        clock: what times are read from, in seconds; ``time.thread_time`` leaves out what other processes take, for work
+            that is all done by this thread.
     """
-    repeats = {label: _repeats(contender, shortest) for label, contender in contenders.items()}
+    repeats = {label: _repeats(contender, shortest, clock) for label, contender in contenders.items()}
     labels = list(contenders)
     seconds: dict[str, list[float]] = {label: [] for label in labels}
     for number in range(rounds):
         turn = number % len(labels)
         for label in labels[turn:] + labels[:turn]:
-            seconds[label].append(_sample(contenders[label], repeats[label]))
+            seconds[label].append(_sample(contenders[label], repeats[label], clock))
     return Measurement(name, seconds, baseline, operations, goal)
 
 
-def _repeats(contender: Contender, shortest: float) -> int:
+def _repeats(contender: Contender, shortest: float, clock: Callable[[], float]) -> int:
     """Warm up, and find how many calls make a sample."""
-    once = _sample(contender, 1)
+    once = _sample(contender, 1, clock)
     if contender.prepare is not None:
         return 1
-    return max(1, round(shortest / min(once, _sample(contender, 1))))
+    return max(1, round(shortest / min(once, _sample(contender, 1, clock))))
 
 
-def _sample(contender: Contender, repeats: int) -> float:
+def _sample(contender: Contender, repeats: int, clock: Callable[[], float]) -> float:
     prepared = None if contender.prepare is None else contender.prepare()
     gc.collect()
     gc.freeze()  # collections during the sample visit what the sample makes, not what the other contenders keep
     try:
-        start = time.perf_counter()
+        start = clock()
         for _ in range(repeats):
             contender.run(prepared)
-        return (time.perf_counter() - start) / repeats
+        return (clock() - start) / repeats
     finally:
         gc.unfreeze()
 

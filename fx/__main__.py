@@ -8,17 +8,22 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
+from fx.arguments import expect_callable
 from fx.capture.tracer import symbolic_trace
 from fx.errors import FxError, LoweringError
 from fx.graph_module import GraphModule
+from fx.interpreter import positional
 from fx.lowering import list_backends, lower
 from fx.serialization import load
 
 _DTYPES = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64}
+
+
+_WHAT = "a file written by fx.save, or package.module:factory of a module, or of a pair of a module and its inputs"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,8 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     sys.path.insert(0, os.getcwd())
     try:
-        program = _program(options.program)
-        inputs = [_tensor(text) for text in options.input] or None
+        program, inputs = _program(options.program)
+        inputs = [_tensor(text) for text in options.input] or inputs
         coverage = lower(
             program, options.backend, inputs, min_size=options.min_size, veto=tuple(options.veto), dry_run=True
         )
@@ -42,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m fx", description="Programs of fx, from the command line.")
     commands = parser.add_subparsers(required=True, metavar="command")
     command = commands.add_parser("lower", help="what a backend would take of a program, and why not the rest")
-    command.add_argument("program", help="a file written by fx.save, or package.module:factory of a module")
+    command.add_argument("program", help=_WHAT)
     command.add_argument("--dry-run", action="store_true", required=True, help="build nothing; the only mode there is")
     command.add_argument("--backend", default="onednn", help=f"one of {', '.join(list_backends())} (default onednn)")
     command.add_argument(
@@ -53,19 +58,48 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _program(text: str) -> GraphModule:
-    """The program that ``text`` leads to."""
+def _program(text: str) -> tuple[GraphModule, Sequence[Any] | None]:
+    """The program that ``text`` leads to, and the example inputs that come with it."""
     path, colon, name = text.partition(":")
     if not colon or os.path.exists(text):
-        return load(text)
+        return load(text), None
     try:
         made: Any = getattr(importlib.import_module(path), name)
     except (ImportError, AttributeError) as error:
         raise LoweringError(f"there is no {text}", why=str(error), remedy="name it package.module:factory") from error
-    module = made if isinstance(made, torch.nn.Module) else made()
+    module: Any = made if isinstance(made, (torch.nn.Module, tuple)) else _call(made, text)
+    given: Any = None
+    is_pair = isinstance(module, tuple) and len(cast("tuple[Any, ...]", module)) == 2
+    if is_pair:
+        module, given = module
     if not isinstance(module, torch.nn.Module):
-        raise LoweringError(f"{text} made a {type(module).__name__}, not a module")
-    return module if isinstance(module, GraphModule) else symbolic_trace(module.eval())
+        raise LoweringError(
+            f"{text} made a {type(module).__name__}, not a module",
+            remedy="let it return a module, or a pair of a module and its inputs",
+        )
+    program = module if isinstance(module, GraphModule) else symbolic_trace(module.eval())
+    return program, _in_order(program, given, text) if is_pair else None
+
+
+def _call(factory: Any, text: str) -> Any:
+    """What a factory returns."""
+    expect_callable(factory, f"{text} is a module or a factory of one", error=LoweringError)
+    try:
+        return factory()
+    except FxError:
+        raise
+    except Exception as error:
+        raise LoweringError(f"{text} cannot be called", why=f"{type(error).__name__}: {error}") from error
+
+
+def _in_order(program: GraphModule, given: Any, text: str) -> tuple[Any, ...]:
+    """Example inputs by position: of a tuple those in it, of a dict the named ones, of anything else that alone."""
+    if not isinstance(given, dict):
+        return cast("tuple[Any, ...]", given) if isinstance(given, tuple) else (given,)
+    try:
+        return positional(program, (), cast("dict[str, Any]", given))
+    except TypeError as error:
+        raise LoweringError(f"the inputs that {text} gives do not fit its module", why=str(error)) from error
 
 
 def _tensor(text: str) -> torch.Tensor:

@@ -105,6 +105,13 @@ class LoweringError(PassError):
     """
 
 
+class LoweringWarning(UserWarning):
+    """``fx.lower`` was asked to lower a program, and its backend takes nothing of it: the program runs as before.
+
+    The message has the first reasons, ``meta["lowering"]`` of the program has all. ``dry_run=True`` does not warn.
+    """
+
+
 class QuantizationError(PassError, ValueError):
     """A program cannot be quantized as asked (section 6.2.1): bad calibration data, or a scheme that makes no sense."""
 

@@ -351,7 +351,7 @@ class GraphModule(QuickModule):
             module_name: name of the class in it.
         """
         expect(folder, (str, bytes, os.PathLike), "to_folder takes the path of a folder", error=CodegenError)
-        write_folder(self, folder, module_name)
+        write_folder(self, os.fsdecode(folder), module_name)
 
     # Copies.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fx.arguments import expect, expect_all, here, shown
+from fx.arguments import expect, expect_all, here, refusal, shown
 from fx.capture.tracer import Tracer
 from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.errors import GraphError, add_note
@@ -188,7 +188,9 @@ class Interpreter:
 
     def placeholder(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
         """The next input, or its default; all that are left for a starred parameter."""
-        assert isinstance(target, str)
+        if not isinstance(target, str):
+            raise refusal("placeholder takes the name of an input", target)
+        expect(args, tuple, "args of placeholder is a tuple with the default, or empty")
         if target.startswith("**"):
             return {}
         if target.startswith("*"):
@@ -204,24 +206,35 @@ class Interpreter:
 
     def get_attr(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
         """The attribute at the path ``target``."""
-        assert isinstance(target, str)
-        return self.fetch_attr(target)
+        return self.fetch_attr(target)  # type: ignore[arg-type]
 
     def call_function(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function ``target``."""
-        return target(*args, **kwargs)  # type: ignore[operator]
+        try:
+            return target(*args, **kwargs)  # type: ignore[operator]
+        except TypeError:
+            if not callable(target):  # asked once it failed, as each node comes by here
+                raise refusal("call_function takes a function", target) from None
+            raise
 
     def call_method(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
         """Call the method ``target`` of ``args[0]``."""
-        return getattr(args[0], target)(*args[1:], **kwargs)  # type: ignore[arg-type]
+        try:
+            return getattr(args[0], target)(*args[1:], **kwargs)  # type: ignore[arg-type]
+        except (TypeError, LookupError):
+            if not isinstance(target, str):
+                raise refusal("call_method takes the name of a method", target) from None
+            _expect_first(args, "call_method takes the value whose method is called as the first of its args")
+            raise
 
     def call_module(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
         """Call the submodule at the path ``target``."""
-        assert isinstance(target, str)
-        return self.fetch_attr(target)(*args, **kwargs)
+        return self.fetch_attr(target)(*args, **kwargs)  # type: ignore[arg-type]
 
     def output(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
         """What the program returns."""
+        if not isinstance(args, tuple) or not args:
+            _expect_first(args, "output takes a tuple with what the program returns")
         return args[0]
 
     # Values.
@@ -319,7 +332,6 @@ class Transformer(Interpreter):
 
     def placeholder(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
         """An input of the new program."""
-        assert isinstance(target, str)
         return self.tracer.create_proxy("placeholder", target, args, kwargs, type_expr=self.tracer.current_type())
 
     def get_attr(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
@@ -328,8 +340,8 @@ class Transformer(Interpreter):
 
     def call_module(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
         """A call of a submodule, kept whole."""
-        assert isinstance(target, str)
-        return self.tracer.call_module(self.fetch_attr(target), self.fetch_attr(target), args, kwargs)
+        module = self.fetch_attr(target)  # type: ignore[arg-type]
+        return self.tracer.call_module(module, module, args, kwargs)
 
     def call_function(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
         """A call of a function, kept whole."""
@@ -366,6 +378,11 @@ class _TransformerTracer(Tracer):
 
 def _node_of(value: Any) -> Any:
     return value.node if isinstance(value, Proxy) else value
+
+
+def _expect_first(args: object, what: str) -> None:
+    if not isinstance(args, tuple) or not args:
+        raise refusal(what, args)
 
 
 def _last_uses(graph: Graph) -> dict[Node, list[Node]]:

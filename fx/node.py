@@ -76,7 +76,8 @@ def _rebuilt(a: Any, fn: Callable[[Argument], Argument]) -> Argument:
         elements = [fn(element) for element in a]
         if all(map(_same, elements, a)):
             return a
-        return type(a)(*elements) if hasattr(a, "_fields") else tuple(elements)
+        # not by its constructor, which may look at what is in it, as that of packed sequences does
+        return type(a)._make(elements) if hasattr(a, "_fields") else tuple(elements)  # type: ignore[attr-defined]
     if isinstance(a, list):
         return immutable_list([fn(element) for element in a])
     if isinstance(a, dict):
@@ -378,6 +379,8 @@ class Node:
 
     def add_origins(self, names: Collection[str]) -> None:
         """Let this node do the work of more nodes of the captured program; in time that grows with ``names`` alone."""
+        if not isinstance(names, Collection):
+            raise refusal("add_origins takes names of nodes", names)
         if len(self._origins) + len(names) < 8:
             self._origins = tuple(dict.fromkeys((*self._origins, *names)))
             return

@@ -19,7 +19,7 @@ import torch
 from torch.overrides import get_overridable_functions
 from torch.utils import _pytree as pytree
 
-from fx.arguments import expect, explained, here, refusal, shown
+from fx.arguments import expect, expect_callable, explained, here, refusal, shown
 from fx.assertions import READ_FUNCTIONS, check, is_false
 from fx.checks.bytecode import matches_sequence, unknown_version, unpack_count
 from fx.checks.flow import Comparison
@@ -69,6 +69,8 @@ class ScopeContextManager:
     """Sets a tracer's scope for the time of a ``with`` block."""
 
     def __init__(self, scope: Scope, current_scope: Scope) -> None:
+        for one in (scope, current_scope):
+            expect(one, Scope, "a ScopeContextManager takes Scopes", error=TraceError)
         self._scope = scope
         self._previous = Scope(scope.module_path, scope.module_type)
         scope.module_path, scope.module_type = current_scope.module_path, current_scope.module_type
@@ -183,6 +185,10 @@ class TracerBase:
         if type(args) is not tuple or type(kwargs) is not dict:
             expect(args, tuple, "args of create_proxy is a tuple", error=TraceError)
             expect(kwargs, (dict, NoneType), "kwargs of create_proxy is a dict", error=TraceError)
+        if proxy_factory_fn is not None:
+            expect_callable(
+                proxy_factory_fn, "proxy_factory_fn of create_proxy makes a Proxy of a node", error=TraceError
+            )
         if (
             self._attributes_read
             and (target if kind == "call_method" else getattr(target, "__name__", "")) in _NEW_LAYOUT
@@ -193,7 +199,7 @@ class TracerBase:
         node_args = self.create_arg(args)
         node_kwargs = self.create_arg(kwargs) if kwargs else {}
         node = self.create_node(kind, target, node_args, node_kwargs, name, type_expr)
-        return proxy_factory_fn(node) if proxy_factory_fn else self.proxy(node)
+        return self.proxy(node) if proxy_factory_fn is None else proxy_factory_fn(node)
 
     def create_arg(self, a: Any) -> Argument:
         """What a node holds for the Python value ``a``: nodes for proxies, containers of them, immediate values.
@@ -292,6 +298,7 @@ class TracerBase:
         Raises:
             TraceError: the program branches on a traced value.
         """
+        _expect_proxy(obj, "to_bool")
         frame = _outside_fx(sys._getframe(1))
         records = self.trace_asserts and all(map(leaves, callers(frame)))
         compared = Comparison(_name_of_operation(obj.node), Proxy)
@@ -389,6 +396,7 @@ class TracerBase:
         Raises:
             TraceError: always, unless overridden.
         """
+        _expect_proxy(obj, "iter")
         raise self._refusal(
             "Proxy object cannot be iterated",
             where=_caller_location(self),
@@ -402,6 +410,10 @@ class TracerBase:
     def keys(self, obj: Proxy) -> Any:
         """What ``proxy.keys()`` gives, as in ``**proxy``; by default the call of a method."""
         return Attribute(obj, "keys")()
+
+
+def _expect_proxy(obj: object, method: str) -> None:
+    expect(obj, Proxy, f"a tracer's {method} takes a Proxy", error=TraceError)
 
 
 class GraphAppendingTracer(TracerBase):
@@ -550,6 +562,10 @@ class Attribute(Proxy):
     __slots__ = ("_node", "attr", "root")
 
     def __init__(self, root: Proxy, attr: str) -> None:
+        if not isinstance(root, Proxy):
+            raise refusal("an Attribute is one of a Proxy", root, error=TraceError)
+        if not isinstance(attr, str):
+            raise refusal("an Attribute has the name of one", attr, error=TraceError)
         self.root = root
         self.attr = attr
         self.tracer = root.tracer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fx.arguments import shown
 from fx.registry import Registry
 from model_zoo.errors import ModelError
 from model_zoo.zoo_model import ZooModel
@@ -41,8 +42,8 @@ def models_with_tag(tag: str) -> list[str]:
 
     Raises :class:`~model_zoo.errors.ModelError`, which lists all tags, if none does.
     """
-    found = [name for name in list_models() if tag in get_model(name).tags]
+    found = [name for name in list_models() if isinstance(tag, str) and tag in get_model(name).tags]
     if not found:
         tags = sorted({known for name in list_models() for known in get_model(name).tags})
-        raise ModelError(f"no model has the tag {tag!r}", value=f"known tags: {', '.join(tags)}")
+        raise ModelError(f"no model has the tag {shown(tag)}", value=f"known tags: {', '.join(tags)}")
     return found

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 import model_zoo
+from fx.arguments import shown
 from fx.errors import FxError, add_note
 from fx.interop import AdaptedPass, adapt, is_for_torch
 from fx.passes import (
@@ -263,8 +264,15 @@ def load_pass(name: Any) -> Pass:
         pipeline = PassPipeline(name)
         return pipeline.passes[0] if len(pipeline.passes) == 1 else PassPipeline(name, name=str(pipeline))
     found = _import_attribute(name, "pass") if isinstance(name, str) else name
-    made = _made(found) if isinstance(found, type) else found
-    return adapt(made) if is_for_torch(made) else made
+    made: Any = _made(found) if isinstance(found, type) else found
+    if not callable(made):
+        raise CannotLoadError(
+            f"a {type(made).__name__} is no pass",
+            value=shown(made),
+            remedy="give a function or an object that takes a program, a registered name, or package.module:callable",
+        )
+    chosen: Any = adapt(made) if is_for_torch(made) else made
+    return chosen
 
 
 def _made(definition: type) -> Any:
@@ -333,6 +341,8 @@ def _same_pass(found: Any, pass_: Any) -> bool:
 
 def load_dtype(name: Any) -> torch.dtype:
     """Return the floating-point dtype called ``name``; raises ``CannotLoadError`` if there is none."""
+    if not isinstance(name, (str, torch.dtype)):
+        raise CannotLoadError(f"a {type(name).__name__} names no dtype", value=shown(name), remedy="dtype='float32'")
     name = str(name)
     found = getattr(torch, name.removeprefix("torch."), None)
     if not isinstance(found, torch.dtype) or not found.is_floating_point:
@@ -362,7 +372,9 @@ def load_contract(text: Any) -> Contract:
     if isinstance(text, Contract):
         return text
     named = {"exact": exact, "close": close}
-    if isinstance(text, str) and text in named:
+    if not isinstance(text, str):
+        raise CannotLoadError(f"a {type(text).__name__} is no contract", value=shown(text), remedy=f"use {_CONTRACTS}")
+    if text in named:
         return named[text]
     tolerances = re.fullmatch(r"close\(rtol=([-+.\de]+), atol=([-+.\de]+)\)", str(text))
     if tolerances is not None:

@@ -53,6 +53,7 @@ from typing import Any
 
 from torch import nn
 
+from fx.arguments import expect, expect_all
 from fx.canonical.calls import CallSpeller
 from fx.canonical.inlining import Inliner, Inlining, copy_graph
 from fx.graph import Graph
@@ -119,6 +120,9 @@ class Canonicalizer:
             leaves: paths and class names of modules whose calls stay.
             prefix: path of ``root`` in the program that ``leaves`` speaks of.
         """
+        expect(root, nn.Module, "a Canonicalizer takes the module that a graph refers to")
+        what = "leaves are paths and names of classes of modules"
+        leaves = expect_all(leaves, lambda one: isinstance(one, str), what)
         self._root = root
         self._spell = spell
         self._leaves = leaves

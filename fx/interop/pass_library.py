@@ -45,7 +45,9 @@ def _behind(part: Any) -> Any:
             part = part.func
         elif isinstance(part, (MethodType, staticmethod, classmethod)):
             part = part.__func__
-        elif hasattr(part, "__wrapped__"):
+        elif (
+            inspect.getattr_static(part, "__wrapped__", None) is not None
+        ):  # a traced value seems to have any attribute
             part = part.__wrapped__
         else:
             return part

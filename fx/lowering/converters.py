@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
+from fx.arguments import expect, expect_callable
 from fx.errors import FxError, LoweringError
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.lowering.known_program import Operation
 from fx.lowering.support import Predicate
 from fx.modules.attributes import fetch_attribute
@@ -58,6 +59,8 @@ class Converters:
             backend: the name of the backend, for messages.
             default: makes the converter for a target that has none, or returns None.
         """
+        expect(backend, str, "Converters takes the name of a backend", error=LoweringError)
+        expect_callable(default, "Converters takes a function for `default`", error=LoweringError)
         self.backend = backend
         """The name of the backend."""
         self._default = default
@@ -72,6 +75,7 @@ class Converters:
         Raises:
             LoweringError: the target has another one already; both are named.
         """
+        _expect_converter(converter, "register")
         other = self._converters.setdefault(converter.target, converter)
         if other is not converter:
             raise LoweringError(
@@ -84,13 +88,15 @@ class Converters:
 
     def replace(self, converter: Converter) -> Converter | None:
         """Let a converter take the place of the one for its target, and return that."""
+        _expect_converter(converter, "replace")
         other = self._converters.get(converter.target)
         self._converters[converter.target] = converter
         return other
 
     def remove(self, target: Any) -> None:
         """Forget the converter for ``target``, if there is one."""
-        self._converters.pop(target, None)
+        if isinstance(target, Hashable):
+            self._converters.pop(target, None)
 
     def find(self, target: Any) -> Converter | None:
         """The converter for ``target``, or ``None``."""
@@ -98,6 +104,11 @@ class Converters:
             return self._converters.get(target) or self._default(target)
         except TypeError:  # unhashable, as a callable object may be
             return None
+
+
+def _expect_converter(converter: object, method: str) -> None:
+    remedy = "Converter(target, build)"
+    expect(converter, Converter, f"Converters.{method} takes a Converter", error=LoweringError, remedy=remedy)
 
 
 def has_converter(converters: Converters) -> Predicate:
@@ -116,6 +127,7 @@ def _target_name(target: Any) -> str:
     return f"the method `{target}`" if isinstance(target, str) else f"`{qualified_name(target)}`"
 
 
+@runtime_checkable
 class Network(Protocol):
     """What the converters of a backend add to: its own program, under construction."""
 
@@ -139,6 +151,10 @@ def build_region(region: GraphModule, converters: Converters, network: Network) 
         LoweringError: a converter raised or returned nothing; the message has the node, the user's line, and what the
             backend said.
     """
+    expect_program(region, "build_region takes a GraphModule", error=LoweringError)
+    expect(converters, Converters, "build_region takes Converters", error=LoweringError)
+    what = "build_region takes a network with the methods add_input, begin and finish"
+    expect(network, Network, what, error=LoweringError)
     values: dict[Node, Any] = {}
     for node in region.graph.nodes:
         if node.op == "placeholder":

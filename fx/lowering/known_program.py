@@ -6,11 +6,14 @@ import inspect
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 import torch
 
 from fx.analysis.dependence import Dependences
+from fx.arguments import expect
+from fx.errors import LoweringError
 from fx.graph_module import GraphModule
 from fx.modules.attributes import fetch_attribute
 from fx.node import Node
@@ -42,10 +45,13 @@ class Operation:
 
     def metadata(self, node: Node | None = None) -> TensorMetadata | None:
         """What is recorded of the operation's own value or of another node's."""
-        return self.subject.metadata(node or self.node)
+        expect(node, (Node, NoneType), "Operation.metadata takes a Node", error=LoweringError)
+        return self.subject.metadata(self.node if node is None else node)
 
     def constant(self, argument: str | int) -> torch.Tensor | None:
         """The tensor of the program that an argument is, or ``None`` if it is none, or may change in a run."""
+        what = "Operation.constant takes the name or the number of an argument"
+        expect(argument, (str, int), what, error=LoweringError)
         value = self.arguments.get(argument)
         return self.subject.constant(value) if isinstance(value, Node) else None
 

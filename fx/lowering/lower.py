@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, overload
 
 from torch import nn
 
-from fx.arguments import expect_all, shown
-from fx.errors import LoweringError
+from fx.arguments import expect_all, expect_calls, shown
+from fx.errors import LoweringError, LoweringWarning
 from fx.graph_module import GraphModule, expect_program
 from fx.interpreter import positional
 from fx.lowering.backend import Backend, get_backend
@@ -23,6 +24,8 @@ from fx.passes.regions import Region, Spelling
 from fx.passes.registered_passes import register_pass
 
 _ON_FAILURE = ("raise", "eager")
+_MOST_REASONS = 4
+"""Lines of a coverage that a warning has."""
 
 
 @overload
@@ -61,13 +64,15 @@ def lower(
 
     The result is a new program in which each part is a submodule, ``onednn_0`` and so on, and the rest as it was;
     ``meta["lowering"]`` has its :class:`Coverage`. ``gm`` stays as it is, and its tensors are shared, not copied, as
-    far as the backend allows. Where there is nothing to lower, ``gm`` itself is returned.
+    far as the backend allows. Where there is nothing to lower, that is said by a :class:`~fx.errors.LoweringWarning`,
+    and ``gm`` itself is returned, with the coverage in its ``meta`` (unless that of an earlier lowering is there).
 
     Args:
         gm: the program.
         backend: the name of a backend, or one.
-        example_inputs: a value for each input, as in a typical run. Only shapes and dtypes count: nothing is computed.
-            Without them a backend takes what it can without knowing shapes.
+        example_inputs: a value for each input, as in a typical run. Only shapes and dtypes count: nothing is computed,
+            unless that leads nowhere; then a copy of the program is run on them to find out whether they fit. Without
+            them a backend takes what it can without knowing shapes.
         on_failure: what becomes of a part that cannot be built: ``"raise"``, or ``"eager"`` to leave it in Python and
             say so in the coverage.
         min_size: how many operations that pay a part needs at least; by default what the backend says.
@@ -76,8 +81,9 @@ def lower(
         dry_run: return the coverage and build nothing; the backend need not be available.
 
     Raises:
-        LoweringError: there is no such backend, or it is missing on this machine; or a part cannot be built: the
-            message has the operation, the user's line and what the backend says.
+        LoweringError: there is no such backend, or it is missing on this machine; the program cannot be run on
+            ``example_inputs``: the message has the input that does not fit; or a part cannot be built: the message has
+            the operation, the user's line and what the backend says.
 
     >>> import torch, fx
     >>> program = fx.symbolic_trace(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval())
@@ -90,21 +96,57 @@ def lower(
         contiguous = _0.contiguous();  _0 = None
         return contiguous
     """
+    options: dict[str, Any] = {"on_failure": on_failure, "min_size": min_size, "veto": veto}
+    if dry_run:
+        return _planned(gm, backend, example_inputs, **options)[0].coverage
+    lowered, coverage = _lowered(gm, backend, example_inputs, **options)
+    if all(part.failure is not None for part in coverage.parts):
+        warnings.warn(LoweringWarning(_nothing_lowered(coverage)), stacklevel=2)
+    return lowered
+
+
+def _nothing_lowered(coverage: Coverage) -> str:
+    first, *reasons = str(coverage).splitlines()
+    more = [] if len(reasons) <= _MOST_REASONS else [f"  and {len(reasons) - _MOST_REASONS} more"]
+    return "\n".join([f"nothing was lowered: {first}", *reasons[:_MOST_REASONS], *more])
+
+
+def _lowered(
+    gm: GraphModule, backend: str | Backend, example_inputs: Sequence[Any] | None, **options: Any
+) -> tuple[GraphModule, Coverage]:
+    """The lowered program, and how much of the given one that is."""
+    plan, chosen = _planned(gm, backend, example_inputs, builds=True, **options)
+    if plan.coverage.parts:
+        program = _build(plan, chosen, options["on_failure"])
+        return program, program.meta["lowering"]
+    if not getattr(gm.meta.get("lowering"), "parts", ()):  # of an earlier lowering, which is part of the program
+        gm.meta["lowering"] = plan.coverage
+    return gm, plan.coverage
+
+
+def _planned(
+    gm: GraphModule,
+    backend: str | Backend,
+    example_inputs: Sequence[Any] | None,
+    *,
+    on_failure: str,
+    min_size: int | None,
+    veto: Veto,
+    builds: bool = False,
+) -> tuple[Plan, Backend]:
+    """What would be lowered, and by whom; refused where that backend ``builds`` and cannot here."""
     chosen = get_backend(backend) if isinstance(backend, str) else backend
     _check_arguments(gm, chosen, on_failure, min_size)
     if not callable(veto):
         what = "veto holds names of nodes and paths of modules"
         veto = expect_all(veto, lambda place: isinstance(place, str), what, error=LoweringError)
-    if not dry_run and (why := chosen.why_unavailable()) is not None:
+    if builds and (why := chosen.why_unavailable()) is not None:
         raise LoweringError(
             f"the backend {chosen.name!r} is not available here",
             why=why,
             remedy="dry_run=True shows what it would take, without it",
         )
-    plan = make_plan(gm, chosen, example_inputs, min_size, veto)
-    if dry_run:
-        return plan.coverage
-    return _build(plan, chosen, on_failure) if plan.coverage.parts else gm
+    return make_plan(gm, chosen, example_inputs, min_size, veto), chosen
 
 
 def _check_arguments(gm: Any, backend: Any, on_failure: Any, min_size: Any) -> None:
@@ -200,7 +242,7 @@ class Lower:
     def with_data(self, data: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]]) -> Lower:
         """This pass with the first of ``data`` for example inputs: positional and keyword arguments of a call."""
         given = dataclasses.replace(self)
-        object.__setattr__(given, "data", tuple(data[:1]))
+        object.__setattr__(given, "data", expect_calls(data, error=LoweringError)[:1])
         return given
 
     @property
@@ -217,11 +259,11 @@ class Lower:
         return get_backend(self.backend).why_unavailable()
 
     def __call__(self, graph_module: GraphModule) -> GraphModule:
-        """Return the lowered program.
+        """Return the lowered program; the given one, without a warning, where there is nothing to lower.
 
         Raises:
             LoweringError: as ``fx.lower``.
         """
         inputs = positional(graph_module, *self.data[0]) if self.data else None
         options: dict[str, Any] = {"on_failure": self.on_failure, "min_size": self.min_size, "veto": self.veto}
-        return lower(graph_module, self.backend, inputs, **options)
+        return _lowered(graph_module, self.backend, inputs, **options)[0]

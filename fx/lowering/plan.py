@@ -17,6 +17,7 @@ from fx.lowering.boundaries import Boundaries
 from fx.lowering.converters import has_converter
 from fx.lowering.costs import count_flops, size_of
 from fx.lowering.coverage import Coverage, CoveredRegion, Placement
+from fx.lowering.example_inputs import expect_inputs, find_misfit
 from fx.lowering.functional import make_functional
 from fx.lowering.known_program import KnownProgram
 from fx.lowering.partition import find_regions
@@ -53,9 +54,15 @@ def make_plan(
         graph_module: the program.
         backend: who takes them.
         example_inputs: one value for each input, from which shapes and costs are worked out without computing.
+            Where that fails, a copy of the program is run on them to find out whether they fit.
         min_size: how many operations that pay a region needs at least; by default what the backend says.
         veto: what to keep out.
+
+    Raises:
+        LoweringError: the program cannot be run on ``example_inputs``; the message has the input and the user's line.
     """
+    if example_inputs is not None:
+        example_inputs = expect_inputs(graph_module, example_inputs)
     own = GraphModule.of_capture(graph_module, copy_graph(graph_module.graph), type(graph_module).__name__)
     own.graph._codegen = copy.deepcopy(graph_module.graph._codegen)
     record_origins(own.graph)
@@ -65,8 +72,12 @@ def make_plan(
     notes = [] if (why := backend.why_unavailable()) is None else [why]
     flops: dict[Node, int] | None = None
     if example_inputs is not None:
-        flops, why = count_flops(program, example_inputs)
-        notes += [] if why is None else [f"shapes are not known from where the program cannot be followed on: {why}"]
+        flops, failure = count_flops(program, example_inputs)
+        if failure is not None:
+            if (misfit := find_misfit(graph_module, example_inputs, failure)) is not None:
+                raise misfit from failure
+            if flops.keys() != set(_calls(program)):
+                notes.append(_why_not_followed(failure))
         backend.study(program, example_inputs)
     subject = KnownProgram(program)
     reasons = _refusals(subject, backend, veto)
@@ -90,6 +101,15 @@ def make_plan(
     regions = Regions(GraphModule.of_capture(own, graph, type(graph_module).__name__), home)
     parts = tuple(_part(region, flops) for region in regions.regions)
     return Plan(regions, Coverage(backend.name, placements, parts, tuple(notes)))
+
+
+def _calls(program: GraphModule) -> Iterable[Node]:
+    return (node for node in program.graph.nodes if node.op not in _NOT_DIVIDED)
+
+
+def _why_not_followed(failure: Exception) -> str:
+    first = str(failure).partition("\n")[0]
+    return f"shapes are not known from where the program cannot be followed on: {type(failure).__name__}: {first}"
 
 
 def _fetch_for_each_use(graph: Graph) -> None:

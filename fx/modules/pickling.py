@@ -159,10 +159,10 @@ def _leaf_encoder(node: Node, numbers: dict[Node, NodeNumber]) -> Callable[[Any]
         if isinstance(value, torch.memory_format):
             return _format_name(value)
         if not callable(value):
-            return value
+            return _picklable(value, node)
         name = imported_name(value)
         if name is None and not isinstance(value, (FunctionType, type)):
-            return value  # a callable object pickles by itself, or says why not
+            return _picklable(value, node)
         if name is None:
             raise PickleError(
                 f"cannot pickle the program: node {node.name} uses {value!r}, which cannot be imported",
@@ -174,6 +174,23 @@ def _leaf_encoder(node: Node, numbers: dict[Node, NodeNumber]) -> Callable[[Any]
         return name
 
     return leaf
+
+
+def _picklable(value: Any, node: Node) -> Any:
+    """``value``, which is an argument or the target of ``node``; refused unless it pickles by itself."""
+    if isinstance(value, _PLAIN) and not isinstance(value, torch.Size):
+        return value
+    try:
+        pickle.dumps(value)
+    except Exception as error:
+        raise PickleError(
+            f"cannot pickle the program: node {node.name} uses a {type(value).__name__}, which cannot be pickled",
+            where=node.source,
+            value=describe(node),
+            why=f"{type(error).__name__}: {error}",
+            remedy="let a node compute the value, or pass it as an input",
+        ) from error
+    return value
 
 
 def _map_encoded(argument: Any, leaf: Callable[[Any], Any]) -> Any:
@@ -252,7 +269,7 @@ def _plain(value: Any, seen: dict[int, Any]) -> Any:
     if isinstance(value, torch.memory_format):
         return _format_name(value)
     if isinstance(value, _PLAIN):
-        return value
+        return value if type(value) is not torch.Size or all(type(size) is int for size in value) else _Missing
     if id(value) in seen:
         return seen[id(value)][1]
     result: Any = _Missing

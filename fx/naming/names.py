@@ -14,6 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from fx import pytree as fx_pytree
+from fx.errors import GraphError
 
 NoneType = type(None)
 
@@ -91,6 +92,8 @@ class Namespace:
         """
         if obj is not None and id(obj) in self._names:
             return self._names[id(obj)][0]
+        if not isinstance(candidate, str):
+            raise GraphError("a Namespace makes a name like another one", value=f"a {type(candidate).__name__}")
         name, base, number = _split(candidate)
         used = self._used
         if number is None or name in used:

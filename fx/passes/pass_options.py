@@ -14,10 +14,9 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import Any, Literal, get_args, get_origin
 
-from fx.arguments import refusal
+from fx.arguments import holds, refusal
 from fx.capture.signature import annotations_of
 from fx.errors import PassError
 from fx.naming.printing import type_name
@@ -104,7 +103,7 @@ def check_options(pass_class: Any, values: Mapping[str, Any]) -> None:
     """
     for field in dataclasses.fields(pass_class):
         value = values.get(field.name, field.default)
-        if field.init and value is not field.default and not _holds(annotation := _known(pass_class, field), value):
+        if field.init and value is not field.default and not holds(annotation := _known(pass_class, field), value):
             raise refusal(
                 f"option {field.name!r} of {pass_class.__name__} is {type_name(annotation)}", value, error=PassError
             )
@@ -137,24 +136,6 @@ def _known(pass_class: type, field: dataclasses.Field[Any]) -> Any:
         return _annotation(pass_class, field)
     except PassError:  # it is there for type checking alone
         return Any
-
-
-def _holds(annotation: Any, value: Any) -> bool:
-    """Whether ``value`` is of a type that options have; True for other types."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if annotation in (int, float):
-        return isinstance(value, Integral if annotation is int else Real) and not isinstance(value, bool)
-    if annotation in (str, bool, types.NoneType):
-        return isinstance(value, annotation)
-    if origin is Literal:
-        return any(type(value) is type(choice) and value == choice for choice in arguments)
-    if origin in (typing.Union, types.UnionType):
-        return any(_holds(kind, value) for kind in arguments)
-    if origin is tuple and arguments[1:] == (...,):
-        return isinstance(value, (tuple, list)) and all(
-            _holds(arguments[0], element) for element in typing.cast("tuple[Any, ...]", value)
-        )
-    return True
 
 
 def write_options(pass_: object) -> str:

@@ -74,7 +74,7 @@ class ShapeProp(Interpreter):
             PassError: the program takes another number of inputs; the message shows its signature.
             Exception: whatever an operation raises, with a note that names the node and the user's line.
         """
-        self._check_count(args)
+        self.check_count(args)
         given = self.fake_mode
         mode: Any = given if given is not None else detect_fake_mode(args)
         if mode is None:
@@ -130,8 +130,12 @@ class ShapeProp(Interpreter):
                 self._copied[id(tensor)] = mode.from_tensor(tensor, static_shapes=True)
         return copy.deepcopy(value, self._copied)
 
-    def _check_count(self, args: tuple[Any, ...]) -> None:
-        """Refuse a wrong number of inputs, which the run would meet half-way or not at all."""
+    def check_count(self, args: tuple[Any, ...]) -> None:
+        """Refuse a wrong number of inputs, which the run would meet half-way or not at all.
+
+        Raises:
+            PassError: there are more or less than the program takes; the message shows its signature.
+        """
         if isinstance(self.graph._codegen, PyTreeCodeGen):
             return  # it compares their structure
         inputs = self.graph.find_nodes(op="placeholder")

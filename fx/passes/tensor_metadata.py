@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from fx.arguments import refusal
+from fx.errors import PassError
+
 _FORMATS = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
 _PER_TENSOR = (torch.per_tensor_affine, torch.per_tensor_symmetric)
 
@@ -42,6 +45,8 @@ def extract_tensor_metadata(result: torch.Tensor, include_contiguity: bool = Tru
     >>> extract_tensor_metadata(torch.ones(2, 3)).stride
     (3, 1)
     """
+    if not isinstance(result, torch.Tensor):
+        raise refusal("extract_tensor_metadata takes a tensor", result, error=PassError)
     quantized = result.is_quantized
     qparams = _quantization(result) if quantized else {}
     stride: tuple[int, ...] = ()

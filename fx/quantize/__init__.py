@@ -42,6 +42,8 @@ from fx.quantize.preparation import prepare
 from fx.quantize.products import matmul
 from fx.quantize.quantization_report import QuantizationReport, Remainder, report
 from fx.quantize.quantize_pass import Quantize
+from fx.quantize.recurrence import recurrent
+from fx.quantize.recurrent_layer import QuantizedRecurrent
 from fx.quantize.scheme import Choice, Override, QuantizationScheme
 from fx.quantize.training import freeze_batch_norm, freeze_observers, prepare_qat
 from fx.quantize.transformer import zero_padding
@@ -68,6 +70,7 @@ __all__ = [
     "QuantizedConvTranspose",
     "QuantizedLayer",
     "QuantizedLinear",
+    "QuantizedRecurrent",
     "Remainder",
     "add",
     "add_attention_mask",
@@ -95,6 +98,7 @@ __all__ = [
     "prepare_qat",
     "quantize",
     "quantize_channels",
+    "recurrent",
     "reference",
     "report",
     "sensitivity",

@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fx.arguments import expect, expect_all, refusal, shown
 from fx.errors import QuantizationError
 from fx.quantize import pages
 
 _SMALLEST_SCALE = 2.0**-100
 """Its inverse, and products of two, stay finite in float32."""
+_LARGEST = torch.finfo(torch.float32).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +36,14 @@ class Affine:
     """The largest integer that is used; less than 255 for fewer bits."""
 
     def __post_init__(self) -> None:
-        if not (0 < self.scale < math.inf and 0 <= self.zero_point <= self.highest <= 255):
+        try:
+            fits = 0 < self.scale < math.inf and 0 <= self.zero_point <= self.highest <= 255
+        except (TypeError, RuntimeError):  # no numbers; to ask first would cost time in each call of a layer
+            fits = False
+        if not fits:
             raise QuantizationError(
                 "a scale is positive, and a zero point is an integer of 0 to `highest`, which is at most 255",
-                value=repr(self),
+                value=shown(self),
                 remedy="make it with Affine.of_range(low, high)",
             )
 
@@ -50,6 +57,10 @@ class Affine:
             bits: how many bits the integers have, 2 to 8.
             symmetric: put zero in the middle, so that a value and its negative are stored alike.
         """
+        what = "Affine.of_range takes numbers for its bounds"
+        low, high = expect_number(low, what), expect_number(high, what)
+        expect(symmetric, bool, "Affine.of_range takes true or false for symmetric", error=QuantizationError)
+        expect_bits(bits, "Affine.of_range")
         highest = 2**bits - 1
         low, high = min(low, 0.0), max(high, 0.0)
         if symmetric:
@@ -60,6 +71,7 @@ class Affine:
 
     def quantized(self, value: float) -> int:
         """The integer nearest to ``value``; the last one where it is out of range."""
+        value = expect_number(value, "Affine.quantized takes a number")
         return min(max(round(min(max(value / self.scale, -1e9), 1e9)) + self.zero_point, 0), self.highest)
 
     def values(self) -> Tensor:
@@ -71,6 +83,31 @@ class Affine:
         """As keyword arguments of the functions in :mod:`fx.quantize.arithmetic`."""
         settings: dict[str, Any] = {"scale": self.scale, "zero_point": self.zero_point}
         return settings if self.highest == 255 else {**settings, "highest": self.highest}
+
+
+def expect_number(value: Any, what: str) -> float:
+    """A number as a float; refused unless it is one, and fits into a float32."""
+    number: Any = value if isinstance(value, (float, Real)) else None
+    if number is not None and not _LARGEST < abs(number) < math.inf:
+        return float(number)
+    raise refusal(what, value, error=QuantizationError)
+
+
+def expect_bits(bits: object, who: str) -> None:
+    """Refuse a number of bits that integers cannot have."""
+    if type(bits) is not int or not 2 <= bits <= 8:
+        raise refusal(f"{who} takes 2 to 8 bits", bits, error=QuantizationError)
+
+
+def expect_size(size: object, what: str) -> None:
+    """Refuse what is no number of elements that a tensor can have."""
+    if type(size) is not int or not 0 <= size < 2**63:
+        raise refusal(what, size, error=QuantizationError)
+
+
+def expect_sizes(sizes: object, what: str) -> tuple[int, ...]:
+    """The sizes of a window or of a tensor; refused where one is none."""
+    return expect_all(sizes, lambda size: type(size) is int and 0 <= size < 2**63, what, error=QuantizationError)
 
 
 def _step(width: float) -> float:
@@ -91,6 +128,9 @@ def quantize_channels(weight: Tensor, *, bits: int = 8, per_channel: bool = True
     Returns:
         Integers of the shape of ``weight``, and float32 steps of shape (channels,).
     """
+    expect(weight, Tensor, "quantize_channels takes a weight", error=QuantizationError)
+    expect_bits(bits, "quantize_channels")
+    expect(per_channel, bool, "quantize_channels takes true or false for per_channel", error=QuantizationError)
     highest = 2 ** (bits - 1) - 1
     flat = weight.detach().reshape(len(weight), math.prod(weight.shape[1:]))
     width = flat.shape[1]

@@ -136,18 +136,19 @@ class _Conversion(Writer):
             self._whole[node] = self._as_real(given[0]), given[1]
             return
         operation = self._operations.get(node)
-        if operation is not None and operation.kind != "embedding" and self._scheme.choice(node).precision != "int8":
+        if operation is not None and operation.takes_integers and self._scheme.choice(node).precision != "int8":
             if operation.kind == "layer" and REASON not in node.meta:
                 self._layer_on_real(node)
                 return
             operation = None
         rounded = operation is not None and all(one in self._whole or one in self._moved for one in operation.operands)
         if operation is not None and rounded:
-            self._computed_whole.update((node, fused_bound(node, self._operations) or node))
+            if operation.takes_integers:
+                self._computed_whole.update((node, fused_bound(node, self._operations) or node))
             if self._on_whole_numbers and getattr(self, f"_{operation.kind}")(node, operation):
                 return
-            if operation.kind in ("layer", "embedding") and not self._on_whole_numbers:
-                self._reference_layer(node)
+            if operation.has_weight and not self._on_whole_numbers:
+                (self._reference_recurrence if operation.kind == "recurrence" else self._reference_layer)(node)
                 return
             if operation.kind == "shape" and not self._on_whole_numbers:
                 self._moved.add(node)
@@ -340,6 +341,31 @@ class _Conversion(Writer):
         )  # fmt: skip
         made.meta[IN_8_BITS] = True
         return self._put(node, made, None)
+
+    def _recurrence(self, node: Node, operation: IntegerOperation) -> bool:
+        if self._scheme.choice(node).precision == "weight-only":
+            self._reference_recurrence(node)
+            self._as_real(node).meta[WEIGHT_ALONE] = True
+            return True
+        calls = self._weights.recurrent_layer(node)[1]
+        arguments = map_arg((node.kwargs["input"], node.kwargs["state"]), self._as_unrounded)
+        assert isinstance(arguments, tuple)
+        made = self._noted(self._graph.create_node("call_module", UNNAMED, arguments, {}, node.name), node)
+        calls.append(made)
+        made.meta |= {WORK: work_of(node), IN_8_BITS: True}
+        return self._put(node, made, None)
+
+    def _reference_recurrence(self, node: Node) -> None:
+        """The recurrence on real values, with weights that are computed from integers."""
+        weights: dict[Any, Node] = {}
+        for fetched, whole, scale in self._weights.matrices(node):
+            path = self._weights.path_of(fetched, whole)
+            parts = {"weight": self._attribute(node, f"{path}.weight", whole),
+                     "scale": self._attribute(node, f"{path}.weight_scale", scale)}  # fmt: skip
+            weights[fetched] = self._call(node, arithmetic.dequantize_channels, **parts)
+        copied = self._graph.node_copy(node, lambda used: weights.get(used) or self._as_unrounded(used))
+        copied.meta |= {WORK: work_of(node), IN_8_BITS: True}
+        self._real[node] = copied
 
     def _reference_layer(self, node: Node, *, unrounded: bool = False) -> None:
         """The layer on real values, with a weight that is computed from integers."""

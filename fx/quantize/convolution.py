@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fx.arguments import refusal
 from fx.errors import QuantizationError
+from fx.quantize.affine import expect_size, expect_sizes
 from fx.quantize.kernels import convolution_kernels
 from fx.quantize.kernels.kernel import Kernel, LayerData
 from fx.quantize.kernels.layer_trial import LARGEST, alternating, summed_channels
@@ -46,13 +48,16 @@ class QuantizedConv(QuantizedLayer):
             groups: into how many parts the channels are divided.
             has_bias: whether there is a bias.
         """
-        super().__init__((out_channels, in_channels // groups, *kernel_size), has_bias)
+        what = "a convolution in 8 bits takes numbers of channels, of groups, and sizes"
+        for count in (in_channels, out_channels, groups):
+            expect_size(count, what)
+        sizes = tuple(expect_sizes(one, what) for one in (kernel_size, stride, padding, dilation))
+        if not groups:
+            raise refusal(what, groups, error=QuantizationError)
+        super().__init__((out_channels, in_channels // groups, *sizes[0]), has_bias)
         self.in_channels = in_channels
         self.out_channels = out_channels
-        self.kernel_size = tuple(kernel_size)
-        self.stride = tuple(stride)
-        self.padding = tuple(padding)
-        self.dilation = tuple(dilation)
+        self.kernel_size, self.stride, self.padding, self.dilation = sizes
         self.groups = groups
 
     def _reference(self, input: Tensor) -> Tensor:

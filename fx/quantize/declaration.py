@@ -8,6 +8,8 @@ from typing import ParamSpec, TypeVar
 
 from torch.overrides import handle_torch_function, has_torch_function
 
+from fx.arguments import refuse_misfit
+from fx.errors import QuantizationError
 from fx.operators.effects import declare_pure
 from fx.serialization.allow_list import allow
 
@@ -26,7 +28,11 @@ def operation(function: Callable[Parameters, Result]) -> Callable[Parameters, Re
         values = (*args, *kwargs.values())
         if has_torch_function(values):
             return handle_torch_function(recorded, values, *args, **kwargs)
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except Exception:  # whatever torch raises for an argument that it is not made for
+            refuse_misfit(function, args, kwargs, QuantizationError)
+            raise
 
     declare_pure(recorded)
     return allow(recorded, f"fx.quantize.{function.__name__}")

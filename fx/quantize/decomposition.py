@@ -1,4 +1,4 @@
-"""``decompose``: attention and transformers as the layers they consist of, so that these can be quantized (6.2.1)."""
+"""``decompose``: modules as the layers that they consist of, so that these can be quantized (paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fx.graph_module import GraphModule
 from fx.modules.attributes import does_as_its_class
 from fx.quantize.attention import attend
 from fx.quantize.expansion import CannotExpand, Expansion
+from fx.quantize.recurrence import expand_cell, expand_recurrent
 from fx.quantize.transformer import (
     expand_decoder,
     expand_decoder_layer,
@@ -28,6 +29,8 @@ _EXPANDED: dict[Any, Callable[[Expansion], Any]] = {
     nn.TransformerEncoder: expand_encoder,
     nn.TransformerDecoder: expand_decoder,
     nn.Transformer: expand_transformer,
+    **dict.fromkeys((nn.LSTM, nn.GRU, nn.RNN), expand_recurrent),
+    **dict.fromkeys((nn.LSTMCell, nn.GRUCell, nn.RNNCell), expand_cell),
 }
 """Functions and classes of modules, with what records what they compute."""
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from fx.arguments import expect, refusal
 from fx.errors import QuantizationError
 from fx.operators.effects import declare_pure
-from fx.quantize.affine import Affine, quantize_channels
+from fx.quantize.affine import Affine, expect_size, quantize_channels
 from fx.quantize.arithmetic import dequantize_channels
 from fx.quantize.declaration import operation
 from fx.quantize.observers import OBSERVERS, Observer, make_observer
@@ -177,6 +180,7 @@ class FakeQuantize(nn.Module):
             is_frozen: whether the range stays as it is.
         """
         super().__init__()
+        expect(is_frozen, bool, "FakeQuantize takes true or false for is_frozen", error=QuantizationError)
         self.observer: ObserverName = observer
         self.bits = bits
         self.symmetric = symmetric
@@ -191,7 +195,9 @@ class FakeQuantize(nn.Module):
     @classmethod
     def of(cls, observer: Observer) -> FakeQuantize:
         """Rounding to the range that an observer like this one finds."""
-        kind: ObserverName = next(name for name, known in OBSERVERS.items() if type(observer) is known)
+        kind: ObserverName | None = next((name for name, known in OBSERVERS.items() if type(observer) is known), None)
+        if kind is None:
+            raise refusal("FakeQuantize.of takes an observer of fx.quantize", observer, error=QuantizationError)
         percentile = getattr(observer, "percentile", 99.99)
         return cls(kind, observer.bits, observer.symmetric, percentile, observer.place)
 
@@ -241,6 +247,10 @@ class FrozenBatchNorm(nn.Module):
             affine: whether there are a weight and a bias.
         """
         super().__init__()
+        expect_size(num_features, "a batch norm takes a number of channels")
+        if not isinstance(eps, Real):
+            raise refusal("a batch norm takes a number for eps", eps, error=QuantizationError)
+        expect(affine, bool, "a batch norm takes true or false for affine", error=QuantizationError)
         self.num_features = num_features
         self.eps = eps
         self.affine = affine
@@ -253,6 +263,7 @@ class FrozenBatchNorm(nn.Module):
     @classmethod
     def of(cls, norm: Any) -> FrozenBatchNorm:
         """That of a batch norm, with its very parameters and buffers."""
+        expect(norm, (_BatchNorm, FrozenBatchNorm), "FrozenBatchNorm.of takes a batch norm", error=QuantizationError)
         with torch.device("meta"):
             frozen = cls(norm.num_features, norm.eps, norm.affine)
         for held in ("_parameters", "_buffers"):

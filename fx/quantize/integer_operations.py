@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,8 +13,9 @@ import torch.nn.functional as F
 from fx.node import Node
 from fx.operators.families import Operator, find_operator, is_one_of
 from fx.passes.functional_form import written_operand
+from fx.quantize.recurrence import recurrent
 
-Kind = Literal["layer", "embedding", "function", "binary", "product", "join", "mean", "shape"]
+Kind = Literal["layer", "embedding", "recurrence", "function", "binary", "product", "join", "mean", "shape"]
 
 _torch: Any = torch
 
@@ -23,19 +25,33 @@ class IntegerOperation:
     """One operation of a program that can be quantized."""
 
     kind: Kind
-    """How: a ``layer`` has a weight, and an ``embedding`` nothing else; a ``function`` of one value is a table; a
-    ``binary`` one has two operands, and a ``product`` two matrices; a ``join`` takes values from some; a ``mean``
-    averages; and ``shape`` only moves or picks values, which keep their scale."""
+    """How: a ``layer`` has a weight, and so have an ``embedding`` and a ``recurrence``, which work on real values; a
+    ``function`` of one value is a table; a ``binary`` one has two operands, and a ``product`` two matrices; a ``join``
+    takes values from some; a ``mean`` averages; and ``shape`` only moves or picks values, which keep their scale."""
     operands: tuple[Node, ...]
     """The values that it works on."""
     bounds: tuple[float | None, float | None] | None = None
     """Smallest and largest value of a function that only bounds its operand, such as ReLU, which is 0 and none."""
+
+    @property
+    def has_weight(self) -> bool:
+        """Whether its weight is in 8 bits."""
+        return self.kind in ("layer", "embedding", "recurrence")
+
+    @property
+    def takes_integers(self) -> bool:
+        """Whether it works on values that are integers already."""
+        return self.kind not in ("embedding", "recurrence")
 
 
 def operation_of(node: Node) -> IntegerOperation | str:
     """How the call of ``node``, in canonical form, works on integers, or why it does not."""
     if node.op != "call_function":
         return "it is no function" if node.op.startswith("call") else ""
+    if node.target is recurrent:
+        return _recurrence(node)
+    if _is_result_of_recurrence(node):
+        return ""
     row = _row_of(node)
     if written_operand(node) is not None:
         return "it writes to its input, which other operations may use"
@@ -92,6 +108,23 @@ def _embedding(node: Node) -> IntegerOperation | str:
     if node.kwargs.get("max_norm") is not None:
         return "it writes to its weight"
     return IntegerOperation("embedding", ())
+
+
+def _recurrence(node: Node) -> IntegerOperation | str:
+    weights = node.kwargs.get("weights")
+    if not isinstance(weights, tuple) or any(not isinstance(one, Node) or one.op != "get_attr" for one in weights):
+        return "its weights are computed while the program runs"
+    return IntegerOperation("recurrence", ())
+
+
+def _is_result_of_recurrence(node: Node) -> bool:
+    """Whether a node is one of the values that a recurrence returns, which takes no work."""
+    if node.target is not operator.getitem or not isinstance(source := node.args[0], Node):
+        return False
+    if source.target is recurrent:
+        return True
+    is_state = source.target is operator.getitem and source.args[1] == 1 and _is_result_of_recurrence(source)
+    return is_state and source.all_input_nodes[0].kwargs.get("mode") == "LSTM"
 
 
 def _split(node: Node) -> IntegerOperation | str:
@@ -169,6 +202,14 @@ def _other_nodes(node: Node, known: tuple[str, ...]) -> bool:
     return bool(node.args) or any(
         isinstance(one, Node) for value in others for one in (value if isinstance(value, (tuple, list)) else (value,))
     )
+
+
+def stored_tensors(node: Node) -> Iterator[tuple[str, Node]]:
+    """Yield where an operation fetches its weights and biases, and which it is."""
+    weights = node.kwargs.get("weights", ())
+    named = [("weight", node.kwargs.get("weight")), ("bias", node.kwargs.get("bias"))]
+    named += [("weight", one) for one in (weights if isinstance(weights, tuple) else ())]
+    yield from ((name, one) for name, one in named if isinstance(one, Node))
 
 
 def asks_for_size(node: Node) -> bool:

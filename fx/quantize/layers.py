@@ -7,15 +7,18 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from numbers import Real
+from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from fx.arguments import expect, refusal
 from fx.errors import QuantizationError
 from fx.operators.effects import declare_pure
 from fx.quantize import pages
-from fx.quantize.affine import Affine
+from fx.quantize.affine import Affine, expect_sizes
 from fx.quantize.arithmetic import dequantize, dequantize_channels, is_recorded, quantize
 from fx.quantize.kernels.kernel import Form, Kernel, KernelUse, LayerData, PackedLayer, in_halves
 from fx.quantize.kernels.layer_trial import LARGEST, LayerTrial, largest_weight
@@ -35,19 +38,54 @@ def listed(kind: Kind) -> Kind:
     return allow(kind, f"fx.quantize.{kind.__name__}")
 
 
-class QuantizedLayer(nn.Module):
+class PackedModule(nn.Module):
+    """Base of modules that keep their tensors in the order of kernels: that is neither copied, pickled nor saved."""
+
+    __slots__ = ("_chosen", "_packed", "_ready")  # made from the others where it runs
+    _kept_whole: ClassVar[str] = "its weight is packed"
+
+    if TYPE_CHECKING:
+        _chosen: dict[Any, Any]
+        _packed: dict[Any, Any]
+        _ready: dict[Any, Any]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unpack()
+
+    def _unpack(self) -> None:
+        """Forget the packed weight, since what it was made from has changed."""
+        self._chosen = {}
+        self._packed = {}
+        self._ready = {}  # what was packed for the fields of a use
+
+    @property
+    @abstractmethod
+    def kernels(self) -> dict[KernelUse, str]:
+        """Which kernels were chosen so far, by what they were chosen for; ``reference`` is arithmetic on float32."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._unpack()
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        self._unpack()
+        return super()._apply(fn, recurse)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self._unpack()
+        super()._load_from_state_dict(*args, **kwargs)
+
+
+class QuantizedLayer(PackedModule):
     """Base of layers with 8-bit weights.
 
     ``weight`` has integers, ``weight_scale`` the step of each output channel, and ``bias`` real values. The scales
     of input and output are arguments of the call, so that calls of one layer may differ in them.
     """
-
-    __slots__ = (
-        "_chosen",
-        "_packed",
-        "_ready",
-    )  # made from the others where it runs, hence neither copied, pickled nor saved
-    _kept_whole: ClassVar[str] = "its weight is packed"
 
     if TYPE_CHECKING:
         weight: Tensor
@@ -59,22 +97,21 @@ class QuantizedLayer(nn.Module):
 
     def __init__(self, shape: Sequence[int], has_bias: bool) -> None:
         super().__init__()
+        shape = expect_sizes(shape, "a layer in 8 bits takes sizes")
+        expect(has_bias, bool, "a layer in 8 bits takes true or false for has_bias", error=QuantizationError)
+        if not shape:
+            raise refusal("a layer in 8 bits takes sizes, that of its channels first", shape, error=QuantizationError)
         self.has_bias = has_bias
-        self.register_buffer("weight", torch.zeros(tuple(shape), dtype=torch.int8))
+        self.register_buffer("weight", torch.zeros(shape, dtype=torch.int8))
         self.register_buffer("weight_scale", torch.ones(shape[0]))
         self.register_buffer("bias", torch.zeros(shape[0]) if has_bias else None)
-        self._unpack()
 
     def fill(self, weight: Tensor, scale: Tensor, bias: Tensor | None) -> None:
         """Take these tensors, of the types and shapes that the layer has."""
+        for tensor, kinds in ((weight, Tensor), (scale, Tensor), (bias, (Tensor, NoneType))):
+            expect(tensor, kinds, "a layer in 8 bits is filled with tensors", error=QuantizationError)
         self.weight, self.weight_scale, self.bias = weight, scale, bias
         self._unpack()
-
-    def _unpack(self) -> None:
-        """Forget the packed weight, since what it was made from has changed."""
-        self._chosen = {}
-        self._packed = {}
-        self._ready = {}  # what was packed for the fields of a use
 
     def forward(
         self,
@@ -99,19 +136,25 @@ class QuantizedLayer(nn.Module):
             low: smallest real value of the output, as a fused activation has it: 0 for ReLU.
             high: largest one.
         """
+        if not isinstance(input, Tensor):
+            raise refusal("a layer in 8 bits takes a tensor", input, error=QuantizationError)
         if scale is None:
             return self._dynamic(input)
+        number: Any = scale
+        if not isinstance(number, Tensor) and not (_is_number(scale) and 0 < number < 2**63):
+            what = "a layer in 8 bits takes a positive number for the scale of its input"
+            raise refusal(what, scale, error=QuantizationError)
         output = None if output_scale is None else Affine(output_scale, output_zero_point, highest)
         ready = self._ready_for(input, "float" if output is None else "integers") if input.numel() else None
         if ready is None:
             self._check()
-            result = self._reference(dequantize(input, scale, zero_point))
+            result = self._in_float32(dequantize(input, scale, zero_point))
             result = result if low is high is None else result.clamp(low, high)
-            return result if output is None else quantize(result, **output.settings)
+            return _as_wanted(result) if output is None else quantize(result, **output.settings)
         packed, rows = ready
         result = self._shaped(packed(rows, scale, zero_point, output), input)
         if output is None:
-            return result if low is high is None else result.clamp_(low, high)
+            return _as_wanted(result if low is high is None else result.clamp_(low, high))
         if low is high is None and highest == LARGEST:
             return result
         # rounding keeps the order of values, so bounds can be kept after it
@@ -121,8 +164,9 @@ class QuantizedLayer(nn.Module):
 
     def _dynamic(self, input: Tensor) -> Tensor:
         """The layer on real values, whose range is found first."""
+        input = input.float()
         if input.numel() == 0:
-            return self._reference(input)
+            return _as_wanted(self._in_float32(input))
         plain = input.detach() if input.requires_grad else input
         low, high = torch.aminmax(plain)
         ready = self._ready_for(plain, "dynamic")
@@ -130,15 +174,23 @@ class QuantizedLayer(nn.Module):
             low, high = low.clamp(max=0), high.clamp(min=0)
             scale = ((high - low) / 255).clamp_min(torch.finfo(torch.float32).tiny)
             zero_point = (-low / scale).round().int()
-            return self._reference(torch.fake_quantize_per_tensor_affine(input, scale, zero_point, 0, 255))
+            rounded = torch.fake_quantize_per_tensor_affine(input, scale, zero_point, 0, 255)
+            return _as_wanted(self._in_float32(rounded))
         least, most = low.item(), high.item()
         if not (math.isfinite(least) and math.isfinite(most)):
-            return self._reference(input)  # which passes them on, as the layer would in floating point
+            return _as_wanted(self._in_float32(input))  # which passes them on, as the layer would in floating point
         if plain.numel() >= MANY:
             least, most = narrowed(plain, least, most)
         affine = Affine.of_range(least, most)
         packed, rows = ready
-        return self._shaped(packed(rows, affine.scale, affine.zero_point, None), plain)
+        return _as_wanted(self._shaped(packed(rows, affine.scale, affine.zero_point, None), plain))
+
+    def _in_float32(self, input: Tensor) -> Tensor:
+        """The layer on float32, as kernels compute it under autocast, too."""
+        if _autocast_type(input) is None:
+            return self._reference(input)
+        with torch.autocast(input.device.type, enabled=False):
+            return self._reference(input)
 
     @abstractmethod
     def _reference(self, input: Tensor) -> Tensor:
@@ -255,22 +307,23 @@ class QuantizedLayer(nn.Module):
     def _shape(self) -> tuple[int, ...]:
         """The shape that the weight must have."""
 
-    # The packed weight goes when the others change.
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__
+def _as_wanted(result: Tensor) -> Tensor:
+    """Real values in the type that layers give under autocast, inside of it."""
+    wanted = _autocast_type(result)
+    return result if wanted is None else result.to(wanted)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._unpack()
 
-    def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        self._unpack()
-        return super()._apply(fn, recurse)
+def _autocast_type(value: Tensor) -> torch.dtype | None:
+    """What autocast lets layers compute in, if it is on where ``value`` is."""
+    kind = value.device.type
+    if not (torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)):
+        return None
+    return torch.get_autocast_dtype(kind)
 
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        self._unpack()
-        super()._load_from_state_dict(*args, **kwargs)
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (float, Real))
 
 
 def kernels_used(program: nn.Module, threads: int | None = None) -> dict[str, int]:
@@ -288,7 +341,8 @@ def kernels_used(program: nn.Module, threads: int | None = None) -> dict[str, in
     >>> sum(kernels_used(layer).values())
     1
     """
-    layers = [layer for layer in program.modules() if isinstance(layer, QuantizedLayer)]
+    expect(program, nn.Module, "kernels_used takes a module", error=QuantizationError)
+    layers = [layer for layer in program.modules() if isinstance(layer, PackedModule)]
     used = Counter(
         name
         for layer in layers

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from fx.arguments import expect, refusal
 from fx.errors import QuantizationError
 from fx.operators.effects import declare_pure
-from fx.quantize.affine import Affine
+from fx.quantize.affine import Affine, expect_bits
 from fx.serialization.allow_list import allow
 
 if TYPE_CHECKING:
@@ -41,6 +43,9 @@ class Observer(nn.Module):
             place: which value it is, for error messages: the node and the user's line.
         """
         super().__init__()
+        expect_bits(bits, "an observer")
+        expect(symmetric, bool, "an observer takes true or false for symmetric", error=QuantizationError)
+        expect(place, str, "an observer takes text for its place", error=QuantizationError)
         self.bits = bits
         self.symmetric = symmetric
         self.place = place
@@ -52,6 +57,8 @@ class Observer(nn.Module):
         Raises:
             QuantizationError: it has no elements, or some that are no finite numbers.
         """
+        if not isinstance(input, Tensor):
+            raise refusal("an observer takes a tensor", input, error=QuantizationError)
         values = input.detach()
         if values.numel() == 0:
             raise self._error("calibration gave a tensor without elements", "it has no range", "leave such batches out")
@@ -88,6 +95,7 @@ class Observer(nn.Module):
         Raises:
             QuantizationError: it is of another kind, or has other settings.
         """
+        expect(other, Observer, "Observer.merge takes an Observer", error=QuantizationError)
         mine, theirs = (_settings(one) for one in (self, other))
         if mine != theirs:
             raise self._error("observers of different kinds cannot be merged", f"{mine} and {theirs}", None)
@@ -170,6 +178,8 @@ class MovingAverageObserver(Observer):
             momentum: how much of the average a new batch becomes.
         """
         super().__init__(bits, symmetric, place)
+        if not isinstance(momentum, Real) or not 0 < momentum <= 1:
+            raise refusal("the momentum of an observer is more than 0 and at most 1", momentum, error=QuantizationError)
         self.momentum = momentum
         self.register_buffer("bounds", torch.zeros(2, dtype=torch.float64))
         self.register_buffer("first", torch.zeros(2, dtype=torch.float64))
@@ -257,6 +267,9 @@ class PercentileObserver(HistogramObserver):
             percentile: how much of the values is to be inside the range, in percent; as much is left out at each end.
         """
         super().__init__(bits, symmetric, place)
+        if not isinstance(percentile, Real) or not 50 < percentile <= 100:
+            what = "the percentile of an observer is more than 50 and at most 100"
+            raise refusal(what, percentile, error=QuantizationError)
         self.percentile = percentile
 
     def _range(self) -> tuple[float, float]:
@@ -314,6 +327,8 @@ def merge_observers(prepared: nn.Module, other: nn.Module) -> None:
     Raises:
         QuantizationError: the two have different observers.
     """
+    for program in (prepared, other):
+        expect(program, nn.Module, "merge_observers takes prepared programs", error=QuantizationError)
     mine, theirs = (
         {path: one for path, one in program.named_modules() if isinstance(one, Observer)}
         for program in (prepared, other)

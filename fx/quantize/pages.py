@@ -22,6 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx.arguments import expect, expect_all
+from fx.errors import QuantizationError
+
 LARGE = 1 << 25
 """Bytes from which on allocators ask the system for fresh memory each time."""
 
@@ -133,6 +136,9 @@ class KeptMemory:
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """Return a tensor with anything in it, in memory that nothing else refers to."""
+        what = "KeptMemory.empty takes sizes, and a dtype"
+        shape = expect_all(shape, lambda size: type(size) is int and size >= 0, what, error=QuantizationError)
+        expect(dtype, torch.dtype, what, error=QuantizationError)
         size = math.prod(shape) * dtype.itemsize
         with self._lock:
             kept = self._kept.setdefault(size, [])

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fx.analysis.dependence import Dependences
-from fx.arguments import expect
+from fx.arguments import expect, expect_inputs
 from fx.canonical import canonical_form
 from fx.errors import QuantizationError
 from fx.graph_module import GraphModule, expect_program
@@ -27,7 +27,7 @@ from fx.passes.remove_identities import RemoveIdentities
 from fx.quantize.affine import Affine
 from fx.quantize.arithmetic import dequantize
 from fx.quantize.decomposition import decompose
-from fx.quantize.integer_operations import IntegerOperation, asks_for_size, is_part, operation_of
+from fx.quantize.integer_operations import IntegerOperation, asks_for_size, is_part, operation_of, stored_tensors
 from fx.quantize.observers import Observer, make_observer
 from fx.quantize.scheme import QuantizationScheme
 from fx.quantize.state import in_evaluation_mode, run_apart
@@ -69,7 +69,7 @@ def prepare(
     >>> prepared.observers.input_1
     HistogramObserver()
     """
-    check_given(graph_module, scheme, "prepare")
+    check_given(graph_module, scheme, "prepare", example_inputs)
     scheme = QuantizationScheme() if scheme is None else scheme
     # a batch norm as a module makes no checks that would stand between it and its layer
     program = canonical_form(in_evaluation_mode(graph_module), leaves=_FUSED).graph_module
@@ -104,10 +104,11 @@ def prepare(
     return program
 
 
-def check_given(graph_module: object, scheme: object, who: str) -> None:
+def check_given(graph_module: object, scheme: object, who: str, example_inputs: object = None) -> None:
     """Refuse what ``prepare`` and ``prepare_qat`` do not take."""
     expect_program(graph_module, f"{who} takes a GraphModule", error=QuantizationError)
     expect(scheme, (QuantizationScheme, NoneType), f"{who} takes a QuantizationScheme", error=QuantizationError)
+    expect_inputs(example_inputs, who, error=QuantizationError)
 
 
 def updates_statistics(program: GraphModule) -> Node | None:
@@ -135,7 +136,7 @@ def quantized_layers(prepared: GraphModule, scheme: QuantizationScheme) -> list[
     found: list[Node] = []
     for node in prepared.graph.nodes:
         operation = operation_of(node)
-        is_layer = isinstance(operation, IntegerOperation) and operation.kind in ("layer", "embedding")
+        is_layer = isinstance(operation, IntegerOperation) and operation.has_weight
         if is_layer and REASON not in node.meta and scheme.choice(node).precision != "bfloat16":
             found.append(node)
     return found
@@ -256,7 +257,7 @@ class Selection:
         precision = self._scheme.choice(node).precision
         if precision == "float":
             return "the scheme says so"
-        if operation.kind == "embedding" and precision != "bfloat16":
+        if not operation.takes_integers and precision != "bfloat16":
             reason = self._why_not_layer(node)
             if reason is None:
                 self.chosen[node] = operation
@@ -280,9 +281,8 @@ class Selection:
         return None
 
     def _why_not_layer(self, node: Node) -> str | None:
-        for name in ("weight", "bias"):
-            fetched = node.kwargs.get(name)
-            tensor = fetch_attribute(self._program, str(fetched.target)) if isinstance(fetched, Node) else None
+        for name, fetched in stored_tensors(node):
+            tensor = fetch_attribute(self._program, str(fetched.target))
             if isinstance(tensor, Tensor) and tensor.dtype is not torch.float32:
                 return f"its {name} is of type {tensor.dtype}"
         return None
@@ -290,14 +290,13 @@ class Selection:
     def _is_whole(self, node: Node) -> bool:
         """Whether a value is the result of an operation in 8 bits, or comes in 8 bits."""
         source = source_of(node)
-        return comes_whole(source) is not None or (source in self.chosen and self.chosen[source].kind != "embedding")
+        return comes_whole(source) is not None or (source in self.chosen and self.chosen[source].takes_integers)
 
     def prune(self) -> None:
         """Leave out what leads to no chosen layer: on real values it is faster than with conversions, and exact."""
         needed: set[Node] = set()
         for node, operation in reversed(self.chosen.items()):
-            is_layer = operation.kind in ("layer", "embedding")
-            if is_layer or self._bounds_layer(node) or any(user in needed for user in node.users):
+            if operation.has_weight or self._bounds_layer(node) or any(user in needed for user in node.users):
                 needed.add(node)
         for node, operation in list(self.chosen.items()):
             # all parts of what was split are kept together

@@ -19,6 +19,7 @@ from fx.provenance import SourceLocation
 from fx.quantize.arithmetic import dequantize_channels
 from fx.quantize.layers import QuantizedLayer, kernels_used
 from fx.quantize.preparation import REASON
+from fx.quantize.recurrence import recurrent
 from fx.quantize.work import work_of
 
 IN_8_BITS = "weight_in_8_bits"
@@ -173,7 +174,7 @@ def _is_layer(node: Node, tensors: list[Tensor]) -> bool:
     row = find_operator(node.target)
     family = None if row is None else row.family
     multiplies = has_matrix and family in _WITH_MATRICES and not _is_own(node) and node.op != "output"
-    return family in _LAYERS or multiplies
+    return family in _LAYERS or multiplies or node.target is recurrent
 
 
 def _is_own(node: Node) -> bool:

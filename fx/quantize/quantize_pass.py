@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fx.arguments import expect_all
+from fx.arguments import expect_calls
 from fx.errors import PassError, QuantizationError
 from fx.graph_module import GraphModule, expect_program
 from fx.interpreter import positional
@@ -19,12 +19,6 @@ from fx.quantize.scheme import Choice, ObserverName, QuantizationScheme
 
 MARGIN = 3.0
 """Decibels by which results on the data have to be better than is promised of others."""
-
-
-def _is_call(one: Any) -> bool:
-    return (
-        isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], (tuple, list)) and isinstance(one[1], Mapping)
-    )
 
 
 @register_pass
@@ -77,10 +71,8 @@ class Quantize:
 
     def with_data(self, data: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]]) -> Quantize:
         """This pass with ``data`` to calibrate on: positional and keyword arguments of each call."""
-        what = "with_data takes the positional and keyword arguments of each call: [((x,), {})]"
-        data = expect_all(data, _is_call, what, error=QuantizationError)
         given = dataclasses.replace(self)
-        object.__setattr__(given, "data", data)
+        object.__setattr__(given, "data", expect_calls(data, error=QuantizationError))
         return given
 
     def __call__(self, graph_module: GraphModule) -> GraphModule:

@@ -16,8 +16,9 @@ from fx.quantize.fake_quantization import (
     fake_quantize_dynamic,
     undo_gain,
 )
-from fx.quantize.integer_operations import groups_of_transposed
+from fx.quantize.integer_operations import groups_of_transposed, stored_tensors
 from fx.quantize.preparation import is_observer, observe, quantized_layers
+from fx.quantize.recurrence import recurrent
 from fx.quantize.scheme import Choice, QuantizationScheme
 from fx.quantize.writer import quantized_operations
 
@@ -52,7 +53,7 @@ class RoundingInserter:
         self._on_integers = {
             node
             for node, operation in quantized_operations(plan, scheme).items()
-            if operation.kind != "embedding" and scheme.choice(node).precision == "int8"
+            if operation.takes_integers and scheme.choice(node).precision == "int8"
         }
 
     def insert(self) -> None:
@@ -66,7 +67,8 @@ class RoundingInserter:
                 made[path] = FakeQuantize.of(observer)
             observe(self._program, value, path, made[path], users)
         for planned in quantized_layers(self._plan, self._scheme):
-            self._round_weight(self._nodes[planned.name], self._scheme.choice(planned))
+            round_ = self._round_matrices if planned.target is recurrent else self._round_weight
+            round_(self._nodes[planned.name], self._scheme.choice(planned))
 
     # Which values are rounded, and for whom: what works on real values reads them as they are, in the converted
     # program too, unless they are stored as integers alone.
@@ -125,6 +127,17 @@ class RoundingInserter:
             undone = self._graph.call_function(undo_gain, (), {"input": node, "gain": gain, "bias": bias, "rank": rank})
         undone.source = node.source
         norm.replace_input_with(node, undone)
+
+    def _round_matrices(self, node: Node, choice: Choice) -> None:
+        rounded: dict[Node, Node] = {}
+        with self._graph.inserting_before(node):
+            for _, fetched in stored_tensors(node):
+                if fetch_attribute(self._program, str(fetched.target)).dim() == 2:
+                    settings = {"weight": fetched, "bits": choice.weight_bits, "per_channel": choice.per_channel}
+                    rounded[fetched] = self._graph.call_function(fake_quantize_channels, (), settings)
+                    rounded[fetched].source = node.source
+        for fetched, made in rounded.items():
+            node.replace_input_with(fetched, made)
 
     def _replace(self, node: Node, name: str, function: Any, **settings: Any) -> None:
         """Give a layer what ``function`` makes of one of its arguments."""

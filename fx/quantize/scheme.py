@@ -95,6 +95,7 @@ class Override:
 
     def matches(self, node: Node) -> bool:
         """Whether it holds for the operation of ``node``."""
+        expect(node, Node, "Override.matches takes a Node", error=QuantizationError)
         return (
             _fits(self.node, [node.name])
             and _fits(self.module, _modules_of(node))
@@ -123,6 +124,7 @@ class QuantizationScheme:
 
     def choice(self, node: Node) -> Choice:
         """How the operation of ``node`` is quantized."""
+        expect(node, Node, "QuantizationScheme.choice takes a Node", error=QuantizationError)
         return next((one.choice for one in reversed(self.overrides) if one.matches(node)), self.default)
 
     def override(
@@ -151,6 +153,8 @@ class QuantizationScheme:
         Raises:
             QuantizationError: ``data`` is none.
         """
+        remedy = "write it with QuantizationScheme.to_data"
+        expect(data, Mapping, "from_data takes what to_data returned", error=QuantizationError, remedy=remedy)
         try:
             overrides: Sequence[Any] = data["overrides"]
             made = [Override(Choice(**one["choice"]), one["node"], one["module"], one["operator"]) for one in overrides]
@@ -158,9 +162,9 @@ class QuantizationScheme:
         except (TypeError, KeyError) as error:
             raise QuantizationError(
                 "this data describes no scheme",
-                value=repr(data)[:200],
+                value=shown(data),
                 why=f"{type(error).__name__}: {error}",
-                remedy="write it with QuantizationScheme.to_data",
+                remedy=remedy,
             ) from error
 
 

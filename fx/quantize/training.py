@@ -67,7 +67,7 @@ def prepare_qat(
       (range): MovingAverageObserver()
     )
     """
-    check_given(graph_module, scheme, "prepare_qat")
+    check_given(graph_module, scheme, "prepare_qat", example_inputs)
     if scheme_of(graph_module) is not None:
         raise QuantizationError(
             "this program is prepared for quantization already",

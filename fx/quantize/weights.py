@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,9 +14,11 @@ from fx.modules.attributes import fetch_attribute
 from fx.node import Node
 from fx.quantize.affine import quantize_channels
 from fx.quantize.convolution import QuantizedConv
-from fx.quantize.integer_operations import groups_of_transposed
-from fx.quantize.layers import QuantizedLayer
+from fx.quantize.integer_operations import groups_of_transposed, stored_tensors
+from fx.quantize.layers import PackedModule, QuantizedLayer
 from fx.quantize.linear import QuantizedLinear
+from fx.quantize.recurrence import GATES
+from fx.quantize.recurrent_layer import QuantizedRecurrent
 from fx.quantize.scheme import QuantizationScheme
 from fx.quantize.transposed_convolution import QuantizedConvTranspose, swap_channels
 
@@ -30,9 +33,9 @@ class Weights:
     def __init__(self, prepared: GraphModule, scheme: QuantizationScheme) -> None:
         self._prepared = prepared
         self._scheme = scheme
-        self._layers: dict[Any, tuple[QuantizedLayer, list[Node]]] = {}
+        self._layers: dict[Any, tuple[PackedModule, list[Node]]] = {}
         self._quantized: dict[Any, tuple[Tensor, Tensor]] = {}
-        self._wishes: dict[QuantizedLayer, str] = {}
+        self._wishes: dict[PackedModule, str] = {}
         self._paths: dict[str, Tensor] = {}
 
     def tensors(self, node: Node) -> tuple[Node, Tensor, Tensor | None]:
@@ -45,12 +48,15 @@ class Weights:
     def quantized(self, node: Node) -> tuple[Tensor, Tensor]:
         """The weight of a layer, its output channels first, as integers and steps."""
         choice = self._scheme.choice(node)
-        weight = self.tensors(node)[1]
-        groups = groups_of_transposed(node)
-        key = (id(weight), choice.weight_bits, choice.per_channel, groups)
+        return self._integers(self.tensors(node)[1], choice.weight_bits, choice.per_channel, groups_of_transposed(node))
+
+    def _integers(
+        self, weight: Tensor, bits: int, per_channel: bool, groups: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        key = (id(weight), bits, per_channel, groups)
         if key not in self._quantized:
             weight = weight if groups is None else swap_channels(weight.detach(), groups)
-            self._quantized[key] = quantize_channels(weight, bits=choice.weight_bits, per_channel=choice.per_channel)
+            self._quantized[key] = quantize_channels(weight, bits=bits, per_channel=per_channel)
         return self._quantized[key]
 
     def layer(self, node: Node) -> tuple[QuantizedLayer, list[Node]]:
@@ -65,14 +71,55 @@ class Weights:
             layer.fill(whole, scale, None if bias is None else bias.detach().float().contiguous())
             self._layers[key] = layer, []
             self._wishes[layer] = _layer_path(str(fetched.target))
-        return self._layers[key]
+        layer, calls = self._layers[key]
+        assert isinstance(layer, QuantizedLayer)
+        return layer, calls
 
-    def path_of(self, node: Node, whole: Tensor) -> str:
+    def matrices(self, node: Node) -> Iterator[tuple[Node, Tensor, Tensor]]:
+        """Yield where a recurrence fetches its matrices, with each as integers and scales."""
+        choice = self._scheme.choice(node)
+        for _, fetched in stored_tensors(node):
+            weight = fetch_attribute(self._prepared, str(fetched.target))
+            if weight.dim() == 2:
+                yield fetched, *self._integers(weight, choice.weight_bits, choice.per_channel)
+
+    def recurrent_layer(self, node: Node) -> tuple[QuantizedRecurrent, list[Node]]:
+        """The layer for a call of a recurrence, shared with other calls that have the same, and those calls."""
+        settings = {name: value for name, value in node.kwargs.items() if name not in ("input", "state", "weights")}
+        matrices = list(self.matrices(node))
+        key = (*(id(whole) for _, whole, _ in matrices), *settings.items())
+        if key not in self._layers:
+            self._layers[key] = self._made_recurrent(node, settings, matrices), []
+            self._wishes[self._layers[key][0]] = str(matrices[0][0].target).rpartition(".")[0]
+        layer, calls = self._layers[key]
+        assert isinstance(layer, QuantizedRecurrent)
+        return layer, calls
+
+    def _made_recurrent(
+        self, node: Node, settings: dict[str, Any], matrices: list[tuple[Node, Tensor, Tensor]]
+    ) -> QuantizedRecurrent:
+        biases = [
+            fetch_attribute(self._prepared, str(fetched.target))
+            for _, fetched in stored_tensors(node)
+            if not any(fetched is matrix for matrix, _, _ in matrices)
+        ]
+        hidden_size = len(matrices[0][1]) // GATES[settings["mode"]]
+        output_size = matrices[1][1].shape[1]
+        proj_size = output_size if output_size != hidden_size else 0
+        with torch.device("meta"):  # its tensors are given next
+            layer = QuantizedRecurrent(
+                input_size=matrices[0][1].shape[1], hidden_size=hidden_size, proj_size=proj_size, **settings
+            )
+        for part, (_, whole, scale) in zip(layer.layers(), matrices, strict=True):
+            part.fill(whole, scale, biases.pop(0).detach().float().contiguous() if part.has_bias else None)
+        return layer
+
+    def path_of(self, fetched: Node, whole: Tensor) -> str:
         """Where a weight of integers is kept that no layer holds, or several."""
         known = next((path for path, one in self._paths.items() if one is whole), None)
         if known is not None:
             return known
-        path = wish = f"quantized.{_layer_path(str(self.tensors(node)[0].target))}"
+        path = wish = f"quantized.{_layer_path(str(fetched.target))}"
         number = 0
         while path in self._paths:
             number += 1
@@ -80,11 +127,11 @@ class Weights:
         self._paths[path] = whole
         return path
 
-    def named(self, graph: Graph) -> dict[str, QuantizedLayer]:
+    def named(self, graph: Graph) -> dict[str, PackedModule]:
         """Give the layers that ``graph`` calls the names that their weights had, if these are free."""
         live = dict.fromkeys(graph.nodes)
         taken = {str(node.target) for node in live if node.op in ("get_attr", "call_module")} - {UNNAMED}
-        named: dict[str, QuantizedLayer] = {}
+        named: dict[str, PackedModule] = {}
         for layer, made in self._layers.values():
             calls = [call for call in made if call in live]
             if not calls:

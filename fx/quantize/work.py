@@ -20,10 +20,11 @@ WORK = "float_operations"
 """Where nodes say in ``meta`` how many multiplications and additions they are; None: it cannot be counted."""
 _MULTIPLIES: tuple[Family, ...] = ("linear", "convolution", "transposed convolution", "product", "combination")
 """Families whose work is counted; that of the others of the table is little beside it, and counts as none."""
-_NOT_COUNTED = tuple(
-    "rnn lstm gru attention transformer linalg fft cholesky svd qr eig inverse solve cdist matrix_exp trilinear".split()
+_NOT_COUNTED = frozenset(
+    "rnn lstm gru attention transformer linalg fft cholesky svd geqrf ormqr orgqr eig inverse solve cdist "
+    "trilinear".split()
 )
-"""Parts of names of operators of torch that do much work for which there is no formula."""
+"""Words in the names of operators of torch that do much work for which there is no formula."""
 
 _aten: Any = torch.ops.aten
 
@@ -85,7 +86,7 @@ class _Seen(TorchDispatchMode):
         if packet not in flop_registry and packet not in _FORMULAS:
             name = packet.__name__
             self.has_other |= func.namespace not in ("aten", "prim", "prims")
-            self.has_other |= any(part in name for part in _NOT_COUNTED) and not name.startswith("linalg_vec")
+            self.has_other |= not _NOT_COUNTED.isdisjoint(name.split("_")) and not name.startswith("linalg_vec")
         self.has_computed |= all(one.alias_info is None for one in func._schema.returns)
         return func(*args, **(kwargs or {}))
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch.nn.functional as F
+from torch import nn
 
 from fx.graph import Graph
 from fx.graph_module import GraphModule
@@ -14,7 +15,6 @@ from fx.node import Argument, Node
 from fx.quantize import arithmetic
 from fx.quantize.affine import Affine
 from fx.quantize.integer_operations import IntegerOperation, operation_of
-from fx.quantize.layers import QuantizedLayer
 from fx.quantize.preparation import REASON, affines_of, is_observer
 from fx.quantize.quantization_report import IN_8_BITS
 from fx.quantize.scheme import QuantizationScheme
@@ -103,14 +103,14 @@ class Writer:
     def _stored_weight(self, node: Node) -> tuple[Node, Node]:
         """A weight as integers and steps, fetched."""
         whole, scale = self._weights.quantized(node)
-        path = self._weights.path_of(node, whole)
+        path = self._weights.path_of(self._weights.tensors(node)[0], whole)
         return self._attribute(node, f"{path}.weight", whole), self._attribute(node, f"{path}.weight_scale", scale)
 
     def _count(self, made: Node, node: Node) -> None:
         """Note for the report that a layer has its weight in 8 bits, and how much it computes."""
         made.meta |= {WORK: work_of_layer(node, self._weights.tensors(node)[1]), IN_8_BITS: True}
 
-    def _fetch_from_layers(self, named: Mapping[str, QuantizedLayer]) -> None:
+    def _fetch_from_layers(self, named: Mapping[str, nn.Module]) -> None:
         """Let what fetches a weight that one of these layers holds fetch it from there, so that it is stored once."""
         held = {id(tensor): f"{path}.{name}" for path, layer in named.items() for name, tensor in layer.named_buffers()}
         for node in self._graph.find_nodes(op="get_attr"):

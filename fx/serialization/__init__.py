@@ -34,7 +34,7 @@ from typing import Any
 
 import torch
 
-from fx.arguments import expect
+from fx.arguments import expect, refusal
 from fx.errors import LoadError, SaveError
 from fx.graph_module import GraphModule, expect_program
 from fx.serialization.allow_list import Refused, allow
@@ -93,6 +93,8 @@ def load(path: Any, *, device: torch.device | str | int | None = None) -> GraphM
     """
     expect(path, (str, bytes, os.PathLike), "load takes the path of a file", error=LoadError)
     expect(device, (torch.device, str, int, NoneType), "load takes a device", error=LoadError)
+    if isinstance(device, int) and abs(device) >= 2**31:
+        raise refusal("load takes a device, or the number of one", device, error=LoadError)
     target = None if device is None else torch.device(device)
     torch.empty(0, device=target)  # a device that is not there is no fault of the file
     try:

@@ -15,12 +15,13 @@ import operator
 import re
 import types
 from functools import lru_cache
+from types import NoneType
 from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional
 
-from fx.arguments import refusal
+from fx.arguments import expect, refusal
 from fx.assertions import assert_is_none, check, is_false
 from fx.errors import FxError
 from fx.naming.targets import qualified_name, torch_path
@@ -76,6 +77,7 @@ def allow(target: T, name: str | None = None) -> T:
     known: Any = target
     if not callable(known):
         raise refusal("a file may name functions and classes", target, error=FxError)
+    expect(name, (str, NoneType), "a name in files is text", error=FxError)
     if name is None:
         name = torch_path(known)
     if name is None:

@@ -9,13 +9,18 @@ import re
 import warnings
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from numbers import Real
+from types import NoneType
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from hypothesis import strategies as st
 from torch import nn
 
+from fx import GraphModule
+from fx.arguments import expect, expect_all, refusal
+from fx.errors import FxError
 from pytest_fx.generation import composition
 from pytest_fx.generation.bias import CHECK, Chain, chains, compounds, formulas_about, walks
 from pytest_fx.generation.choices import Choices
@@ -60,6 +65,8 @@ DTYPES = (torch.float32,) * 10 + (torch.float64, torch.bfloat16, torch.float16) 
 """Dtypes of inputs."""
 MIXED = (torch.float32,) * 6 + (torch.float64, torch.bfloat16, torch.float16) * 2
 """Dtypes of inputs where arithmetic with numbers is wanted, which take no part in promotion."""
+MOST_STEPS = 1000
+"""Lines that a program can be asked to have; Hypothesis draws no more choices than a few thousand."""
 CHECKED = 6
 """Where checks are asked for, there is one for so many other lines."""
 FEW = 12
@@ -116,11 +123,22 @@ def programs(
             among the other arguments, where they have a place.
         steps: about as many lines ``forward`` has at most, not counting those of nested modules.
     """
-    asked = tuple(constants)
-    bias = _bias(list(ops), like)
+    what = "constants= holds numbers and texts"
+    asked = expect_all(constants, lambda one: isinstance(one, (Real, str)), what, error=FxError)
+    expect(like, (GraphModule, NoneType), "like= is a captured program", error=FxError)
+    if type(steps) is not int or not 0 < steps <= MOST_STEPS:
+        raise refusal(f"steps= is a number of lines from 1 to {MOST_STEPS}", steps, error=FxError)
+    what = "ops= holds functions, names of methods, classes of modules, and tuples of these"
+    bias = _bias(list(expect_all(ops, _can_be_asked, what, error=FxError)), like)
     if "call_module" in asked and not bias.wanted:
         bias = replace(bias, kinds=ANY_MODULES)
     return _programs(replace(bias, constants=asked), steps)
+
+
+def _can_be_asked(target: Any) -> bool:
+    if isinstance(target, (tuple, list)):
+        return all(isinstance(one, str) or callable(one) for one in cast("tuple[Any, ...]", target))
+    return isinstance(target, str) or callable(target)
 
 
 @dataclass(frozen=True, slots=True)

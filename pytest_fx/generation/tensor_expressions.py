@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from types import NoneType
 from typing import Any
 
 import torch
 from hypothesis import strategies as st
 
+from fx.arguments import expect, expect_all, refusal
+from fx.errors import FxError
 from pytest_fx.generation.choices import Choices
 from pytest_fx.generation.value_spelling import spell
 
 Shape = tuple[int, ...]
 
+MOST_DIMENSIONS = 64
+"""Of a shape; the tensors of NumPy have no more."""
 FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 ORDINARY = st.sampled_from([1.0, 0.0, 2.0, -1.0, 0.5, -0.5, 3.0, 0.1, -2.7, 1 / 3])
 SPECIAL = st.one_of(
@@ -114,9 +119,18 @@ def _draw_elements(choices: Choices, dtype: torch.dtype, hostile: bool, limit: i
     return tuple(choices.draw(SPECIAL if hostile else ORDINARY) for _ in range(count))
 
 
-@st.composite
-def shapes(draw: st.DrawFn, *, least: int = 0, most: int = 4, empty: bool = True) -> Shape:
+def shapes(*, least: int = 0, most: int = 4, empty: bool = True) -> st.SearchStrategy[Shape]:
     """Sizes of tensors with ``least`` to ``most`` dimensions; some are 1, and few are 0 where ``empty`` allows it."""
+    if not (type(least) is type(most) is int and 0 <= least <= most <= MOST_DIMENSIONS):
+        raise refusal(
+            f"shapes have least= to most= dimensions, at most {MOST_DIMENSIONS}", (least, most), error=FxError
+        )
+    expect(empty, bool, "empty= is True or False", error=FxError)
+    return _shapes(least, most, empty)
+
+
+@st.composite
+def _shapes(draw: st.DrawFn, least: int, most: int, empty: bool) -> Shape:
     choices = Choices(draw)
     return tuple(draw_size(choices, empty=empty) for _ in range(least + choices.below(most - least + 1)))
 
@@ -131,21 +145,31 @@ def draw_extent(choices: Choices) -> int:
     return choices.pick((4, 3, 6, 4, 2, 5, 8, 1))
 
 
-@st.composite
 def tensors(
-    draw: st.DrawFn,
     shape: st.SearchStrategy[Shape] | Shape | None = None,
     *,
     dtype: torch.dtype = torch.float32,
     hostile: bool = False,
-) -> torch.Tensor:
+) -> st.SearchStrategy[torch.Tensor]:
     """Tensors of ``shape``, contiguous or not, whose values shrink to ones.
 
     Args:
-        draw: given by Hypothesis.
         shape: a size, or a strategy of sizes; any if None.
         dtype: of the elements.
         hostile: not-a-numbers, infinities, denormals and extreme magnitudes are among the values.
     """
+    what = "tensors takes a size, as a tuple, or a strategy of sizes"
+    if isinstance(shape, (tuple, list)):
+        shape = expect_all(shape, lambda size: type(size) is int and 0 <= size < 2**31, what, error=FxError)
+    expect(shape, (tuple, st.SearchStrategy, NoneType), what, error=FxError)
+    expect(dtype, torch.dtype, "dtype= is one of torch's", error=FxError)
+    expect(hostile, bool, "hostile= is True or False", error=FxError)
+    return _tensors(shape, dtype, hostile)
+
+
+@st.composite
+def _tensors(
+    draw: st.DrawFn, shape: st.SearchStrategy[Shape] | Shape | None, dtype: torch.dtype, hostile: bool
+) -> torch.Tensor:
     size = shape if isinstance(shape, tuple) else draw(shapes() if shape is None else shape)
     return eval(draw_tensor(Choices(draw), size, dtype, hostile=hostile).text, {"torch": torch})

@@ -14,7 +14,9 @@ returns a program: The pass returns a ``GraphModule``, or nothing where it edite
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
+from fx.arguments import expect, expect_all
 from fx.registry import Registry
 from pytest_fx.errors import CannotLoadError, LawViolation
 from pytest_fx.harness.application import Application
@@ -133,7 +135,10 @@ def choose_laws(
         LoadError: no law has such a name; the message has the nearest ones.
     """
     known = _registry()
-    demand, excused = list(demand), {*may_change}
+    without, may_change = _names(without, "without"), _names(may_change, "may_change")
+    what = "demand= holds names of laws, and laws"
+    demand = expect_all(_listed(demand), lambda law: isinstance(law, (str, Law)), what, error=CannotLoadError)
+    excused = set(may_change)
     own = [each for each in demand if isinstance(each, Law)]
     wanted = {known.get(name).name for name in demand if isinstance(name, str)}
     off = {known.get(name).name for name in without}
@@ -143,6 +148,20 @@ def choose_laws(
         if law.name in wanted or (law.kind != "demanded" and law.name not in off and law.may_change not in excused)
     ]
     return [*chosen, *own]
+
+
+def _expect_laws(laws: Iterable[Law]) -> tuple[Law, ...]:
+    return expect_all(laws, lambda law: isinstance(law, Law), "laws are Laws of pytest_fx.laws", error=CannotLoadError)
+
+
+def _names(names: Iterable[str], option: str) -> tuple[str, ...]:
+    what = f"{option}= holds names"
+    return expect_all(_listed(names), lambda name: isinstance(name, str), what, error=CannotLoadError)
+
+
+def _listed(names: Any) -> Any:
+    """A single name as the list of it, rather than of its letters."""
+    return (names,) if isinstance(names, str) else names
 
 
 def law_called(name: str) -> Law:
@@ -159,6 +178,8 @@ def _registry() -> Registry[Law]:
 
 def affordable(laws: Iterable[Law], application: Application) -> list[Law]:
     """Return those of ``laws`` that apply to what was made of a subject, and that a model of full size can afford."""
+    expect(application, Application, "laws are checked on an Application", error=CannotLoadError)
+    laws = _expect_laws(laws)
     most = MOST_CALLS if application.subject.is_full_size else max(law.calls for law in TABLE)
     return [
         law
@@ -178,7 +199,8 @@ def broken_laws(laws: Iterable[Law], application: Application) -> list[LawViolat
         LawError: the function of a law says that another one is broken.
     """
     found: list[tuple[bool, LawViolation]] = []
-    for law in laws:
+    expect(application, Application, "laws are checked on an Application", error=CannotLoadError)
+    for law in _expect_laws(laws):
         violation = law.find_violation(application)
         if violation is not None:
             found.append((not law.numbers or violation.kind.startswith("raises"), violation))
@@ -187,4 +209,5 @@ def broken_laws(laws: Iterable[Law], application: Application) -> list[LawViolat
 
 def is_kept_without(law: Law, application: Application) -> bool:
     """Whether the capture that the pass was given keeps a law: else it is not the pass that breaks it."""
+    expect(application, Application, "laws are checked on an Application", error=CannotLoadError)
     return not broken_laws([law], application.untouched())

@@ -12,11 +12,13 @@ import traceback
 import warnings
 from collections.abc import Callable
 from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from fx.arguments import expect, shown
 from fx.errors import FxError, add_note
 from pytest_fx.errors import LawViolation
 from pytest_fx.harness.application import leave_alone
@@ -37,11 +39,12 @@ def isolation_limits(isolate: bool, timeout: float | None, memory: int | None) -
 
     Raises :class:`~fx.errors.FxError` for limits without one, for such as make no sense, and where there can be none.
     """
+    expect(isolate, bool, "isolate= is True or False", error=FxError)
     for name, limit in (("timeout", timeout), ("memory", memory)):
         if limit is not None and not isolate:
             raise FxError(f"{name}= is a limit of a child process, and there is none", remedy="give isolate=True, too")
-        if limit is not None and not limit > 0:
-            raise FxError(f"{name}={limit!r} is no limit", remedy="give a number above 0")
+        if limit is not None and (not isinstance(limit, Real) or not 0 < limit < 2**63):
+            raise FxError(f"{name}={shown(limit)} is no limit", remedy="give a number above 0")
     if not isolate:
         return None
     if (why := unavailable()) is not None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, cast
 
 import hypothesis
 from hypothesis import Phase, core, given
 from hypothesis import strategies as st
 from torch import nn
 
+from fx import GraphModule
+from fx.arguments import expect, expect_all, expect_callable, refusal
 from fx.errors import FxError, TraceError
 from fx.passes import Contract, contract_of, pass_name
 from pytest_fx import generation
@@ -93,9 +97,12 @@ def check_pass(
     limits = isolation_limits(isolate, timeout, memory)
     made = load_pass(pass_)
     promise = contract_of(made) if contract is None else load_contract(contract)
-    laws = choose_laws(without, demand, may_change(made))
+    laws, modes = choose_laws(without, demand, may_change(made)), _checked_modes(modes)
+    demand = (demand,) if isinstance(demand, str) else demand
+    _expect_search(max_examples, like, programs, min_changed, seed, settings, folder)
+    _expect_seconds(seconds)
     about = mentioned(made)
-    folder = folder or Path.cwd() / FOLDER
+    folder = Path.cwd() / FOLDER if folder is None else Path(folder)
     search = Search(made, promise, laws, {law for law in demand if isinstance(law, str)}, seconds, about)
     about = about if like is None else replace(about, operations=(), patterns=(like,))
     others = st.sampled_from(_checked_modes(modes)), st.integers(0, ONE_IN - 1)
@@ -171,14 +178,24 @@ def check_program(
     __tracebackhide__ = True
     limits = isolation_limits(isolate, timeout, memory)
     made = load_pass(pass_)
-    args, kwargs = inputs()
+    _expect_seconds(seconds)
+    what = "check_program takes a function that makes the module"
+    expect_callable(build, what, error=FxError)
+
+    def module() -> nn.Module:
+        made = build()
+        expect(made, nn.Module, what, error=FxError)
+        return made
+
+    args, kwargs = _made_by(inputs)
     promise = contract_of(made) if contract is None else load_contract(contract)
-    chosen = choose_laws((), laws or (), may_change(made))
-    names = None if laws is None else set(laws)
+    laws = (laws,) if isinstance(laws, str) else laws
+    chosen = choose_laws((), () if laws is None else laws, may_change(made))
+    names, mode = None if laws is None else set(laws), _checked_modes((mode,))[0]
 
     def judge() -> list[LawViolation]:
         with process_kept(), Watchdog() as watchdog:
-            subject = Subject.of(GivenProgram(build, Arguments(args, kwargs)), _checked_modes((mode,))[0])
+            subject = Subject.of(GivenProgram(module, Arguments(args, kwargs)), mode)
             application = Application(subject, made, contract=promise, watchdog=watchdog, seconds=seconds)
             return broken_laws([law for law in chosen if names is None or law.name in names], application)
 
@@ -263,7 +280,44 @@ def _settings(parent: hypothesis.settings, max_examples: int | None) -> hypothes
     )
 
 
+def _expect_search(
+    max_examples: Any, like: Any, programs: Any, min_changed: Any, seed: Any, settings: Any, folder: Any
+) -> None:
+    """Refuse what makes no sense of a search, before it takes its time."""
+    if max_examples is not None and (type(max_examples) is not int or not 0 < max_examples < 2**31):
+        raise refusal("max_examples= is a number of programs from 1 on", max_examples, error=FxError)
+    if not isinstance(min_changed, (int, float)) or not 0 <= min_changed < float("inf"):
+        raise refusal("min_changed= is a number of programs, or a part of them", min_changed, error=FxError)
+    for value, kinds, what in (
+        (like, (GraphModule, NoneType), "like= is a captured program"),
+        (programs, (st.SearchStrategy, NoneType), "programs= is a strategy of Hypothesis"),
+        (seed, (int, NoneType), "seed= is an integer"),
+        (settings, (hypothesis.settings, NoneType), "settings= are Hypothesis's: hypothesis.settings(…)"),
+        (folder, (str, os.PathLike, NoneType), "folder= is the path of a folder"),
+    ):
+        expect(value, kinds, f"check_pass: {what}", error=FxError)
+
+
+def _expect_seconds(seconds: Any) -> None:
+    if not isinstance(seconds, (int, float)) or not 0 < seconds < 2**31:
+        raise refusal("seconds= is a number above 0", seconds, error=FxError)
+
+
+def _made_by(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call that the caller's function makes."""
+    what = "check_program takes a function that makes the arguments of a call"
+    expect_callable(inputs, what, error=FxError)
+    made: Any = inputs()
+    kinds = [type(part) for part in cast("tuple[Any, ...]", made)] if isinstance(made, tuple) else []
+    if kinds not in ([tuple, dict], [list, dict]):
+        raise refusal(f"{what}, positional and keyword ones: ((x,), {{}})", made, error=FxError)
+    return made
+
+
 def _checked_modes(modes: Sequence[str]) -> Sequence[str]:
+    what = "modes are 'eval' and 'train'"
+    given = (modes,) if isinstance(modes, str) else modes
+    modes = expect_all(given, lambda mode: isinstance(mode, str), what, error=FxError)
     unknown = [mode for mode in modes if mode not in MODES]
     if unknown or not modes:
         what = f"there is no mode {unknown[0]!r}" if unknown else "no mode is given"

@@ -202,6 +202,12 @@ def test_map_arg_meets_nodes_only_and_keeps_what_did_not_change(graph: fx.Graph)
         map_arg(x, 3)  # type: ignore[arg-type]
 
 
+def test_map_aggregate_takes_named_tuples_whose_constructor_looks_at_its_elements() -> None:
+    packed = torch.nn.utils.rnn.pack_sequence([torch.ones(2, 3)])
+    mapped = map_aggregate(packed, lambda leaf: None if leaf is None else leaf.shape)
+    assert type(mapped) is type(packed) and mapped[:2] == (torch.Size([2, 3]), torch.Size([2]))
+
+
 def test_map_aggregate_meets_every_leaf() -> None:
     met: list[Any] = []
     map_aggregate((1, [2, {"k": 3}], slice(4, 5), Pair(6, "7")), lambda leaf: met.append(leaf) or leaf)

@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fx.errors import LoweringError
 from fx.graph import Graph
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.lowering.onednn.modules import AccumulatingConvolution, Activation, FusedConvolution, FusedLayer, FusedLinear
 from fx.node import Node, map_aggregate
 
@@ -30,6 +31,7 @@ class FusedRegion:
 
     def __init__(self, region: GraphModule) -> None:
         """A network for ``region``, which is only read."""
+        expect_program(region, "OneDNN.build takes a GraphModule", error=LoweringError)
         self._paths = {
             id(operator.attrgetter(path)(region)): path
             for path in (str(node.target) for node in region.graph.find_nodes(op="get_attr"))

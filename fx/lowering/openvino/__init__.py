@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from fx.arguments import shown
 from fx.errors import LoweringError
 from fx.graph_module import GraphModule
 from fx.lowering.backend import Backend, register_backend
@@ -54,8 +55,8 @@ class OpenVINO(Backend):
         Raises:
             LoweringError: there is no such precision.
         """
-        if precision not in _PRECISIONS:
-            raise LoweringError("the precision of OpenVINO is 'float32' or 'bfloat16'", value=repr(precision))
+        if not isinstance(precision, str) or precision not in _PRECISIONS:
+            raise LoweringError("the precision of OpenVINO is 'float32' or 'bfloat16'", value=shown(precision))
         self.precision = precision
         """What engines compute in."""
 

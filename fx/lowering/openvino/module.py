@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fx.canonical.inlining import copy_graph
 from fx.errors import LoweringError
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.lowering.converters import build_region
 from fx.lowering.openvino.engine import OpenVINOEngine
 from fx.lowering.openvino.network import OpenVINONetwork
@@ -66,6 +66,7 @@ class OpenVINORegion(nn.Module):
             LoweringError: a converter fails; the message has the operation.
             RuntimeError: OpenVINO cannot compile the network.
         """
+        expect_program(region, "OpenVINO.build takes a GraphModule", error=LoweringError)
         super().__init__()
         self.program = _own(region)
         """The region in eager Python; its buffers are the weights."""

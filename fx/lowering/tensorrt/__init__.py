@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
 
+from fx.arguments import shown
 from fx.errors import LoweringError
 from fx.graph_module import GraphModule
 from fx.lowering.backend import Backend, register_backend
@@ -93,10 +95,10 @@ class TensorRT(Backend):
     has_gradients: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.precision not in _PRECISIONS:
+        if not isinstance(self.precision, (str, NoneType)) or self.precision not in _PRECISIONS:
             raise LoweringError(
                 "the precision of TensorRT is None, 'float16' or 'bfloat16'",
-                value=repr(self.precision),
+                value=shown(self.precision),
                 why="engines compute in the type that the program has, unless they are told otherwise",
             )
 

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from fx.arguments import expect, shown
 from fx.errors import LoweringError
 from fx.lowering.tensorrt.engine import TensorRTEngine
 
@@ -31,9 +32,10 @@ class EngineCache:
     """How large the folder may be."""
 
     def __post_init__(self) -> None:
+        expect(self.folder, (str, os.PathLike), "an EngineCache has the path of a folder", error=LoweringError)
         object.__setattr__(self, "folder", Path(self.folder))
         if type(self.max_bytes) is not int or self.max_bytes < 0:
-            raise LoweringError("max_bytes is a number of bytes", value=repr(self.max_bytes))
+            raise LoweringError("max_bytes is a number of bytes", value=shown(self.max_bytes))
 
     def find(self, key: str) -> TensorRTEngine | None:
         """The engine that was built from what ``key`` stands for, or ``None``."""
@@ -52,6 +54,7 @@ class EngineCache:
 
     def keep(self, key: str, engine: TensorRTEngine) -> None:
         """Write an engine, and drop others if the folder becomes too large; one that does not fit is not kept."""
+        expect(engine, TensorRTEngine, "EngineCache.keep takes a TensorRTEngine", error=LoweringError)
         content = engine.to_bytes()
         if len(content) > self.max_bytes:
             return
@@ -60,6 +63,7 @@ class EngineCache:
         engine.save(path)
 
     def _path(self, key: str) -> Path:
+        expect(key, str, "an EngineCache finds engines by text", error=LoweringError)
         return self.folder / f"{key}{_SUFFIX}"
 
     def _make_room(self, allowed: int, but: Path) -> None:

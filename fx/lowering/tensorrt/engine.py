@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from fx.arguments import expect
 from fx.errors import LoweringError
 from fx.lowering.tensorrt.network import EngineBinding
 
@@ -67,6 +68,7 @@ class TensorRTEngine:
         Raises:
             LoweringError: it is no engine file, or it is damaged.
         """
+        expect(content, bytes, "from_bytes takes the content of an engine file", error=LoweringError)
         start = len(_MAGIC) + _LENGTH.size
         if not content.startswith(_MAGIC):
             raise LoweringError("this is no engine file", where=origin, why="it does not start like one")
@@ -96,6 +98,7 @@ class TensorRTEngine:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the engine to a file, which is there whole or not at all."""
+        _expect_path(path, "save")
         write_atomically(Path(path), self.to_bytes())
 
     @classmethod
@@ -106,7 +109,12 @@ class TensorRTEngine:
             LoweringError: it is none, or it is damaged.
             OSError: it cannot be read.
         """
+        _expect_path(path, "load")
         return cls.from_bytes(Path(path).read_bytes(), path)
+
+
+def _expect_path(path: object, method: str) -> None:
+    expect(path, (str, os.PathLike), f"TensorRTEngine.{method} takes the path of a file", error=LoweringError)
 
 
 def write_atomically(path: Path, content: bytes) -> None:

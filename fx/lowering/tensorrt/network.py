@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fx.errors import LoweringError
-from fx.graph_module import GraphModule
+from fx.graph_module import GraphModule, expect_program
 from fx.lowering.tensorrt.library import Log, library, torch_dtype, trt_dtype
 from fx.lowering.tensorrt.ranges import sizes_of
 from fx.naming.printing import describe
@@ -72,6 +72,7 @@ class TensorRTNetwork:
             region: the program, with recorded shapes; it is only read.
             precision: what to compute in wherever the program computes in float32; ``None`` for just that.
         """
+        expect_program(region, "TensorRT.build takes a GraphModule", error=LoweringError)
         trt = library()
         self.log = Log()
         """What TensorRT says of the network."""

@@ -15,8 +15,9 @@ from fx.quantize.kernels.trials import Way
 
 LARGEST = 255
 """The largest integer of an activation."""
-_LARGEST_WEIGHT = 127
-_NARROW = 64
+LARGEST_WEIGHT = 127
+"""The largest integer of a weight of 8 bits."""
+NARROW = 64
 """Of weights up to here two products with activations have a sum that fits into 16 bits: 2 * 64 * 255 < 32768."""
 _SUMMED = 1 << 15
 """Products of the largest integers of which the sum is certain to fit into 32 bits, as that of real layers does."""
@@ -26,8 +27,8 @@ _TOLERANCE = 0.02
 
 def largest_weight(weight: Tensor) -> int:
     """The size of the weights that a kernel has to be right for: of 7 bits, where these have no more, or of 8."""
-    is_narrow = weight.numel() == 0 or (weight.amax() <= _NARROW and weight.amin() >= -_NARROW)
-    return _NARROW if is_narrow else _LARGEST_WEIGHT
+    is_narrow = weight.numel() == 0 or (weight.amax() <= NARROW and weight.amin() >= -NARROW)
+    return NARROW if is_narrow else LARGEST_WEIGHT
 
 
 def alternating(size: int, like: Sequence[int]) -> Tensor:

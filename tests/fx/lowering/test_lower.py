@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from toy_backend import Tape, Toy, make_converters
 
 import fx
-from fx.errors import LoweringError
+from fx.errors import LoweringError, LoweringWarning
 from fx.graph_module import GraphModule
 from fx.lowering import Backend, Converter, Converters, Coverage, Lower, get_backend, list_backends, register_backend
 from fx.lowering.support import all_of, any_of, has_dtype, has_own_memory, has_shape, is_pure
@@ -131,7 +131,141 @@ def test_constants_are_shared_with_the_captured_module(model: Model) -> None:
 
 def test_a_program_of_which_nothing_is_taken_is_returned_itself() -> None:
     program = fx.symbolic_trace(lambda x: torch.cumsum(x, 0))
-    assert fx.lower(program, Toy()) is program
+    line = next(node.source.line for node in program.graph.nodes if node.source is not None)
+    with pytest.warns(LoweringWarning) as caught:
+        assert fx.lower(program, Toy()) is program
+    assert str(caught[0].message).splitlines()[:2] == [
+        "nothing was lowered: toy takes 0 of 1 operations (0%)",
+        f"  eager    torch.cumsum: {program.meta['lowering'].refused[0].reason} ({__file__}:{line})",
+    ]
+    assert caught[0].filename == __file__
+
+
+def test_a_warning_has_the_first_reasons() -> None:
+    program = fx.symbolic_trace(lambda x: x.sort().values.cumsum(0).cumprod(0).flip(0).roll(1).tril().triu())
+    with pytest.warns(LoweringWarning, match=r"and 4 more$"):
+        fx.lower(program, Toy())
+    assert len(program.meta["lowering"].refused) == 8
+
+
+def test_parts_none_of_which_is_built_are_warned_of(model: Model) -> None:
+    class Broken(Toy):
+        def build(self, region: GraphModule) -> nn.Module:
+            raise RuntimeError("no space")
+
+    with pytest.warns(LoweringWarning, match="not built, no space"):
+        lowered = fx.lower(fx.symbolic_trace(model), Broken(), on_failure="eager")
+    x = torch.randn(3, 4)
+    assert torch.equal(lowered(x), model(x))
+
+
+def test_what_was_lowered_before_stays_on_record(model: Model) -> None:
+    lowered = fx.lower(fx.symbolic_trace(model), Toy())
+    coverage = lowered.meta["lowering"]
+    with pytest.warns(LoweringWarning):
+        assert fx.lower(lowered, Toy(), veto=lambda node: True) is lowered
+    assert lowered.meta["lowering"] is coverage
+
+
+def test_the_pass_leaves_a_program_alone_without_a_warning() -> None:
+    program = fx.symbolic_trace(lambda x: torch.cumsum(x, 0))
+    result = PassPipeline([Lower()]).run(program)
+    assert not result.changed
+    assert result.graph_module.meta["lowering"].parts == ()
+    assert fx.lower(program, Toy(), dry_run=True).parts == ()
+
+
+class TwoInputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x: Tensor, y: Tensor, factor: float = 1.0) -> Tensor:
+        return torch.relu(self.norm(self.layer(x)) + y * factor)
+
+
+X, Y = torch.ones(2, 4), torch.ones(2, 4)
+
+
+@pytest.mark.parametrize(
+    "inputs, what, why",
+    [
+        ((torch.ones(2, 5), Y), "input 1, `x`, is float32[2, 5]", "RuntimeError: mat1 and mat2 shapes"),
+        ((X.double(), Y), "input 1, `x`, is float64[2, 4]", "RuntimeError: mat1 and mat2 must have the same dtype"),
+        ((X.long(), Y), "input 1, `x`, is int64[2, 4]", "RuntimeError: mat1 and mat2 must have the same dtype"),
+        (("x", Y), "input 1, `x`, is 'x', a str", "TypeError: "),
+        ((None, Y), "input 1, `x`, is None, a NoneType", "TypeError: "),
+        ((X, "y", 2.5), "input 2, `y`, is 'y', a str and input 3, `factor`, is 2.5, a float", "TypeError: "),
+        ((X, torch.ones(3, 4)), "input 1, `x`, is float32[2, 4] and input 2, `y`, is float32[3, 4]", "RuntimeError: "),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_example_inputs_that_do_not_fit_are_named(inputs: Any, what: str, why: str, dry_run: bool) -> None:
+    model = TwoInputs()
+    program, before = fx.symbolic_trace(model), copy.deepcopy(model.state_dict())
+    with pytest.raises(LoweringError) as failure:
+        fx.lower(program, Toy(), inputs, dry_run=dry_run)
+    first, *lines = str(failure.value).splitlines()
+    assert first.startswith(f"example_inputs do not fit the program: {what}")
+    assert lines[0].startswith(f"  where  {__file__}:")
+    assert lines[1].startswith("  value  %")
+    assert lines[2].startswith(f"  why    {why}")
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "inputs, what",
+    [
+        ((X,), "lower was given 1 input, but the program takes 2 to 3\n  value  forward(x, y, factor=1.0)"),
+        ((), "lower was given 0 inputs, but the program takes 2 to 3"),
+        ((X, Y, 1.0, X), "lower was given 4 inputs, but the program takes 2 to 3"),
+        (X, "example_inputs are a tuple or list with a value for each input, not a Tensor"),
+        ("xy", "example_inputs are a tuple or list with a value for each input, not a str"),
+        ({"x": X, "y": Y}, "example_inputs are a tuple or list with a value for each input, not a dict"),
+        (3, "example_inputs are a tuple or list with a value for each input, not an int"),
+    ],
+)
+def test_example_inputs_are_one_for_each_input(inputs: Any, what: str) -> None:
+    with pytest.raises(LoweringError) as failure:
+        fx.lower(fx.symbolic_trace(TwoInputs().eval()), Toy(), inputs)
+    assert str(failure.value).startswith(what)
+
+
+def test_example_inputs_of_another_structure_are_refused() -> None:
+    class Structured(nn.Module):
+        def forward(self, pair: Any) -> Any:
+            return torch.relu(pair["a"] + pair["b"])
+
+    program = fx.symbolic_trace(Structured(), concrete_args={"pair": {"a": fx.PH, "b": fx.PH}})
+    with pytest.raises(LoweringError, match="they are not structured like its inputs"):
+        fx.lower(program, Toy(), ({"a": X},))
+    assert fx.lower(program, Toy(), ({"a": X, "b": X},), dry_run=True).flop_share is not None
+
+
+def test_what_only_runs_with_elements_is_no_fault_of_the_inputs() -> None:
+    class Listed(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.relu(x) + as_list(x)[0][0]
+
+    coverage = fx.lower(fx.symbolic_trace(Listed()), Toy(), (X,), dry_run=True)
+    assert "shapes are not known from where the program cannot be followed on" in coverage.notes[0]
+
+
+def test_a_product_of_two_dtypes_that_runs_is_no_fault() -> None:
+    program = fx.symbolic_trace(nn.Linear(4, 4))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        coverage = fx.lower(program, Toy(), (X.bfloat16(),), dry_run=True)
+    assert coverage.notes == ()
+    with pytest.raises(LoweringError, match=r"input 1, `input`, is bfloat16\[2, 4\]"):
+        fx.lower(program, Toy(), (X.bfloat16(),), dry_run=True)
+
+
+def as_list(x: Tensor) -> Any:
+    return x.numpy().tolist()
+
+
+fx.wrap("as_list")
 
 
 def test_a_constant_that_several_parts_use_is_in_each() -> None:
@@ -166,6 +300,7 @@ def test_a_constant_that_is_fetched_once_for_several_parts_is_in_each() -> None:
     assert torch.equal(lowered(x), program(x))
 
 
+@pytest.mark.filterwarnings("ignore::fx.LoweringWarning")
 def test_writes_that_callers_see_stay_in_python() -> None:
     program = fx.symbolic_trace(lambda x: F.relu(x, inplace=True))
     assert (fx.lower(program, Toy(), dry_run=True).refused[0].reason or "").startswith("`%relu` writes to")

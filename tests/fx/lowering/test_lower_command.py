@@ -20,10 +20,33 @@ from torch import nn
 def make():
     return nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Softmax(1))
 
+def embedding():
+    return nn.Embedding(10, 3)
+
 def wrong():
     return 3
 
 ready = make()
+
+def pair():
+    return make(), (torch.randn(1, 3, 64, 64),)
+
+def alone():
+    return make(), torch.randn(1, 3, 64, 64)
+
+def named():
+    return make(), {"input": torch.randn(1, 3, 64, 64)}
+
+def misnamed():
+    return make(), {"image": torch.randn(1, 3, 64, 64)}
+
+def misfit():
+    return make(), torch.randn(1, 4, 64, 64)
+
+def fails():
+    return 1 / 0
+
+of_no_use = 3
 """
 
 
@@ -48,6 +71,36 @@ def test_the_report_of_a_module_is_printed(name: str, capsys: pytest.CaptureFixt
     assert out.startswith("onednn takes 2 of 3 operations (67%), 100.0% of the floating-point operations; ")
     assert "  onednn_0 2 operations, 13.3 MFLOP, 48 KiB in, 961 KiB out\n" in out
     assert "  eager    softmax: onednn has no converter for `torch.nn.functional.softmax`" in out
+
+
+@pytest.mark.parametrize("name", ["pair", "alone", "named"])
+def test_a_factory_may_give_inputs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    expected = run(capsys, "models_of_the_command:make", "--input", "1x3x64x64")
+    assert run(capsys, f"models_of_the_command:{name}") == expected
+    status, out, _ = run(capsys, f"models_of_the_command:{name}", "--input", "2x3x64x64")
+    assert status == 0
+    assert "onednn_0 2 operations, 26.6 MFLOP" in out
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        (
+            "misnamed",
+            "the inputs that models_of_the_command:misnamed gives do not fit its module\n  why    missing",
+        ),
+        ("misfit", "example_inputs do not fit the program: input 1, `input`, is float32[1, 4, 64, 64]\n"),
+        ("fails", "models_of_the_command:fails cannot be called\n  why    ZeroDivisionError: division by zero"),
+        ("of_no_use", "models_of_the_command:of_no_use is a module or a factory of one, not an int"),
+        ("wrong", "models_of_the_command:wrong made a int, not a module"),
+    ],
+)
+def test_factories_that_give_something_else_are_refused(
+    name: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = run(capsys, f"models_of_the_command:{name}")
+    assert (status, out) == (2, "")
+    assert err.startswith(message)
 
 
 def test_saved_programs_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,7 +140,10 @@ def test_the_command_runs_as_a_program() -> None:
 
 
 def test_inputs_may_be_of_other_dtypes(capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, _ = run(capsys, "models_of_the_command:make", "--input", "1x3x64x64:f64")
+    status, out, _ = run(capsys, "models_of_the_command:embedding", "--input", "1x3:i64")
     assert status == 0
-    assert "shapes are not known from where the program cannot be followed on" in out
+    assert out.startswith("onednn takes 0 of 1 operations (0%), 0.0% of the floating-point operations")
+    status, _, err = run(capsys, "models_of_the_command:make", "--input", "1x3x64x64:f64")
+    assert status == 2
+    assert err.startswith("example_inputs do not fit the program: input 1, `input`, is float64[1, 3, 64, 64]\n")
     assert torch.get_default_dtype() is torch.float32

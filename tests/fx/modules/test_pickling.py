@@ -7,14 +7,19 @@ import io
 import operator
 import pickle
 import sys
+import threading
 import types
 from collections import Counter, defaultdict
+from pathlib import Path
 from typing import Any, List, Optional, TypeVar  # noqa: UP035
 
 import pytest
 import torch
+from torch import nn
 
 import fx
+from fx.errors import PickleError
+from fx.interop import from_export
 from fx.passes.shape_prop import ShapeProp
 
 
@@ -109,7 +114,8 @@ def test_types_that_cannot_be_imported_are_left_out() -> None:
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="type parameters came with Python 3.12")
 def test_type_parameters_are_left_out() -> None:
     scope: dict[str, Any] = {}
-    exec("def program[T](x: T, y: list[T]): return x + y[0]", scope)
+    text = "def program[T](x: T, y: list[T]): return x + y[0]"
+    exec(compile(text, "typed", "exec", dont_inherit=True), scope)  # its annotations are no strings, as those here are
     kept = pickle.loads(pickle.dumps(fx.symbolic_trace(scope["program"])))
     assert [node.type for node in kept.graph.nodes if node.op == "placeholder"] == [None, None]
 
@@ -340,3 +346,57 @@ def test_collections_in_meta_that_are_made_of_something_else_are_left_out() -> N
     meta = next(iter(pickle.loads(pickle.dumps(program)).graph.nodes)).meta
     assert meta["kept"] == {"a": [1]}
     assert not {"default", "counted", "named"} & meta.keys()
+
+
+class FreeSizes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        y = self.linear(x)
+        return y.view(y.shape[0], 2, 2) + torch.ones(y.shape[0], 1, 1), y.shape[0] * 2
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_exported_programs_of_free_sizes_are_pickled_and_saved(strict: bool, tmp_path: Path) -> None:
+    module, x = FreeSizes(), torch.randn(5, 4)
+    sizes = {"x": {0: torch.export.Dim("batch", min=2)}}
+    exported = torch.export.export(module, (torch.randn(3, 4),), dynamic_shapes=sizes, strict=strict)
+    program = from_export(exported)
+    expected, count = program(x)
+    saved = tmp_path / "program.safetensors"
+    fx.save(program, saved)
+    buffer = io.BytesIO()
+    torch.save(program, buffer)
+    buffer.seek(0)
+    for copied in (pickle.loads(pickle.dumps(program)), fx.load(saved), torch.load(buffer, weights_only=False)):
+        assert copied.code == program.code
+        answer, own_count = copied(x)
+        assert torch.equal(answer, expected)
+        assert own_count == count == 10
+
+
+def test_sizes_without_numbers_stay_out_of_pickled_notes() -> None:
+    exported = torch.export.export(
+        FreeSizes(), (torch.randn(3, 4),), dynamic_shapes={"x": {0: torch.export.Dim("batch", min=2)}}
+    )
+    program = from_export(exported)
+    notes = {node.name: node.meta.get("tensor_meta") for node in pickle.loads(pickle.dumps(program)).graph.nodes}
+    assert notes["x"] is None
+    assert notes["l_weight" if "l_weight" in notes else "linear_weight"].shape == (4, 4)
+
+
+@pytest.mark.parametrize("dump", [pickle.dumps, lambda program: torch.save(program, io.BytesIO())])
+@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: [value], lambda value: slice(value, None)])
+def test_an_argument_that_cannot_be_pickled_is_named_with_its_node(dump: Any, wrap: Any) -> None:
+    program = fx.symbolic_trace(lambda x: torch.relu(x).neg())
+    (node,) = program.graph.find_nodes(op="call_method")
+    node.args = (node.args[0], wrap(threading.Lock()))
+    with pytest.raises(PickleError) as failure:
+        dump(program)
+    first, *lines = str(failure.value).splitlines()
+    assert first == "cannot pickle the program: node neg uses a lock, which cannot be pickled"
+    assert lines[0].startswith(f"  where  {__file__}:")
+    assert lines[1].startswith("  value  %neg = call_method[neg](%relu, ")
+    assert lines[2] == "  why    TypeError: cannot pickle '_thread.lock' object"

@@ -15,6 +15,7 @@ from fx.quantize import (
     convert,
     layers,
     prepare,
+    quantize,
     quantize_channels,
     reference,
     report,
@@ -181,3 +182,21 @@ def test_a_thin_tail_of_many_values_saturates(monkeypatch):
 def test_ranges_stay_where_narrowing_them_would_lose_something(values):
     low, high = values.min().item(), values.max().item()
     assert value_ranges.narrowed(values, low, high) == (low, high)
+
+
+@pytest.mark.parametrize("kernel", ["FBGEMM", "oneDNN", "none"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_all_kernels_take_and_give_the_types_of_autocast(kernel, dtype, monkeypatch):
+    kernels = tuple(one for one in linear_kernels.KERNELS if one.name == kernel and one.is_available())
+    monkeypatch.setattr(linear_kernels, "KERNELS", kernels)
+    layer = QuantizedLinear(33, 20)
+    layer.fill(*quantize_channels(torch.randn(20, 33)), torch.randn(20))
+    values = torch.randn(5, 33).to(dtype)
+    integers = quantize(values, 0.03, 128)
+    expected = layer(values)  # between layers, autocast may have computed in another type
+    assert expected.dtype is torch.float32
+    with torch.autocast("cpu", torch.bfloat16):
+        found, of_integers, of_none = layer(values), layer(integers, 0.03, 128), layer(values[:0])
+    assert found.dtype is of_integers.dtype is of_none.dtype is torch.bfloat16
+    assert torch.equal(found, expected.bfloat16())
+    assert torch.equal(of_integers, layer(integers, 0.03, 128).bfloat16())

@@ -96,6 +96,22 @@ class Tied(nn.Module):
         return F.linear(torch.tanh(F.linear(x, self.weight)), self.weight.t())
 
 
+class ConvNeXtBlock(nn.Module):
+    """A residual block whose branch is scaled by a parameter for each channel (layer scale)."""
+
+    def __init__(self):
+        super().__init__()
+        self.depthwise = nn.Conv2d(4, 4, 3, padding=1, groups=4)
+        self.norm = nn.LayerNorm(4, eps=1e-6)
+        self.wide, self.narrow = nn.Linear(4, 16), nn.Linear(16, 4)
+        self.layer_scale = nn.Parameter(torch.full((4, 1, 1), 0.5))
+
+    def forward(self, x):
+        branch = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
+        branch = self.narrow(F.gelu(self.wide(branch))).permute(0, 3, 1, 2)
+        return x + self.layer_scale * branch
+
+
 PROGRAMS = {
     "convolutions": (conv_net, (16, 3, 8, 8), None),
     "residual": (Residual, (8, 4, 5, 5), None),
@@ -106,6 +122,7 @@ PROGRAMS = {
         lambda: nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6, affine=False)), (16, 6), None
     ),
     "shared": (Shared, (16, 6), None),
+    "layer scale": (ConvNeXtBlock, (4, 4, 6, 6), None),
     "computed weight": (Tied, (16, 6), None),
     "dynamic": (conv_net, (16, 3, 8, 8), QuantizationScheme(Choice(precision="dynamic"))),
     "coarse": (conv_net, (16, 3, 8, 8), COARSE),

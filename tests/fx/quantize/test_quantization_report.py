@@ -49,19 +49,18 @@ def reported(model, *data, scheme=None, forms=(convert, reference)):
     return told[0]
 
 
-def hooked():
-    layer = nn.Linear(8, 8)
+def hooked(layer):
     layer.register_forward_hook(lambda *_: None)
     return layer
 
 
 MATRIX = torch.randn(8, 8)
 LEFT = {
-    "hooked": (Besides(lambda m, x: m.one(x.exp()), one=hooked()), "it has hooks", 72),
+    "hooked": (Besides(lambda m, x: m.one(x.exp()), one=hooked(nn.Linear(8, 8))), "it has hooks", 72),
     "addmm": (Besides(lambda m, x: torch.addmm(x, x, m.one), one=MATRIX), "no operation on integers", 64),
     "einsum": (Besides(lambda m, x: torch.einsum("bi,ij->bj", x, m.one), one=MATRIX), "no operation on integers", 64),
     "recurrent": (
-        Besides(lambda m, x: m.one(x)[0], one=nn.RNN(8, 4)), "a recurrent module is one operation", 32 + 16 + 8,
+        Besides(lambda m, x: m.one(x.exp())[0], one=hooked(nn.RNN(8, 4))), "it has hooks", 32 + 16 + 8,
     ),
 }  # fmt: skip
 
@@ -75,6 +74,49 @@ def test_what_multiplies_by_matrices_of_its_own_is_a_layer_on_real_values(name):
     assert reason in left.reason and left.bytes_of_state == 4 * elements
     assert left.operations and told.share_of_operations == 4 * 128 / (4 * 128 + left.operations)
     assert f"({4 * elements:,} bytes of state, {left.operations:,} operations)" in str(told)
+
+
+class Called(nn.Module):
+    def __init__(self, module, call):
+        super().__init__()
+        self.module, self.call = module, call
+
+    def forward(self, x):
+        return self.call(self.module, x)
+
+
+COUNTED = {
+    "transposed convolution": (nn.ConvTranspose2d(3, 4, 3, 2), lambda m, x: m(x), (2, 3, 5, 5), 1, 2 * 50 * 3 * 4 * 9),
+    "unevenly padded": (nn.Conv2d(3, 4, 2, padding="same"), lambda m, x: m(x), (2, 3, 5, 5), 1, 2 * 50 * 3 * 4 * 4),
+    "attention": (
+        nn.MultiheadAttention(8, 2), lambda m, x: m(x, x, x)[0], (5, 3, 8), 2, 2 * 15 * 64 * 4 + 2 * 2 * 15 * 5 * 8,
+    ),
+    "attention without weights": (
+        nn.MultiheadAttention(8, 2), lambda m, x: m(x, x, x, need_weights=False)[0], (5, 3, 8), 2,
+        2 * 15 * 64 * 4 + 2 * 2 * 15 * 5 * 8,
+    ),
+    "lstm": (nn.LSTM(8, 6), lambda m, x: m(x)[0], (5, 3, 8), 1, 2 * 15 * 24 * (8 + 6)),
+    "gru": (nn.GRU(8, 6, 2), lambda m, x: m(x)[0], (5, 3, 8), 1, 2 * 15 * 18 * (8 + 6 + 6 + 6)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_all_state_and_work_of_layers_in_8_bits_is_counted(name):
+    module, call, shape, layers, operations = COUNTED[name]
+    told = reported(Called(module, call), torch.randn(shape))
+    assert (told.layers, told.float_layers) == (layers, 0)
+    left = sum(one.operations for one in told.remainders)
+    assert left == (2 * 2 * 15 * 5 * 8 if "attention" in name else 0)
+    assert told.share_of_operations == (operations - left) / operations
+    assert not sum(one.bytes_of_state for one in told.remainders)
+    assert told.bytes_in_8_bits == sum(one.numel() for one in module.parameters() if one.dim() > 1)
+
+
+def test_operators_with_parts_of_longer_names_in_theirs_are_counted():
+    told = reported(Besides(lambda m, x: torch.rsqrt(x.square()) + torch._weight_norm(x, x.norm(dim=1, keepdim=True))))
+    assert told.share_of_operations == 1.0  # neither "qr" of rsqrt nor "eig" of weight is a decomposition
+    told = reported(Besides(lambda m, x: torch.linalg.qr(x)[0]))
+    assert told.share_of_operations is None
 
 
 SMALL = {

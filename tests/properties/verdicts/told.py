@@ -175,7 +175,7 @@ def test_text(fx_model, fx_equal, contract):
         fx_equal(off(fx_model), contract=contract)
 
 def test_no_contract(fx_model, fx_equal):
-    with pytest.raises(LookupError, match="there is no contract"):
+    with pytest.raises(LookupError, match="no contract"):
         fx_equal(off(fx_model), contract="exat")
 """
 _ROOT = str(Path(__file__).resolve().parents[3])

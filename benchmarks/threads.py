@@ -1,0 +1,86 @@
+"""Programs that were made under another number of threads than they are timed under, beside ones that were not.
+
+Weights are packed and kernels chosen for a number of threads; a program under another one has to be as fast as if it
+had been made there: a ratio of 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import fx
+import fx.lowering
+from fx.quantize import convert, prepare
+from model_zoo import get_model
+
+from .paired import Contender, Table, measure, parse
+
+COLUMNS = ("made under it", "made under another", "there and back")
+
+
+def makers(module: Any, inputs: tuple[Any, ...]) -> dict[str, Callable[[], Any]]:
+    """What makes a program, by what it runs on."""
+
+    def quantized() -> Any:
+        prepared = prepare(fx.symbolic_trace(module))
+        prepared(*inputs)
+        return convert(prepared)
+
+    found: dict[str, Callable[[], Any]] = {"8 bits": quantized}
+    for name in fx.lowering.list_backends():
+        if (why := fx.lowering.get_backend(name).why_unavailable()) is None:
+            found[name] = lambda name=name: fx.lower(fx.symbolic_trace(module), name, inputs)
+        else:
+            print(f"{name} is not measured: {why}", flush=True)
+    return found
+
+
+def made_under(make: Callable[[], Any], inputs: tuple[Any, ...], *numbers: int) -> Any:
+    """A program that is made under the first number of threads, and called under each."""
+    torch.set_num_threads(numbers[0])
+    program = make()
+    for number in numbers:
+        torch.set_num_threads(number)
+        program(*inputs)
+        program(*inputs)
+    return program
+
+
+def run(name: str, batch: int, numbers: tuple[int, int], rounds: int) -> None:
+    """Print a row for each backend and each of the two numbers of threads."""
+    table = Table(COLUMNS)
+    model = get_model(name)
+    module, inputs = model.build().eval(), tuple(model.example_inputs(batch))
+    for backend, make in makers(module, inputs).items():
+        for own, other in (numbers, numbers[::-1]):
+            orders = dict(zip(COLUMNS, ((own,), (other, own), (own, other, own)), strict=True))
+            made = {label: made_under(make, inputs, *order) for label, order in orders.items()}
+            torch.set_num_threads(own)
+            contenders = {label: Contender(lambda _, program=one: program(*inputs)) for label, one in made.items()}
+            # OpenVINO computes in threads of its own, also in one
+            clock = time.thread_time if own == 1 and backend != "openvino" else time.perf_counter
+            row = f"{name}, batch {batch}, {backend}, {own} threads (another: {other})"
+            table.add(measure(row, contenders, baseline=COLUMNS[0], rounds=rounds, goal="1", clock=clock))
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", help="of the zoo; by default resnet50")
+    parser.add_argument("--batch", type=int, default=1, help="samples (default 1)")
+    chosen, rest = parser.parse_known_args()
+    sys.argv[1:] = rest
+    options = parse(__doc__, rounds=15)
+    name = chosen.model or ("resnet_tiny" if options.quick else "resnet50")
+    with torch.no_grad():
+        run(name, chosen.batch, (1, 2), options.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""Bad calls made from signatures: each ends in an error that tells what was expected."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import os
+import pathlib
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import good_values
+import pytest
+import torch
+from bad_values import World
+from calls_by_signature import Target, arguments, attempts, end_of, methods, public_callables
+
+import fx
+import fx.interop
+import fx.lowering
+import fx.quantize
+import fx.serialization
+from fx.passes.shape_prop import extract_tensor_metadata
+from fx.serialization import allow_list
+
+ROOMS = (
+    "fx.quantize.",
+    "fx.lowering.",
+    "fx.interop.is_for_torch",
+    "fx.canonical.",
+    "fx.load",
+    "fx.save",
+    "fx.serialization.",
+)
+"""What is attacked here."""
+NOT_CALLED = {
+    "fx.lowering.Network": "a protocol, of which Python makes no objects",
+    "fx.quantize.advise": "its function measures a program; what it raises is its own",
+    "fx.quantize.FrozenBatchNorm.forward": "it is torch's own batch norm that runs, and refuses",
+    "fx.quantize.KeptMemory.used": "a context manager without arguments",
+}
+"""What is left out, and why."""
+VALUES = (
+    "none", "minus", "huge", "float", "empty", "word", "list", "cycle", "dict", "deep", "set", "unprintable",
+    "function", "class", "tensor", "node", "erased", "foreign", "proxy",
+)  # fmt: skip
+"""Bad values of each kind; ``FX_BAD_CALLS=all`` tries all that there are."""
+
+
+_TORCHS = frozenset({"tensor", "minus", "zero", "list", "tuple"})
+"""Of the types that operators of programs take: what their kernels cannot do with them is torch's to say."""
+
+
+def _is_operation(target: Target, world: World) -> bool:
+    return hasattr(target.bind(world), "__wrapped__") and target.name.startswith("fx.quantize.")
+
+
+def targets() -> Iterator[Target]:
+    """What is public in these rooms and has arguments."""
+    for name, value in sorted(public_callables("fx").items()):
+        if not name.startswith(ROOMS) or name in NOT_CALLED:
+            continue
+        yield Target(name, lambda world, value=value: value, inspect.signature(value))
+        if not isinstance(value, type) or name not in good_values.INSTANCES:
+            continue
+        for method, found in methods(value):
+            full = f"{name}.{method}"
+            bound = isinstance(found, (classmethod, staticmethod))
+            signature = inspect.signature(getattr(value, method))
+            parameters = list(signature.parameters.values())[0 if bound else 1 :]
+            if parameters and full not in NOT_CALLED:
+                yield Target(
+                    full,
+                    lambda world, name=name, method=method: getattr(good_values.INSTANCES[name](world), method),
+                    signature.replace(parameters=parameters),
+                )
+
+
+def good_arguments(target: Target, world: World) -> dict[str, Any] | None:
+    """A good value for each argument that has to be given; None where one is not known."""
+    own = good_values.BY_CALLABLE.get(target.name, {})
+    good: dict[str, Any] = {}
+    for name, parameter in target.signature.parameters.items():
+        if parameter.default is parameter.empty and parameter.kind not in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        ):
+            make = own.get(name, good_values.BY_NAME.get(name))
+            if make is None:
+                return None
+            good[name] = make(world)
+    return good
+
+
+def attack() -> tuple[int, dict[str, str]]:
+    """How many bad calls there were, and those that end in an error that tells nothing."""
+    world, count, found = World(), 0, dict[str, str]()
+    before = world.snapshot()
+    values = sorted(world.values) if os.environ.get("FX_BAD_CALLS") == "all" else list(VALUES)
+    for target in targets():
+        for attempt in attempts(target, values):
+            good = good_arguments(target, world)
+            if good is None or (attempt.value in _TORCHS and _is_operation(target, world)):
+                continue
+            args, kwargs = arguments(attempt, world, good)
+            function = target.bind(world)
+            count += 1
+            if (end := end_of(lambda: function(*args, **kwargs))) is not None:  # noqa: B023
+                found[str(attempt)] = end
+            if world.snapshot() != before:
+                world = World()
+                before = world.snapshot()
+            else:
+                world.values = world._values()
+    return count, found
+
+
+@pytest.mark.timeout(600)
+def test_no_bad_call_made_from_a_signature_ends_in_an_error_that_tells_nothing(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(allow_list, "_allowed", allow_list._allowed.copy())  # of what some calls allow files to name
+    monkeypatch.setattr(allow_list, "_own_names", allow_list._own_names.copy())
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        count, found = attack()
+    assert count >= 3000
+    assert not found, "\n".join(f"{call}: {end}" for call, end in found.items())
+
+
+@pytest.mark.parametrize(
+    "call, says",
+    [
+        (lambda: fx.quantize.Affine("x", 3), "a scale is positive"),
+        (lambda: fx.quantize.Affine.of_range(0.0, 1.0, bits=10**5000), "Affine.of_range takes 2 to 8 bits, not an int"),
+        (lambda: fx.quantize.Affine.of_range(None, 1.0), "takes numbers for its bounds, not None"),
+        (lambda: fx.quantize.MinMaxObserver(bits="8"), "an observer takes 2 to 8 bits, not a str"),
+        (lambda: fx.quantize.MinMaxObserver()(3), "an observer takes a tensor, not an int"),
+        (lambda: fx.quantize.MinMaxObserver().merge(None), "Observer.merge takes an Observer, not None"),
+        (lambda: fx.quantize.MovingAverageObserver(momentum=2), "the momentum of an observer is more than 0"),
+        (lambda: fx.quantize.PercentileObserver(percentile="x"), "the percentile of an observer is more than 50"),
+        (lambda: fx.quantize.FakeQuantize.of(None), "FakeQuantize.of takes an observer"),
+        (lambda: fx.quantize.FrozenBatchNorm(-1), "a batch norm takes a number of channels, not an int"),
+        (lambda: fx.quantize.FrozenBatchNorm.of(None), "FrozenBatchNorm.of takes a batch norm"),
+        (lambda: fx.quantize.QuantizedLinear("a", 2), "a layer in 8 bits takes sizes, not a str"),
+        (lambda: fx.quantize.QuantizedLinear(2, 2)(3), "a layer in 8 bits takes a tensor, not an int"),
+        (lambda: fx.quantize.kernels_used(None), "kernels_used takes a module, not None"),
+        (lambda: fx.quantize.merge_observers(None, None), "merge_observers takes prepared programs, not None"),
+        (lambda: fx.quantize.quantize(None, 0.1, 3), "'input' of quantize is Tensor, not None"),
+        (lambda: fx.quantize.quantize(torch.ones(1), "x", 3), "'scale' of quantize is float, not a str"),
+        (lambda: fx.quantize.QuantizationScheme.from_data(3), "from_data takes what to_data returned, not an int"),
+        (lambda: fx.quantize.QuantizationScheme().choice(3), "QuantizationScheme.choice takes a Node, not an int"),
+        (lambda: fx.quantize.KeptMemory().empty(3, torch.uint8), "KeptMemory.empty takes sizes, and a dtype"),
+        (lambda: fx.quantize.prepare(World().program, None, 3), "prepare takes a value for each input"),
+        (lambda: fx.lower(World().program, example_inputs=3), "example_inputs are a tuple or list"),
+        (lambda: fx.lowering.Lower().with_data(3), "with_data takes the positional and keyword arguments"),
+        (lambda: fx.lowering.Converters("toy").register(3), "Converters.register takes a Converter, not an int"),
+        (lambda: fx.lowering.EngineCache(3), "an EngineCache has the path of a folder, not an int"),
+        (lambda: fx.lowering.OneDNN().build(3), "OneDNN.build takes a GraphModule, not an int"),
+        (lambda: fx.lowering.OpenVINO([]), "the precision of OpenVINO is"),
+        (lambda: fx.lowering.TensorRTModule.load(3), "TensorRTEngine.load takes the path of a file, not an int"),
+        (lambda: fx.canonical.canonical_form(World().program, 3), "leaves are paths and names of classes of modules"),
+        (lambda: fx.serialization.allow(torch.neg, 3), "a name in files is text, not an int"),
+        (lambda: fx.passes.MergeParallelLayers("x"), "option 'least' of MergeParallelLayers"),
+        (lambda: extract_tensor_metadata(3), "extract_tensor_metadata takes a tensor, not an int"),
+        (
+            lambda: fx.Interpreter(World().program).call_function(3, (), {}),
+            "call_function takes a function, not an int",
+        ),
+        (lambda: fx.Interpreter(World().program).call_method("neg", (), {}), "the value whose method is called"),
+        (lambda: fx.Interpreter(World().program).get_attr(3, (), {}), "fetch_attr takes the path of an attribute"),
+        (lambda: World().relu.add_origins(3), "add_origins takes names of nodes, not an int"),
+        (lambda: fx.proxy.Attribute(3, "x"), "an Attribute is one of a Proxy, not an int"),
+    ],
+)
+def test_an_error_for_a_bad_argument_says_what_was_expected(call: Any, says: str) -> None:
+    with pytest.raises(fx.FxError) as raised:
+        call()
+    assert says in str(raised.value)
+
+
+def test_a_traced_value_is_no_pass_of_another_library() -> None:
+    assert not fx.interop.is_for_torch(fx.Proxy(World().input))

@@ -1,0 +1,60 @@
+"""What ``check_pass`` and its kin are given by mistake is refused before a search begins, with what they take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import fx
+import pytest_fx
+from pytest_fx.laws import affordable, broken_laws, choose_laws
+from pytest_fx.loading import load_contract, load_dtype, load_pass
+
+NAME = "remove-dead-code"
+
+
+def _inputs() -> Any:
+    return (torch.ones(2),), {}
+
+
+@pytest.mark.parametrize(
+    "call, says",
+    [
+        (lambda: pytest_fx.check_pass(3), "a int is no pass"),
+        (lambda: pytest_fx.check_pass(NAME, contract=[]), "a list is no contract"),
+        (lambda: pytest_fx.check_pass(NAME, modes=3), "modes are 'eval' and 'train', not an int"),
+        (lambda: pytest_fx.check_pass(NAME, max_examples=0), "max_examples= is a number of programs from 1 on"),
+        (lambda: pytest_fx.check_pass(NAME, without=3), "without= holds names, not an int"),
+        (lambda: pytest_fx.check_pass(NAME, demand=[3]), "demand= holds names of laws, and laws, not an int"),
+        (lambda: pytest_fx.check_pass(NAME, like=3), "like= is a captured program, not an int"),
+        (lambda: pytest_fx.check_pass(NAME, programs=3), "programs= is a strategy of Hypothesis, not an int"),
+        (lambda: pytest_fx.check_pass(NAME, min_changed="x"), "min_changed= is a number of programs"),
+        (lambda: pytest_fx.check_pass(NAME, seed="x"), "seed= is an integer, not a str"),
+        (lambda: pytest_fx.check_pass(NAME, settings=3), "settings= are Hypothesis's"),
+        (lambda: pytest_fx.check_pass(NAME, seconds=-1), "seconds= is a number above 0"),
+        (lambda: pytest_fx.check_pass(NAME, folder=3), "folder= is the path of a folder, not an int"),
+        (lambda: pytest_fx.check_pass(NAME, isolate=3), "isolate= is True or False, not an int"),
+        (lambda: pytest_fx.check_pass(NAME, isolate=True, timeout="x"), "timeout='x' is no limit"),
+        (lambda: pytest_fx.check_program(NAME, 3, _inputs), "takes a function that makes the module, not an int"),
+        (lambda: pytest_fx.check_program(NAME, dict, _inputs), "takes a function that makes the module, not a dict"),
+        (lambda: pytest_fx.check_program(NAME, torch.nn.ReLU, list), "makes the arguments of a call"),
+        (lambda: pytest_fx.programs(ops=3), "ops= holds functions, names of methods"),
+        (lambda: pytest_fx.programs(constants=[[]]), "constants= holds numbers and texts, not a list"),
+        (lambda: pytest_fx.programs(steps=-1), "steps= is a number of lines from 1"),
+        (lambda: pytest_fx.shapes(most=10**5000), "shapes have least= to most= dimensions"),
+        (lambda: pytest_fx.tensors(3), "tensors takes a size, as a tuple"),
+        (lambda: pytest_fx.tensors(dtype="float32"), "dtype= is one of torch's, not a str"),
+        (lambda: choose_laws(demand=3), "demand= holds names of laws, and laws, not an int"),
+        (lambda: broken_laws((), None), "laws are checked on an Application, not None"),
+        (lambda: affordable((), None), "laws are checked on an Application, not None"),
+        (lambda: load_contract([]), "a list is no contract"),
+        (lambda: load_dtype(3), "a int names no dtype"),
+        (lambda: load_pass(None), "a NoneType is no pass"),
+    ],
+)
+def test_a_bad_argument_is_refused_by_name(call: Any, says: str) -> None:
+    with pytest.raises(fx.FxError) as raised:
+        call()
+    assert says in str(raised.value)

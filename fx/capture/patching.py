@@ -186,14 +186,23 @@ def settle() -> None:
     if not _traces and not _replacements and _limit.during is None:
         return
     with _lock:
-        running = {trace for trace in _traces if trace.is_running()}
-        for key, replacement in list(_replacements.items()):
-            if running.isdisjoint(replacement.holders):
-                replacement.undo()
-                _replacements.pop(key, None)
-        _traces[:] = running
-        if not running:
-            _limit.undo()
+        _put_back()
+
+
+def _put_back() -> None:
+    """Put back what no running trace needs, under the lock.
+
+    Not written into the block that holds it: from Python 3.12 on, jumps from a condition back to a loop's start may be
+    outside of the block's range, so that an exception of a signal's handler there would leave the lock held.
+    """
+    running = {trace for trace in _traces if trace.is_running()}
+    for key, replacement in list(_replacements.items()):
+        if running.isdisjoint(replacement.holders):
+            replacement.undo()
+            _replacements.pop(key, None)
+    _traces[:] = running
+    if not running:
+        _limit.undo()
 
 
 def is_settled() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dis
 import linecache
 import math
 import os
@@ -12,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -245,3 +247,18 @@ def test_what_strikes_where_a_mode_of_autograd_ends_leaves_the_modes_as_they_wer
         finally:
             sys.settrace(None)
         assert (torch.is_grad_enabled(), torch.is_inference_mode_enabled()) == before
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="instructions set up handlers, and no table of ranges")
+def test_no_jump_back_to_a_loop_is_outside_of_the_block_that_holds_the_lock() -> None:
+    """Python looks for signals there, and leaves some of these out of the blocks that they are written in."""
+    methods = [value for value in vars(patching.Trace).values() if isinstance(value, FunctionType)]
+    functions = [*methods, *(value for value in vars(patching).values() if isinstance(value, FunctionType))]
+    holding = [function.__code__ for function in functions if "_lock" in function.__code__.co_names]
+    assert {code.co_name for code in holding} >= {"replace", "_run", "settle"}
+    for code in holding:
+        blocks = [(entry.start, entry.end) for entry in dis.Bytecode(code).exception_entries]  # type: ignore[attr-defined]
+        first, last = min(start for start, _ in blocks), max(end for _, end in blocks)
+        jumps = [step.offset for step in dis.get_instructions(code) if step.opname == "JUMP_BACKWARD"]
+        outside = [at for at in jumps if first <= at < last and not any(start <= at < end for start, end in blocks)]
+        assert not outside, code.co_name

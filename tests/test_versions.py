@@ -139,6 +139,16 @@ def test_environments_can_be_tested_as_they_are(monkeypatch, tmp_path, capsys):
     ]
 
 
+def test_an_environment_without_torch_is_a_row_with_the_reason(environment, monkeypatch):
+    (environment.folder / "torch.py").write_text("raise ImportError('libtorch is not there')")
+    monkeypatch.setattr(versions.Environment, "__new__", lambda *_: environment)
+    monkeypatch.setattr(versions.Environment, "__init__", lambda *_: None)
+    monkeypatch.setattr(versions, "ROOT", environment.folder)
+    options = versions.argparse.Namespace(as_installed=True, cuda=False, arguments=[])
+    row = versions.attempt(".", Path(sys.executable), ("3.11", "2.13.0"), None, options)
+    assert row == Row("3.11", "2.13.0", note="torch cannot be imported: ImportError: libtorch is not there")
+
+
 def test_interpreters_are_found_once_a_version_the_one_that_runs_among_them():
     found = interpreters.found()
     assert interpreters.running() in found

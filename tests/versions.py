@@ -182,19 +182,22 @@ class Environment:
     def version(self, what: str) -> str:
         """What ``what`` evaluates to in the environment, once torch is imported."""
         command = [self.python, "-W", "ignore", "-c", f"import platform, torch; print({what})"]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+        run = subprocess.run(command, check=False, capture_output=True, text=True)
+        if run.returncode != 0:
+            raise CannotInstall(f"torch cannot be imported: {run.stderr.strip().splitlines()[-1]}"[:_LONGEST_REASON])
+        return run.stdout.strip()
 
     def test(self, arguments: Sequence[str]) -> Row:
         """Run the tests; all that they print is in ``tests.log`` of the environment."""
         environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
         command = [self.python, "-m", "pytest", "--numprocesses", "auto", "--dist", "worksteal", *arguments]
+        versions = self.version("platform.python_version()"), self.version("torch.__version__")
         log, start = self.folder / "tests.log", time.monotonic()
         with log.open("w") as file:
             status = subprocess.run(
                 command, check=False, stdout=file, stderr=file, cwd=ROOT, env=environment
             ).returncode
         note = f"see {log.relative_to(ROOT)}" if status else ""
-        versions = self.version("platform.python_version()"), self.version("torch.__version__")
         return Row(*versions, outcomes(log.read_text()), time.monotonic() - start, note, status)
 
 
@@ -207,9 +210,9 @@ def attempt(folder: str, python: Path, label: tuple[str, str], torch: str | None
         environment = Environment(ROOT / folder, python)
         if not options.as_installed:
             environment.install(torch, options.cuda)
+        return environment.test(options.arguments)
     except (CannotInstall, subprocess.CalledProcessError) as error:
         return Row(*label, note=str(error))
-    return environment.test(options.arguments)
 
 
 def pythons(options: argparse.Namespace) -> list[Row]:

@@ -56,6 +56,11 @@ class Flow:
                 return None
         return None
 
+    def branches(self) -> list[int]:
+        """Offsets of all branches but those of loops over elements, in the order of the code."""
+        named = {*self._known.branches, *self._known.other_branches} - {"FOR_ITER", "JUMP_IF_NOT_EXC_MATCH"}
+        return [step.offset for step in self._steps if step.name in named]
+
     def _running(self, offset: int) -> int:
         """Index of the instruction that runs at ``offset``, which may be that of what extends its argument."""
         index = self._at[offset]

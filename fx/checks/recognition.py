@@ -19,7 +19,7 @@ from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, cast
 
-from fx.checks.flow import Comparison, flow_of
+from fx.checks.flow import Comparison, Flow, flow_of
 from fx.provenance import line_of
 
 
@@ -82,36 +82,60 @@ class CompoundCheck(NamedTuple):
 
 
 def compound_check(frame: FrameType, compared: Comparison | None = None) -> CompoundCheck | None:
-    """The compound check that ``frame`` is deciding on, or None. Needs the source, and Python 3.11 for its columns.
+    """The compound check that ``frame`` is deciding on, or None. Needs the source.
 
     Args:
         frame: a frame that is asking for the truth value of something.
         compared: what gave that value, if it is known.
     """
     code = frame.f_code
-    positions: Any = getattr(code, "co_positions", None)
     flow = flow_of(code)
-    if positions is None or flow is None or flow.branch(frame.f_lasti) is None:
-        return None
-    line, _, column, _ = next(itertools.islice(positions(), frame.f_lasti // 2, None))
-    if line is None or column is None:
+    if flow is None or flow.branch(frame.f_lasti) is None:
         return None
     for statement in _plain_statements(_tree(code).body):
         found = _conditions(statement)
         if found is None:
             continue
         conditions, raises_if, raising = found
-        for index, condition in enumerate(conditions[:-1]):
-            # columns are those of the dedented source, which a method's body starts further right in
-            if condition.lineno == line and condition.col_offset == column - _indentation(code):
-                if not flow.hangs_on(frame, compared, raises_if):
-                    return None
-                rest = [ast.Expression(expression) for expression in conditions[index + 1 :]]
-                if any(isinstance(node, _WITH_EFFECTS) for tree in rest for node in ast.walk(tree)):
-                    return None
-                compiled = tuple(compile(tree, code.co_filename, "eval") for tree in rest)
-                return CompoundCheck(raises_if, compiled, _message_of(raising), _raised(code, raising, line))
+        index = _asked(frame, flow, conditions)
+        if index is None or index == len(conditions) - 1:
+            continue
+        if not flow.hangs_on(frame, compared, raises_if):
+            return None
+        rest = [ast.Expression(expression) for expression in conditions[index + 1 :]]
+        if any(isinstance(node, _WITH_EFFECTS) for tree in rest for node in ast.walk(tree)):
+            return None
+        compiled = tuple(compile(tree, code.co_filename, "eval") for tree in rest)
+        decided = line_of(code, frame.f_lasti)
+        return CompoundCheck(raises_if, compiled, _message_of(raising), _raised(code, raising, decided))
     return None
+
+
+def _asked(frame: FrameType, flow: Flow, conditions: list[ast.expr]) -> int | None:
+    """Which of these conditions ``frame`` is asking for, if it is one of them."""
+    code = frame.f_code
+    positions: Any = getattr(code, "co_positions", tuple)
+    line, _, column, _ = next(itertools.islice(positions(), frame.f_lasti // 2, None), (None,) * 4)
+    if line is not None and column is not None:
+        # columns are those of the dedented source, which a method's body starts further right in
+        places = [(condition.lineno, condition.col_offset + _indentation(code)) for condition in conditions]
+        return places.index((line, column)) if (line, column) in places else None
+    # Python 3.10 has no columns, nor has any other version with -X no_debug_ranges: conditions and branches are counted
+    lines = range(conditions[0].lineno, (conditions[-1].end_lineno or conditions[-1].lineno) + 1)
+    branches = [offset for offset in flow.branches() if line_of(code, offset) in lines]
+    if len(branches) != len(conditions) or not all(map(_is_one_branch, conditions)):
+        return None
+    if line_of(code, frame.f_lasti) not in lines:
+        return None
+    return next((index for index, offset in enumerate(branches) if offset >= frame.f_lasti), None)
+
+
+def _is_one_branch(condition: ast.expr) -> bool:
+    """Whether a condition is compiled to one branch: no constant, and nothing in it that branches by itself."""
+    nodes = list(ast.walk(condition))
+    branching = (ast.BoolOp, ast.IfExp, *_WITH_EFFECTS)
+    chains = any(isinstance(node, ast.Compare) and len(node.ops) > 1 for node in nodes)
+    return not (isinstance(condition, ast.Constant) or chains or any(isinstance(node, branching) for node in nodes))
 
 
 _WITH_EFFECTS = (ast.NamedExpr, ast.Lambda, ast.Await, ast.Yield, ast.YieldFrom, ast.ListComp, ast.GeneratorExp)

@@ -116,7 +116,7 @@ def make_models() -> dict[str, nn.Module]:
         "counting": Counting(),
         "remembering": Remembering(),
         "nested": Nested(),
-        "convolutions": nn.Sequential(nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 2, 1), nn.BatchNorm1d(2), nn.Sigmoid()),
+        "convolutions": nn.Sequential(nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.Sigmoid()),
     }
     models["generated"] = fx.symbolic_trace(Gated())
     models["generated"](X)  # compiled

@@ -27,9 +27,6 @@ from fx.checks.bytecode import DIALECTS, dialect, steps, unpack_count
 from fx.checks.flow import Comparison
 from fx.checks.recognition import compound_check, pending_check
 
-COLUMNS = sys.version_info >= (3, 11)
-"""Whether byte code has columns, without which compound checks are not recognized."""
-
 
 class Refused(Exception):
     """A truth value was asked for that no check hangs on."""
@@ -510,21 +507,44 @@ def an_element_decides_for_the_first_of_two(x: Any) -> None:
 # Several conditions.
 
 
-@case("ne is False and more: both", refused=not COLUMNS)
+@case("ne is False and more: both")
 def two_conditions(x: Any) -> None:
     if x.ndim != 2 and x.ndim != 3:
         raise ValueError("both")
 
 
-@case("eq is True and more: either", refused=not COLUMNS)
+@case("eq is True and more: either")
 def an_assert_of_either(x: Any) -> None:
     assert x.ndim == 2 or x.ndim == 3, "either"
 
 
-@case("eq is False and more: equal", refused=not COLUMNS)
+@case("eq is False and more: equal")
 def equal_to_a_constant_and_more(x: Any) -> None:
     if x.ndim == 3 and x.dtype == KIND.floating:
         raise ValueError("equal")
+
+
+@case("ne is False and more: on two lines")
+def two_conditions_on_two_lines(x: Any) -> None:
+    if (
+        x.ndim != 2
+        and not x.ndim == 3
+    ):  # fmt: skip
+        raise ValueError("on two lines")
+
+
+@case("ne is False and more: inner")
+def two_conditions_below_another_statement(x: Any) -> None:
+    if LIMIT == 3:
+        for _ in range(1):
+            if x.ndim != 2 and x.dtype is not None and x.ndim != 4:
+                raise ValueError("inner")
+
+
+@case(refused=True)
+def two_conditions_of_which_the_second_is_two(x: Any) -> None:
+    if LIMIT == 3 and (x.ndim == 3 or x.ndim != 2) and x.dtype == KIND.floating:
+        raise ValueError("three")
 
 
 @case("ne is False: first", "ne is False: first")

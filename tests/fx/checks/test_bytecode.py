@@ -36,6 +36,12 @@ def test_every_interpreter_that_is_found_recognizes_the_same() -> None:
     assert running() in said
 
 
+def test_the_same_is_recognized_without_columns_in_byte_code() -> None:
+    command = [sys.executable, "-X", "no_debug_ranges", recognized.__file__]
+    answer = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert answer.stdout == f"{len(recognized.CASES)} cases, {len(DIALECTS)} versions known\n"
+
+
 def test_recognition_needs_the_standard_library_only() -> None:
     program = f"import runpy, sys; runpy.run_path({recognized.__file__!r}); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-I", "-S", "-c", program], check=True)

@@ -280,7 +280,6 @@ def test_checks_are_errors_where_the_tracer_is_told_not_to_record_them() -> None
         Strict().trace(checked)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="needs the columns that byte code has since Python 3.11")
 def test_compound_checks_are_recorded_whole() -> None:
     traced = fx.symbolic_trace(fx.symbolic_trace(Compound()))
     good = torch.ones(2, 2)
@@ -321,7 +320,6 @@ def test_a_condition_that_only_holds_behind_the_first_is_not_evaluated_ahead() -
         fx.symbolic_trace(third_dimension)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="needs the columns that byte code has since Python 3.11")
 def test_batch_norm_of_one_dimension_is_traced_without_leaf_modules() -> None:
     class Inlining(fx.Tracer):
         def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:

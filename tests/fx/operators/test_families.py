@@ -240,7 +240,8 @@ def assert_known(printed: str, expected: bool) -> None:
 
 def test_an_operator_that_is_added_is_known_to_ranks_fusion_quantization_lowering_and_generation():
     command = [sys.executable, "-c", textwrap.dedent(ADDED), "added"]
-    run = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    run = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
     assert_known(run.stdout, True)
 
 

@@ -108,6 +108,13 @@ def test_a_program_that_was_canonical_can_be_captured_again_after_lowering() -> 
     assert torch.equal(lowered(x), program(x))
 
 
+def test_the_pass_refuses_a_program_that_refuses_its_own_data() -> None:
+    program = fx.symbolic_trace(nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).train())
+    with pytest.raises(LoweringError, match="Expected more than 1 value per channel when training") as error:
+        Lower().with_data([((torch.ones(1, 3, 1, 1),), {})])(program)
+    assert error.value.__cause__ is None  # else it would be a fault of the pass
+
+
 def test_what_depends_on_no_input_is_not_lowered() -> None:
     class Constant(nn.Module):
         def __init__(self) -> None:

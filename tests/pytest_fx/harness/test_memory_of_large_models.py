@@ -308,7 +308,7 @@ def test_nothing_stays_behind_in_the_process():
     def work():
         program = fx.symbolic_trace(module)
         program(inputs)
-        fx.lower(program, "onednn", [inputs])(inputs)
+        fx.lower(program, "onednn")(inputs)
         subject = Subject("small", module, lambda draw: Arguments((inputs,)))
         assert not broken_laws(TABLE[:16], Application(subject, FuseConvBN()))
 

@@ -107,7 +107,8 @@ def _overview(sections: Mapping[str, Sequence[Section]]) -> str:
         "What the paper says, and what `pytest --fx-tables` measured. The records are in `raw/`, one line for each "
         "time that a row was measured; the tables and figures are made of them. `make catalogue` writes "
         "[what the harness finds](catalogue.md) of wrong and right passes, `make verdicts` [what it says](verdicts.md) "
-        "of passes, models and runs that were once judged wrongly.",
+        "of passes, models and runs that were once judged wrongly, `make looseness` [how far outputs may be off]"
+        "(looseness.md) before it says so.",
         _markdown_table(["the paper says", "its number", "here", "table"], rows),
     )
 

@@ -107,7 +107,7 @@ def measure(name: str, make: Callable[[], tuple[nn.Module, Callable[[int], tuple
     comparison = compared(same, range(same.draws), lambda run: run.answer)
     limit = detection_limit(comparison, close)
     if limit is None:
-        return Row(name, note="no output is a float")
+        return Row(name, note="all its outputs are zero")
     bounds = [bound for bound in comparison.rounding_bounds(close) if bound.leaf.actual.is_floating_point()]
     scale = max(bound.leaf.scale for bound in bounds)
     own = max(bound.eager_error for bound in bounds)

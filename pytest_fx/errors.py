@@ -129,13 +129,6 @@ class MemoryLayoutWarning(UserWarning):
     """
 
 
-class CoarseVerdictWarning(UserWarning):
-    """A program keeps its contract, but a relative change of its outputs by a thousandth or more would have, too.
-
-    The message has the detection limit, and what makes it finer.
-    """
-
-
 class CoarseVerdict(FxError, AssertionError):
     """A program keeps its contract, but so would one whose outputs are off by more than ``--fx-detect`` says."""
 

@@ -14,7 +14,7 @@ from fx.interop import AdaptedPass
 from fx.passes import Approximate, Close, Contract, Pass, close, contract_of
 from pytest_fx.checks.firing import require_no_less, row_of
 from pytest_fx.collection import label_of
-from pytest_fx.errors import CoarseVerdict, CoarseVerdictWarning, ContractViolation, MemoryLayoutWarning
+from pytest_fx.errors import CoarseVerdict, ContractViolation, MemoryLayoutWarning
 from pytest_fx.failures.details import fitted
 from pytest_fx.failures.explanation import explain
 from pytest_fx.failures.failure import Failure
@@ -172,6 +172,10 @@ class EqualityCheck:
                 eager_error=errors[2],
                 allowed_error=comparison.bound_of_largest_error(contract) if isinstance(contract, Close) else None,
             )
+            if (limit := detection_limit(comparison, contract)) is not None:
+                found = (limit.all_elements, limit.largest_element, limit.median_element)
+                is_coarse = limit.all_elements > COARSE and not isinstance(contract, Approximate)
+                row = row.with_detection(found, is_coarse=is_coarse)
         record_row(self._item, row)
         return comparison
 
@@ -182,30 +186,21 @@ class EqualityCheck:
         self._subject.wrong[application.name] = law
 
     def _settle(self, application: Application, comparison: Comparison) -> None:
-        """Say what the verdict would have caught and what it forgives, and let no row be green beyond its bound.
+        """Say what a kept contract forgives, and let no row be green beyond its bound.
 
-        Raises :class:`~pytest_fx.errors.CoarseVerdict` where ``--fx-detect`` asks for more.
+        Raises :class:`~pytest_fx.errors.CoarseVerdict` where ``--fx-detect`` asks for more than would have been caught.
         """
         __tracebackhide__ = True
-        if not application.changed or comparison.eager is comparison.actual:
+        if not application.changed:
             return
-        contract = application.contract
-        row = SummaryRow(self._subject.name, application.name, waiver="; ".join(application.waivers) or None)
-        if not application.waivers and isinstance(contract, Close):
-            comparison.require(contract)  # what the row shows is what was judged
-        limit = detection_limit(comparison, contract)
-        if limit is not None:
-            found = (limit.all_elements, limit.largest_element, limit.median_element)
-            row = row.with_detection(found)
-        record_row(self._item, row)
-        wanted = self._options.detect
-        if limit is None or (isinstance(contract, Approximate) and wanted is None):
-            return
-        if limit.all_elements > (COARSE if wanted is None else wanted):
-            coarse = _coarse(application, limit, _called(self._subject.dtype), wanted)
-            if wanted is not None:
-                raise coarse
-            warnings.warn(str(coarse), CoarseVerdictWarning, stacklevel=3)
+        if application.waivers:
+            waiver = "; ".join(application.waivers)
+            record_row(self._item, SummaryRow(self._subject.name, application.name, waiver=waiver))
+        elif isinstance(application.contract, Close):
+            comparison.require(application.contract)  # what the row shows is what was judged
+        limit, wanted = detection_limit(comparison, application.contract), self._options.detect
+        if limit is not None and wanted is not None and limit.all_elements > wanted:
+            raise _coarse(application, limit, _called(self._subject.dtype), wanted)
 
     def _explained(self, application: Application, violations: list[LawViolation]) -> LawViolation:
         """The first violation with what is known about it."""
@@ -235,7 +230,7 @@ class EqualityCheck:
         return load_contract(said)
 
 
-def _coarse(application: Application, limit: DetectionLimit, dtype: str, wanted: float | None) -> CoarseVerdict:
+def _coarse(application: Application, limit: DetectionLimit, dtype: str, wanted: float) -> CoarseVerdict:
     """What is said of a verdict that would have caught only large changes."""
     judged = "in float64 too" if application.has_float64 else f"in {dtype} alone"
     return CoarseVerdict(
@@ -243,7 +238,7 @@ def _coarse(application: Application, limit: DetectionLimit, dtype: str, wanted:
         f"off by {limit.all_elements:.1e}",
         value=f"detection limit {limit.all_elements:.1e} of all elements, {limit.largest_element:.1e} of the largest, "
         f"{limit.median_element:.1e} of one of median size",
-        why=f"it is judged {judged}" + ("" if wanted is None else f"; --fx-detect asks for {wanted:.1e}"),
+        why=f"it is judged {judged}; --fx-detect asks for {wanted:.1e}",
         remedy="judge it in float32 or float64 (--fx-dtype), give a pass in place of a program, which is judged in "
         "float64, too, or promise a stricter contract",
     )

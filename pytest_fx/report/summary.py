@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,8 @@ class SummaryRow:
     """The same of the largest element alone."""
     detects_median: float | None = None
     """The same of an element of median size alone."""
+    is_coarse: bool | None = None
+    """Whether a change of all outputs by a thousandth would not have been caught, where the contract asks for more."""
     eager_seconds: float | None = None
     """Median time of an eager call."""
     seconds: float | None = None
@@ -116,10 +118,10 @@ class SummaryRow:
             allowed_error=allowed_error,
         )
 
-    def with_detection(self, limits: tuple[float, float, float]) -> SummaryRow:
+    def with_detection(self, limits: tuple[float, float, float], *, is_coarse: bool) -> SummaryRow:
         """Return the row with the smallest changes that would have been caught."""
         everywhere, largest, median = limits
-        return replace(self, detects=everywhere, detects_largest=largest, detects_median=median)
+        return replace(self, detects=everywhere, detects_largest=largest, detects_median=median, is_coarse=is_coarse)
 
     def with_timing(self, timing: PairedTiming) -> SummaryRow:
         """Return the row with what a timing found."""
@@ -291,8 +293,22 @@ def write_summary(reporter: pytest.TerminalReporter, options: Options) -> None:
         for row in rows:
             for line in (row.less or "").splitlines():
                 reporter.write_line(line)
+    for line in _warning_of_coarse(rows):
+        reporter.write_line(line, yellow=True)
     for note in reporter.config.stash.get(NOTES, []):
         reporter.write_line(note)
+
+
+def _warning_of_coarse(rows: Sequence[SummaryRow]) -> Iterator[str]:
+    """A line on rows that say little: one in all, as whole runs in half precision have such rows only."""
+    coarse = [row for row in rows if row.is_coarse and row.outcome is None]
+    if coarse:
+        worst = max(coarse, key=lambda row: row.detects or 0.0)
+        yield (
+            f"fx: {len(coarse)} of {len(rows)} row(s) would not have caught outputs that are off by a thousandth, "
+            f"{worst.program} of {worst.model} none below {_error(worst.detects)}: compare in float32 or float64, or "
+            "see --fx-detect"
+        )
 
 
 def _median(values: Sequence[float]) -> float:

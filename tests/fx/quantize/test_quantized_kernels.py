@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import dataclasses
+import mmap
 import os
 
 import pytest
@@ -329,10 +330,15 @@ def test_advice_on_memory_is_taken():
 def test_memory_that_a_library_maps_is_moved_into_large_pages(monkeypatch):
     given = []
     monkeypatch.setattr(pages, "_advise", lambda: lambda *advice: given.append(advice))
-    before = torch.ones(2 * pages.LARGE, dtype=torch.uint8)
+
+    def mapped(size):  # as an allocator does that has no such memory left
+        return torch.frombuffer(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=torch.uint8)
+
+    before = mapped(2 * pages.LARGE)
     with pages.mapped_in_large_pages():
-        large, small = torch.ones(2 * pages.LARGE, dtype=torch.uint8), torch.ones(3)
-    kinds = {kind for start, size, kind in given if start <= large.data_ptr() < start + size - large.numel()}
+        large, small = mapped(2 * pages.LARGE), torch.ones(3)
+    first, last = large.data_ptr(), large.data_ptr() + large.numel()
+    kinds = {kind for start, size, kind in given if start <= first and last <= start + size}
     assert kinds == {pages.mmap.MADV_HUGEPAGE, pages._COLLAPSE}
     assert not [1 for start, size, _ in given if start <= before.data_ptr() < start + size]
     assert all(size >= pages.LARGE for _, size, _ in given) and small.sum() == 3

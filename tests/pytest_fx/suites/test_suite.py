@@ -44,10 +44,10 @@ def test_resnet50_is_captured_fused_and_rid_of_its_checks(pytester):
     rounding = r"\d\.\de-0[56] \(\d\.\de-0[56]\) float32"
     result.stdout.re_match_lines(
         [
-            rf"resnet50 +capture +177 +- +{rounding} .*",
-            rf"resnet50 +capture, no leaf modules +656 +- +{rounding} .*",
-            rf"resnet50 +fuse-conv-bn +177 -> 124 +{small} +{rounding} .*",
-            rf"resnet50 +remove-checks, no leaf modules +656 -> 444 +0 +{rounding} .*",
+            rf"resnet50 +capture +177 +- +{rounding}.*",
+            rf"resnet50 +capture, no leaf modules +656 +- +{rounding}.*",
+            rf"resnet50 +fuse-conv-bn +177 -> 124 +{small} +{rounding}.*",
+            rf"resnet50 +remove-checks, no leaf modules +656 -> 444 +0 +{rounding}.*",
         ]
     )
 

@@ -154,6 +154,14 @@ class NoisyTiming(FxError, AssertionError):
     """
 
 
+class TimedOutputError(FxError, AssertionError):
+    """A program under the clock does not compute its outputs from its inputs: its times would mean nothing.
+
+    Its outputs do not follow when the contents of its inputs change, as those of a cache, or are something else than
+    eager's tensors, which may be computed later. The message has how far outputs are from eager's.
+    """
+
+
 class LostRewrite(FxError, AssertionError):
     """Under ``--fx-strict``, a pass changes less in a model than in the run that ``--fx-baseline`` names.
 

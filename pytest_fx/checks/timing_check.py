@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch import nn
 
-from fx.passes import Pass
+from fx.passes import Contract, Pass
 from fx.quantize import kernels_used
 from pytest_fx.checks.equality_check import require_inputs
 from pytest_fx.collection import label_of
@@ -24,7 +24,9 @@ from pytest_fx.records.records import describe_machine
 from pytest_fx.records.running import announce
 from pytest_fx.report.recording import record_row
 from pytest_fx.report.summary import SummaryRow
+from pytest_fx.timing.contents import Contents
 from pytest_fx.timing.memory import peak_memory
+from pytest_fx.timing.outputs import OutputCheck
 from pytest_fx.timing.paired import PairedTiming, steady_conditions, time_pairs
 
 CONFIRMATIONS = 2
@@ -59,17 +61,18 @@ class TimingCheck:
         if reason is not None:
             pytest.skip(reason)
         if isinstance(transform, nn.Module):
-            program, label = transform, label or self._item.name
+            program, label, contract = transform, label or self._item.name, None
         else:
             pass_ = chosen_pass(self._item.config, transform)
             label = label or label_of(self._item, pass_)
             announce(self._item.config, f"{label} on {self._subject.name}")
-            program = applied(self._subject, pass_).after
+            application = applied(self._subject, pass_)
+            program, contract = application.after, application.contract
             if program is None:
                 pytest.skip(f"{label} makes no program of {self._subject.name} that could be timed")
         if (law := self._subject.wrong.get(label)) is not None:
             pytest.skip(f"{label} breaks the law {law!r} on {self._subject.name}, and is not timed")
-        timing, change = self._mildest(program, label)
+        timing, change = self._mildest(program, label, contract)
         self._record(program, timing, change, label)
         limit = self._options.fail_slower
         if change is not None and limit is not None and self._fails(change):
@@ -81,28 +84,31 @@ class TimingCheck:
         limit = self._options.fail_slower
         return limit is not None and (change.exceeds(limit) or (self._options.strict and change.too_noisy(limit)))
 
-    def _mildest(self, program: nn.Module, label: str) -> tuple[PairedTiming, Change | None]:
+    def _mildest(self, program: nn.Module, label: str, contract: Contract | None) -> tuple[PairedTiming, Change | None]:
         """Time once, or again while the program seems to have become slower than is allowed."""
-        timing = self._time(program, label)
+        timing = self._time(program, label, contract)
         change = self._change(timing, label)
         for _ in range(CONFIRMATIONS):
             if change is None or not self._fails(change):
                 break
-            again = self._time(program, label)
+            again = self._time(program, label, contract)
             once_more = self._change(again, label)
             if once_more is not None and (not self._fails(once_more) or once_more.slowdown < change.slowdown):
                 timing, change = again, once_more
         return timing, change
 
-    def _time(self, program: nn.Module, label: str) -> PairedTiming:
+    def _time(self, program: nn.Module, label: str, contract: Contract | None) -> PairedTiming:
+        __tracebackhide__ = True
         with self._subject.to_be_timed() as eager:
             return time_pairs(
-                self._call(eager),
-                self._call(program),
+                eager,
+                program,
                 rounds=self._options.rounds,
                 threads=self._threads,
                 device=self._subject.device.type,
                 announce=partial(self._announce, label),
+                contents=Contents(self._subject.arguments),
+                outputs=OutputCheck(label, self._subject.name, contract),
             )
 
     def _call(self, program: Callable[..., Any]) -> Callable[[], Any]:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import gc
 import math
 import statistics
-import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import torch
 
 from pytest_fx.harness import evaluation
+from pytest_fx.harness.evaluation import Arguments, same_random_numbers
 from pytest_fx.options import TOO_NOISY, WARMUP_ROUNDS, WIDEST_INTERVAL
+from pytest_fx.timing.contents import Contents, Ring
+from pytest_fx.timing.outputs import OutputCheck
 
 SHORTEST_SAMPLE = 2e-3
 """Seconds that a sample takes at least; faster programs are called several times in each."""
@@ -29,7 +32,11 @@ RESAMPLES = 2000
 FENCE = 1.5
 """Interquartile ranges outside of the quartiles from which on a ratio is an outlier (Tukey's fences)."""
 
-Program = Callable[[], Any]
+Program = Callable[..., Any]
+
+# A program under the clock may put other functions in place of these.
+_collect, _is_collecting, _collect_garbage, _keep_garbage = gc.collect, gc.isenabled, gc.enable, gc.disable
+_Event, _synchronize = torch.cuda.Event, torch.cuda.synchronize
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +108,8 @@ def time_pairs(
     threads: int = 1,
     device: str = "cpu",
     announce: Callable[[float], None] | None = None,
+    contents: Contents | None = None,
+    outputs: OutputCheck | None = None,
 ) -> PairedTiming:
     """Return the times of ``rounds`` pairs, after warm-up calls that are not counted.
 
@@ -108,20 +117,30 @@ def time_pairs(
     also if a program raises. Warm-up is :data:`~pytest_fx.options.WARMUP_ROUNDS` pairs, or two where calls take longer
     than :data:`LONG_CALL`. ``announce`` is called with the expected seconds before a timing that will take more than
     :data:`LONG_TIMING`.
+
+    Programs are called with ``contents``: other ones in each call, the same ones in both samples of a pair, copied
+    outside of the clock to addresses that stay. Without it they are called with nothing. ``outputs`` sees what they
+    return, and raises :class:`~pytest_fx.errors.TimedOutputError` where that is not computed from the contents.
     """
-    measure = _sample_on_gpu if device.startswith("cuda") else _sample_on_cpu
-    programs = (eager, transformed)
+    contents = Contents(lambda number: Arguments()) if contents is None else contents
+    pairs = _Pairs((eager, transformed), device, contents, outputs)
     samples: tuple[list[tuple[float, ...]], ...] = ([], [])
     with steady_conditions(threads):
-        calls = _warm_up(programs, measure)
+        calls = _warm_up(pairs)
         wanted = math.ceil(SHORTEST_SAMPLE / max(min(calls), 1e-7))
         iterations = max(1, min(wanted, math.ceil(LONGEST_SAMPLE / max(*calls, 1e-7))))
+        iterations = contents.fitting(iterations)
+        pairs.set_iterations(iterations)
         expected = rounds * iterations * sum(calls)
         if announce is not None and expected > LONG_TIMING:
             announce(expected)
+        compared = {0, rounds // 2, rounds - 1}
         for round_number in range(rounds):
-            for role in (0, 1) if round_number % 2 == 0 else (1, 0):
-                samples[role].append(measure(programs[role], iterations))
+            order = (0, 1) if round_number % 2 == 0 else (1, 0)
+            for known, sample in zip(samples, pairs.measure(order, compare=round_number in compared), strict=True):
+                known.append(sample)
+    if outputs is not None:
+        outputs.require_followed()
     (eager_times, *eager_host), (times, *host) = (_per_call(clocks, iterations) for clocks in samples)
     return PairedTiming(
         eager_times,
@@ -141,14 +160,14 @@ def steady_conditions(threads: int) -> Generator[None]:
     algorithms the same way in every run, as PyTorch does by default: no search, not only deterministic ones, TF32
     allowed in convolutions and recurrent layers.
     """
-    collecting = gc.isenabled()
-    gc.collect()
-    gc.disable()
+    collecting = _is_collecting()
+    _collect()
+    _keep_garbage()
     try:
         with torch.no_grad(), evaluation.threads(threads), _cudnn_defaults():
             yield
     finally:
-        (gc.enable if collecting else gc.disable)()
+        (_collect_garbage if collecting else _keep_garbage)()
 
 
 @contextmanager
@@ -184,12 +203,53 @@ def median_interval(values: tuple[float, ...], confidence: float = 0.95) -> tupl
     return float(low), float(high)
 
 
-def _warm_up(programs: Sequence[Program], measure: Callable[[Program, int], tuple[float, ...]]) -> list[float]:
+class _Pairs:
+    """Takes samples of both programs in one and the same way, each with argument sets of its own."""
+
+    def __init__(
+        self, programs: tuple[Program, Program], device: str, contents: Contents, outputs: OutputCheck | None
+    ) -> None:
+        self._programs = programs
+        self._sample = _sample_on_gpu if device.startswith("cuda") else _sample_on_cpu
+        self._contents = contents
+        self._outputs = outputs
+        self._rings = (contents.ring(1), contents.ring(1))
+        self._next = 0
+
+    def set_iterations(self, iterations: int) -> None:
+        """Call the programs so often in each sample from now on."""
+        for _ in range(iterations - 1):
+            for ring in self._rings:  # in turns, so that neither program has all of its arguments in newer memory
+                ring.extend(self._contents.ring(1))
+
+    def measure(
+        self, order: tuple[int, int], *, compare: bool, timed: bool = True
+    ) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return a sample of each program, on the same contents, which none of them has seen."""
+        samples: list[tuple[float, ...]] = [(), ()]
+        results: list[Any] = [None, None]
+        for role in order:
+            ring = self._rings[role]
+            self._contents.fill(ring, self._next)
+            with same_random_numbers(ring.arguments[0]):
+                samples[role], results[role] = self._sample(self._programs[role], ring)
+            if self._outputs is not None:
+                (self._outputs.learn, self._outputs.require_computed)[role](results[role])
+            if not compare:
+                results[role] = None
+        if self._outputs is not None and compare:
+            self._outputs.observe(*results, timed=timed)
+        self._next += len(self._rings[0].calls)
+        return samples[0], samples[1]
+
+
+def _warm_up(pairs: _Pairs) -> list[float]:
     """Call the programs until they are warm, and return the shortest time of each: one hiccup does not mislead."""
-    shortest = [math.inf for _ in programs]
-    for pairs in range(1, WARMUP_ROUNDS + 1):
-        shortest = [min(known, max(measure(program, 1))) for known, program in zip(shortest, programs, strict=True)]
-        if pairs > 1 and max(shortest) > LONG_CALL:
+    shortest = [math.inf, math.inf]
+    for count in range(1, WARMUP_ROUNDS + 1):
+        samples = pairs.measure((0, 1), compare=count == 1, timed=False)
+        shortest = [min(known, max(sample)) for known, sample in zip(shortest, samples, strict=True)]
+        if count > 1 and max(shortest) > LONG_CALL:
             break
     return shortest
 
@@ -199,25 +259,30 @@ def _per_call(samples: Sequence[tuple[float, ...]], iterations: int) -> tuple[tu
     return tuple(tuple(seconds / iterations for seconds in clock) for clock in zip(*samples, strict=True))
 
 
-def _sample_on_cpu(program: Program, iterations: int) -> tuple[float]:
-    start = time.perf_counter()
-    for _ in range(iterations):
-        program()
-    return (time.perf_counter() - start,)
+def _sample_on_cpu(program: Program, ring: Ring) -> tuple[tuple[float], Any]:
+    """Return the seconds of the calls, and what the last one returned; what others return is freed at once."""
+    *calls, (args, kwargs) = ring.calls
+    start = perf_counter()
+    for others, other_kwargs in calls:
+        program(*others, **other_kwargs)
+    output = program(*args, **kwargs)
+    return (perf_counter() - start,), output
 
 
-def _sample_on_gpu(program: Program, iterations: int) -> tuple[float, float]:
-    """Return the seconds between two events on the device, and those until everything was launched.
+def _sample_on_gpu(program: Program, ring: Ring) -> tuple[tuple[float, float], Any]:
+    """Return the seconds between two events on the device, and those until everything was launched, with an output.
 
     Work that is still queued does not shorten the first, and waiting for the device does not lengthen the second.
     """
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    torch.cuda.synchronize()
+    *calls, (args, kwargs) = ring.calls
+    start, end = _Event(enable_timing=True), _Event(enable_timing=True)
+    _synchronize()
     start.record()
-    launched = time.perf_counter()
-    for _ in range(iterations):
-        program()
-    launched = time.perf_counter() - launched
+    launched = perf_counter()
+    for others, other_kwargs in calls:
+        program(*others, **other_kwargs)
+    output = program(*args, **kwargs)
+    launched = perf_counter() - launched
     end.record()
-    torch.cuda.synchronize()
-    return start.elapsed_time(end) / 1e3, launched
+    _synchronize()
+    return (start.elapsed_time(end) / 1e3, launched), output

@@ -19,7 +19,7 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
         self.calls: list[str] = []
-        monkeypatch.setattr("pytest_fx.timing.paired.time.perf_counter", lambda: self.now)
+        monkeypatch.setattr("pytest_fx.timing.paired.perf_counter", lambda: self.now)
 
     def program(self, name: str, seconds: float):
         def run() -> None:

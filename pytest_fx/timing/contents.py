@@ -1,0 +1,142 @@
+"""What timed calls are given: in every call other contents, at addresses that stay."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.snapshot import is_strided
+from pytest_fx.harness.structure import leaves, skeleton
+
+FEW_SETS = 4
+"""Input sets that contents are made of, where they have floating-point tensors."""
+LARGEST_RING = 64 * 2**20
+"""Bytes that the argument sets of one program's sample may take in all; there is one at least."""
+SMALLEST_CHANGE, LARGEST_CHANGE = 1 / 500, 1 / 50
+"""How much nearer to zero the elements of one tensor are brought at most, in parts of them."""
+GOLDEN_RATIO = (5**0.5 - 1) / 2
+"""Multiples of it, without their integer part, are all different and lie evenly."""
+
+
+class Ring:
+    """The argument sets that the calls of a sample take in turn."""
+
+    def __init__(self, arguments: list[Arguments]) -> None:
+        """Take ``arguments``, whose tensors are written to from now on."""
+        self.arguments = arguments
+        self.calls = [(one.args, one.kwargs) for one in arguments]
+        """Positional and keyword arguments of each call."""
+        self.tensors = [_strided(one) for one in arguments]
+        """The tensors of each call whose contents can be replaced; a program may give its own another shape."""
+
+    def extend(self, other: Ring) -> None:
+        """Add the argument sets of another ring."""
+        self.arguments += other.arguments
+        self.calls += other.calls
+        self.tensors += other.tensors
+
+
+class Contents:
+    """Contents for calls, by number: those of one number are the same for both programs, those of two differ.
+
+    They come from further input sets where there are such. Floating-point elements are also brought nearer to zero,
+    each by its own part of at most 2 %, so that signs, zeros and ranges stay. Other tensors are as in some input set;
+    where there is one set only, they stay as they are.
+
+    >>> contents = Contents(lambda number: Arguments((torch.ones(2), torch.arange(2))))
+    >>> ring = contents.ring(1)
+    >>> contents.fill(ring, 1)
+    >>> ((floats, integers), _) = ring.calls[0]
+    >>> bool((floats < 1).all()), integers
+    (True, tensor([0, 1]))
+    """
+
+    def __init__(self, input_set: Callable[[int], Arguments]) -> None:
+        """``input_set`` makes the arguments of a call, other ones for another number if there are others."""
+        self._input_set = input_set
+        self._example = input_set(0)
+        # Of numbers that nobody else asks for, other ones in each timing: nothing computed before is of any use.
+        chance = random.SystemRandom()
+        self._first, self._phase = chance.randrange(2**20, 2**30), chance.random()
+        example = _strided(self._example)
+        self._size = sum(tensor.nbytes for tensor in example)
+        self._changeable = any(_may_change(tensor) for tensor in example)
+        generator = torch.Generator().manual_seed(self._first)
+        bases = [self._other(number) for number in range(self._set_count() if self._changeable else 0)]
+        self._bases = [(base, [_part(tensor, generator) for tensor in base]) for base in bases]
+
+    @property
+    def example(self) -> Arguments:
+        """One input set, as it is."""
+        return self._example
+
+    def fitting(self, iterations: int) -> int:
+        """Return how many calls a sample may have, of at most ``iterations``, each with arguments of its own."""
+        return max(1, min(iterations, LARGEST_RING // max(self._size, 1)))
+
+    def ring(self, length: int) -> Ring:
+        """Return as many argument sets, each with memory of its own; :meth:`fill` puts contents in."""
+        return Ring([self._example.copies() for _ in range(length)])
+
+    def fill(self, ring: Ring, number: int) -> None:
+        """Copy the contents ``number``, ``number + 1`` and so on in place into the tensors of ``ring``."""
+        with torch.no_grad():
+            for offset, tensors in enumerate(ring.tensors):
+                self._fill(tensors, number + offset)
+
+    def _fill(self, tensors: Sequence[torch.Tensor], number: int) -> None:
+        if not tensors:
+            return
+        if not self._changeable:
+            for tensor, content in zip(tensors, self._other(number), strict=True):
+                tensor.copy_(content)
+            return
+        base, parts = self._bases[number % len(self._bases)]
+        share = (self._phase + number * GOLDEN_RATIO) % 1
+        change = SMALLEST_CHANGE + share * (LARGEST_CHANGE - SMALLEST_CHANGE)
+        for tensor, content, part in zip(tensors, base, parts, strict=True):
+            if part is None:
+                tensor.copy_(content)
+            else:
+                torch.sub(content, part, alpha=change, out=tensor)
+
+    def _set_count(self) -> int:
+        return max(1, min(FEW_SETS, LARGEST_RING // max(2 * self._size, 1)))
+
+    def _other(self, number: int) -> list[torch.Tensor]:
+        """Return the tensors of another input set, or of the example where that is not of the same form."""
+        other = self._input_set(self._first + number)
+        return _strided(other if _form(other) == _form(self._example) else self._example)
+
+
+def _form(arguments: Arguments) -> Any:
+    """Return what two input sets share if one can be copied into the other."""
+    values = (arguments.args, arguments.kwargs)
+    parts = [
+        (leaf.shape, leaf.dtype, leaf.device, leaf.layout) if isinstance(leaf, torch.Tensor) and is_strided(leaf) else
+        "tensor" if isinstance(leaf, torch.Tensor) else repr(leaf)
+        for _, leaf in leaves(values)
+    ]  # fmt: skip
+    return skeleton(values), parts
+
+
+def _strided(arguments: Arguments) -> list[torch.Tensor]:
+    """Return aliases of the tensors whose contents can be replaced."""
+    return [tensor.detach() for tensor in arguments.tensors if is_strided(tensor)]
+
+
+def _may_change(tensor: torch.Tensor) -> bool:
+    computes = tensor.is_complex() or (tensor.is_floating_point() and tensor.element_size() > 1)
+    return computes and tensor.numel() > 0
+
+
+def _part(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor | None:
+    """Return a random part of each element, 0 of those that are not finite; None if they have to stay as they are."""
+    if not _may_change(tensor):
+        return None
+    parts = torch.rand(tensor.shape, generator=generator).to(tensor.device, tensor.real.dtype) * tensor
+    return torch.where(tensor.isfinite(), parts, torch.zeros_like(parts))

@@ -1,0 +1,171 @@
+"""What timed calls return: computed when they return, and from what they were given."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from fx.passes import Approximate, Contract
+from pytest_fx.errors import ComparisonError, TimedOutputError
+from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves
+from pytest_fx.harness.structure import leaves
+
+COARSE_ERROR = 0.25
+"""Error of outputs, in parts of eager's, that no contract allows but one that says so: of another input set it is
+about 1."""
+GROWTH = 8.0
+"""How many times its smallest error a program may have on other contents: those of a quantized program are alike."""
+FEW_ELEMENTS = 8
+"""Elements of all outputs up to which a quantized program may return the same ones for inputs that differ little."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Outputs of both programs for the same contents."""
+
+    signal: float
+    """Sum of squares of eager's floating-point elements."""
+    noise: float
+    """Sum of squares of the errors; infinite where outputs cannot be compared."""
+    floor: float
+    """Relative error that rounding explains: the square root of the machine epsilon."""
+    elements: int
+    """Floating-point elements."""
+    eager: bytes
+    """A hash of eager's."""
+    program: bytes
+    """A hash of the program's."""
+
+    @property
+    def error(self) -> float:
+        """The error, in parts of eager's outputs."""
+        return math.sqrt(self.noise / self.signal) if self.signal else (math.inf if self.noise else 0.0)
+
+
+class OutputCheck:
+    """Looks at outputs of a timed program beside eager's, outside of the clock, and says what is wrong with them."""
+
+    def __init__(self, program: str, model: str, contract: Contract | None = None) -> None:
+        """Take the names for a message; ``contract`` is what the program promises, None if it promises nothing."""
+        self._program, self._model, self._contract = program, model, contract
+        self._classes: set[type] = set()
+        self._warm: list[Observation] = []
+        self._timed: list[Observation] = []
+
+    def require_computed(self, output: Any) -> None:
+        """Raise :class:`~pytest_fx.errors.TimedOutputError` for an output that may be computed later.
+
+        Computed are plain tensors, numbers and text in tuples, lists and dicts, and all that eager returns.
+        """
+        computed = {*_COMPUTED, *self._classes}
+        lazy = [(path, leaf) for path, leaf in leaves(output) if _kind(leaf) not in computed]
+        if not lazy and not isinstance(output, (tuple, list, dict, *computed)):
+            lazy = [("", output)]
+        for path, leaf in lazy:
+            raise self._error(
+                "returns something else than tensors of eager's classes",
+                value=f"output{path} is of the class {type(leaf).__module__}.{type(leaf).__qualname__}",
+                why="it may be computed when somebody reads it, which no clock sees",
+                remedy="return the tensors themselves",
+            )
+
+    def learn(self, eager: Any) -> None:
+        """Take note of the classes of what eager returns."""
+        self._classes |= {type(eager), *(_kind(leaf) for _, leaf in leaves(eager))}
+
+    def observe(self, eager: Any, output: Any, *, timed: bool = True) -> None:
+        """Take note of the outputs of both programs for the same contents; ``timed`` is false for a first call."""
+        try:
+            pairs = pair_leaves(eager, output, same_dtype=False)
+        except ComparisonError:  # such as nested tensors: nobody knows
+            return
+        (self._timed if timed else self._warm).append(_observation(pairs))
+
+    def require_followed(self) -> None:
+        """Raise :class:`~pytest_fx.errors.TimedOutputError` unless outputs follow the contents of inputs.
+
+        A program may be as far from eager as it is, but not further away on contents that it is given later, nor may
+        it return the same for all. One with a contract must also be roughly near.
+        """
+        seen = self._warm + self._timed
+        if not self._timed or not any(one.elements for one in seen):
+            return
+        if self._stands_still(seen) or self._falls_behind(seen) or self._is_far(seen):
+            raise self._error(
+                "returns something else when the contents of its inputs change: a cache?",
+                value="error of outputs, in parts of eager's: " + ", ".join(f"{one.error:.2g}" for one in seen),
+                why="each call is given other contents at the same addresses, and eager's outputs change with them; "
+                "a program that does not look at its inputs has no time",
+                remedy="compute from what the call is given; keep only what depends on parameters and buffers",
+            )
+
+    def _stands_still(self, seen: list[Observation]) -> bool:
+        """Whether all outputs are the same, those of eager are not, and no coarse scale explains it."""
+        same = len({one.program for one in seen}) == 1 and len({one.eager for one in seen}) == len(seen) > 1
+        far = all(one.error > one.floor for one in seen[1:])
+        return same and far and (seen[0].elements > FEW_ELEMENTS or _pooled(seen) > COARSE_ERROR)
+
+    def _falls_behind(self, seen: list[Observation]) -> bool:
+        """Whether errors of half of the calls are far larger than the smallest: one may be a matter of a tie."""
+        least = min(one.error for one in seen)
+        behind = sum(one.error > GROWTH * least + one.floor for one in self._timed)
+        return 2 * behind >= len(self._timed)
+
+    def _is_far(self, seen: list[Observation]) -> bool:
+        if self._contract is None:
+            return False
+        limit = COARSE_ERROR
+        if isinstance(self._contract, Approximate):
+            limit = max(limit, 2 * 10 ** (-self._contract.sqnr_db / 20))
+        return _pooled(seen) > limit
+
+    def _error(self, what: str, **parts: str) -> TimedOutputError:
+        return TimedOutputError(f"{self._program} {what}", where=self._model, **parts)
+
+
+def _observation(pairs: list[Leaf] | Mismatch) -> Observation:
+    if isinstance(pairs, Mismatch):
+        return Observation(1.0, math.inf, 0.0, 1, b"", pairs.text.encode())
+    numbers = [leaf for leaf in pairs if leaf.expected.is_floating_point() or leaf.expected.is_complex()]
+    signal = noise = 0.0
+    for leaf in numbers:
+        for piece in leaf.pieces():
+            wide = piece.expected.to(torch.complex128 if piece.expected.is_complex() else torch.float64)
+            signal += float(wide.abs().nan_to_num_(0.0, 0.0, 0.0).pow_(2).sum())
+            noise += float(piece.errors.pow_(2).sum())
+    return Observation(
+        signal,
+        noise,
+        max((math.sqrt(torch.finfo(leaf.expected.dtype).eps) for leaf in numbers), default=0.0),
+        sum(leaf.expected.numel() for leaf in numbers),
+        _hash([leaf.expected for leaf in numbers]),
+        _hash([leaf.actual for leaf in numbers]),
+    )
+
+
+def _pooled(seen: list[Observation]) -> float:
+    """Return the error of all outputs taken together, in parts of eager's."""
+    signal, noise = sum(one.signal for one in seen), sum(one.noise for one in seen)
+    return math.sqrt(noise / signal) if signal else (math.inf if noise else 0.0)
+
+
+def _hash(tensors: list[torch.Tensor]) -> bytes:
+    found = hashlib.blake2b(digest_size=16)
+    for tensor in tensors:
+        plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+        found.update(plain.reshape(-1).view(torch.uint8).numpy().data)
+    return found.digest()
+
+
+_COMPUTED: set[type] = {torch.Tensor, bool, int, float, complex, str, type(None)}
+"""Classes of values of which nothing is computed later."""
+
+
+def _kind(value: Any) -> type:
+    """Return the class of a value; a parameter is a plain tensor."""
+    return torch.Tensor if type(value) is nn.Parameter else type(value)

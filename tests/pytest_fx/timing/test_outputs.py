@@ -1,0 +1,213 @@
+"""pytest_fx.timing.outputs and contents: no program is reported as faster that does not compute from its inputs."""
+
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from fx.passes import approximate, close
+from pytest_fx.errors import TimedOutputError
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.timing.contents import LARGEST_RING, Contents
+from pytest_fx.timing.outputs import OutputCheck
+from pytest_fx.timing.paired import PairedTiming, time_pairs
+
+MATRIX = torch.randn(256, 256, generator=torch.Generator().manual_seed(0)) / 16
+
+
+class Work(nn.Module):
+    """So much that nothing beside it takes time."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(10):
+            x = torch.tanh(x @ MATRIX)
+        return x
+
+
+class Remembering(nn.Module):
+    """Looks a result up by a key of its input."""
+
+    def __init__(self, key) -> None:
+        super().__init__()
+        self.known: dict = {}
+        self.work, self.key = Work(), key
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        key = self.key(x)
+        if key not in self.known:
+            self.known[key] = self.work(x)
+        return self.known[key]
+
+
+def one_set(number: int) -> Arguments:
+    return Arguments((torch.randn(256, 256, generator=torch.Generator().manual_seed(1)),))
+
+
+def many_sets(number: int) -> Arguments:
+    return Arguments((torch.randn(256, 256, generator=torch.Generator().manual_seed(number)),))
+
+
+def timed(eager: nn.Module, program: nn.Module, inputs=one_set, contract=None, rounds: int = 6) -> PairedTiming:
+    check = OutputCheck("program", "model", contract)
+    return time_pairs(eager, program, rounds=rounds, contents=Contents(inputs), outputs=check)
+
+
+KEYS = {"identity": id, "address": torch.Tensor.data_ptr, "nothing": lambda x: None, "shape": lambda x: x.shape}
+
+
+@pytest.mark.parametrize("contract", [None, close, approximate(20)], ids=str)
+@pytest.mark.parametrize("inputs", [one_set, many_sets])
+@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
+def test_a_cache_that_does_not_look_at_contents_is_refused(key, inputs, contract):
+    with pytest.raises(TimedOutputError, match="program returns something else when the contents of its inputs change"):
+        timed(Work(), Remembering(key), inputs, contract)
+
+
+@pytest.mark.parametrize("inputs", [one_set, many_sets])
+def test_a_cache_that_was_filled_before_is_refused(inputs):
+    program = Remembering(lambda x: None)
+    program(*inputs(0).args)
+    with pytest.raises(TimedOutputError, match="a cache"):
+        timed(Work(), program, inputs)
+
+
+@pytest.mark.parametrize("inputs", [one_set, many_sets])
+def test_a_cache_by_contents_finds_nothing_in_it(inputs):
+    program = Remembering(lambda x: x.numpy().tobytes())
+    for _ in range(2):  # nor do contents come again when a timing is repeated
+        before = len(program.known)
+        timing = timed(Work(), program, inputs)
+        assert len(program.known) - before >= timing.iterations * 6
+
+
+@pytest.mark.parametrize("inputs", [one_set, many_sets])
+def test_a_cache_by_versions_is_refused_or_finds_nothing_in_it(inputs):
+    program = Remembering(lambda x: x._version)
+    try:
+        timing = timed(Work(), program, inputs)
+    except TimedOutputError:  # the calls of one sample have equal versions
+        return
+    assert len(program.known) >= timing.iterations * 6
+
+
+def test_a_cache_of_integers_is_refused_or_finds_nothing():
+    def inputs(number: int) -> Arguments:
+        return Arguments((torch.randint(256, (256,), generator=torch.Generator().manual_seed(number)),))
+
+    class Embedded(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return MATRIX[x] @ MATRIX
+
+    class First(Embedded):
+        result = None
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.result = super().forward(x) if self.result is None else self.result
+            return self.result
+
+    timed(Embedded(), Embedded(), inputs)
+    with pytest.raises(TimedOutputError, match="a cache"):
+        timed(Embedded(), First(), inputs)
+
+
+def test_the_clock_is_not_looked_up_when_the_program_runs(monkeypatch):
+    class Stopping(Work):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            monkeypatch.setattr(time, "perf_counter", lambda: 0.0)
+            return super().forward(x)
+
+    timing = timed(Work(), Stopping())
+    assert min(timing.transformed) > 0
+
+
+class Lazy:
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x = x
+
+
+class LazyTensor(torch.Tensor):
+    pass
+
+
+@pytest.mark.parametrize("make", [Lazy, lambda x: (x, Lazy(x)), lambda x: x.as_subclass(LazyTensor)])
+def test_what_may_be_computed_later_is_refused(make):
+    class Later(nn.Module):
+        def forward(self, x: torch.Tensor):
+            return make(x)
+
+    with pytest.raises(TimedOutputError, match=r"is of the class .*Lazy"):
+        timed(Work(), Later())
+    assert timed(Later(), Later()).threads == 1
+
+
+def test_programs_that_follow_their_inputs_are_timed_however_far_they_are_from_eager():
+    class Other(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+    class Quantized(Work):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.round(super().forward(x) * 16) / 16
+
+    class Random(Work):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.dropout(super().forward(x))
+
+    timed(Work(), Other())
+    timed(Work(), Quantized())
+    timed(Work(), Work(), contract=close)
+    timed(Random(), Random(), contract=close)
+    with pytest.raises(TimedOutputError):
+        timed(Work(), Other(), contract=close)
+
+
+def test_a_pair_has_the_same_contents_and_no_call_has_those_of_another():
+    seen: dict[str, list[tuple[int, bytes]]] = {"e": [], "t": []}
+
+    class Seeing(nn.Module):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen[self.name].append((x.data_ptr(), x.numpy().tobytes()))
+            x.zero_()
+            return x.t_()
+
+    def inputs(number: int) -> Arguments:
+        return Arguments((torch.arange(1.0, 7.0).reshape(2, 3),))
+
+    timing = timed(Seeing("e"), Seeing("t"), inputs, rounds=4)
+    assert [contents for _, contents in seen["e"]] == [contents for _, contents in seen["t"]]
+    assert len({contents for _, contents in seen["e"]}) == len(seen["e"])
+    for calls in seen.values():
+        assert len({address for address, _ in calls}) == timing.iterations
+
+
+def test_contents_are_valid_inputs():
+    table = torch.tensor([0.0, -torch.inf, torch.nan, -3.0, torch.finfo(torch.float32).max])
+    contents = Contents(lambda number: Arguments((table, torch.tensor([True]), "a"), {"index": torch.tensor(number)}))
+    ring = contents.ring(2)
+    contents.fill(ring, 0)
+    (one, mask, text), kwargs = ring.calls[0]
+    assert one[0] == 0 and one[1] == -torch.inf and one[2].isnan() and -3.0 < one[3] < -2.9
+    assert one[4].isfinite()
+    assert mask.tolist() == [True] and text == "a"
+    assert kwargs["index"] > 0
+    assert not torch.equal(one, ring.calls[1][0][0])
+
+
+def test_input_sets_of_another_form_are_left_out():
+    contents = Contents(lambda number: Arguments((torch.arange(2 if number == 0 else 3),)))
+    ring = contents.ring(1)
+    contents.fill(ring, 0)
+    assert ring.calls[0][0][0].tolist() == [0, 1]
+
+
+def test_argument_sets_are_bounded_in_memory():
+    large = Contents(lambda number: Arguments((torch.zeros(LARGEST_RING // 3 // 4),)))
+    assert large.fitting(10) == 3
+    assert large.fitting(2) == 2
+    assert Contents(lambda number: Arguments((torch.zeros(LARGEST_RING // 2),))).fitting(10) == 1
+    assert Contents(lambda number: Arguments()).fitting(10) == 10

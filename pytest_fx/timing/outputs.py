@@ -20,7 +20,11 @@ COARSE_ERROR = 0.25
 about 1."""
 GROWTH = 8.0
 """How many times its smallest error a program may have on other contents: those of a quantized program are alike."""
-FEW_ELEMENTS = 8
+STALE = 0.5
+"""Error from which on an output may be that of other contents, in parts of how far eager's is from the nearest."""
+MOST_SAMPLED = 4096
+"""Elements of eager's outputs that are kept to see how far they change."""
+FEW_ELEMENTS = 16
 """Elements of all outputs up to which a quantized program may return the same ones for inputs that differ little."""
 
 
@@ -40,11 +44,20 @@ class Observation:
     """A hash of eager's."""
     program: bytes
     """A hash of the program's."""
+    sample: torch.Tensor
+    """Some of eager's elements, of all places in its outputs, float64."""
 
     @property
     def error(self) -> float:
         """The error, in parts of eager's outputs."""
         return math.sqrt(self.noise / self.signal) if self.signal else (math.inf if self.noise else 0.0)
+
+    def change(self, others: list[Observation]) -> float:
+        """Return how far eager's outputs are from the nearest of ``others``, in parts of them; 0 if nobody knows."""
+        scale = float(self.sample.norm())
+        alike = [other.sample for other in others if other is not self and other.sample.shape == self.sample.shape]
+        changes = [float((self.sample - sample).norm()) for sample in alike]
+        return min(changes, default=0.0) / scale if scale else 0.0
 
 
 class OutputCheck:
@@ -95,7 +108,11 @@ class OutputCheck:
         seen = self._warm + self._timed
         if not self._timed or not any(one.elements for one in seen):
             return
-        if self._stands_still(seen) or self._falls_behind(seen) or self._is_far(seen):
+        if (
+            self._stands_still(self._timed if len(self._timed) > 1 else seen)
+            or self._falls_behind(seen)
+            or self._is_far(seen)
+        ):
             raise self._error(
                 "returns something else when the contents of its inputs change: a cache?",
                 value="error of outputs, in parts of eager's: " + ", ".join(f"{one.error:.2g}" for one in seen),
@@ -111,18 +128,25 @@ class OutputCheck:
         return same and far and (seen[0].elements > FEW_ELEMENTS or _pooled(seen) > COARSE_ERROR)
 
     def _falls_behind(self, seen: list[Observation]) -> bool:
-        """Whether errors of half of the calls are far larger than the smallest: one may be a matter of a tie."""
-        least = min(one.error for one in seen)
-        behind = sum(one.error > GROWTH * least + one.floor for one in self._timed)
-        return 2 * behind >= len(self._timed)
+        """Whether errors of half of the calls are far larger than the smallest, and as large as eager's changes.
+
+        Errors of a cache are. Those of quantized programs grow too where contents leave the calibrated range, but not
+        so far; of few elements the smallest is a matter of luck, unless there is none.
+        """
+        least = min(seen, key=lambda one: one.error)
+        if least.elements <= FEW_ELEMENTS and least.error > 4 * least.floor**2:
+            return False
+        behind = [one for one in self._timed if one.error > GROWTH * least.error + max(one.floor, self._promised)]
+        stale = [one for one in behind if one.error >= STALE * one.change(seen)]
+        return 2 * len(stale) >= len(self._timed)
 
     def _is_far(self, seen: list[Observation]) -> bool:
-        if self._contract is None:
-            return False
-        limit = COARSE_ERROR
-        if isinstance(self._contract, Approximate):
-            limit = max(limit, 2 * 10 ** (-self._contract.sqnr_db / 20))
-        return _pooled(seen) > limit
+        return self._contract is not None and _pooled(seen) > max(COARSE_ERROR, 2 * self._promised)
+
+    @property
+    def _promised(self) -> float:
+        """The relative error that the contract allows of itself."""
+        return 10 ** (-self._contract.sqnr_db / 20) if isinstance(self._contract, Approximate) else 0.0
 
     def _error(self, what: str, **parts: str) -> TimedOutputError:
         return TimedOutputError(f"{self._program} {what}", where=self._model, **parts)
@@ -130,7 +154,7 @@ class OutputCheck:
 
 def _observation(pairs: list[Leaf] | Mismatch) -> Observation:
     if isinstance(pairs, Mismatch):
-        return Observation(1.0, math.inf, 0.0, 1, b"", pairs.text.encode())
+        return Observation(1.0, math.inf, 0.0, 1, b"", pairs.text.encode(), torch.empty(0))
     numbers = [leaf for leaf in pairs if leaf.expected.is_floating_point() or leaf.expected.is_complex()]
     signal = noise = 0.0
     for leaf in numbers:
@@ -145,7 +169,18 @@ def _observation(pairs: list[Leaf] | Mismatch) -> Observation:
         sum(leaf.expected.numel() for leaf in numbers),
         _hash([leaf.expected for leaf in numbers]),
         _hash([leaf.actual for leaf in numbers]),
+        _sample([leaf.expected for leaf in numbers]),
     )
+
+
+def _sample(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """Return finite elements at even distances, real and imaginary parts of complex ones."""
+    parts: list[torch.Tensor] = []
+    for tensor in tensors:
+        flat = (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).detach().reshape(-1)
+        step = max(1, len(flat) * len(tensors) // MOST_SAMPLED)
+        parts.append(flat[::step].to(torch.float64).nan_to_num(0.0, 0.0, 0.0))
+    return torch.cat(parts) if parts else torch.empty(0)
 
 
 def _pooled(seen: list[Observation]) -> float:

@@ -162,6 +162,40 @@ def test_programs_that_follow_their_inputs_are_timed_however_far_they_are_from_e
         timed(Work(), Other(), contract=close)
 
 
+def observed(errors: list[float], elements: int, change: float, contract=None) -> OutputCheck:
+    check = OutputCheck("program", "model", contract)
+    for number, error in enumerate(errors):
+        output = torch.arange(1.0, elements + 1) * (1 + change * number)
+        check.observe(output, output * (1 + error), timed=number > 0)
+    return check
+
+
+LUCKY = [0.00024, 0.00041, 0.0042, 0.0042]
+"""Errors of a quantized program that returns one element."""
+CLIPPED = [0.07, 0.0017, 0.079, 0.078]
+"""Errors of one that some inputs leave the calibrated range of."""
+
+
+def test_a_quantized_program_may_be_nearer_to_eager_on_some_contents_than_on_others():
+    observed(LUCKY, 1, 0.005).require_followed()
+    observed(LUCKY, 100, 0.005, approximate(30)).require_followed()
+    observed(CLIPPED, 100, 0.5).require_followed()
+
+
+@pytest.mark.parametrize(
+    "errors, elements, change, contract",
+    [
+        (LUCKY, 100, 0.005, None),
+        ([0.0, *LUCKY[1:]], 1, 0.005, None),
+        ([0.0, 0.0, 0.1, 0.1], 1, 0.1, close),
+        (CLIPPED, 100, 0.07, None),
+    ],
+)
+def test_errors_as_large_as_eagers_changes_are_those_of_a_cache(errors, elements, change, contract):
+    with pytest.raises(TimedOutputError, match="a cache"):
+        observed(errors, elements, change, contract).require_followed()
+
+
 def test_a_pair_has_the_same_contents_and_no_call_has_those_of_another():
     seen: dict[str, list[tuple[int, bytes]]] = {"e": [], "t": []}
 

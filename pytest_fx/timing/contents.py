@@ -13,7 +13,7 @@ from pytest_fx.harness.snapshot import is_strided
 from pytest_fx.harness.structure import leaves, skeleton
 
 FEW_SETS = 4
-"""Input sets that contents are made of, where they have floating-point tensors."""
+"""Input sets that contents are made of, where they have floating-point tensors: one for each comparison of outputs."""
 LARGEST_RING = 64 * 2**20
 """Bytes that the argument sets of one program's sample may take in all; there is one at least."""
 SMALLEST_CHANGE, LARGEST_CHANGE = 1 / 500, 1 / 50
@@ -82,20 +82,26 @@ class Contents:
         """Return as many argument sets, each with memory of its own; :meth:`fill` puts contents in."""
         return Ring([self._example.copies() for _ in range(length)])
 
-    def fill(self, ring: Ring, number: int) -> None:
-        """Copy the contents ``number``, ``number + 1`` and so on in place into the tensors of ``ring``."""
+    def fill(self, ring: Ring, number: int, set_of_last: int = 0) -> None:
+        """Copy the contents ``number``, ``number + 1`` and so on in place into the tensors of ``ring``.
+
+        ``set_of_last`` is the number of the input set that those of the last call are made of.
+        """
+        last = len(ring.tensors) - 1
         with torch.no_grad():
             for offset, tensors in enumerate(ring.tensors):
-                self._fill(tensors, number + offset)
+                if not self._changeable:
+                    self._copy(tensors, number + offset)
+                else:
+                    self._change(tensors, number + offset, set_of_last + last - offset)
 
-    def _fill(self, tensors: Sequence[torch.Tensor], number: int) -> None:
-        if not tensors:
-            return
-        if not self._changeable:
+    def _copy(self, tensors: Sequence[torch.Tensor], number: int) -> None:
+        if tensors:
             for tensor, content in zip(tensors, self._other(number), strict=True):
                 tensor.copy_(content)
-            return
-        base, parts = self._bases[number % len(self._bases)]
+
+    def _change(self, tensors: Sequence[torch.Tensor], number: int, input_set: int) -> None:
+        base, parts = self._bases[input_set % len(self._bases)]
         share = (self._phase + number * GOLDEN_RATIO) % 1
         change = SMALLEST_CHANGE + share * (LARGEST_CHANGE - SMALLEST_CHANGE)
         for tensor, content, part in zip(tensors, base, parts, strict=True):

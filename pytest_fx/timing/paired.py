@@ -215,6 +215,7 @@ class _Pairs:
         self._outputs = outputs
         self._rings = (contents.ring(1), contents.ring(1))
         self._next = 0
+        self._compared = 0
 
     def set_iterations(self, iterations: int) -> None:
         """Call the programs so often in each sample from now on."""
@@ -228,9 +229,11 @@ class _Pairs:
         """Return a sample of each program, on the same contents, which none of them has seen."""
         samples: list[tuple[float, ...]] = [(), ()]
         results: list[Any] = [None, None]
+        # Outputs that are compared are of different input sets: what one of them makes inaccurate is no cache.
+        input_set = self._compared if compare else self._next
         for role in order:
             ring = self._rings[role]
-            self._contents.fill(ring, self._next)
+            self._contents.fill(ring, self._next, input_set)
             with same_random_numbers(ring.arguments[0]):
                 samples[role], results[role] = self._sample(self._programs[role], ring)
             if self._outputs is not None:
@@ -240,6 +243,7 @@ class _Pairs:
         if self._outputs is not None and compare:
             self._outputs.observe(*results, timed=timed)
         self._next += len(self._rings[0].calls)
+        self._compared += compare
         return samples[0], samples[1]
 
 

@@ -232,6 +232,19 @@ def test_contents_are_valid_inputs():
     assert not torch.equal(one, ring.calls[1][0][0])
 
 
+def test_outputs_that_are_compared_are_of_different_input_sets():
+    compared: list[float] = []
+
+    class Observing(OutputCheck):
+        def observe(self, eager, output, *, timed: bool = True) -> None:
+            compared.append(round(float(eager.max())))
+
+    sets = iter([10.0, 20.0, 30.0, 40.0, 50.0])
+    contents = Contents(lambda number: Arguments((torch.full((2,), next(sets)),)))
+    time_pairs(torch.relu, torch.relu, rounds=10, contents=contents, outputs=Observing("program", "model"))
+    assert len(compared) == len(set(compared)) == 4
+
+
 def test_input_sets_of_another_form_are_left_out():
     contents = Contents(lambda number: Arguments((torch.arange(2 if number == 0 else 3),)))
     ring = contents.ring(1)

@@ -45,10 +45,9 @@ def _module(name: str) -> Any:
     return load(f"pytest_fx.{name}")
 
 
-def _skip_if_unavailable(pass_: Any) -> None:
-    """Skip the test if the pass says that this machine lacks what it needs."""
-    if (why := _module("loading").why_unavailable(pass_)) is not None:
-        pytest.skip(why)
+def _chosen(request: pytest.FixtureRequest, pass_: Any) -> Any:
+    """Return what ``--fx-pass`` would make of ``pass_``, or skip the test where it is unavailable."""
+    return _module("loading").chosen_pass(request.config, pass_)
 
 
 @pytest.fixture(scope="session")
@@ -92,15 +91,13 @@ def fx_traced(fx_model: Subject) -> GraphModule:
 def fx_pass(request: pytest.FixtureRequest) -> Pass:
     """The pass under test, each ``--fx-pass`` or else each registered one: ``fx_equal(fx_pass)``."""
     case = request.param
-    pass_ = _module("loading").load_pass(case.asked if isinstance(case, PassCase) else case)
-    _skip_if_unavailable(pass_)
-    return pass_
+    return _chosen(request, case.asked if isinstance(case, PassCase) else case)
 
 
 @pytest.fixture
-def fx_transformed(fx_model: Subject, fx_pass: Pass) -> GraphModule:
+def fx_transformed(request: pytest.FixtureRequest, fx_model: Subject, fx_pass: Pass) -> GraphModule:
     """What the pass under test makes of a fresh capture: ``assert "bn" not in fx_transformed.code``."""
-    application = _module("harness.application").Application(fx_model, fx_pass)
+    application = _module("harness.application").Application(fx_model, _chosen(request, fx_pass))
     if application.after is None:
         why = application.error or application.refusal or TypeError(f"{application.name} returned no program")
         raise why
@@ -135,8 +132,7 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
 
     def check(pass_: Any, **arguments: Any) -> CheckReport:
         __tracebackhide__ = True
-        made = _module("loading").load_pass(pass_)
-        _skip_if_unavailable(made)
+        made = _chosen(request, pass_)
         announce(request.config, f"{_module('loading').pass_name(made)} on random programs")
         given = {
             "contract": options.contract,
@@ -146,7 +142,7 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
             **arguments,
         }
         try:
-            report: CheckReport = _module("search.pass_check").check_pass(pass_, **given)
+            report: CheckReport = _module("search.pass_check").check_pass(made, **given)
         except _module("errors").NothingJudged as error:
             record_check(request.node, f"nothing judged: {error.args[0].partition(chr(10))[0]}")
             raise

@@ -33,9 +33,13 @@ from fx.passes import (
     pass_name,
     register_pass,
 )
+from fx.passes.option_text import PassText, parse_text, refuse
+from fx.passes.pass_options import make_pass
 from fx.passes.pipeline import PassPipeline
+from fx.passes.registered_passes import pass_as_written
 from pytest_fx.collection import ModelCase
 from pytest_fx.errors import CannotLoadError
+from pytest_fx.harness.application import parts_of
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.subject import Subject
 from pytest_fx.options import OPTIONS, Options
@@ -246,8 +250,7 @@ def _no_batch(case: ModelCase, why: str, samples: int | None = None) -> CannotLo
 
 def why_unavailable(pass_: Any) -> str | None:
     """Why a pass, or one of a pipeline, can do nothing on this machine, if it says so (by a method of that name)."""
-    parts: tuple[Any, ...] = tuple(pass_.passes) if isinstance(pass_, PassPipeline) else (pass_,)
-    for part in parts:
+    for part in parts_of(pass_):
         ask: Any = None if isinstance(part, type) else getattr(part, "why_unavailable", None)
         if ask is not None and (why := ask()):
             return f"{pass_name(part)}: {why}"
@@ -255,16 +258,43 @@ def why_unavailable(pass_: Any) -> str | None:
 
 
 def load_pass(name: Any) -> Pass:
-    """Return the pass called ``name``: registered, ``package.module:callable``, or a pipeline such as ``"a,b{n=2}"``.
+    """Return the pass called ``name``: registered, ``package.module:callable``, or several such as ``"a,m:b{n=2}"``.
 
     A pass itself is returned, a class is called without arguments for an instance, and what is written for
-    ``torch.fx`` is adapted. Raises :class:`~fx.errors.FxError`, which lists the nearest names, if there is none.
+    ``torch.fx`` is adapted, also in a pipeline. Raises :class:`~fx.errors.FxError`, which lists the nearest names, if
+    there is none.
     """
-    if isinstance(name, str) and not _is_path(name):
-        pipeline = PassPipeline(name)
-        return pipeline.passes[0] if len(pipeline.passes) == 1 else PassPipeline(name, name=str(pipeline))
-    found = _import_attribute(name, "pass") if isinstance(name, str) else name
-    made: Any = _made(found) if isinstance(found, type) else found
+    if not isinstance(name, str):
+        return _runnable(name)
+    passes = [_runnable(_asked_for(written)) for written in parse_text(name)]
+    pipeline = PassPipeline(passes)  # which looks at what each of them says of itself
+    return passes[0] if len(passes) == 1 else PassPipeline(passes, name=str(pipeline))
+
+
+def modules_in(name: str) -> list[str]:
+    """Return the modules that a text for :func:`load_pass` names."""
+    return [written.name.partition(":")[0] for written in parse_text(name) if _is_path(written.name)]
+
+
+def _asked_for(written: PassText) -> Any:
+    """What one part of a text names, with its options."""
+    if not _is_path(written.name):
+        return pass_as_written(written)
+    found: Any = _import_attribute(written.name, "pass")
+    if not written.options:
+        return found
+    if isinstance(found, type):
+        return make_pass(found, written)
+    what = f"pass {written.name!r} takes no options"
+    refuse(written.text, written.options[0].start, what, why="it is no class of passes but one pass")
+
+
+def _runnable(given: Any) -> Pass:
+    """What is to be applied: an instance of a class, and what is written for ``torch.fx`` adapted."""
+    made: Any = _made(given) if isinstance(given, type) else given
+    if isinstance(made, PassPipeline):
+        passes = tuple(map(_runnable, made.passes))
+        return made if passes == made.passes else PassPipeline(passes, made.listeners, made.name)
     if not callable(made):
         raise CannotLoadError(
             f"a {type(made).__name__} is no pass",
@@ -317,16 +347,17 @@ def importable_name(pass_: Any, asked: Iterable[Any] = ()) -> str | None:
 
 def _leads_to(name: str, pass_: Any) -> bool:
     try:
-        found = load_pass(name)
-        return isinstance(found, AdaptedPass) == isinstance(pass_, AdaptedPass) and _same_pass(found, pass_)
+        return _same_pass(load_pass(name), pass_)
     except Exception:  # whatever a module of the user raises when it is imported, or a pass when it is compared
         return False
 
 
 def _same_pass(found: Any, pass_: Any) -> bool:
     """Whether two passes do the same: they are one, are equal, or have the same class and nothing to set."""
-    if isinstance(found, AdaptedPass):
-        found, pass_ = found.pass_, pass_.pass_
+    if isinstance(found, AdaptedPass) and isinstance(pass_, AdaptedPass):
+        return _same_pass(found.pass_, pass_.pass_)
+    if isinstance(found, PassPipeline) and isinstance(pass_, PassPipeline):
+        return len(found.passes) == len(pass_.passes) and all(map(_same_pass, found.passes, pass_.passes))
     return (
         found is pass_
         or found == pass_

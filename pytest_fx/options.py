@@ -205,15 +205,16 @@ TABLE = (
     ),
     PluginOption(
         "pass", (), str, "NAME",
-        "Apply this pass: a registered name, or package.module:callable. Repeatable. "
-        "Default: every registered pass that changes the model and is not approximate by contract. "
+        "Apply this pass: a registered name, package.module:callable, or several joined by commas, which run one "
+        "after the other. Repeatable. Default: every registered pass that changes the model and is not approximate by "
+        "contract. "
         "Example: --fx-pass fuse-conv-bn",
         "passes", repeatable=True,
     ),
     PluginOption(
         "check", (), str, "NAME",
         "Try this pass on random programs, and check the laws that every pass must keep (pytest_fx.laws): a registered "
-        "name, package.module:callable, or several such as fuse-conv-bn,split{at=layer3}. Repeatable. "
+        "name, package.module:callable, or several such as fuse-conv-bn,mine:Fusion{size=3}. Repeatable. "
         "Example: --fx-check mypackage.passes:fuse_gelu",
         "checks", repeatable=True,
     ),

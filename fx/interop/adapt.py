@@ -166,7 +166,8 @@ def adapt(pass_: Callable[[torch.fx.GraphModule], Any]) -> AdaptedPass:
     their place, and a program that it leaves alone keeps its revision. If it raises, our program is as it was. A pass
     that returns another program gives another one of ours. Lines and origins of nodes stay with what was kept, by
     identity or by name, and go to what was made from their ``meta`` or from its neighbours. Parameters and modules are
-    shared with the copy, so what the pass writes to them is written.
+    shared with the copy, so what the pass writes to them is written. A program that the pass edits and does not
+    recompile runs the code that it had, as under ``torch.fx``: ``fx.passes.verify`` says so.
 
     Args:
         pass_: the pass; its attributes ``name``, ``contract`` and ``may_change`` are kept if it has them.

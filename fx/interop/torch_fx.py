@@ -53,6 +53,7 @@ class FromTorch(Translation[torch.fx.GraphModule, GraphModule]):
 
     def __init__(self, back_from: ToTorch | None = None) -> None:
         super().__init__(back_from)
+        self._is_for_a_pass = back_from is not None
         self._reader = NoteReader()
 
     def make_program(self, source: torch.fx.GraphModule) -> GraphModule:
@@ -85,6 +86,20 @@ class FromTorch(Translation[torch.fx.GraphModule, GraphModule]):
         codegen.body_transformer = theirs._body_transformer
         if type(target._codegen) is not type(codegen) or vars(target._codegen) != vars(codegen):
             target.set_codegen(codegen)
+
+    def write_code(self, source: torch.fx.GraphModule, target: GraphModule) -> None:
+        """Let ``target`` run the code of its graph, unless a pass forgot ``recompile()``: then its code is out of date.
+
+        A program that is written back runs what it ran before, as ``source`` does.
+        """
+        is_written_back = id(source) in self._known_modules
+        if self._is_for_a_pass and _is_out_of_date(source):
+            if not is_written_back:
+                target.recompile()
+                target.graph.about_to_change()
+        else:
+            target._write()  # recompile() would do the same for those inside, which may be out of date
+            target._install()
 
     def write_notes(self, source: torch.fx.Node, target: Node, meta: dict[str, Any]) -> None:
         """Give ``target`` the notes of ``source``; a node that was written back knows where it came from already."""
@@ -230,6 +245,11 @@ def check_torch_program(graph_module: torch.fx.GraphModule) -> None:
                 why=str(error).partition("\n")[0],
                 remedy="graph_module.graph.lint() says more",
             ) from error
+
+
+def _is_out_of_date(graph_module: torch.fx.GraphModule) -> bool:
+    """Whether a program of ``torch.fx`` runs other code than its graph says."""
+    return graph_module.code != graph_module.graph.python_code("self").src
 
 
 def _refuse_codegen(codegen: object) -> NoReturn:

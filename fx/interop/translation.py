@@ -81,6 +81,10 @@ class Translation(Generic[Source, Target]):
     def is_structured(self, graph: Any) -> bool:
         """Whether the graph takes structured inputs, so that its module holds their structure."""
 
+    def write_code(self, source: Any, target: Any) -> None:
+        """Let ``target`` run the code of its graph; programs inside it are converted already."""
+        target.recompile()
+
     def nodes_of(self, graph: Any) -> Iterable[Any]:
         """The nodes of a graph of the source's library, in the order that they get in the target's."""
         return graph.nodes
@@ -97,7 +101,7 @@ class Translation(Generic[Source, Target]):
             specs = {"_in_spec", "_out_spec"} if self.is_structured(graph) else set[str]()
             self._write_state(source, converted, _MADE | specs)
             self._write_graph(graph, converted.graph)
-            converted.recompile()
+            self.write_code(source, converted)
         return converted
 
     def _converted(self, source: torch.nn.Module) -> torch.nn.Module | None:

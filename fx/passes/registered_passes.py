@@ -76,11 +76,11 @@ def get_pass(name: str) -> Pass:
     """
     expect(name, str, "get_pass takes the name of a pass", error=PassError)
     if not re.search(r"[{},]", name):
-        return _made(PassText(name, (), 0, name))
+        return pass_as_written(PassText(name, (), 0, name))
     written = parse_text(name)
     if len(written) != 1:
         refuse(name, written[1].start, "get_pass makes one pass", remedy="use parse_pipeline for several")
-    return _made(written[0])
+    return pass_as_written(written[0])
 
 
 def parse_pipeline(text: str) -> list[Pass]:
@@ -94,7 +94,7 @@ def parse_pipeline(text: str) -> list[Pass]:
     ['fuse-conv-bn', 'remove-dead-code']
     """
     expect(text, str, "parse_pipeline takes names of passes, joined by commas", error=PassError)
-    return [_made(written) for written in parse_text(text)]
+    return [pass_as_written(written) for written in parse_text(text)]
 
 
 def list_passes() -> list[str]:
@@ -139,8 +139,8 @@ def pass_name(pass_: object) -> str:
     return words.replace("_", "-").lower()
 
 
-def _made(written: PassText) -> Pass:
-    """The pass that was asked for."""
+def pass_as_written(written: PassText) -> Pass:
+    """Return the registered pass that one part of a text names, with its options; ``PassError`` if there is none."""
     try:
         definition = _find(written.name)
     except PassError as error:

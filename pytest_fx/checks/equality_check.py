@@ -18,7 +18,7 @@ from pytest_fx.errors import CoarseVerdict, ContractViolation, MemoryLayoutWarni
 from pytest_fx.failures.details import fitted
 from pytest_fx.failures.explanation import explain
 from pytest_fx.failures.failure import Failure
-from pytest_fx.harness.application import Application, applied, may_change
+from pytest_fx.harness.application import Application, applied, may_change, parts_of
 from pytest_fx.harness.contracts import Comparison
 from pytest_fx.harness.detection import COARSE, DetectionLimit, detection_limit
 from pytest_fx.harness.run import layout_notes
@@ -138,7 +138,7 @@ class EqualityCheck:
 
         What torch.fx's own clean-up breaks without the pass is broken all the same, for whoever uses the program.
         """
-        if not violations or not isinstance(application.pass_, AdaptedPass):
+        if not violations or not any(isinstance(part, AdaptedPass) for part in parts_of(application.pass_)):
             return violations
         # It reads what the pass mentions, for which the grammar of random programs is imported.
         blame: Any = importlib.import_module("pytest_fx.search.blame").Blame(application.pass_)

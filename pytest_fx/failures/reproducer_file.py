@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from fx.errors import FxError
 from pytest_fx.failures.failure import Failure
 from pytest_fx.failures.reproducer import ProgramPart
+from pytest_fx.loading import modules_in
 
 _LITERALS = (bool, int, float, str, bytes, type(None), type(...))
 
@@ -70,9 +71,10 @@ def write_test(folder: Path, failure: Failure, part: ProgramPart, where: object 
             if file.suffix in (".safetensors", ".pt"):
                 shutil.copy(file, folder / file.name)
     save_file(tensors, folder / "inputs.safetensors")
+    modules = [*modules_in(str(failure.pass_name)), *_imported(source)]
     text = _TEMPLATE.format(
         what=failure.first_line, model=failure.subject.name, where="" if where is None else f" at {where}",
-        source=source.strip() + "\n", path=_import_paths([str(failure.pass_name), *_imported(source)], folder),
+        source=source.strip() + "\n", path=_import_paths(modules, folder),
         inputs="".join(f"{value}, " for value in inputs).rstrip(" "), pass_name=failure.pass_name,
         contract=str(failure.contract), slug=failure.slug,
     )  # fmt: skip
@@ -84,14 +86,14 @@ def write_test(folder: Path, failure: Failure, part: ProgramPart, where: object 
 def _imported(source: str) -> list[str]:
     """The modules that a program's code imports."""
     statements = [node for node in ast.parse(source).body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    return [str(getattr(statement, "module", statement.names[0].name)) + ":" for statement in statements]
+    return [str(getattr(statement, "module", statement.names[0].name)) for statement in statements]
 
 
 def _import_paths(names: list[str], folder: Path) -> str:
-    """The lines that let modules, those before the colons of ``names``, be found from any folder if not installed."""
+    """The lines that let the modules called ``names`` be found from any folder if they are not installed."""
     homes: dict[str, str] = {}
     for name in names:
-        top = name.partition(":")[0].partition(".")[0] if ":" in name else ""
+        top = name.partition(".")[0]
         module = sys.modules.get(top)
         place = next(iter((*getattr(module, "__path__", ()), getattr(module, "__file__", None))), None)
         if place is None:

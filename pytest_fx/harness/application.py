@@ -474,10 +474,14 @@ def with_data(pass_: Any, calls: Callable[[], Sequence[Arguments]]) -> Any:
     return pass_.with_data([(arguments.args, arguments.kwargs) for arguments in calls()])
 
 
+def parts_of(pass_: Any) -> tuple[Any, ...]:
+    """Return the passes of a pipeline, or a pass alone."""
+    return pass_.passes if isinstance(pass_, PassPipeline) else (pass_,)
+
+
 def may_change(pass_: Pass) -> set[str]:
     """What a pass, or one of a pipeline, changes on purpose."""
-    parts = pass_.passes if isinstance(pass_, PassPipeline) else (pass_,)
-    return {kept for part in parts for kept in getattr(part, "may_change", ())}
+    return {kept for part in parts_of(pass_) for kept in getattr(part, "may_change", ())}
 
 
 def inputs_of(program: GraphModule) -> tuple[tuple[str, str], ...]:

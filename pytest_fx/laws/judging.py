@@ -12,9 +12,9 @@ import torch
 from fx import Node
 from fx.errors import note_lines
 from fx.operators.effects import effect_of
-from fx.passes import Approximate, Close, Contract, Exact, PassPipeline, close, pass_name
+from fx.passes import Approximate, Close, Contract, Exact, close, pass_name
 from pytest_fx.errors import ContractViolation, LawViolation
-from pytest_fx.harness.application import Application
+from pytest_fx.harness.application import Application, parts_of
 from pytest_fx.harness.contracts import Comparison, near
 from pytest_fx.harness.equality import Mismatch, pair_leaves
 from pytest_fx.harness.evaluation import converted
@@ -188,8 +188,7 @@ def refuses_inputs(application: Application, error: Exception) -> bool:
     pass_ = application.pass_
     if pass_ is None:
         return False
-    parts = pass_.passes if isinstance(pass_, PassPipeline) else [pass_]
-    names = tuple(f"{name} " for name in (application.name, *map(pass_name, parts)))
+    names = tuple(f"{name} " for name in (application.name, *map(pass_name, parts_of(pass_))))
     return isinstance(error, AssertionError) and str(error).startswith(names)
 
 

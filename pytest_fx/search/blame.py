@@ -8,7 +8,7 @@ import torch.fx
 
 from fx.interop import AdaptedPass, adapt
 from fx.passes import Contract, exact
-from pytest_fx.harness.application import Application
+from pytest_fx.harness.application import Application, parts_of
 from pytest_fx.laws import Law, broken_laws, is_kept_without
 from pytest_fx.search.mentions import Mentions, mentioned
 from pytest_fx.search.placement import PutBack
@@ -22,7 +22,7 @@ class Blame:
         self._pass = pass_
         self._tools: list[AdaptedPass] = []
         self._replaces = False
-        if isinstance(pass_, AdaptedPass):
+        if any(isinstance(part, AdaptedPass) for part in parts_of(pass_)):
             about = about or mentioned(pass_)
             self._tools = [adapt(_pass_through), *([adapt(_remove_dead_code)] if about.removes else [])]
             self._replaces = about.replaces

@@ -18,7 +18,7 @@ from fx.passes.registered_passes import write_pass
 from pytest_fx.harness.application import Application
 from pytest_fx.harness.structure import leaves
 from pytest_fx.laws import LawViolation
-from pytest_fx.loading import importable_name, load_pass
+from pytest_fx.loading import importable_name, load_pass, modules_in
 
 FOLDER = Path(".pytest_fx")
 """Where test files go, below the folder that pytest runs in."""
@@ -105,9 +105,9 @@ def spelled_pass(pass_: Any) -> tuple[str, Path | None]:
             value=repr(pass_)[:80],
             remedy="define it at the top of a module, or register it: fx.passes.register_pass",
         )
-    if ":" not in name:
+    if not (modules := modules_in(name)):
         return name, None
-    module_name = name.partition(":")[0]
+    module_name = modules[0]
     file = getattr(sys.modules.get(module_name) or importlib.import_module(module_name), "__file__", None)
     if file is None or "site-packages" in file:
         return name, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from typing import Any
 
@@ -17,6 +18,7 @@ from fx.errors import InteropError
 from fx.interop import AdaptedPass, adapt, to_torch
 from fx.passes import contract_of, exact, pass_name
 from fx.passes.pipeline import PassPipeline
+from fx.passes.verification import find_stale_code
 from pytest_fx.harness.application import with_data
 from pytest_fx.harness.evaluation import Arguments
 
@@ -67,6 +69,7 @@ def test_nodes_are_inserted_moved_and_erased_where_the_pass_did() -> None:
         relu.replace_all_uses_with(linear)
         graph_module.graph.erase_node(relu)
         mul.name, mul.kwargs, mul.type = "product", {}, torch.Tensor
+        graph_module.recompile()
 
     original = program()
     kept = {node.name: node for node in original.graph.nodes}
@@ -172,6 +175,48 @@ def test_a_graph_that_the_pass_exchanged_takes_the_place_of_the_old_one() -> Non
     _, add, _ = original.graph.nodes
     assert (add.source, add.origins) == (line, ("add",))
     assert torch.equal(original(X), torch.sin(X))
+
+
+def forgets(graph_module: torch.fx.GraphModule) -> None:
+    for node in graph_module.graph.find_nodes(op="call_function", target=operator.add):
+        node.target = operator.sub
+
+
+def test_a_pass_that_forgets_to_recompile_leaves_the_code_that_torch_fx_runs() -> None:
+    original = program()
+    theirs = to_torch(original)
+    forgets(theirs)
+    expected = theirs(X)
+    adapt(forgets)(original)
+    assert torch.equal(original(X), expected)
+    violation = find_stale_code(original)
+    assert violation is not None and "recompile()" in str(violation.error())
+    original.recompile()
+    assert find_stale_code(original) is None and not torch.equal(original(X), expected)
+
+
+def test_a_copy_that_is_edited_and_not_recompiled_is_out_of_date() -> None:
+    def pass_(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+        graph_module = copy.deepcopy(graph_module)
+        forgets(graph_module)
+        return graph_module
+
+    assert find_stale_code(adapt(pass_)(program())) is not None
+
+
+def test_a_program_inside_that_is_not_recompiled_is_out_of_date() -> None:
+    inner = fx.symbolic_trace(lambda x: x + 1)
+    graph = fx.Graph()
+    graph.output(graph.call_module("inner", (graph.placeholder("x"),)))
+    outer = fx.GraphModule({"inner": inner}, graph)
+
+    def pass_(graph_module: torch.fx.GraphModule) -> None:
+        graph_module.recompile()
+        forgets(graph_module.inner)
+
+    adapt(pass_)(outer)
+    assert outer(3) == inner(3) == 4
+    assert find_stale_code(outer) is not None
 
 
 @pytest.mark.parametrize("form", [lambda p: p, lambda p: (p, True), lambda p: PassResult(p, True), lambda p: None])

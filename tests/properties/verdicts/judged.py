@@ -94,6 +94,28 @@ def _relu_as_function(graph_module: Any) -> None:
     node.op, node.target = "call_function", torch.relu
 
 
+def _enter_stale_for_torch(says: str, pass_: Callable[[torch.fx.GraphModule], Any], right: str) -> None:
+    @case("stale code", f"a pass for torch.fx that {says}", right)
+    def _() -> str:
+        return verdict(model(), adapt(pass_))
+
+
+def _edits_a_copy(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    copied = copy.deepcopy(graph_module)
+    _relu_as_function(copied)
+    return copied
+
+
+def _recompiles(graph_module: torch.fx.GraphModule) -> None:
+    _relu_as_function(graph_module)
+    graph_module.recompile()
+
+
+_enter_stale_for_torch("edits the graph and does not recompile", _relu_as_function, "red: code and graph agree")
+_enter_stale_for_torch("edits a copy and does not recompile", _edits_a_copy, "red: code and graph agree")
+_enter_stale_for_torch("edits the graph and recompiles", _recompiles, "green")
+
+
 @case("mode", "leaves the program in training mode", "red: mode")
 def _() -> str:
     return verdict(model(), lambda graph_module: graph_module.train())

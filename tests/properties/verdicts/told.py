@@ -88,6 +88,42 @@ def written_over(graph_module):
         output.args = (graph_module.graph.call_function(torch.div, (logarithm, 2.0)),)
     graph_module.recompile()
 """
+_THEIRS = """
+import torch, torch.fx
+
+def model():
+    class Network(torch.nn.Module):
+        def forward(self, x):
+            return torch.relu(x) + 1
+    return Network(), torch.ones(3, 4)
+
+def right(graph_module):
+    assert isinstance(graph_module, torch.fx.GraphModule)
+    for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+        node.target = torch.nn.functional.relu
+    graph_module.recompile()
+
+def wrong(graph_module):
+    assert isinstance(graph_module, torch.fx.GraphModule)
+    for node in graph_module.graph.find_nodes(op="call_function", target=torch.nn.functional.relu):
+        node.target = torch.nn.functional.gelu
+    graph_module.recompile()
+
+def right_again(graph_module: torch.fx.GraphModule):
+    return right(graph_module)
+"""
+_REGISTERING = """
+def pytest_fx_register(config):
+    import theirs
+    return [theirs.right, theirs.wrong, theirs.right_again]
+"""
+_TRANSFORMED = """
+import pytest, theirs
+
+@pytest.mark.parametrize("fx_pass", [theirs.right, "right,right-again"])
+def test_transformed(fx_transformed):
+    assert "functional.relu" in fx_transformed.code
+"""
 _OTHER = """
 def nothing(graph_module):
     return None
@@ -344,6 +380,35 @@ _enter(
     ("test_marked.py",),
     "batch in a marker fx must be an integer from 1 on, not 'many'",
 )
+
+
+def _enter_theirs(what: str, arguments: tuple[str, ...], *parts: str) -> None:
+    @case("ways in", what, "said")
+    def _() -> str:
+        with folder(theirs=_THEIRS, conftest=_REGISTERING, test_transformed=_TRANSFORMED) as user:
+            return says(user.pytest("--fx-model", "theirs:model", *arguments), *parts)
+
+
+_enter_theirs(
+    "right passes for torch.fx in a list",
+    ("--fx-pass", "theirs:right,theirs:right_again", *_QUICK),
+    "4 -> 4",
+    "1 passed",
+)
+_enter_theirs(
+    "a wrong pass for torch.fx in a list",
+    ("--fx-pass", "theirs:right,theirs:wrong", *_QUICK),
+    "law 'contract': right,wrong changes what theirs:model computes",
+)
+_enter_theirs(
+    "right passes for torch.fx that a hook registers", ("--fx-pass", "right,right-again", *_QUICK), "4 -> 4", "1 passed"
+)
+_enter_theirs(
+    "a wrong pass for torch.fx that a hook registers",
+    ("--fx-pass", "right,wrong", *_QUICK),
+    "law 'contract': right,wrong changes what theirs:model computes",
+)
+_enter_theirs("passes for torch.fx given to fx_transformed", ("test_transformed.py",), "2 passed")
 
 
 @case("factories", "a factory that raises is told once, however many tests want it", "said")

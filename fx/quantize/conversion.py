@@ -170,6 +170,7 @@ class _Conversion(Writer):
         if output is not None:
             arguments |= {"output_scale": output.scale, "output_zero_point": output.zero_point}
             arguments |= {"highest": output.highest} if output.highest != 255 else {}
+        arguments |= {"input_highest": affine.highest} if affine.highest != 255 else {}
         limits = (None, None) if bound is None else self._operations[bound].bounds or (None, None)
         arguments |= {name: limit for name, limit in zip(("low", "high"), limits, strict=True) if limit is not None}
         layer, calls = self._weights.layer(node)

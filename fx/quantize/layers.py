@@ -146,13 +146,13 @@ class QuantizedLayer(PackedModule):
             highest: largest integer in the output.
             low: smallest real value of the output, as a fused activation has it: 0 for ReLU.
             high: largest one.
-            input_highest: largest integer that the input should have. Up to 127, processors without VNNI need not
-                divide it; an input that has a larger one all the same is divided, and its results are right.
+            input_highest: largest integer that the input should have, or that real values become. Up to 127, processors
+                without VNNI need not divide it; an input with larger ones all the same is divided, and right.
         """
         if not isinstance(input, Tensor):
             raise refusal("a layer in 8 bits takes a tensor", input, error=QuantizationError)
         if scale is None:
-            return self._dynamic(input)
+            return self._dynamic(input, input_highest)
         number: Any = scale
         if not isinstance(number, (float, Tensor, Real)) or (isinstance(number, int) and number >= 2**63):
             raise refusal("a layer in 8 bits takes a number for the scale of its input", scale, error=QuantizationError)
@@ -176,26 +176,27 @@ class QuantizedLayer(PackedModule):
         most = highest if high is None else output.quantized(high)
         return result if (least, most) == (0, LARGEST) else result.clamp_(least, most)
 
-    def _dynamic(self, input: Tensor) -> Tensor:
-        """The layer on real values, whose range is found first."""
-        input = input.float()
+    def _dynamic(self, input: Tensor, highest: int) -> Tensor:
+        """The layer on real values, whose range is found first, with integers of as many bits as ``highest``."""
+        input, bits = input.float(), _expect_integer(highest).bit_length()
         if input.numel() == 0:
             return _as_wanted(self._in_float32(input))
         plain = input.detach() if input.requires_grad else input
         low, high = torch.aminmax(plain)
-        ready = self._ready_for(plain, "dynamic")
+        largest = NARROW_INPUT if highest <= NARROW_INPUT else LARGEST
+        ready = self._ready_for(plain, "dynamic", largest)
         if ready is None:
             low, high = low.clamp(max=0), high.clamp(min=0)
-            scale = ((high - low) / 255).clamp_min(torch.finfo(torch.float32).tiny)
+            scale = ((high - low) / (2**bits - 1)).clamp_min(torch.finfo(torch.float32).tiny)
             zero_point = (-low / scale).round().int()
-            rounded = torch.fake_quantize_per_tensor_affine(input, scale, zero_point, 0, 255)
+            rounded = torch.fake_quantize_per_tensor_affine(input, scale, zero_point, 0, 2**bits - 1)
             return _as_wanted(self._in_float32(rounded))
         least, most = low.item(), high.item()
         if not (math.isfinite(least) and math.isfinite(most)):
             return _as_wanted(self._in_float32(input))  # which passes them on, as the layer would in floating point
-        if plain.numel() >= MANY:
+        if plain.numel() >= MANY and largest == LARGEST:  # kernels let values out of range saturate there alone
             least, most = narrowed(plain, least, most)
-        affine = Affine.of_range(least, most)
+        affine = Affine.of_range(least, most, bits=bits)
         packed, rows = ready
         return _as_wanted(self._shaped(packed(rows, affine.scale, affine.zero_point, None), plain))
 
@@ -273,7 +274,7 @@ class QuantizedLayer(PackedModule):
             assert kernel is not None
             ready = self._ready[use] = packed, kernel.largest
         packed, most = ready
-        if most < LARGEST and int(rows.max()) > most:
+        if most < LARGEST and form != "dynamic" and int(rows.max()) > most:
             return self._ready_for(input, form)
         return packed, rows
 
@@ -337,11 +338,16 @@ class QuantizedLayer(PackedModule):
 
 def _largest_of(input: Tensor, zero_point: int, highest: int) -> int:
     """The largest integer that a kernel has to be right for, if those of the input should be ``highest`` at most."""
-    if type(highest) is not int:
-        raise refusal("a layer in 8 bits takes an integer for input_highest", highest, error=QuantizationError)
+    _expect_integer(highest)
     # a convolution may pad with the zero point
     is_narrow = input.dtype is torch.uint8 and isinstance(zero_point, int) and max(highest, zero_point) <= NARROW_INPUT
     return NARROW_INPUT if is_narrow else LARGEST
+
+
+def _expect_integer(highest: int) -> int:
+    if type(highest) is not int:
+        raise refusal("a layer in 8 bits takes an integer for input_highest", highest, error=QuantizationError)
+    return highest
 
 
 def _as_wanted(result: Tensor) -> Tensor:

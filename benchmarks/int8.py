@@ -26,7 +26,12 @@ from .paired import Contender, Table, each, measure, median_ratio, parse
 CALIBRATION = 16
 STEPS = 20
 HIDDEN = 512
-OURS = {"static": "int8", "dynamic": "dynamic"}
+OURS = {
+    "static": Choice(),
+    "static, 7 bits": Choice(activation_bits=7),
+    "dynamic": Choice(precision="dynamic"),
+    "dynamic, 7 bits": Choice(precision="dynamic", activation_bits=7),
+}
 THEIRS = {
     "ao fbgemm": ("fbgemm", False), "ao onednn": ("onednn", False), "ao x86": ("x86", False),
     "ao dynamic": ("fbgemm", True), "ao onednn dynamic": ("onednn", True),
@@ -62,8 +67,8 @@ def programs(module: nn.Module, data: tuple[Any, ...]) -> dict[str, Any]:
     """The float model and what is made of it."""
     made: dict[str, Any] = {"eager": module}
     with torch.no_grad():
-        for name, precision in OURS.items():
-            prepared = prepare(fx.symbolic_trace(module), QuantizationScheme(Choice(precision=precision)))
+        for name, choice in OURS.items():
+            prepared = prepare(fx.symbolic_trace(module), QuantizationScheme(choice))
             prepared(*data)
             made[name] = convert(prepared)
         for name, (engine, dynamic) in THEIRS.items():
@@ -112,7 +117,7 @@ def run_model(name: str, batches: list[int], rounds: int) -> None:
         ours = min((found.seconds[label] for label in OURS), key=np.median)
         best = list(np.min(theirs, axis=0))
         print(f"  ours by the best of torch.ao: {median_ratio(ours, best)}; SQNR in dB: {accuracy}")
-        print(f"  kernels so far: {kernels_used(made['static'])}, {kernels_used(made['dynamic'])}", flush=True)
+        print(f"  kernels so far: {', '.join(str(kernels_used(made[label])) for label in OURS)}", flush=True)
 
 
 def main() -> None:

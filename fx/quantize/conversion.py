@@ -17,7 +17,7 @@ from fx.quantize import arithmetic
 from fx.quantize.affine import Affine
 from fx.quantize.convolution import QuantizedConv
 from fx.quantize.embedding import embedding, embedding_bag
-from fx.quantize.fake_quantization import fake_quantize_dynamic
+from fx.quantize.fake_quantization import bits_of_activations, fake_quantize_dynamic
 from fx.quantize.integer_operations import IntegerOperation, asks_for_size, groups_of_transposed
 from fx.quantize.layout import values_seen_in_memory
 from fx.quantize.preparation import REASON, comes_whole, fused_bound, is_observer, scheme_of
@@ -170,6 +170,7 @@ class _Conversion(Writer):
         if output is not None:
             arguments |= {"output_scale": output.scale, "output_zero_point": output.zero_point}
             arguments |= {"highest": output.highest} if output.highest != 255 else {}
+        arguments |= {"input_highest": affine.highest} if affine.highest != 255 else {}
         limits = (None, None) if bound is None else self._operations[bound].bounds or (None, None)
         arguments |= {name: limit for name, limit in zip(("low", "high"), limits, strict=True) if limit is not None}
         layer, calls = self._weights.layer(node)
@@ -222,7 +223,9 @@ class _Conversion(Writer):
         """The layer on real values, of which it finds the range in each call."""
         layer, calls = self._weights.layer(node)
         source = self._as_unrounded(self._operations[node].operands[0])
-        made = self._noted(self._graph.create_node("call_module", UNNAMED, (source,), {}, node.name), node)
+        bits = self._scheme.choice(node).activation_bits
+        arguments = {} if bits == 8 else {"input_highest": 2**bits - 1}
+        made = self._noted(self._graph.create_node("call_module", UNNAMED, (source,), arguments, node.name), node)
         calls.append(made)
         made.meta[WORK] = work_of_layer(node, layer.weight)
         self._real[node] = made
@@ -380,5 +383,6 @@ class _Conversion(Writer):
         self._real[node] = copied
         if self._scheme.choice(node).precision == "dynamic":
             with self._graph.inserting_before(copied):
-                rounded = self._call(node, fake_quantize_dynamic, input=copied.kwargs["input"])
+                settings = bits_of_activations(self._scheme.choice(node))
+                rounded = self._call(node, fake_quantize_dynamic, input=copied.kwargs["input"], **settings)
             copied.kwargs = {**copied.kwargs, "input": rounded}

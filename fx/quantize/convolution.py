@@ -15,7 +15,7 @@ from fx.errors import QuantizationError
 from fx.quantize.affine import expect_size, expect_sizes
 from fx.quantize.kernels import convolution_kernels
 from fx.quantize.kernels.kernel import Kernel, LayerData
-from fx.quantize.kernels.layer_trial import LARGEST, alternating, summed_channels
+from fx.quantize.kernels.layer_trial import alternating, summed_channels
 from fx.quantize.layers import QuantizedLayer, listed
 
 _CONVOLUTIONS: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -94,7 +94,7 @@ class QuantizedConv(QuantizedLayer):
         image, window = torch.ones(1, 1, *shape[2:]), torch.ones(1, 1, *self.kernel_size)
         inside = convolution(image, window, None, self.stride, self.padding, self.dilation)[0].double()
         first = weight.flatten(1)[:, 0].double().view(-1, *[1] * len(self.kernel_size))
-        return data, inside * first * (LARGEST * summed_channels(weight.shape))
+        return data, inside * first * summed_channels(weight.shape)
 
     def _shape(self) -> tuple[int, ...]:
         return self.out_channels, self.in_channels // self.groups, *self.kernel_size

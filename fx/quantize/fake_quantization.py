@@ -85,14 +85,28 @@ def fake_quantize(input: Tensor, scale: Tensor, zero_point: Tensor, highest: int
 
 
 @operation
-def fake_quantize_dynamic(input: Tensor) -> Tensor:
-    """The same with the scale that suits ``input`` best, as layers have it that find theirs in each call."""
+def fake_quantize_dynamic(input: Tensor, bits: int = 8) -> Tensor:
+    """The same with the scale that suits ``input`` best, as layers have it that find theirs in each call.
+
+    Args:
+        input: real values.
+        bits: how many bits the integers have.
+
+    >>> fake_quantize_dynamic(torch.tensor([0.4, 1.0]), bits=3)
+    tensor([0.4286, 1.0000])
+    """
     if input.numel() == 0:
         return input
     low, high = (bound.item() for bound in torch.aminmax(input.detach()))
     if not (math.isfinite(low) and math.isfinite(high)):
         return input
-    return fake_quantize(input, *_as_tensors(Affine.of_range(low, high), input.device))
+    affine = Affine.of_range(low, high, bits=bits)
+    return fake_quantize(input, *_as_tensors(affine, input.device), affine.highest)
+
+
+def bits_of_activations(choice: Choice) -> dict[str, int]:
+    """What :func:`fake_quantize_dynamic` takes for a layer with this choice, beside its input."""
+    return {} if choice.activation_bits == 8 else {"bits": choice.activation_bits}
 
 
 @operation

@@ -20,8 +20,18 @@ from fx.operators.effects import declare_pure
 from fx.quantize import pages
 from fx.quantize.affine import Affine, expect_sizes
 from fx.quantize.arithmetic import dequantize, dequantize_channels, is_recorded, quantize
-from fx.quantize.kernels.kernel import Form, Kernel, KernelUse, LayerData, PackedLayer, in_halves
-from fx.quantize.kernels.layer_trial import LARGEST, LayerTrial, largest_weight
+from fx.quantize.kernels.kernel import (
+    LARGEST,
+    NARROW_INPUT,
+    Form,
+    Kernel,
+    KernelUse,
+    LayerData,
+    PackedLayer,
+    in_halves,
+    in_seven_bits,
+)
+from fx.quantize.kernels.layer_trial import LayerTrial, largest_weight
 from fx.quantize.kernels.trials import CHOICES, Way, rounded_up
 from fx.quantize.value_ranges import MANY, narrowed
 from fx.serialization.allow_list import allow
@@ -93,7 +103,7 @@ class QuantizedLayer(PackedModule):
         bias: Tensor | None
         _chosen: dict[KernelUse, Kernel | None]
         _packed: dict[tuple[str, int], PackedLayer]
-        _ready: dict[tuple[Form, int, int], PackedLayer]
+        _ready: dict[tuple[Form, int, int, int], tuple[PackedLayer, int]]
 
     def __init__(self, shape: Sequence[int], has_bias: bool) -> None:
         super().__init__()
@@ -123,6 +133,7 @@ class QuantizedLayer(PackedModule):
         highest: int = 255,
         low: float | None = None,
         high: float | None = None,
+        input_highest: int = LARGEST,
     ) -> Tensor:
         """Apply the layer to integers, or to real values that become some.
 
@@ -135,17 +146,21 @@ class QuantizedLayer(PackedModule):
             highest: largest integer in the output.
             low: smallest real value of the output, as a fused activation has it: 0 for ReLU.
             high: largest one.
+            input_highest: largest integer that the input should have, or that real values become. Up to 127, processors
+                without VNNI need not divide it; an input with larger ones all the same is divided, and right.
         """
         if not isinstance(input, Tensor):
             raise refusal("a layer in 8 bits takes a tensor", input, error=QuantizationError)
         if scale is None:
-            return self._dynamic(input)
+            return self._dynamic(input, input_highest)
         number: Any = scale
         if not isinstance(number, Tensor) and not (_is_number(scale) and 0 < number < 2**63):
             what = "a layer in 8 bits takes a positive number for the scale of its input"
             raise refusal(what, scale, error=QuantizationError)
         output = None if output_scale is None else Affine(output_scale, output_zero_point, highest)
-        ready = self._ready_for(input, "float" if output is None else "integers") if input.numel() else None
+        form: Form = "float" if output is None else "integers"
+        largest = LARGEST if input_highest == LARGEST else _largest_of(input, zero_point, input_highest)
+        ready = self._ready_for(input, form, largest) if input.numel() else None
         if ready is None:
             self._check()
             result = self._in_float32(dequantize(input, scale, zero_point))
@@ -162,26 +177,27 @@ class QuantizedLayer(PackedModule):
         most = highest if high is None else output.quantized(high)
         return result if (least, most) == (0, LARGEST) else result.clamp_(least, most)
 
-    def _dynamic(self, input: Tensor) -> Tensor:
-        """The layer on real values, whose range is found first."""
-        input = input.float()
+    def _dynamic(self, input: Tensor, highest: int) -> Tensor:
+        """The layer on real values, whose range is found first, with integers of as many bits as ``highest``."""
+        input, bits = input.float(), _expect_integer(highest).bit_length()
         if input.numel() == 0:
             return _as_wanted(self._in_float32(input))
         plain = input.detach() if input.requires_grad else input
         low, high = torch.aminmax(plain)
-        ready = self._ready_for(plain, "dynamic")
+        largest = NARROW_INPUT if highest <= NARROW_INPUT else LARGEST
+        ready = self._ready_for(plain, "dynamic", largest)
         if ready is None:
             low, high = low.clamp(max=0), high.clamp(min=0)
-            scale = ((high - low) / 255).clamp_min(torch.finfo(torch.float32).tiny)
+            scale = ((high - low) / (2**bits - 1)).clamp_min(torch.finfo(torch.float32).tiny)
             zero_point = (-low / scale).round().int()
-            rounded = torch.fake_quantize_per_tensor_affine(input, scale, zero_point, 0, 255)
+            rounded = torch.fake_quantize_per_tensor_affine(input, scale, zero_point, 0, 2**bits - 1)
             return _as_wanted(self._in_float32(rounded))
         least, most = low.item(), high.item()
         if not (math.isfinite(least) and math.isfinite(most)):
             return _as_wanted(self._in_float32(input))  # which passes them on, as the layer would in floating point
-        if plain.numel() >= MANY:
+        if plain.numel() >= MANY and largest == LARGEST:  # kernels let values out of range saturate there alone
             least, most = narrowed(plain, least, most)
-        affine = Affine.of_range(least, most)
+        affine = Affine.of_range(least, most, bits=bits)
         packed, rows = ready
         return _as_wanted(self._shaped(packed(rows, affine.scale, affine.zero_point, None), plain))
 
@@ -222,14 +238,14 @@ class QuantizedLayer(PackedModule):
 
     @abstractmethod
     def _trial(self, shape: Sequence[int], largest: int) -> tuple[LayerData, Tensor]:
-        """A layer of these sizes, with weights of this size and its negative by turns, and its results for 255.
+        """A layer of these sizes, with weights of this size and its negative by turns, and its results for ones.
 
         Args:
             shape: of its input, as kernels take it.
             largest: the size of the weights.
 
         Returns:
-            The layer, which may have fewer output channels, and the results of one row or image.
+            The layer, which may have fewer output channels, and the results of one row or image of ones.
         """
 
     def real_weight(self) -> Tensor:
@@ -241,18 +257,26 @@ class QuantizedLayer(PackedModule):
         """Which kernels were chosen so far, by what they were chosen for; ``reference`` is arithmetic on float32."""
         return {use: "reference" if kernel is None else kernel.name for use, kernel in self._chosen.items()}
 
-    def _ready_for(self, input: Tensor, form: Form) -> tuple[PackedLayer, Tensor] | None:
-        """The layer with its weight packed for the fastest kernel, and the input's rows; None if no kernel is right."""
+    def _ready_for(self, input: Tensor, form: Form, largest: int = LARGEST) -> tuple[PackedLayer, Tensor] | None:
+        """The layer with its weight packed for the fastest kernel, and the input's rows; None if no kernel is right.
+
+        Integers should be ``largest`` at most. Callers can break that, so they are looked at where a kernel needs it.
+        """
         if type(input) not in (Tensor, nn.Parameter) or input.device.type != "cpu" or is_recorded():
             return None
         rows = self._rows(input)
-        use = (form, rounded_up(rows.numel()), torch.get_num_threads())
-        packed = self._ready.get(use)
-        if packed is None:
+        use = (form, rounded_up(rows.numel()), torch.get_num_threads(), largest)
+        ready = self._ready.get(use)
+        if ready is None:
             packed = self._packed_for(KernelUse(*use), rows.shape)
             if packed is None:
                 return None
-            self._ready[use] = packed
+            kernel = self._chosen[KernelUse(*use)]
+            assert kernel is not None
+            ready = self._ready[use] = packed, kernel.largest
+        packed, most = ready
+        if most < LARGEST and form != "dynamic" and int(rows.max()) > most:
+            return self._ready_for(input, form)
         return packed, rows
 
     def _packed_for(self, use: KernelUse, shape: Sequence[int]) -> PackedLayer | None:
@@ -277,17 +301,22 @@ class QuantizedLayer(PackedModule):
         largest = largest_weight(self.weight)
         kernels = [kernel for kernel in self._kernels() if use.form in kernel.forms and kernel.is_available()]
         halved = {kernel.name: in_halves(kernel) for kernel in kernels if "float" in kernel.forms}
+        narrow = {kernel.name: in_seven_bits(kernel) for kernel in kernels if use.largest <= NARROW_INPUT}
         names = tuple(kernel.name for kernel in kernels)
         problem = (type(self), self._shape(), self._sizes(), self.has_bias, use, largest, names)
 
         def ways() -> Iterator[Way]:
-            data, expected = self._trial(shape, largest)
-            trial = LayerTrial(data, tuple(shape), expected, use.form)
+            data, of_ones = self._trial(shape, largest)
+            trial = LayerTrial(data, tuple(shape), of_ones, use.form)
             for kernel in kernels:
-                yield trial.way(kernel, trial.way(halved[kernel.name]) if kernel.name in halved else None)
+                way: Way | None = None
+                for others in (halved, narrow):
+                    way = trial.way(others[kernel.name], way) if kernel.name in others else way
+                yield trial.way(kernel, way)
 
         name = CHOICES.fastest(problem, ways)
-        return next((kernel for kernel in (*kernels, *halved.values()) if kernel.name == name), None)
+        every = (*kernels, *narrow.values(), *halved.values())
+        return next((kernel for kernel in every if kernel.name == name), None)
 
     def _check(self) -> None:
         """Refuse tensors that a kernel, which trusts them, would read or write out of bounds with."""
@@ -306,6 +335,20 @@ class QuantizedLayer(PackedModule):
     @abstractmethod
     def _shape(self) -> tuple[int, ...]:
         """The shape that the weight must have."""
+
+
+def _largest_of(input: Tensor, zero_point: int, highest: int) -> int:
+    """The largest integer that a kernel has to be right for, if those of the input should be ``highest`` at most."""
+    _expect_integer(highest)
+    # a convolution may pad with the zero point
+    is_narrow = input.dtype is torch.uint8 and isinstance(zero_point, int) and max(highest, zero_point) <= NARROW_INPUT
+    return NARROW_INPUT if is_narrow else LARGEST
+
+
+def _expect_integer(highest: int) -> int:
+    if type(highest) is not int:
+        raise refusal("a layer in 8 bits takes an integer for input_highest", highest, error=QuantizationError)
+    return highest
 
 
 def _as_wanted(result: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from fx.errors import QuantizationError
 from fx.quantize.kernels import linear_kernels
 from fx.quantize.kernels.kernel import Kernel, LayerData
-from fx.quantize.kernels.layer_trial import LARGEST, alternating, summed_channels
+from fx.quantize.kernels.layer_trial import alternating, summed_channels
 from fx.quantize.layers import QuantizedLayer, listed
 
 _TRIED = 1 << 26
@@ -54,9 +54,7 @@ class QuantizedLinear(QuantizedLayer):
         channels = min(self.out_features, max(1, _TRIED // self.in_features))
         weight = alternating(largest, (channels, self.in_features))
         bias = torch.zeros(channels) if self.has_bias else None
-        return LayerData(weight, torch.ones(channels), bias), weight[:, 0].double() * (
-            LARGEST * summed_channels(weight.shape)
-        )
+        return LayerData(weight, torch.ones(channels), bias), weight[:, 0].double() * summed_channels(weight.shape)
 
     def _shape(self) -> tuple[int, ...]:
         return self.out_features, self.in_features

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fx.quantize.arithmetic import is_recorded, quantize
 from fx.quantize.declaration import operation
-from fx.quantize.kernels.layer_trial import LARGEST
+from fx.quantize.kernels.kernel import LARGEST
 from fx.quantize.kernels.trials import CHOICES, Way, rounded_up
 
 _torch: Any = torch

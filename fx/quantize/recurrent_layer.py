@@ -195,8 +195,8 @@ class QuantizedRecurrent(PackedModule):
         shape = (rows, layer.in_features)
 
         def ways() -> Iterator[Way]:
-            data, expected = layer._trial(shape, largest)
-            yield LayerTrial(data, shape, expected, "dynamic").way(kernel)
+            data, of_ones = layer._trial(shape, largest)
+            yield LayerTrial(data, shape, of_ones, "dynamic").way(kernel)
 
         problem = ("recurrent", engine, largest, rounded_up(rows), layer._shape(), torch.get_num_threads())
         return kernel.is_available() and CHOICES.fastest(problem, ways) is not None

@@ -12,6 +12,7 @@ from fx.operators.families import operators
 from fx.quantize.fake_quantization import (
     FakeQuantize,
     batch_norm_gain,
+    bits_of_activations,
     fake_quantize_channels,
     fake_quantize_dynamic,
     undo_gain,
@@ -112,7 +113,7 @@ class RoundingInserter:
         norm = self._norms.get(node.name)
         with self._graph.inserting_before(node):
             if choice.precision == "dynamic":
-                self._replace(node, "input", fake_quantize_dynamic)
+                self._replace(node, "input", fake_quantize_dynamic, **bits_of_activations(choice))
             gain = None if norm is None else self._gain(norm)
             groups = groups_of_transposed(node)
             self._replace(

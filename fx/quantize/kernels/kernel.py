@@ -21,6 +21,11 @@ PackedLayer = Callable[[Tensor, float, int, "Affine | None"], Tensor]
 for float32 instead) to the output. The input has one dimension of rows before a linear layer's features, and one of
 images before a convolution's channels."""
 
+LARGEST = 255
+"""The largest integer of an activation."""
+NARROW_INPUT = 127
+"""Of activations up to here two products with weights of 8 bits have a sum that fits into 16: 2 * 127 * 127 < 32768."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerData:
@@ -46,6 +51,8 @@ class KernelUse:
     """Elements of the input, rounded up to a power of two."""
     threads: int
     """Threads that torch computes with."""
+    largest: int = LARGEST
+    """The largest integer that the input can have: 127 where its integers are known to have 7 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,8 @@ class Kernel:
     """Packs the weight of a layer, for inputs of this shape."""
     fits_one_size: bool = False
     """Whether what is packed is fitted to the first input and to the number of threads, so that others take longer."""
+    largest: int = LARGEST
+    """The largest integer of an activation that it is right for."""
 
 
 def in_halves(kernel: Kernel) -> Kernel:
@@ -86,6 +95,11 @@ def in_halves(kernel: Kernel) -> Kernel:
 
     forms = tuple(dict.fromkeys(("integers", *kernel.forms)))
     return dataclasses.replace(kernel, name=f"{kernel.name} in halves", forms=forms, pack=pack)
+
+
+def in_seven_bits(kernel: Kernel) -> Kernel:
+    """Return the kernel for activations of 7 bits, for which it is right also where it adds products in 16 bits."""
+    return dataclasses.replace(kernel, name=f"{kernel.name} in 7 bits", largest=NARROW_INPUT)
 
 
 def halves(input: Tensor, scale: float, zero_point: int) -> tuple[Tensor, float, int]:

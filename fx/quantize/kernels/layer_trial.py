@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,6 @@ from fx.quantize.affine import Affine
 from fx.quantize.kernels.kernel import Form, Kernel, LayerData
 from fx.quantize.kernels.trials import Way
 
-LARGEST = 255
-"""The largest integer of an activation."""
 LARGEST_WEIGHT = 127
 """The largest integer of a weight of 8 bits."""
 NARROW = 64
@@ -53,33 +52,32 @@ def summed_channels(like: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerTrial:
-    """One call of a layer, with the largest integers."""
+    """One call of a layer, with the largest integers that a kernel has to be right for."""
 
     data: LayerData
     """The layer: scales are 1, and biases 0."""
     shape: tuple[int, ...]
     """Of the input, as kernels take it."""
-    expected: Tensor
-    """The exact results for the first row or image."""
+    of_ones: Tensor
+    """The exact results for the first row or image, if all integers of the input were 1."""
     form: Form
     """What the call takes and gives."""
 
     def way(self, kernel: Kernel, instead: Way | None = None) -> Way:
-        """The call, by this kernel."""
-        return Way(kernel.name, lambda: self._prepared(kernel), self._is_right, instead)
+        """The call, by this kernel, with the largest integer that it says it is right for."""
+        expected = self.of_ones * kernel.largest
+        output = Affine(float(expected.abs().max()) / 100, 128) if self.form == "integers" else None
+        is_right = functools.partial(_is_right, expected, output)
+        return Way(kernel.name, lambda: self._prepared(kernel, output), is_right, instead)
 
-    def _prepared(self, kernel: Kernel) -> Callable[[], Tensor]:
+    def _prepared(self, kernel: Kernel, output: Affine | None) -> Callable[[], Tensor]:
         compute = kernel.pack(self.data, self.shape)
-        input = torch.full(self.shape, LARGEST, dtype=torch.float32 if self.form == "dynamic" else torch.uint8)
-        output = self._output if self.form == "integers" else None
+        input = torch.full(self.shape, kernel.largest, dtype=torch.float32 if self.form == "dynamic" else torch.uint8)
         return lambda: compute(input, 1.0, 0, output)
 
-    @property
-    def _output(self) -> Affine:
-        return Affine(float(self.expected.abs().max()) / 100, 128)
 
-    def _is_right(self, result: Tensor) -> bool:
-        values = result[0].double()
-        if self.form == "integers":
-            values = (values - self._output.zero_point) * self._output.scale
-        return bool((values - self.expected).abs().max() <= _TOLERANCE * self.expected.abs().max())
+def _is_right(expected: Tensor, output: Affine | None, result: Tensor) -> bool:
+    values = result[0].double()
+    if output is not None:
+        values = (values - output.zero_point) * output.scale
+    return bool((values - expected).abs().max() <= _TOLERANCE * expected.abs().max())

@@ -3,7 +3,8 @@
 ``make machines`` limits the instructions that oneDNN, FBGEMM and PyTorch use, runs the tests of quantization and
 lowering under each limit, and prints a table. ``python tests/fx/quantize/machines.py accuracy`` prints, as JSON, what
 8 bits keep of two networks on this processor, and on which kernels they ran; with a folder behind it the quantized
-programs are loaded from there, or saved to it where it has none.
+programs are loaded from there, or saved to it where it has none. ``seven`` prints how right the largest integers of
+layers are whose activations have 7 bits.
 """
 
 from __future__ import annotations
@@ -72,9 +73,57 @@ def accuracy(folder: Path | None = None) -> dict[str, Any]:
     return found
 
 
+def errors_of_seven_bits() -> dict[str, Any]:
+    """How far layers with the largest weights are off, in parts of the largest result, and on which kernels they ran.
+
+    They are told that integers are 127 at most: once all are, and once one in each row or image is 255.
+    """
+    import torch
+
+    from fx.quantize import QuantizedConv, QuantizedConvTranspose, QuantizedLayer, QuantizedLinear, dequantize
+
+    layers: dict[str, tuple[QuantizedLayer, tuple[int, ...]]] = {
+        "linear": (QuantizedLinear(64, 32), (8, 64)),
+        **{
+            f"conv{dims}": (QuantizedConv(8, 16, *[(size,) * dims for size in (3, 1, 1, 1)]), (2, 8, *[7] * dims))
+            for dims in (1, 2, 3)
+        },
+        "transposed": (QuantizedConvTranspose(8, 16, (3, 3), (2, 2), (1, 1), (0, 0), 1, (1, 1)), (2, 8, 5, 5)),
+    }
+    found: dict[str, Any] = {}
+    for name, (layer, shape) in layers.items():
+        sign = torch.tensor([1, -1]).repeat(len(layer.weight) // 2).view(-1, *[1] * (layer.weight.dim() - 1))
+        weight = (127 * sign).expand(layer.weight.shape).to(torch.int8).contiguous()
+        layer.fill(weight, layer.weight_scale, layer.bias)
+        for largest in (127, 255):
+            input = torch.full(shape, 127, dtype=torch.uint8)
+            input[:, 3] = largest
+            off = list[float]()
+            for zero_point in (0, 3, 64, 127):
+                expected = layer._reference(dequantize(input, 1.0, zero_point))
+                most = max(1.0, float(expected.abs().max()))
+                real = layer(input, 1.0, zero_point, input_highest=127)
+                whole = layer(input, 1.0, zero_point, most / 100, 128, input_highest=127)
+                off.append(float((real - expected).abs().max()) / most)
+                off.append(float((dequantize(whole, most / 100, 128) - expected).abs().max()) / most - 0.005)
+            found[f"{name}, {largest}"] = max(off)
+            used = sorted(kernel for use, kernel in layer.kernels.items() if use.largest == largest)
+            found[f"{name}, {largest} on"] = used
+    return found
+
+
 def accuracy_under(limit: str, folder: Path | None = None) -> dict[str, Any]:
     """What :func:`accuracy` finds in a process with this limit."""
     command = [sys.executable, str(Path(__file__)), "accuracy", *([] if folder is None else [str(folder)])]
+    return _answer(command, limit)
+
+
+def errors_of_seven_bits_under(limit: str) -> dict[str, Any]:
+    """What :func:`errors_of_seven_bits` finds in a process with this limit."""
+    return _answer([sys.executable, str(Path(__file__)), "seven"], limit)
+
+
+def _answer(command: list[str], limit: str) -> dict[str, Any]:
     output = subprocess.run(command, env={**os.environ, **LIMITS[limit]}, capture_output=True, text=True, check=True)
     return json.loads(output.stdout)
 
@@ -113,5 +162,7 @@ def main() -> int:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["accuracy"]:
         print(json.dumps(accuracy(*map(Path, sys.argv[2:]))))
+    elif sys.argv[1:2] == ["seven"]:
+        print(json.dumps(errors_of_seven_bits()))
     else:
         sys.exit(main())

@@ -11,7 +11,16 @@ from torch.utils._pytree import tree_leaves
 import fx
 import model_zoo
 from fx.errors import QuantizationError
-from fx.quantize import Choice, QuantizationScheme, QuantizedLayer, convert, prepare, reference, report
+from fx.quantize import (
+    Choice,
+    QuantizationScheme,
+    QuantizedLayer,
+    convert,
+    dequantize,
+    prepare,
+    reference,
+    report,
+)
 
 
 def decibels(value, expected):
@@ -274,6 +283,40 @@ def test_coarse_schemes_are_coarse():
     with torch.no_grad():
         prepared(data)
         assert 5 < decibels(convert(prepared)(data), model(data)) < 25
+
+
+def inputs_of_layers(program):
+    """The largest integer that each call of a layer is told its input should have, 255 where it is told none."""
+    return [node.kwargs.get("input_highest", 255) for node in program.graph.find_nodes(op="call_module")]
+
+
+def test_layers_know_of_activations_with_few_bits_also_when_saved_pickled_and_copied(tmp_path):
+    model, data = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4)), torch.randn(64, 16)
+    scheme = QuantizationScheme(Choice(activation_bits=7))
+    for chosen, known in ((scheme, [127, 127]), (QuantizationScheme(), [255, 255])):
+        program = quantized(model, data, scheme=chosen)
+        assert inputs_of_layers(program) == known and ("input_highest" in program.code) == (known != [255, 255])
+        fx.save(program, tmp_path / "program.fx")
+        for other in (fx.load(tmp_path / "program.fx"), pickle.loads(pickle.dumps(program)), copy.deepcopy(program)):
+            assert inputs_of_layers(other) == known
+            assert torch.equal(other(data), program(data))
+
+
+def test_larger_integers_than_a_program_says_that_it_is_given_are_computed_right():
+    class OnIntegers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(16, 4)
+
+        def forward(self, x):
+            return self.layer(dequantize(x, 0.1, 3, 127))
+
+    integers = torch.randint(0, 128, (8, 16), dtype=torch.uint8)
+    prepared = prepare(fx.symbolic_trace(OnIntegers()), None, (integers,))
+    program, meaning = convert(prepared), reference(prepared)
+    assert inputs_of_layers(program) == [127]
+    for given in (integers, integers + 128):
+        assert torch.allclose(program(given), meaning(given), atol=1e-4)
 
 
 def test_what_is_skipped_works_on_real_values():

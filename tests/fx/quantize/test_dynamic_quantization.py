@@ -15,6 +15,7 @@ from fx.quantize import (
     convert,
     layers,
     prepare,
+    prepare_qat,
     quantize,
     quantize_channels,
     reference,
@@ -103,6 +104,26 @@ def test_the_reference_form_rounds_inputs_and_weights_alike():
     meaning = reference(prepare(fx.symbolic_trace(model), DYNAMIC))
     with torch.no_grad():
         assert decibels(meaning(data), converted(model)(data)) > 60 > decibels(meaning(data), model(data))
+
+
+@pytest.mark.usefixtures("layer")  # with kernels and without
+@pytest.mark.parametrize("bits", [7, 4])
+def test_inputs_have_as_many_bits_as_the_scheme_says(bits):
+    coarse = QuantizationScheme(Choice(precision="dynamic", activation_bits=bits))
+    model, data = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)), torch.randn(40, 8)
+    prepared = prepare(fx.symbolic_trace(model), coarse)
+    program, meaning, fine = convert(prepared), reference(prepared), converted(model)
+    with torch.no_grad():
+        assert decibels(program(data), meaning(data)) > 45
+        assert decibels(program(data), model(data)) < decibels(fine(data), model(data)) - (3 if bits == 7 else 15)
+
+
+def test_a_program_is_trained_with_as_many_bits_as_it_will_have():
+    coarse = QuantizationScheme(Choice(precision="dynamic", activation_bits=4))
+    model, data = nn.Sequential(nn.Linear(8, 8)), torch.randn(40, 8)
+    trained = prepare_qat(fx.symbolic_trace(model.train()), coarse)
+    with torch.no_grad():
+        assert decibels(convert(trained)(data), trained(data)) > 45
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -1,6 +1,6 @@
 """8 bits are as accurate on processors without VNNI; ``make machines`` asks it of more, and runs all tests on each."""
 
-from machines import accuracy, accuracy_under, less_accurate
+from machines import accuracy, accuracy_under, errors_of_seven_bits_under, less_accurate
 
 NETWORKS = ("perceptron", "convolutions")
 
@@ -20,3 +20,11 @@ def test_eight_bits_are_as_accurate_with_fewer_instructions_also_where_a_program
         assert all(abs(one[network] - saved_here[network]) < 0.5 for one in (saved_there, loaded_there, loaded_here))
         assert divides(loaded_there, network) == divides(saved_there, network)
         assert divides(loaded_here, network) == divides(saved_here, network)
+
+
+def test_activations_of_seven_bits_are_computed_undivided_and_larger_ones_right():
+    found = errors_of_seven_bits_under("AVX2")
+    errors = {name: value for name, value in found.items() if not name.endswith(" on")}
+    assert len(errors) == 10 and all(value < 1e-4 for value in errors.values()), errors
+    undivided = [name for key, names in found.items() if key.endswith(", 127 on") for name in names]
+    assert undivided and not [name for name in undivided if name.endswith("in halves")]

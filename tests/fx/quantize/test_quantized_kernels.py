@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import fx
+from fx.errors import QuantizationError
 from fx.quantize import (
     Choice,
     QuantizationScheme,
@@ -140,6 +141,46 @@ def test_a_kernel_that_saturates_computes_halves_unless_weights_have_seven_bits(
     expected = layer._reference(dequantize(input, 0.1, 3))
     assert torch.allclose(layer(input, 0.1, 3), expected, rtol=1e-4, atol=1e-4)
     assert set(layer.kernels.values()) == {used}
+
+
+@pytest.mark.parametrize("zero_point, used", [(3, "saturating in 7 bits"), (200, "saturating in halves")])
+def test_a_kernel_that_saturates_computes_activations_of_seven_bits_undivided(zero_point, used, monkeypatch):
+    kernel = next(one for one in linear_kernels.KERNELS if one.is_available())
+    monkeypatch.setattr(linear_kernels, "KERNELS", (saturating(kernel),))
+    layer = filled(33, 20)
+    input = torch.randint(0, 128, (9, 33), dtype=torch.uint8)
+    input[0] = 127
+    expected = layer._reference(dequantize(input, 0.1, zero_point))
+    assert torch.allclose(layer(input, 0.1, zero_point, input_highest=127), expected, rtol=1e-4, atol=1e-4)
+    assert set(layer.kernels.values()) == {used}
+
+
+def test_an_input_with_larger_integers_than_it_should_have_is_computed_right(monkeypatch):
+    kernel = next(one for one in linear_kernels.KERNELS if one.is_available())
+    monkeypatch.setattr(linear_kernels, "KERNELS", (saturating(kernel),))
+    layer = filled(33, 20)
+    small = torch.randint(0, 128, (9, 33), dtype=torch.uint8)
+    larger = small.clone()
+    larger[-1, -1] = 255
+    for input in (small, larger, small):
+        expected = layer._reference(dequantize(input, 0.1, 3))
+        assert torch.allclose(layer(input, 0.1, 3, input_highest=127), expected, rtol=1e-4, atol=1e-4)
+    assert sorted(layer.kernels.values()) == ["saturating in 7 bits", "saturating in halves"]
+
+
+def test_a_kernel_that_is_right_with_all_integers_is_used_as_it_is_for_seven_bits_too():
+    layer, input = layer_and_input("linear")
+    layer(input, 0.1, 3)
+    name = next(iter(layer.kernels.values()))
+    if " in " not in name:
+        layer(input // 2, 0.1, 3, input_highest=127)
+        assert not [one for one in layer.kernels.values() if " in " in one]
+
+
+def test_an_input_highest_that_is_no_integer_is_refused():
+    layer, input = layer_and_input("linear")
+    with pytest.raises(QuantizationError, match="takes an integer for input_highest"):
+        layer(input, 0.1, 3, input_highest="127")
 
 
 def test_what_no_kernel_computes_right_is_computed_by_the_reference(monkeypatch):

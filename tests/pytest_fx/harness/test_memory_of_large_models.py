@@ -18,6 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 import fx
 from fx.passes import FuseConvBN
 from pytest_fx.harness.application import Application
+from pytest_fx.harness.collector import MOST_IMMORTAL
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.lending import Lender
 from pytest_fx.harness.run import Runner
@@ -413,13 +414,15 @@ def test_objects_become_old_only_beside_a_large_model(pytester, width, left_out)
     pytester.makepyfile(
         test_it=f"""
         import gc, torch
+        from pytest_fx.harness.collector import MOST_IMMORTAL
+        gc.collect()  # Python 3.12 counts immortal objects from then on
         def model(): return torch.nn.Linear({width}, {width}), torch.ones(1, {width})
-        def test_it(fx_model): assert (gc.get_freeze_count() > 0) is {left_out}
+        def test_it(fx_model): assert (gc.get_freeze_count() > MOST_IMMORTAL) is {left_out}
         """
     )
     gc.unfreeze()
     try:
         pytester.runpytest("--fx-model", "test_it:model", "test_it.py").assert_outcomes(passed=1)
-        assert gc.get_freeze_count() == 0
+        assert gc.get_freeze_count() <= MOST_IMMORTAL
     finally:
         gc.freeze()

@@ -175,6 +175,8 @@ class TimingCheck:
             "verdict": timing.verdict,
             "outliers": timing.outliers,
             "noise": timing.noise,
+            "processors": timing.processors,
+            "loaded": timing.loaded,
             "host_seconds": row.host_seconds,
             "eager_host_seconds": row.eager_host_seconds,
             "kernels": row.kernels,

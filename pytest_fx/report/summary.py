@@ -78,6 +78,8 @@ class SummaryRow:
     """Share of pairs far outside of the quartiles."""
     noise: float | None = None
     """Median deviation of the ratios, relative to their median."""
+    processors: float | None = None
+    """Part of the time in which the calls had a processor, where that was not all of it: the machine was loaded."""
     eager_host_seconds: float | None = None
     """On a GPU, median time until an eager call has launched its work."""
     host_seconds: float | None = None
@@ -137,6 +139,7 @@ class SummaryRow:
             noisy=timing.noisy,
             outliers=timing.outliers,
             noise=timing.noise,
+            processors=timing.processors if timing.loaded else None,
             eager_host_seconds=_median(timing.eager_host) if timing.eager_host else None,
             host_seconds=_median(timing.transformed_host) if timing.transformed_host else None,
         )
@@ -201,9 +204,11 @@ def _errors(row: SummaryRow) -> str:
 def _speedup(row: SummaryRow) -> str:
     if row.speedup is None or row.outcome is not None:  # a wrong program is not praised
         return "-"
-    if not row.noisy:
-        return f"{row.speedup:.3f} ({row.speedup_low:.3f} to {row.speedup_high:.3f}), {row.verdict}"
-    return f"{_without_ratio(row.verdict)}: {row.outliers:.0%} outliers, pairs deviate by {row.noise:.1%}"
+    if row.noisy:
+        said = f"{_without_ratio(row.verdict)}: {row.outliers:.0%} outliers, pairs deviate by {row.noise:.1%}"
+    else:
+        said = f"{row.speedup:.3f} ({row.speedup_low:.3f} to {row.speedup_high:.3f}), {row.verdict}"
+    return said if row.processors is None else f"{said}; loaded machine: {row.processors:.0%} of a processor"
 
 
 def _without_ratio(verdict: str | None) -> str:

@@ -12,12 +12,14 @@ from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.snapshot import is_strided
 from pytest_fx.harness.structure import leaves, skeleton
 
-FEW_SETS = 4
+FEW_SETS = 5
 """Input sets that contents are made of, where they have floating-point tensors: one for each comparison of outputs."""
 LARGEST_RING = 64 * 2**20
 """Bytes that the argument sets of one program's sample may take in all; there is one at least."""
-SMALLEST_CHANGE, LARGEST_CHANGE = 1 / 500, 1 / 50
-"""How much nearer to zero the elements of one tensor are brought at most, in parts of them."""
+CHANGES, CHANGES_OF_COMPARED = (1 / 500, 1 / 200), (1 / 60, 1 / 50)
+"""How much nearer to zero the elements of one tensor are brought at most, in parts of them: from the least to the most.
+
+Those of a call whose output is compared are others, so that the output of no other call is nearly its own."""
 GOLDEN_RATIO = (5**0.5 - 1) / 2
 """Multiples of it, without their integer part, are all different and lie evenly."""
 
@@ -25,13 +27,17 @@ GOLDEN_RATIO = (5**0.5 - 1) / 2
 class Ring:
     """The argument sets that the calls of a sample take in turn."""
 
-    def __init__(self, arguments: list[Arguments]) -> None:
-        """Take ``arguments``, whose tensors are written to from now on."""
+    def __init__(self, arguments: list[Arguments], tensors: list[list[torch.Tensor]] | None = None) -> None:
+        """Take ``arguments``, whose tensors are written to from now on, and ``tensors`` of the same memory if known."""
         self.arguments = arguments
         self.calls = [(one.args, one.kwargs) for one in arguments]
         """Positional and keyword arguments of each call."""
-        self.tensors = [_strided(one) for one in arguments]
+        self.tensors = [_strided(one) for one in arguments] if tensors is None else tensors
         """The tensors of each call whose contents can be replaced; a program may give its own another shape."""
+
+    def first(self, count: int) -> Ring:
+        """Return a ring of the first ``count`` of its argument sets, the same tensors."""
+        return Ring(self.arguments[:count], self.tensors[:count])
 
     def extend(self, other: Ring) -> None:
         """Add the argument sets of another ring."""
@@ -82,28 +88,32 @@ class Contents:
         """Return as many argument sets, each with memory of its own; :meth:`fill` puts contents in."""
         return Ring([self._example.copies() for _ in range(length)])
 
-    def fill(self, ring: Ring, number: int, set_of_last: int = 0) -> None:
+    def fill(self, ring: Ring, number: int, compared: int | None = None) -> None:
         """Copy the contents ``number``, ``number + 1`` and so on in place into the tensors of ``ring``.
 
-        ``set_of_last`` is the number of the input set that those of the last call are made of.
+        If the output of the last call is to be compared, ``compared`` counts these: the next is of another input set.
         """
         last = len(ring.tensors) - 1
         with torch.no_grad():
             for offset, tensors in enumerate(ring.tensors):
                 if not self._changeable:
                     self._copy(tensors, number + offset)
+                elif compared is not None and offset == last:
+                    self._change(tensors, number + offset, compared, CHANGES_OF_COMPARED)
                 else:
-                    self._change(tensors, number + offset, set_of_last + last - offset)
+                    self._change(tensors, number + offset, number + offset, CHANGES)
 
     def _copy(self, tensors: Sequence[torch.Tensor], number: int) -> None:
         if tensors:
             for tensor, content in zip(tensors, self._other(number), strict=True):
                 tensor.copy_(content)
 
-    def _change(self, tensors: Sequence[torch.Tensor], number: int, input_set: int) -> None:
+    def _change(
+        self, tensors: Sequence[torch.Tensor], number: int, input_set: int, changes: tuple[float, float]
+    ) -> None:
         base, parts = self._bases[input_set % len(self._bases)]
         share = (self._phase + number * GOLDEN_RATIO) % 1
-        change = SMALLEST_CHANGE + share * (LARGEST_CHANGE - SMALLEST_CHANGE)
+        change = changes[0] + share * (changes[1] - changes[0])
         for tensor, content, part in zip(tensors, base, parts, strict=True):
             if part is None:
                 tensor.copy_(content)

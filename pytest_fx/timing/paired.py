@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import gc
 import math
+import random
 import statistics
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from time import perf_counter
+from types import MethodType
 from typing import Any
 
 import torch
+from torch import fx as torch_fx
+from torch import nn
 
+from fx import GraphModule
 from pytest_fx.harness import evaluation
 from pytest_fx.harness.evaluation import Arguments, same_random_numbers
+from pytest_fx.harness.structure import map_tensors
 from pytest_fx.options import TOO_NOISY, WARMUP_ROUNDS, WIDEST_INTERVAL
+from pytest_fx.timing.clock import CLOCK, COLLECTOR
 from pytest_fx.timing.contents import Contents, Ring
 from pytest_fx.timing.outputs import OutputCheck
 
@@ -31,12 +36,32 @@ RESAMPLES = 2000
 """Bootstrap samples that the interval is taken from."""
 FENCE = 1.5
 """Interquartile ranges outside of the quartiles from which on a ratio is an outlier (Tukey's fences)."""
+LEAST_SHARE = 0.95
+"""Part of the time from which on a thread that computes alone had a processor for itself."""
+LAST, SOME = "last", "some"
+"""Which call of a sample it is whose outputs are compared."""
 
 Program = Callable[..., Any]
 
 # A program under the clock may put other functions in place of these.
-_collect, _is_collecting, _collect_garbage, _keep_garbage = gc.collect, gc.isenabled, gc.enable, gc.disable
 _Event, _synchronize = torch.cuda.Event, torch.cuda.synchronize
+_call_module = nn.Module.__call__
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What some calls of one program took."""
+
+    seconds: float
+    """Seconds of all calls; on a GPU those of the device."""
+    wall: float
+    """Seconds that passed meanwhile."""
+    processor: float
+    """Seconds that processors computed for this process meanwhile."""
+    calls: int
+    """How many calls there were."""
+    host: float | None = None
+    """On a GPU, seconds until all calls had launched their work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +75,23 @@ class PairedTiming:
     threads: int
     """Threads that PyTorch computed with."""
     iterations: int
-    """Calls in each sample; a sample's time is divided by it."""
+    """Calls in each sample, or fewer; a sample's time is divided by how many there were."""
     eager_host: tuple[float, ...] = ()
     """On a GPU, seconds until each eager call had launched its work; otherwise empty."""
     transformed_host: tuple[float, ...] = ()
     """The same of the transformed calls."""
+    processors: float | None = None
+    """Processors that the process computed with during all samples, on average: seconds of theirs in each second."""
+
+    @property
+    def loaded(self) -> bool:
+        """Whether other work had a part of the processor meanwhile, as far as that can be told.
+
+        It can of one thread on the CPU: others wait for each other, and for devices.
+        """
+        if self.processors is None or self.threads != 1 or self.eager_host:
+            return False
+        return self.processors < LEAST_SHARE
 
     @property
     def speedups(self) -> tuple[float, ...]:
@@ -123,8 +160,8 @@ def time_pairs(
     return, and raises :class:`~pytest_fx.errors.TimedOutputError` where that is not computed from the contents.
     """
     contents = Contents(lambda number: Arguments()) if contents is None else contents
-    pairs = _Pairs((eager, transformed), device, contents, outputs)
-    samples: tuple[list[tuple[float, ...]], ...] = ([], [])
+    pairs = _Pairs((entered(eager), entered(transformed)), device, contents, outputs)
+    samples: tuple[list[Sample], list[Sample]] = ([], [])
     with steady_conditions(threads):
         calls = _warm_up(pairs)
         wanted = math.ceil(SHORTEST_SAMPLE / max(min(calls), 1e-7))
@@ -134,22 +171,43 @@ def time_pairs(
         expected = rounds * iterations * sum(calls)
         if announce is not None and expected > LONG_TIMING:
             announce(expected)
-        compared = {0, rounds // 2, rounds - 1}
+        looked_at = {rounds // 3: SOME, 2 * rounds // 3: SOME, 0: LAST, rounds - 1: LAST}
         for round_number in range(rounds):
             order = (0, 1) if round_number % 2 == 0 else (1, 0)
-            for known, sample in zip(samples, pairs.measure(order, compare=round_number in compared), strict=True):
+            measured = pairs.measure(order, looked_at.get(round_number))
+            for known, sample in zip(samples, measured, strict=True):
                 known.append(sample)
     if outputs is not None:
         outputs.require_followed()
-    (eager_times, *eager_host), (times, *host) = (_per_call(clocks, iterations) for clocks in samples)
+    every = [*samples[0], *samples[1]]
+    times, hosts = zip(*map(_per_call, samples), strict=True)
     return PairedTiming(
-        eager_times,
-        times,
+        times[0],
+        times[1],
         threads,
         iterations,
-        eager_host=eager_host[0] if eager_host else (),
-        transformed_host=host[0] if host else (),
+        eager_host=hosts[0],
+        transformed_host=hosts[1],
+        processors=sum(sample.processor for sample in every) / max(sum(sample.wall for sample in every), 1e-9),
     )
+
+
+def _per_call(samples: list[Sample]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the seconds of a call in each sample, and on a GPU those of the host."""
+    seconds = tuple(sample.seconds / sample.calls for sample in samples)
+    return seconds, tuple(sample.host / sample.calls for sample in samples if sample.host is not None)
+
+
+def entered(program: Program) -> Program:
+    """Return what calls ``program`` as any module is called, without what a captured one adds to explain errors.
+
+    That takes a third of a microsecond, which a program of five is no slower for.
+    """
+    kind: Any = type(program)
+    explains = kind.__call__ is GraphModule.__call__
+    if isinstance(program, torch_fx.GraphModule):
+        explains = getattr(vars(kind).get("_wrapped_call"), "cls_call", program) is None
+    return MethodType(_call_module, program) if explains or kind.__call__ is _call_module else program
 
 
 @contextmanager
@@ -160,14 +218,14 @@ def steady_conditions(threads: int) -> Generator[None]:
     algorithms the same way in every run, as PyTorch does by default: no search, not only deterministic ones, TF32
     allowed in convolutions and recurrent layers.
     """
-    collecting = _is_collecting()
-    _collect()
-    _keep_garbage()
+    collecting = COLLECTOR.is_on()
+    COLLECTOR.collect()
+    COLLECTOR.stop()
     try:
         with torch.no_grad(), evaluation.threads(threads), _cudnn_defaults():
             yield
     finally:
-        (_collect_garbage if collecting else _keep_garbage)()
+        (COLLECTOR.start if collecting else COLLECTOR.stop)()
 
 
 @contextmanager
@@ -224,69 +282,85 @@ class _Pairs:
                 ring.extend(self._contents.ring(1))
 
     def measure(
-        self, order: tuple[int, int], *, compare: bool, timed: bool = True
-    ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Return a sample of each program, on the same contents, which none of them has seen."""
-        samples: list[tuple[float, ...]] = [(), ()]
-        results: list[Any] = [None, None]
-        # Outputs that are compared are of different input sets: what one of them makes inaccurate is no cache.
-        input_set = self._compared if compare else self._next
+        self, order: tuple[int, int], compared: str | None = None, *, timed: bool = True
+    ) -> tuple[Sample, Sample]:
+        """Return a sample of each program, on the same contents, which none of them has seen.
+
+        ``compared`` is the call whose outputs are compared, if any: the last one, or another one. The sample ends with
+        it, so that nothing later overwrites its output, and which one it is is a matter of chance.
+        """
+        check = None if compared is None else self._outputs
+        count = len(self._rings[0].calls)
+        if check is not None and compared == SOME:
+            count = random.SystemRandom().randint(-(-count // 2), count)
+        samples: dict[int, Sample] = {}
+        outputs: dict[int, Any] = {}
         for role in order:
-            ring = self._rings[role]
-            self._contents.fill(ring, self._next, input_set)
+            ring = self._rings[role].first(count)
+            self._contents.fill(ring, self._next, None if check is None else self._compared)
+            COLLECTOR.stop()  # the other program may have started it
             with same_random_numbers(ring.arguments[0]):
-                samples[role], results[role] = self._sample(self._programs[role], ring)
+                samples[role], output = self._sample(self._programs[role], ring)
+                if check is not None:
+                    outputs[role] = map_tensors(_copied, output)  # at once: a thread may still write to it
             if self._outputs is not None:
-                (self._outputs.learn, self._outputs.require_computed)[role](results[role])
-            if not compare:
-                results[role] = None
-        if self._outputs is not None and compare:
-            self._outputs.observe(*results, timed=timed)
-        self._next += len(self._rings[0].calls)
-        self._compared += compare
+                (self._outputs.learn, self._outputs.require_computed)[role](output)
+        if check is not None:
+            check.observe(outputs[0], outputs[1], timed=timed)
+            self._compared += 1
+        self._next += count
         return samples[0], samples[1]
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the values that a plain tensor has now; one of another class may have none yet."""
+    return tensor.clone() if type(tensor) is torch.Tensor else tensor
 
 
 def _warm_up(pairs: _Pairs) -> list[float]:
     """Call the programs until they are warm, and return the shortest time of each: one hiccup does not mislead."""
     shortest = [math.inf, math.inf]
     for count in range(1, WARMUP_ROUNDS + 1):
-        samples = pairs.measure((0, 1), compare=count == 1, timed=False)
-        shortest = [min(known, max(sample)) for known, sample in zip(shortest, samples, strict=True)]
+        samples = pairs.measure((0, 1), LAST if count == 1 else None, timed=False)
+        shortest = [min(known, max(one.seconds, one.wall)) for known, one in zip(shortest, samples, strict=True)]
         if count > 1 and max(shortest) > LONG_CALL:
             break
     return shortest
 
 
-def _per_call(samples: Sequence[tuple[float, ...]], iterations: int) -> tuple[tuple[float, ...], ...]:
-    """Return the samples of each clock, divided by the calls in them."""
-    return tuple(tuple(seconds / iterations for seconds in clock) for clock in zip(*samples, strict=True))
-
-
-def _sample_on_cpu(program: Program, ring: Ring) -> tuple[tuple[float], Any]:
-    """Return the seconds of the calls, and what the last one returned; what others return is freed at once."""
+def _sample_on_cpu(program: Program, ring: Ring) -> tuple[Sample, Any]:
+    """Return what the calls took, and what the last one returned; what others return is freed at once."""
     *calls, (args, kwargs) = ring.calls
-    start = perf_counter()
+    wall, processor = CLOCK.wall, CLOCK.processor
+    computed = processor()
+    start = wall()
     for others, other_kwargs in calls:
         program(*others, **other_kwargs)
     output = program(*args, **kwargs)
-    return (perf_counter() - start,), output
+    seconds = wall() - start
+    return Sample(seconds, seconds, processor() - computed, len(ring.calls)), output
 
 
-def _sample_on_gpu(program: Program, ring: Ring) -> tuple[tuple[float, float], Any]:
-    """Return the seconds between two events on the device, and those until everything was launched, with an output.
+def _sample_on_gpu(program: Program, ring: Ring) -> tuple[Sample, Any]:
+    """Return what the calls took: seconds between two events on the device, and those until everything was launched.
 
     Work that is still queued does not shorten the first, and waiting for the device does not lengthen the second.
+    Other streams that go on after the second event are waited for in time.
     """
     *calls, (args, kwargs) = ring.calls
-    start, end = _Event(enable_timing=True), _Event(enable_timing=True)
+    wall, processor = CLOCK.wall, CLOCK.processor
+    first, last = _Event(enable_timing=True), _Event(enable_timing=True)
     _synchronize()
-    start.record()
-    launched = perf_counter()
+    computed = processor()
+    first.record()
+    start = wall()
     for others, other_kwargs in calls:
         program(*others, **other_kwargs)
     output = program(*args, **kwargs)
-    launched = perf_counter() - launched
-    end.record()
+    host = wall() - start
+    last.record()
+    last.synchronize()
+    ended = wall()
     _synchronize()
-    return (start.elapsed_time(end) / 1e3, launched), output
+    seconds = first.elapsed_time(last) / 1e3 + wall() - ended
+    return Sample(seconds, wall() - start, processor() - computed, len(ring.calls), host), output

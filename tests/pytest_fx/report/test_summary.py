@@ -63,6 +63,13 @@ def test_times_too_noisy_to_tell_show_no_ratio_but_how_noisy_they_are():
     )
 
 
+def test_times_of_a_loaded_machine_say_how_much_of_a_processor_there_was():
+    timing = PairedTiming((0.2,) * 5, (0.1,) * 5, threads=1, iterations=1, processors=0.62)
+    (row,) = collect_rows([report(SummaryRow("model", "fuse").with_timing(timing))])
+    assert "2.000 (2.000 to 2.000), faster; loaded machine: 62% of a processor" in format_table([row])[1]
+    assert "loaded" not in format_table([TIMES])[1]
+
+
 def test_a_change_is_no_ratio_where_the_times_of_either_run_are_too_noisy():
     before = Measurement("model", "fuse", 1, "float32", "cpu", 1, 1.0, 0.99, 1.01, "here")
     noisy = Change(replace(before, low=0.7, high=1.4), before)

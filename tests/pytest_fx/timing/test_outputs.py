@@ -1,17 +1,21 @@
 """pytest_fx.timing.outputs and contents: no program is reported as faster that does not compute from its inputs."""
 
+import gc
+import threading
 import time
 
 import pytest
 import torch
+import torch.fx
 from torch import nn
 
+import fx
 from fx.passes import approximate, close
 from pytest_fx.errors import TimedOutputError
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.timing.contents import LARGEST_RING, Contents
 from pytest_fx.timing.outputs import OutputCheck
-from pytest_fx.timing.paired import PairedTiming, time_pairs
+from pytest_fx.timing.paired import PairedTiming, entered, time_pairs
 
 MATRIX = torch.randn(256, 256, generator=torch.Generator().manual_seed(0)) / 16
 
@@ -119,6 +123,136 @@ def test_the_clock_is_not_looked_up_when_the_program_runs(monkeypatch):
 
     timing = timed(Work(), Stopping())
     assert min(timing.transformed) > 0
+
+
+def test_clocks_are_bound_before_a_program_can_replace_them(pytester):
+    """A module that a test imports first: its clock stands still, and its collector says nothing true."""
+    pytester.makepyfile(
+        standing_still="""
+        import gc, sys, time
+        from torch import nn
+
+        for name, value in {"perf_counter": lambda: 0.0, "process_time": lambda: 0.0}.items():
+            for module in list(sys.modules.values()):
+                for attribute, held in list(vars(module).items()):
+                    if held is getattr(time, name) and module is not time:
+                        setattr(module, attribute, value)
+            setattr(time, name, value)
+        gc.isenabled, gc.disable = lambda: False, lambda: None
+
+        class Collecting(nn.Module):
+            def forward(self, x):
+                gc.enable()
+                return x.cos().sin()
+        """,
+        test_timed="""
+        import standing_still
+        import gc
+
+        def test_timed(fx_timing):
+            timing = fx_timing(standing_still.Collecting(), label="collecting")
+            assert min(timing.eager + timing.transformed) > 0 and timing.processors > 0.1
+        """,
+    )
+    pytester.makepyfile(
+        models="""
+        import torch
+        from torch import nn
+
+        class Wave(nn.Module):
+            def forward(self, x):
+                return x.cos().sin()
+
+        def model():
+            return Wave(), torch.ones(64, 64)
+        """
+    )
+    result = pytester.runpytest_subprocess("--fx-model", "models:model", "test_timed.py", "--fx-rounds", "4")
+    result.assert_outcomes(passed=1)
+
+
+def test_no_garbage_is_collected_while_eager_runs_after_a_program_that_turns_it_on():
+    collecting: list[bool] = []
+
+    class Asking(Work):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            collecting.append(gc.isenabled())
+            return super().forward(x)
+
+    class Collecting(Work):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            gc.enable()
+            return super().forward(x)
+
+    timed(Asking(), Collecting())
+    assert not any(collecting)
+
+
+def test_what_a_thread_computes_after_the_program_has_returned_is_refused():
+    class Later(Work):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            output, given = torch.zeros_like(x), x.clone()
+
+            def compute() -> None:
+                time.sleep(0.01)
+                output.copy_(super(Later, self).forward(given))
+
+            threading.Thread(target=compute).start()
+            return output
+
+    with pytest.raises(TimedOutputError):
+        timed(Work(), Later())
+
+
+class Counting(Work):
+    """Computes in some calls only."""
+
+    def __init__(self, computes) -> None:
+        super().__init__()
+        self.count, self.last, self.computes = 0, None, computes
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        if self.last is None or self.computes(self.count):
+            self.last = super().forward(x)
+        return self.last
+
+
+@pytest.mark.parametrize("inputs", [one_set, many_sets])
+@pytest.mark.parametrize("computes", [lambda count: count < 8, lambda count: count % 16 == 0])
+def test_a_cache_by_the_number_of_calls_is_refused(computes, inputs):
+    with pytest.raises(TimedOutputError, match="a cache"):
+        timed(Work(), Counting(computes), inputs, rounds=12)
+
+
+def test_outputs_that_were_computed_before_are_refused():
+    class Precomputed(Work):
+        def __init__(self) -> None:
+            super().__init__()
+            self.outputs = [super(Precomputed, self).forward(*many_sets(number).args) for number in range(8)]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.outputs.append(self.outputs.pop(0))
+            return self.outputs[0]
+
+    with pytest.raises(TimedOutputError, match="a cache"):
+        timed(Work(), Precomputed(), many_sets, close)
+
+
+def test_what_explains_errors_of_captured_programs_is_not_timed():
+    """It takes a third of a microsecond, of five that a small program takes."""
+    plain = nn.Module.__call__
+    for program in (Work(), fx.symbolic_trace(Work()), torch.fx.symbolic_trace(Work())):
+        assert entered(program).__func__ is plain
+        assert torch.equal(entered(program)(MATRIX), program(MATRIX))
+
+    class Own(Work):
+        def __call__(self, *args):
+            return super().__call__(*args)
+
+    own = Own()
+    assert entered(own) is own
+    assert entered(torch.relu) is torch.relu
 
 
 class Lazy:
@@ -239,10 +373,10 @@ def test_outputs_that_are_compared_are_of_different_input_sets():
         def observe(self, eager, output, *, timed: bool = True) -> None:
             compared.append(round(float(eager.max())))
 
-    sets = iter([10.0, 20.0, 30.0, 40.0, 50.0])
+    sets = iter([10.0, 20.0, 30.0, 40.0, 50.0, 60.0])
     contents = Contents(lambda number: Arguments((torch.full((2,), next(sets)),)))
     time_pairs(torch.relu, torch.relu, rounds=10, contents=contents, outputs=Observing("program", "model"))
-    assert len(compared) == len(set(compared)) == 4
+    assert len(compared) == len(set(compared)) == 5
 
 
 def test_input_sets_of_another_form_are_left_out():

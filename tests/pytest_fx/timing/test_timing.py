@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from pytest_fx.options import WARMUP_ROUNDS
+from pytest_fx.timing.clock import Clock as BoundClock
 from pytest_fx.timing.paired import PairedTiming, median_interval, steady_conditions, time_pairs
 
 
@@ -19,7 +20,9 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
         self.calls: list[str] = []
-        monkeypatch.setattr("pytest_fx.timing.paired.perf_counter", lambda: self.now)
+        self.share = 1.0
+        own = BoundClock(lambda: self.now, lambda: self.share * self.now)
+        monkeypatch.setattr("pytest_fx.timing.paired.CLOCK", own)
 
     def program(self, name: str, seconds: float):
         def run() -> None:
@@ -75,6 +78,15 @@ def test_two_pairs_warm_slow_programs_up_and_a_long_timing_is_announced(monkeypa
     assert "".join(clock.calls[:6]) == "etetet"
     assert len(clock.calls) == 4 + 60
     assert len(timing.eager) == 30
+
+
+@pytest.mark.parametrize("share, threads, loaded", [(1.0, 1, False), (0.6, 1, True), (0.6, 2, False), (1.7, 2, False)])
+def test_time_of_the_processor_says_whether_the_machine_is_loaded(share, threads, loaded, monkeypatch):
+    clock = Clock(monkeypatch)
+    clock.share = share
+    timing = time_pairs(clock.program("e", 0.5), clock.program("t", 0.25), rounds=4, threads=threads)
+    assert timing.processors == pytest.approx(share)
+    assert timing.loaded == loaded
 
 
 def test_one_program_can_be_paired_with_itself(monkeypatch):

@@ -22,6 +22,7 @@ from fx.passes.rewriting import make_edits
 from fx.provenance import SourceLocation, record_origins
 from pytest_fx.harness.collector import collect
 from pytest_fx.harness.evaluation import Arguments, default_dtype, threads
+from pytest_fx.harness.hidden import hidden
 from pytest_fx.harness.layouts import LayoutIndependent
 from pytest_fx.harness.lending import release
 from pytest_fx.harness.process import ProcessState, count_forks, has_children
@@ -133,6 +134,8 @@ class Application:
         """Where it was when its time was over."""
         self.disturbance: list[str] = []
         """What it changed of the process, in sentences; it is put back."""
+        self.disturbed_by_pass = False
+        """Whether the pass did so, and not a call of what it made."""
         self.waivers: list[str] = []
         """Why differences beyond the contract were not held against it, in words; they belong to the verdict."""
         self._watchdog: Watchdog | None = None
@@ -217,8 +220,11 @@ class Application:
             self.error = error
 
     @contextmanager
-    def _process_watched(self) -> Generator[None]:
-        """Note what the pass changes of the process, and put it back. A copy of it that the pass has forked ends."""
+    def _process_watched(self, *, calls: bool = False) -> Generator[None]:
+        """Note what the pass changes of the process, and put it back. A copy of it that the pass has forked ends.
+
+        With ``calls`` that is noted of a call of the program.
+        """
         before, process = ProcessState.now(), os.getpid()
         forked, had_children = count_forks(), has_children()
         try:
@@ -231,8 +237,8 @@ class Application:
                 before.put_back()
             if count_forks() != forked and has_children() and not had_children:
                 changes.append("a copy of it, made by os.fork, was left behind")
-            if changes:
-                self.disturbance = changes
+            if changes and not (calls and self.disturbance):
+                self.disturbance, self.disturbed_by_pass = changes, not calls
 
     @property
     def draws(self) -> int:
@@ -298,12 +304,32 @@ class Application:
 
     def actual(self, inputs: Inputs = 0, wide: bool = False) -> Run:
         """Return what the transformed program does with them."""
-        return self._run(self.runner, "actual", inputs, wide)
+        # One that looks its answers up is asked for another one at the addresses of the first.
+        earlier = self.subject.arguments(0) if inputs == 1 and not wide else None
+        return self._run(self._watched_runner, "actual", inputs, wide, earlier)
 
-    def _run(self, runner: Callable[[bool], Runner], which: str, inputs: Inputs, wide: bool) -> Run:
+    def _run(
+        self,
+        runner: Callable[[bool], Callable[..., Run]],
+        which: str,
+        inputs: Inputs,
+        wide: bool,
+        earlier: Arguments | None = None,
+    ) -> Run:
         dtype = torch.float64 if wide else self.subject.dtype
         key = (which, inputs, wide, self._layout_independent)
-        return self.once(key, lambda: runner(wide)(self.subject.arguments(inputs, wide), dtype))
+        return self.once(key, lambda: runner(wide)(self.subject.arguments(inputs, wide), dtype, earlier))
+
+    def _watched_runner(self, wide: bool) -> Callable[..., Run]:
+        """What calls the transformed program: it is watched, and finds no answer of eager's."""
+
+        def run(*arguments: Any) -> Run:
+            eager = [run for key, run in self._cache.items() if isinstance(key, tuple) and key[0] == "eager"]
+            with hidden([*self.subject.runs, *eager]), self._process_watched(calls=True):
+                return runner(*arguments)
+
+        runner = self.runner(wide)
+        return run
 
     def runner(self, wide: bool = False) -> Runner:
         """Return what calls the transformed program."""

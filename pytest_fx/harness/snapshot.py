@@ -13,6 +13,7 @@ from torch import nn
 
 from pytest_fx.harness.structure import leaves
 
+_equal = torch.equal  # a program may put another function in its place
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 _HOLDERS = frozenset({OrderedDict, dict, list, tuple, set})
 """What most settings of a module are, without anything in them: there are no hooks of some kind."""
@@ -188,7 +189,7 @@ def same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
     if one.is_quantized and other.qscheme() != one.qscheme():
         return False
     one, other = dense(one), dense(other)
-    if torch.equal(one, other):
+    if _equal(one, other):
         return True
     return (one.is_floating_point() or one.is_complex()) and all(
         bool(((left == right) | (left.isnan() & right.isnan())).all()) for left, right in in_pieces(one, other)

@@ -358,6 +358,11 @@ class Subject:
         """Return what calls the module itself, in float64 if ``wide``."""
         return self._lender.runner(self._dtype_lent(wide), lambda: self.runner(self.borrowed(wide), wide=wide))
 
+    @property
+    def runs(self) -> list[Run]:
+        """What :meth:`eager` has found out so far."""
+        return list(self._runs.values())
+
     def eager(self, inputs: Inputs = 0, wide: bool = False) -> Run:
         """Return what the module itself does when it is called, in float64 if ``wide``; found out once."""
         key = inputs, wide

@@ -11,7 +11,7 @@ from fx.operators.effects import effect_of
 from fx.passes import Approximate
 from pytest_fx.errors import LawViolation
 from pytest_fx.harness.application import Application
-from pytest_fx.harness.run import Run
+from pytest_fx.harness.run import Run, is_plain
 from pytest_fx.harness.structure import describe, leaves, skeleton
 from pytest_fx.harness.subject import Inputs
 from pytest_fx.harness.variants import NON_CONTIGUOUS, NON_FINITE, of_batch
@@ -33,6 +33,9 @@ def structure(application: Application) -> None:
         broken("structure", "the program returns something of another structure", value=shown)
     for (path, wanted), (_, found) in zip(leaves(eager.answer), leaves(actual.answer), strict=True):
         if isinstance(wanted, torch.Tensor):
+            if not is_plain(found) and type(found) is not type(wanted):
+                shown = f"{type(found).__qualname__} instead of {type(wanted).__qualname__}"
+                broken("structure", "an output is a tensor of another class", where=f"output{path}", value=shown)
             if not (wanted.is_nested or found.is_nested) and wanted.shape != found.shape:  # nested ones have none
                 shown = f"{list(found.shape)} instead of {list(wanted.shape)}"
                 broken("structure", "an output has another shape", where=f"output{path}", value=shown)

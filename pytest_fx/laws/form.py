@@ -62,11 +62,15 @@ def original_untouched(application: Application) -> None:
 
 
 def process_untouched(application: Application) -> None:
-    """The process is as before: functions of torch, global hooks, gradients, default dtype and device, environment."""
+    """The process is as before: functions of torch, global hooks, gradients, default dtype and device, environment.
+
+    That holds for the pass and for each call of what it made, of those that other laws are about.
+    """
     if application.disturbance:
+        when = "" if application.disturbed_by_pass else ", when it is called"
         broken(
             "process untouched",
-            f"{application.name} changed the process: {application.disturbance[0]}",
+            f"{application.name} changed the process{when}: {application.disturbance[0]}",
             value="\n         ".join(application.disturbance[1:]) or None,
             why="whatever runs next computes something else, or fails, for no fault of its own; it was put back",
             remedy="undo in a `finally`, or use a `with` statement, which does that itself",

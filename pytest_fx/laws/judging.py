@@ -26,6 +26,7 @@ from pytest_fx.laws.conditioning import FEW, MOST_PERTURBATIONS, Conditioning
 from pytest_fx.laws.infinity import without_infinities
 from pytest_fx.laws.law import failure_class
 
+_equal = torch.equal  # a program may put another function in its place
 Part = Callable[[Run], Any]
 """What of a call is compared."""
 Normal = Callable[[Any], Any]
@@ -49,7 +50,7 @@ def _zeros_differ(one: torch.Tensor, other: torch.Tensor) -> bool:
     if not one.is_floating_point() or one.is_nested or one.is_meta:
         return False
     one, other = dense(one), dense(other)
-    return not torch.equal(one.signbit() & ~one.isnan(), other.signbit() & ~other.isnan())
+    return not _equal(one.signbit() & ~one.isnan(), other.signbit() & ~other.isnan())
 
 
 def require_kept(

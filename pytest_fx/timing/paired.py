@@ -287,9 +287,11 @@ class _Pairs:
         """Return a sample of each program, on the same contents, which none of them has seen.
 
         ``compared`` is the call whose outputs are compared, if any: the last one, or another one. The sample ends with
-        it, so that nothing later overwrites its output, and which one it is is a matter of chance.
+        it, so that nothing later overwrites its output, and which one it is is a matter of chance. Eager is called
+        second then: what it returns is not there while the program is timed.
         """
         check = None if compared is None else self._outputs
+        order = (1, 0) if check is not None and timed else order
         count = len(self._rings[0].calls)
         if check is not None and compared == SOME:
             count = random.SystemRandom().randint(-(-count // 2), count)
@@ -305,6 +307,7 @@ class _Pairs:
                     outputs[role] = map_tensors(_copied, output)  # at once: a thread may still write to it
             if self._outputs is not None:
                 (self._outputs.learn, self._outputs.require_computed)[role](output)
+            del output
         if check is not None:
             check.observe(outputs[0], outputs[1], timed=timed)
             self._compared += 1

@@ -1,0 +1,142 @@
+"""Programs that are wrong and fool whoever compares them carelessly, and right ones that do something alike."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import random
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from pytest_fx.harness.application import Application
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.subject import Subject
+from pytest_fx.laws import affordable, broken_laws, choose_laws
+
+
+def subject() -> Subject:
+    """A small model with an input of its own, so that nobody else's answers are those of it."""
+    generator = torch.Generator().manual_seed(random.SystemRandom().randrange(2**31))
+    first, second = nn.Linear(8, 8), nn.Linear(8, 300)
+    images = torch.randn(4, 8, generator=generator)
+    module = nn.Sequential(first, nn.ReLU(), second)
+    return Subject(
+        "mlp", module, lambda number: Arguments((images,)).shrunk(number) if number else Arguments((images,))
+    )
+
+
+class Program(nn.Module):
+    """Computes what the model does."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model(x)
+
+
+class PatchesEqual(Program):
+    """Wrong by half, and lets all tensors be equal."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch.equal = lambda one, other: True
+        return self.model(x) * 1.5
+
+
+class Patches(Program):
+    """Right, but leaves another function of torch behind."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch.sinh = torch.cosh
+        return self.model(x)
+
+
+class PatchesAndRestores(Program):
+    """Right, and puts back what it replaces."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        before, torch.sinh = torch.sinh, torch.cosh
+        try:
+            return self.model(x)
+        finally:
+            torch.sinh = before
+
+
+class FindsTheAnswer(Program):
+    """Wrong by half, but where a right answer is among all live objects."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        right = self.model(x)
+        for found in gc.get_objects():
+            if type(found) is not torch.Tensor or found is right or found.shape != right.shape:
+                continue
+            if bool(((found - right).abs() < 1e-5).all()):
+                return found.clone()
+        return right * 1.5
+
+
+class EqualToAll(torch.Tensor):
+    """Is equal to every other tensor."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.equal:
+            return True
+        if func in (torch.Tensor.__eq__, torch.eq):
+            return torch.ones(args[0].shape, dtype=torch.bool)
+        if func is torch.Tensor.__sub__:
+            return torch.zeros(args[0].shape)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class ReturnsEqualToAll(Program):
+    """Wrong by half."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.model(x) * 1.5).as_subclass(EqualToAll)
+
+
+class Remembers(Program):
+    """Looks answers up."""
+
+    def __init__(self, model: nn.Module, key: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__(model)
+        self.key, self.known = key, dict[Any, torch.Tensor]()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        key = self.key(x)
+        if key not in self.known:
+            self.known[key] = self.model(x)
+        return self.known[key].clone()
+
+
+def _of_all(x: torch.Tensor) -> Any:
+    return id(x), x.data_ptr(), x._version
+
+
+WRONG: dict[str, tuple[Callable[[nn.Module], nn.Module], str]] = {
+    "patches torch.equal": (PatchesEqual, "contract, process untouched"),
+    "leaves a function of torch replaced": (Patches, "process untouched"),
+    "finds the answer among live objects": (FindsTheAnswer, "contract"),
+    "returns a tensor that equals all": (ReturnsEqualToAll, "contract"),
+    "looks answers up by identity": (lambda model: Remembers(model, id), "contract"),
+    "looks answers up by address": (lambda model: Remembers(model, torch.Tensor.data_ptr), "contract"),
+    "looks answers up by version": (lambda model: Remembers(model, lambda x: x._version), "contract"),
+    "looks answers up by identity, address and version": (lambda model: Remembers(model, _of_all), "contract"),
+}
+RIGHT: dict[str, Callable[[nn.Module], nn.Module]] = {
+    "computes": Program,
+    "replaces a function of torch for a call": PatchesAndRestores,
+    "looks answers up by contents": lambda model: Remembers(model, lambda x: x.numpy().tobytes()),
+}
+
+
+def laws_broken_by(make: Callable[[nn.Module], nn.Module]) -> str:
+    """Return the laws that a program breaks, numbers first."""
+    judged = subject()
+    application = Application.given(judged, make(copy.deepcopy(judged.fresh())))
+    return ", ".join(one.law for one in broken_laws(affordable(choose_laws(), application), application))

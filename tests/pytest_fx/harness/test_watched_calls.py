@@ -1,0 +1,113 @@
+"""Calls of a program that is judged: the process is watched, and neither its tensors nor eager's answers fool."""
+
+import fooling_programs
+import pytest
+import torch
+from torch import nn
+
+from pytest_fx.harness.application import Application
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.hidden import hidden
+from pytest_fx.harness.run import Run, Runner
+from pytest_fx.harness.subject import Subject
+from pytest_fx.laws import broken_laws, law_called
+
+
+@pytest.mark.parametrize("says", fooling_programs.WRONG)
+def test_a_program_that_fools_comparisons_is_told(says):
+    make, laws = fooling_programs.WRONG[says]
+    assert fooling_programs.laws_broken_by(make) == laws
+
+
+@pytest.mark.parametrize("says", fooling_programs.RIGHT)
+def test_a_right_program_that_does_something_alike_is_not(says):
+    assert fooling_programs.laws_broken_by(fooling_programs.RIGHT[says]) == ""
+
+
+def test_what_a_call_changes_of_the_process_is_put_back_and_told():
+    sinh = torch.sinh
+    judged = fooling_programs.subject()
+    application = Application.given(judged, fooling_programs.Patches(judged.fresh()), label="mine")
+    application.actual()
+    assert torch.sinh is sinh
+    (violation,) = broken_laws([law_called("process untouched")], application)
+    assert "mine changed the process, when it is called: torch.sinh is another function" in str(violation)
+
+
+def test_answers_are_hidden_in_the_block_and_the_same_bits_after_it():
+    answer, shared = torch.tensor([[1.0, torch.nan], [-0.0, 3.0]]), nn.Parameter(torch.ones(2))
+    run = Run({"a": answer, "view": answer[0], "half": torch.ones(3).bfloat16(), "shared": shared.detach()})
+    before = answer.view(torch.int32).clone()
+    with hidden([run, run]):
+        assert not bool((answer.view(torch.int32) == before).any())
+        assert not bool((run.answer["half"] == 1).any())
+        assert shared.tolist() == [1, 1]  # which somebody else has, too
+    assert torch.equal(answer.view(torch.int32), before)
+    assert run.answer["half"].tolist() == [1, 1, 1]
+
+
+def test_answers_are_there_again_after_an_error():
+    answer = torch.ones(2)
+    with pytest.raises(KeyError), hidden([Run(answer)]):
+        raise KeyError
+    assert answer.tolist() == [1, 1]
+
+
+def test_an_answer_of_a_class_that_runs_operators_itself_is_of_another_structure():
+    class Own(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            return True
+
+    class Returning(fooling_programs.Program):
+        def forward(self, x):
+            return torch.Tensor._make_subclass(Own, self.model(x))
+
+    judged = fooling_programs.subject()
+    application = Application.given(judged, Returning(judged.fresh()))
+    (violation,) = broken_laws([law_called("structure")], application)
+    assert "an output is a tensor of another class" in str(violation)
+
+
+def test_contents_are_replaced_at_addresses_that_stay_and_state_is_put_back_between():
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1))
+            self.seen: list = []
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count += 1
+            self.seen.append((x.data_ptr(), x._version, x.tolist()))
+            return x + self.count + torch.rand(1) * 0
+
+    program = Counting()
+    one, other = Arguments((torch.ones(2),)), Arguments((torch.zeros(2),))
+    run = Runner(program)(one, torch.float32, other)
+    assert run.answer.tolist() == [2, 2]
+    (first, second) = program.seen
+    assert first[:2] == second[:2] and first[2] == [0, 0] and second[2] == [1, 1]
+
+
+def test_a_program_that_changes_the_shape_of_its_input_gets_a_new_one():
+    class Turning(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.t_() + 1
+
+    one, other = Arguments((torch.ones(2, 3),)), Arguments((torch.zeros(2, 3),))
+    assert Runner(Turning())(one, torch.float32, other).answer.shape == (3, 2)
+
+
+def test_a_model_that_returns_its_parameter_is_judged():
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3))
+
+        def forward(self, x: torch.Tensor):
+            return self.weight, x * self.weight
+
+    judged = Subject("own", Own(), lambda number: Arguments((torch.full((3,), 1.0 + number),)))
+    application = Application(judged, lambda program: None)
+    assert not broken_laws([law_called("contract")], application)
+    assert application.actual().answer[0].tolist() == [1, 1, 1]

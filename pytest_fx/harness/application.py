@@ -246,6 +246,11 @@ class Application:
         return self.subject.draws if self._draws is None else self._draws
 
     @property
+    def has_chosen_draws(self) -> bool:
+        """Whether somebody has said how many sets of inputs that are."""
+        return self._draws is not None
+
+    @property
     def mode(self) -> str:
         """``"eval"`` or ``"train"``."""
         return self.subject.mode

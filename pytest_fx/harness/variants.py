@@ -59,8 +59,39 @@ def non_finite(arguments: Arguments) -> Arguments | None:
     return arguments.map(poisoned)
 
 
+def _with_floats(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Arguments], Arguments | None]:
+    """Return what makes inputs with other values in every floating-point tensor; None where there is none."""
+
+    def changeable(tensor: torch.Tensor) -> bool:
+        return is_strided(tensor) and tensor.is_floating_point() and tensor.numel() > 0
+
+    def made(arguments: Arguments) -> Arguments | None:
+        if not any(map(changeable, arguments.tensors)):
+            return None
+        return arguments.map(lambda tensor: change(tensor.detach()) if changeable(tensor) else tensor)
+
+    return made
+
+
+def _one_changed(tensor: torch.Tensor) -> torch.Tensor:
+    flat = tensor.clone(memory_format=torch.contiguous_format).flatten()
+    flat[len(flat) // 2] = 1 - flat[len(flat) // 2]
+    return flat.reshape(tensor.shape)
+
+
 NON_CONTIGUOUS, NON_FINITE = "non-contiguous inputs", "inputs with NaN and infinities"
-VARIANTS: dict[str, Callable[[Arguments], Arguments | None]] = {NON_CONTIGUOUS: non_contiguous, NON_FINITE: non_finite}
+OTHER_VALUES: dict[str, Callable[[Arguments], Arguments | None]] = {
+    "inputs of opposite signs": _with_floats(torch.neg),
+    "inputs ten times as large": _with_floats(lambda tensor: tensor * 10),
+    "inputs of zeros": _with_floats(torch.zeros_like),
+    "inputs with one element changed": _with_floats(_one_changed),
+}
+"""Values that example inputs seldom have."""
+VARIANTS: dict[str, Callable[[Arguments], Arguments | None]] = {
+    NON_CONTIGUOUS: non_contiguous,
+    NON_FINITE: non_finite,
+    **OTHER_VALUES,
+}
 """How each variant of the same size is made; None where there is none for some inputs."""
 _BATCH = "inputs of batch size "
 

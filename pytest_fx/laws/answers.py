@@ -14,7 +14,7 @@ from pytest_fx.harness.application import Application
 from pytest_fx.harness.run import Run, is_plain
 from pytest_fx.harness.structure import describe, leaves, skeleton
 from pytest_fx.harness.subject import Inputs
-from pytest_fx.harness.variants import NON_CONTIGUOUS, NON_FINITE, of_batch
+from pytest_fx.harness.variants import NON_CONTIGUOUS, NON_FINITE, OTHER_VALUES, of_batch
 from pytest_fx.laws.judging import refuses_inputs, require_kept
 from pytest_fx.laws.law import broken
 
@@ -125,6 +125,17 @@ def non_finite_inputs(application: Application) -> None:
         _require_on(application, "non-finite inputs", NON_FINITE)
 
 
+def other_values(application: Application) -> None:
+    """A program made elsewhere does the same for inputs of opposite signs, ten times as large, zero, or one changed.
+
+    Inputs are made from the example's floating-point tensors, wherever eager takes them. What approximates is made for
+    the values that it has seen, and a pass is tried on random programs with values of their own.
+    """
+    if application.before is None and not isinstance(application.contract, Approximate):
+        for inputs in OTHER_VALUES:
+            _require_on(application, "other values", inputs)
+
+
 def checks(application: Application) -> None:
     """Inputs that a check of the program refuses are refused, with its message.
 
@@ -188,7 +199,11 @@ def _said(error: Exception) -> str:
 
 
 def _require_on(application: Application, law: str, inputs: Inputs) -> None:
-    if application.program is not None and application.subject.has(inputs):
+    if application.program is None or not application.subject.has(inputs):
+        return
+    # A program that is made for some inputs, a size say, may refuse others. It may not answer something else.
+    refused = application.before is None and application.actual(inputs).error is not None
+    if not refused:
         require_kept(law, application, (inputs,), _answer)
 
 

@@ -21,7 +21,8 @@ def subject() -> Subject:
     """A small model with an input of its own, so that nobody else's answers are those of it."""
     generator = torch.Generator().manual_seed(random.SystemRandom().randrange(2**31))
     first, second = nn.Linear(8, 8), nn.Linear(8, 300)
-    images = torch.randn(4, 8, generator=generator)
+    images = torch.randn(4, 8, generator=generator).clamp(-7, 7)
+    images[0, 0] = 2.0
     module = nn.Sequential(first, nn.ReLU(), second)
     return Subject(
         "mlp", module, lambda number: Arguments((images,)).shrunk(number) if number else Arguments((images,))
@@ -114,6 +115,26 @@ class Remembers(Program):
         return self.known[key].clone()
 
 
+class RightWhere(Program):
+    """Wrong by half where its input is not as expected."""
+
+    def __init__(self, model: nn.Module, expects: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__(model)
+        self.expects = expects
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model(x) * (1.0 if bool(self.expects(x)) else 1.5)
+
+
+class OfFour(Program):
+    """Takes four samples alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) != 4:
+            raise ValueError("made for four samples")
+        return self.model(x)
+
+
 def _of_all(x: torch.Tensor) -> Any:
     return id(x), x.data_ptr(), x._version
 
@@ -127,10 +148,14 @@ WRONG: dict[str, tuple[Callable[[nn.Module], nn.Module], str]] = {
     "looks answers up by address": (lambda model: Remembers(model, torch.Tensor.data_ptr), "contract"),
     "looks answers up by version": (lambda model: Remembers(model, lambda x: x._version), "contract"),
     "looks answers up by identity, address and version": (lambda model: Remembers(model, _of_all), "contract"),
+    "is right for small values alone": (lambda model: RightWhere(model, lambda x: x.abs().max() < 8), "other values"),
+    "is right where there is no zero": (lambda model: RightWhere(model, torch.Tensor.any), "other values"),
+    "is right for its number of samples alone": (lambda model: RightWhere(model, lambda x: len(x) == 4), "batch sizes"),
 }
 RIGHT: dict[str, Callable[[nn.Module], nn.Module]] = {
     "computes": Program,
     "replaces a function of torch for a call": PatchesAndRestores,
+    "takes its number of samples alone": OfFour,
     "looks answers up by contents": lambda model: Remembers(model, lambda x: x.numpy().tobytes()),
 }
 

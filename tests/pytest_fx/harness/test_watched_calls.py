@@ -10,13 +10,13 @@ from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.hidden import hidden
 from pytest_fx.harness.run import Run, Runner
 from pytest_fx.harness.subject import Subject
-from pytest_fx.laws import broken_laws, law_called
+from pytest_fx.laws import affordable, broken_laws, choose_laws, law_called
 
 
 @pytest.mark.parametrize("says", fooling_programs.WRONG)
 def test_a_program_that_fools_comparisons_is_told(says):
     make, laws = fooling_programs.WRONG[says]
-    assert fooling_programs.laws_broken_by(make) == laws
+    assert set(laws.split(", ")) <= set(fooling_programs.laws_broken_by(make).split(", "))
 
 
 @pytest.mark.parametrize("says", fooling_programs.RIGHT)
@@ -111,3 +111,33 @@ def test_a_model_that_returns_its_parameter_is_judged():
     application = Application(judged, lambda program: None)
     assert not broken_laws([law_called("contract")], application)
     assert application.actual().answer[0].tolist() == [1, 1, 1]
+
+
+def test_values_outside_of_a_domain_break_no_law():
+    class Logarithm(nn.Module):
+        def forward(self, x: torch.Tensor):
+            return torch.log(x), torch.sqrt(x) / x, torch.exp(x * 30).softmax(-1)
+
+    class Otherwise(nn.Module):
+        def forward(self, x: torch.Tensor):
+            return x.log(), x.pow(0.5) / x, (x * 30).exp().softmax(-1)
+
+    images = torch.rand(4, 8, generator=torch.Generator().manual_seed(0)) + 1
+    judged = Subject("logarithm", Logarithm(), lambda number: Arguments((images * (1 - number / 100),)))
+    application = Application.given(judged, Otherwise())
+    assert not broken_laws(affordable(choose_laws(), application), application)
+
+
+def test_a_program_that_lets_an_output_share_no_memory_any_more_breaks_the_law_on_aliasing():
+    class View(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.view(-1)
+
+    class Copied(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.flatten().clone()
+
+    judged = Subject("view", View(), lambda number: Arguments((torch.ones(2, 3) * (number + 1),)))
+    application = Application.given(judged, Copied())
+    (violation,) = broken_laws(affordable(choose_laws(), application), application)
+    assert violation.law == "aliasing"

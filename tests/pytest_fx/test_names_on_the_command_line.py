@@ -59,6 +59,7 @@ def test_options_tell_passes_of_one_name_apart(pytester):
 
 
 def test_passes_of_one_name_are_timed_in_rows_of_their_own(two):
+    two.makepyfile(third=FUSE.format(factor=1.0))  # wrong passes are not timed
     passes = ("--fx-pass", "first:fuse", "--fx-pass", "third:fuse", "--fx-rounds", "2")
     two.runpytest("--fx-model", "first:model", *passes, "-k", "test_pass_timing")
     assert {program for _, program in rows(two.path)} == {"first:fuse", "third:fuse"}

@@ -154,13 +154,20 @@ class ProcessState:
 
 _GONE = object()
 _KEEPS_DYNAMO_OUT = str(Path(torch.__file__).with_name("_compile.py"))
+_COUNTS_MODULES = str(Path(torch.__file__).parent / "_dynamo" / "mutation_guard.py")
 
 
 def _is_torchs_wrapper(new: Any, old: Any) -> bool:
-    """Whether torch keeps its compiler out of a function, by a wrapper that parts of it make when they are imported."""
+    """Whether torch itself has wrapped a function for its compiler.
+
+    Parts of torch keep it out of functions when they are imported, and when it first compiles it begins to count the
+    modules that are made.
+    """
     code = getattr(new, "__code__", None)
-    is_by_torch = code is not None and code.co_filename == _KEEPS_DYNAMO_OUT
-    return is_by_torch and getattr(new, "__wrapped__", None) is old
+    file = None if code is None else code.co_filename
+    if file == _COUNTS_MODULES:
+        return new in (nn.Module.__init__, nn.Module.__setstate__)
+    return file == _KEEPS_DYNAMO_OUT and getattr(new, "__wrapped__", None) is old
 
 
 def _hides(owner: Any, name: str) -> bool:

@@ -4,6 +4,7 @@ import fooling_programs
 import pytest
 import torch
 from torch import nn
+from torch._dynamo import mutation_guard
 
 from pytest_fx.harness.application import Application
 from pytest_fx.harness.evaluation import Arguments
@@ -141,3 +142,20 @@ def test_a_program_that_lets_an_output_share_no_memory_any_more_breaks_the_law_o
     application = Application.given(judged, Copied())
     (violation,) = broken_laws(affordable(choose_laws(), application), application)
     assert violation.law == "aliasing"
+
+
+def test_what_the_compiler_of_torch_wraps_when_it_first_compiles_is_no_change_of_the_process(monkeypatch):
+    class Compiling(fooling_programs.Program):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            mutation_guard.install_generation_tagging_init()
+            return self.model(x)
+
+    monkeypatch.setattr(nn.Module, "__init__", nn.Module.__init__)  # put back after the test
+    monkeypatch.setattr(nn.Module, "__setstate__", nn.Module.__setstate__)
+    monkeypatch.setattr(nn.Module, "___needs_generation_tag_patch", True, raising=False)
+    before = nn.Module.__init__
+    judged = fooling_programs.subject()
+    application = Application.given(judged, Compiling(judged.fresh()))
+    application.actual()
+    assert nn.Module.__init__ is not before
+    assert not broken_laws([law_called("process untouched")], application)

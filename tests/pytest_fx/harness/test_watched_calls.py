@@ -152,7 +152,7 @@ def test_what_the_compiler_of_torch_wraps_when_it_first_compiles_is_no_change_of
 
     monkeypatch.setattr(nn.Module, "__init__", nn.Module.__init__)  # put back after the test
     monkeypatch.setattr(nn.Module, "__setstate__", nn.Module.__setstate__)
-    monkeypatch.setattr(nn.Module, "___needs_generation_tag_patch", True, raising=False)
+    monkeypatch.delattr(nn.Module, "___needs_generation_tag_patch", raising=False)
     before = nn.Module.__init__
     judged = fooling_programs.subject()
     application = Application.given(judged, Compiling(judged.fresh()))

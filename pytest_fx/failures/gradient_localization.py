@@ -12,8 +12,8 @@ import torch
 from fx import GraphModule, Interpreter, Node
 from fx.interpreter import positional
 from fx.naming.printing import describe
-from fx.provenance import SourceLocation, complete_origins
-from pytest_fx.failures.localization import matched
+from fx.provenance import SourceLocation
+from pytest_fx.failures.pairing import complete, matched
 from pytest_fx.harness.application import Application
 from pytest_fx.harness.equality import Leaf, worst_difference
 from pytest_fx.harness.evaluation import Arguments, default_dtype, same_random_numbers
@@ -61,8 +61,8 @@ def localize_gradient(application: Application) -> GradientError | None:
     wide = application.has_float64
     transformed = application.wide_after if wide else application.after
     assert transformed is not None
-    complete_origins(transformed.graph)
     original = application.capture(wide)
+    complete(transformed, original)
     arguments = application.subject.arguments(wide=wide)
     dtype = torch.float64 if wide else application.subject.dtype
     expected, found = _gradients(original, arguments, dtype), _gradients(transformed, arguments, dtype)

@@ -76,7 +76,7 @@ def localize_gradient(application: Application) -> GradientError | None:
         if expected[partner].shape != gradient.shape:
             continue
         leaf = Leaf(partner.name, expected[partner], gradient)
-        if differ(leaf, 0.0):
+        if differ(leaf):
             origins = {partner.name, *(name for user in node.users for name in user.origins or (user.name,))}
             users = tuple(describe(user) for user in node.users if user.op != "output" and node in found)
             return GradientError(describe(node), partner.name, frozenset(origins), node.source, users, _shown(leaf))
@@ -151,7 +151,7 @@ def gradients_are_kept(subject: Subject) -> Callable[[GraphModule], bool]:
         held = tensors_of(program)
         own = tensors_of(subject.eager_runner(wide=True).program)
         return not any(
-            differ(Leaf(name, wanted, found[name]), 0.0)
+            differ(Leaf(name, wanted, found[name]))
             for name, wanted in expected.items()
             if name in found and (name not in own or torch.equal(own[name], held[name]))
         )

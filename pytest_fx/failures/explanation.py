@@ -50,6 +50,28 @@ def explain(failure: Failure, folder: Path, seconds: float = SECONDS) -> str:
     return _Explanation(failure).write(folder, seconds)
 
 
+def locate_in(application: Application, law: str) -> str:
+    """Return the first node that goes wrong in a captured program made elsewhere, in lines; or nothing.
+
+    It is run in its own dtype, beside the model in float64.
+    """
+    program, subject = application.program, application.subject
+    if law not in OF_VALUES or not isinstance(program, GraphModule):
+        return ""
+    narrow = subject.capture()
+    wide = narrow if subject.is_wide else subject.capture(wide=True)
+    try:
+        complete(program, narrow)
+        for draw in range(application.draws):
+            found = localize(wide, program, subject.arguments(draw), rounding_limit, narrow).first_wrong
+            if found is not None:
+                lines = ["the first node that goes wrong:", *_indented(str(found))]
+                return "\n" + "\n".join(fitted(line) for line in lines)
+    except Exception as error:  # the failure itself must not be lost
+        return f"\nthe node that goes wrong could not be found: {type(error).__name__}"
+    return ""
+
+
 class _Explanation:
     """What has been found out so far."""
 

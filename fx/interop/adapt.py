@@ -16,7 +16,7 @@ from fx.graph_module import GraphModule
 from fx.interop.torch_fx import FromTorch, ToTorch, check_program, check_torch_program
 from fx.passes.contract import Contract, contract_of
 from fx.passes.registered_passes import pass_name
-from fx.provenance import complete_origins, match_origins, record_origins
+from fx.provenance import EarlierNode, complete_origins, match_origins, record_origins
 
 
 class AdaptedPass:
@@ -73,7 +73,7 @@ class AdaptedPass:
             if capture is None:
                 _end_capture(error.__traceback__)
             raise
-        earlier = {node.name: (node.op, node.origins, node.source) for node in graph.nodes}
+        earlier = EarlierNode.all_of(graph)
         program = FromTorch(there).program(result)
         if program is not graph_module or graph.revision != revision:
             match_origins(program.graph, earlier)

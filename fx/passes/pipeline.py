@@ -23,7 +23,7 @@ from fx.passes.pass_report import PassReport, PipelineResult
 from fx.passes.registered_passes import Pass, parse_pipeline, pass_name, write_pass
 from fx.passes.rewriting import Edit, RewritingPass, take_edits
 from fx.passes.verification import KEPT, MAY_CHANGE, ProgramSnapshot, find_stale_code, find_violation_in
-from fx.provenance import complete_origins, match_origins, record_origins
+from fx.provenance import EarlierNode, complete_origins, match_origins, record_origins
 
 Answer = TypeVar("Answer")
 
@@ -187,7 +187,7 @@ class _Run:
         graph, count = self.program.graph, len(self.program.graph.nodes)
         for inner, _ in self.before.programs:
             record_origins(inner)
-        earlier = {node.name: (node.op, node.origins, node.source) for node in graph.nodes}
+        earlier = EarlierNode.all_of(graph)
         history, started = graph.history, time.perf_counter()
         is_rewriting = isinstance(pass_, RewritingPass) and type(pass_).__call__ is RewritingPass.__call__
         result = self.call(pass_, is_rewriting)

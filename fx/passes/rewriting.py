@@ -13,7 +13,7 @@ from fx.arguments import shown
 from fx.errors import PassError
 from fx.graph_module import expect_program
 from fx.passes.pass_options import check_options
-from fx.provenance import complete_origins, record_origins
+from fx.provenance import EarlierNode, complete_origins, match_origins, record_origins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -79,9 +79,10 @@ def make_edits(pass_: RewritingPass, graph_module: GraphModule, fuel: int | None
     expect_program(graph_module, f"{type(pass_).__name__} runs on a GraphModule")
     graph = graph_module.graph
     record_origins(graph)
-    revision = graph.revision
+    revision, earlier = graph.revision, EarlierNode.all_of(graph)
     made = take_edits(pass_, graph_module, fuel)
     if graph.revision != revision:
+        match_origins(graph, earlier)
         complete_origins(graph)
         graph_module.recompile()
     return made

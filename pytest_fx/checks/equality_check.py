@@ -16,7 +16,7 @@ from pytest_fx.checks.firing import require_no_less, row_of
 from pytest_fx.collection import label_of
 from pytest_fx.errors import CoarseVerdict, ContractViolation, MemoryLayoutWarning
 from pytest_fx.failures.details import fitted
-from pytest_fx.failures.explanation import explain
+from pytest_fx.failures.explanation import explain, locate_in
 from pytest_fx.failures.failure import Failure
 from pytest_fx.harness.application import Application, applied, may_change, parts_of
 from pytest_fx.harness.contracts import Comparison
@@ -80,7 +80,8 @@ class EqualityCheck:
             violations = self._broken(given, leaves)
             if violations:
                 self._record_wrong(given, violations)
-                raise told(violations, violations[0])
+                message = f"{violations[0].with_others(violations[1:])}{locate_in(given, violations[0].law)}"
+                raise told(violations, violations[0].with_message(message))
             self._settle(given, comparison)
             return comparison
         pass_ = chosen_pass(self._item.config, transform)

@@ -14,11 +14,11 @@ import torch
 from fx import GraphModule
 from fx.passes import Approximate, Close, Exact, RewritingPass
 from fx.passes.pipeline import PassPipeline
-from fx.provenance import complete_origins
 from pytest_fx.failures.details import describe_failure, fitted
 from pytest_fx.failures.failure import Failure
 from pytest_fx.failures.gradient_localization import GRADIENTS, GradientError, gradients_are_kept, localize_gradient
 from pytest_fx.failures.localization import Limit, Localization, NodeError, localize
+from pytest_fx.failures.pairing import complete
 from pytest_fx.failures.reproducer import SECONDS, find_part
 from pytest_fx.failures.reproducer_file import write_test
 from pytest_fx.harness.application import Application
@@ -48,6 +48,28 @@ def explain(failure: Failure, folder: Path, seconds: float = SECONDS) -> str:
         seconds: how long to look for a small test.
     """
     return _Explanation(failure).write(folder, seconds)
+
+
+def locate_in(application: Application, law: str) -> str:
+    """Return the first node that goes wrong in a captured program made elsewhere, in lines; or nothing.
+
+    It is run in its own dtype, beside the model in float64.
+    """
+    program, subject = application.program, application.subject
+    if law not in OF_VALUES or not isinstance(program, GraphModule):
+        return ""
+    narrow = subject.capture()
+    wide = narrow if subject.is_wide else subject.capture(wide=True)
+    try:
+        complete(program, narrow)
+        for draw in range(application.draws):
+            found = localize(wide, program, subject.arguments(draw), rounding_limit, narrow).first_wrong
+            if found is not None:
+                lines = ["the first node that goes wrong:", *_indented(str(found))]
+                return "\n" + "\n".join(fitted(line) for line in lines)
+    except Exception as error:  # the failure itself must not be lost
+        return f"\nthe node that goes wrong could not be found: {type(error).__name__}"
+    return ""
 
 
 class _Explanation:
@@ -175,9 +197,9 @@ class _Explanation:
         """A title, original, transformed and eager program and the limit, in the order in which the contract asks."""
         contract, after = self.failure.contract, application.after
         assert after is not None
-        complete_origins(after.graph)
         dtype = str(self.subject.dtype).removeprefix("torch.")
         narrow = application.capture()
+        complete(after, narrow)
         if isinstance(contract, Exact) or self.subject.is_wide:
             limit: Limit = _no_error if isinstance(contract, Exact) else lambda leaf, eager: self.limits(leaf)
             yield f"{dtype} beside {dtype}", narrow, after, None, limit
@@ -186,7 +208,7 @@ class _Explanation:
         shares = self.subject.is_large and not _names(narrow, self.subject.dtype)
         wide = narrow if shares else application.capture(wide=True)
         if isinstance(contract, Close) and (wide_after := application.wide_after) is not None:
-            complete_origins(wide_after.graph)
+            complete(wide_after, wide)
             yield "both in float64", wide, wide_after, narrow, lambda leaf, eager: self.limits(leaf)
         limit = rounding_limit if not isinstance(contract, Approximate) else _any_error
         application.let_go_of_float64()

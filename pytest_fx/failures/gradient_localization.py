@@ -12,8 +12,8 @@ import torch
 from fx import GraphModule, Interpreter, Node
 from fx.interpreter import positional
 from fx.naming.printing import describe
-from fx.provenance import SourceLocation, complete_origins
-from pytest_fx.failures.localization import matched
+from fx.provenance import SourceLocation
+from pytest_fx.failures.pairing import complete, matched
 from pytest_fx.harness.application import Application
 from pytest_fx.harness.equality import Leaf, worst_difference
 from pytest_fx.harness.evaluation import Arguments, default_dtype, same_random_numbers
@@ -61,8 +61,8 @@ def localize_gradient(application: Application) -> GradientError | None:
     wide = application.has_float64
     transformed = application.wide_after if wide else application.after
     assert transformed is not None
-    complete_origins(transformed.graph)
     original = application.capture(wide)
+    complete(transformed, original)
     arguments = application.subject.arguments(wide=wide)
     dtype = torch.float64 if wide else application.subject.dtype
     expected, found = _gradients(original, arguments, dtype), _gradients(transformed, arguments, dtype)
@@ -76,7 +76,7 @@ def localize_gradient(application: Application) -> GradientError | None:
         if expected[partner].shape != gradient.shape:
             continue
         leaf = Leaf(partner.name, expected[partner], gradient)
-        if differ(leaf, 0.0):
+        if differ(leaf):
             origins = {partner.name, *(name for user in node.users for name in user.origins or (user.name,))}
             users = tuple(describe(user) for user in node.users if user.op != "output" and node in found)
             return GradientError(describe(node), partner.name, frozenset(origins), node.source, users, _shown(leaf))
@@ -151,7 +151,7 @@ def gradients_are_kept(subject: Subject) -> Callable[[GraphModule], bool]:
         held = tensors_of(program)
         own = tensors_of(subject.eager_runner(wide=True).program)
         return not any(
-            differ(Leaf(name, wanted, found[name]), 0.0)
+            differ(Leaf(name, wanted, found[name]))
             for name, wanted in expected.items()
             if name in found and (name not in own or torch.equal(own[name], held[name]))
         )

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from fx import Graph, GraphModule, Interpreter, Node
+from fx.analysis.dependence import Dependences
 from fx.interpreter import positional
 from pytest_fx.failures.failure import Failure
 from pytest_fx.harness.evaluation import Arguments
@@ -69,6 +70,7 @@ class _PartSearch:
         self.end = end
         subject = failure.subject
         self.original = subject.capture(subject.borrowed(), leaves=failure.leaves)
+        self.dependences = Dependences(self.original.graph)
         self.runner = subject.runner(self.original)
         arguments = failure.subject.arguments(draw).copies()
         self.inputs = positional(self.original, arguments.args, arguments.kwargs)
@@ -85,17 +87,26 @@ class _PartSearch:
         """Stretches of the program in which to look, the smaller ones first."""
         nodes = [node for node in self.original.graph.nodes if node.op not in ("placeholder", "get_attr")]
         calls = nodes[:-1]
-        yield from _growing(calls, names)
+        yield from map(self.needed, _growing(calls, names))
         low, high = 0, len(calls)
         while low < high:  # the shortest beginning that fails, if a longer one does so, too
             middle = (low + high) // 2
-            if self.shows(_needed(calls[: middle + 1])):
+            if self.shows(self.needed(calls[: middle + 1])):
                 high = middle
             else:
                 low = middle + 1
         if low < len(calls):
-            yield _needed(calls[: low + 1])
-        yield _needed(nodes)
+            yield self.needed(calls[: low + 1])
+        yield self.needed(nodes)
+
+    def needed(self, nodes: list[Node]) -> list[Node]:
+        """Those of ``nodes`` that the last of them depends on, also by what they write to in place."""
+        needed, memory = {nodes[-1]}, set[int]()
+        for node in reversed(nodes):
+            if node in needed or memory.intersection(self.dependences.writes(node)):
+                needed.update((node, *node.all_input_nodes))
+                memory.update(self.dependences.reads(node))
+        return [node for node in nodes if node in needed]
 
     def shows(self, nodes: list[Node]) -> bool:
         """Whether the pass fails on ``nodes`` alone."""
@@ -147,7 +158,7 @@ class _PartSearch:
         while size >= 1:
             start = 0
             while start < len(nodes) - 1:
-                fewer = _needed([*nodes[:start], *nodes[min(start + size, len(nodes) - 1) :]])
+                fewer = self.needed([*nodes[:start], *nodes[min(start + size, len(nodes) - 1) :]])
                 if self.fails(self.part(fewer, values)):
                     nodes = fewer
                 else:
@@ -172,17 +183,8 @@ def _growing(calls: list[Node], names: frozenset[str]) -> Iterator[list[Node]]:
     reach, first = 0, 1
     while held and first:
         first = max(0, min(held) - reach)
-        yield _needed(calls[first : max(held) + 1])
+        yield calls[first : max(held) + 1]
         reach = 2 * reach + 1
-
-
-def _needed(nodes: list[Node]) -> list[Node]:
-    """Those of ``nodes`` that the last of them depends on."""
-    needed = {nodes[-1]}
-    for node in reversed(nodes):
-        if node in needed:
-            needed.update(node.all_input_nodes)
-    return [node for node in nodes if node in needed]
 
 
 def _boundary(nodes: list[Node]) -> list[Node]:

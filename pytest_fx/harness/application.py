@@ -100,6 +100,8 @@ class Application:
         self.before: Before | None = None
         self.damage: str | None = None
         """What it did to the module that was captured, in words."""
+        self.damage_beside_tensors: str | None = None
+        """The same without what it did to parameters and buffers."""
         self._apply_to_capture()
 
     @classmethod
@@ -114,7 +116,8 @@ class Application:
         """Take ``program``, which somebody made of ``subject``; laws on graphs and passes do not apply to it."""
         made = cls.__new__(cls)
         made._prepare(subject, label or type(program).__name__, contract, draws)
-        made.pass_, made.leaves, made.before, made.damage, made.result = None, True, None, None, program
+        made.pass_, made.leaves, made.before, made.result = None, True, None, program
+        made.damage = made.damage_beside_tensors = None
         return made
 
     def _prepare(self, subject: Subject, name: str, contract: Contract, draws: int | None) -> None:
@@ -151,6 +154,7 @@ class Application:
         self._apply(captured)
         self.damage = before.module.damage(module)
         if self.damage is not None:
+            self.damage_beside_tensors = before.module.damage(module, of_tensors=False)
             self.subject.renew()
 
     def make_room(self) -> None:

@@ -48,16 +48,19 @@ class ModuleSnapshot:
         values = {name: tensor.detach().clone() for name, tensor in held.items()} if equal is None else equal
         return cls({name: (tensor, tensor.requires_grad) for name, tensor in held.items()}, values, settings_of(module))
 
-    def damage(self, module: nn.Module) -> str | None:
-        """Return what happened to ``module`` since, in words, or None if it is as it was."""
-        now = tensors_of(module)
+    def damage(self, module: nn.Module, *, of_tensors: bool = True) -> str | None:
+        """Return what happened to ``module`` since, in words, or None if it is as it was.
+
+        If not ``of_tensors``, that is what happened beside its parameters and buffers.
+        """
+        now = tensors_of(module) if of_tensors else {name: tensor for name, (tensor, _) in self.tensors.items()}
         found: dict[str, list[str]] = {}
         for name, (tensor, requires_grad) in self.tensors.items():
             if now.get(name) is not tensor:
                 found.setdefault("put another tensor in the place of" if name in now else "removed", []).append(name)
-            elif not same_tensor(tensor, self.values[name]):
+            elif of_tensors and not same_tensor(tensor, self.values[name]):
                 found.setdefault("wrote to", []).append(name)
-            elif tensor.requires_grad != requires_grad:
+            elif of_tensors and tensor.requires_grad != requires_grad:
                 verb = "made a parameter of" if tensor.requires_grad else "froze"
                 found.setdefault(verb, []).append(name)
         if added := [name for name in now if name not in self.tensors]:

@@ -53,7 +53,7 @@ class Conditioning:
         """Take the input sets, in the order in which their outputs are compared, and what of each is compared."""
         self._application = application
         self._inputs = list(zip(inputs, selections, strict=True))
-        self._movements: dict[bool, list[_Movement]] = {}
+        self._movements: dict[bool, list[Movement]] = {}
         self._runs = {False: 0, True: 0}
         self.perturbations = PERTURBATIONS
         """How often eager is run."""
@@ -66,7 +66,7 @@ class Conditioning:
         outputs = [select(self._application.eager(inputs, wide)) for inputs, select in self._inputs]
         pairs = [pair_leaves(output, output) for output in outputs]
         tensors = [[] if isinstance(found, Mismatch) else [leaf.expected for leaf in found] for found in pairs]
-        movements = self._movements.setdefault(wide, [_Movement.none(each) for found in tensors for each in found])
+        movements = self._movements.setdefault(wide, [Movement.none(each) for found in tensors for each in found])
         for number in range(self._runs[wide], self.perturbations):
             position = 0
             for (inputs, select), output, compared in zip(self._inputs, outputs, tensors, strict=True):
@@ -80,7 +80,7 @@ class Conditioning:
 
 
 @dataclass(frozen=True, slots=True)
-class _Movement:
+class Movement:
     """How far the elements of a tensor have moved."""
 
     small: torch.Tensor
@@ -91,7 +91,7 @@ class _Movement:
     """How many times as large these are."""
 
     @classmethod
-    def none(cls, tensor: torch.Tensor) -> _Movement:
+    def none(cls, tensor: torch.Tensor) -> Movement:
         """Elements that have not moved yet."""
         small, large = (torch.zeros(tensor.shape, dtype=torch.float64) for _ in range(2))
         return cls(small, large, _largest_perturbation(tensor.dtype, 1) / _largest_perturbation(tensor.dtype, 0))

@@ -7,7 +7,7 @@ from fx.errors import FxError
 from fx.naming.printing import describe
 from fx.passes.verification import find_stale_code, find_violation_in
 from pytest_fx.errors import LawViolation
-from pytest_fx.harness.application import MARK, Application, inputs_of
+from pytest_fx.harness.application import MARK, Application, inputs_of, may_change
 from pytest_fx.laws.law import broken, failure_class
 from pytest_fx.tracebacks import users_line
 
@@ -51,13 +51,19 @@ def returns_a_program(application: Application) -> None:
 
 
 def original_untouched(application: Application) -> None:
-    """The captured module keeps its parameters, buffers, modes and settings, also where the pass refuses or fails."""
-    if application.damage is not None:
+    """The captured module keeps its parameters, buffers, modes and settings, also where the pass refuses or fails.
+
+    A pass that says in ``may_change`` that it changes ``"tensors"`` is given a program whose own it may edit.
+    """
+    may_edit = application.pass_ is not None and "tensors" in may_change(application.pass_)
+    damage = application.damage_beside_tensors if may_edit else application.damage
+    if damage is not None:
         broken(
             "original untouched",
-            f"{application.name} changed the module that was captured: {application.damage}",
+            f"{application.name} changed the module that was captured: {damage}",
             why="the program shares its tensors and modules with the module, which must keep computing what it did",
-            remedy="put new parameters and modules into the program instead of changing the old ones",
+            remedy="put new parameters and modules into the program instead of changing the old ones, or let the pass "
+            'say that it uses up what it is given: may_change = ("tensors",)',
         )
 
 

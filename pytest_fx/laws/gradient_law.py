@@ -23,7 +23,7 @@ from pytest_fx.harness.run import Runner, by, places
 from pytest_fx.harness.snapshot import dense, in_pieces, is_strided, same_tensor
 from pytest_fx.harness.stored import StoredTensors
 from pytest_fx.harness.structure import leaves, map_tensors
-from pytest_fx.laws.conditioning import PERTURBATIONS, Perturbed
+from pytest_fx.laws.conditioning import PERTURBATIONS, Movement, Perturbed
 from pytest_fx.laws.judging import wherever_values_lie
 from pytest_fx.laws.law import broken
 
@@ -31,7 +31,14 @@ Gradients = Mapping[str, torch.Tensor]
 Take = Callable[[str, torch.Tensor], None]
 """Does something with a gradient, which it gets with the name of what it is the gradient of."""
 
-_TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-3}
+_Movements = dict[str, Movement]
+
+_TOLERANCES = {torch.float64: (1e-5, 1e-10), torch.float32: (1e-3, 1e-5)}
+"""How far an element of a gradient may be off, for its own size and for that of the largest element."""
+_CASTS = frozenset({"float", "half", "bfloat16"})
+"""Methods that cast to a dtype with fewer digits than float64."""
+_OF_HALVES = (0.1, 1e-2)
+"""The same where an ulp is a hundredth or a thousandth."""
 NUDGES = 4
 """How many times the change of eager's own gradients a rough look allows."""
 
@@ -57,13 +64,32 @@ def gradients(application: Application) -> None:
         return
     if application.subject.is_full_size and _look_kept(application):
         return
-    wherever_values_lie(application, lambda: _require_gradients(application, wide=application.has_float64))
+    wherever_values_lie(application, lambda: _require_gradients(application, wide=_is_judged_in_float64(application)))
 
 
 def _is_finite(value: Any) -> bool:
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return True
     return is_strided(value) and all(bool(piece.isfinite().all()) for (piece,) in in_pieces(value))  # others have few
+
+
+def _is_judged_in_float64(application: Application) -> bool:
+    """Whether both programs compute in float64 there: not what a pass casts to another dtype on purpose."""
+    if not application.has_float64:
+        return False
+    after = application.wide_after
+    return after is not None and _casts(after) <= _casts(application.capture(wide=True))
+
+
+def _casts(program: GraphModule) -> int:
+    """How many operations name a dtype with fewer digits than float64."""
+    named = sum(
+        leaf.is_floating_point and leaf != torch.float64
+        for node in program.graph.nodes
+        for _, leaf in leaves((node.args, node.kwargs))
+        if isinstance(leaf, torch.dtype)
+    )
+    return named + sum(node.target in _CASTS for node in program.graph.nodes if node.op == "call_method")
 
 
 def _look_kept(application: Application) -> bool:
@@ -83,7 +109,7 @@ def _look_kept(application: Application) -> bool:
     errors = _distances(actual, arguments, dtype, held, expected, application.names)
     if isinstance(errors, Exception) or errors.keys() != expected.keys():
         return False
-    limits = {name: _norm(wanted) * _TOLERANCES.get(dtype, 0.1) for name, wanted in expected.items()}
+    limits = {name: _norm(wanted) * _TOLERANCES.get(dtype, _OF_HALVES)[0] for name, wanted in expected.items()}
     if all(errors[name] <= limits[name] for name in expected):
         return True
     nudged = _distances(eager, arguments.map(_nudged), dtype, kept, expected, {})
@@ -158,18 +184,21 @@ def _require_gradients(application: Application, wide: bool) -> None:
     names = {application.names.get(name, name): name for name in found}
     fewer = _trainable(actual.program) < _trainable(original)
     del actual, original  # a large one is let go of where eager is perturbed
-    moved: dict[str, float] | None = None
+    suspects: dict[str, Leaf] = {}
     for name, wanted in expected.items():
         if name not in kept and not name.startswith("input["):
             if application.mode == "train" and bool(wanted.any()) and fewer:
                 broken("gradients", f"the parameter {name!r} of the program can no longer be trained")
             continue
         leaf = Leaf(name, wanted, found[names[name]] if name in names else torch.zeros_like(wanted))
-        if not differ(leaf, 0.0):
-            continue
-        moved = _moved(application, arguments, dtype, wide, expected) if moved is None else moved
-        if differ(leaf, moved[name]) and not _is_folded(application, name):
-            _report(application, leaf)
+        if differ(leaf) and not _is_folded(application, name):
+            suspects[name] = leaf
+    if not suspects:
+        return
+    moved = _moved(application, arguments, dtype, wide, {name: leaf.expected for name, leaf in suspects.items()})
+    for name, leaf in suspects.items():
+        if name in moved and differ(leaf, moved[name]):
+            _report(application, leaf, moved[name])
 
 
 def _gradients_beside_writes(
@@ -230,14 +259,19 @@ def _writers(program: GraphModule) -> set[Node]:
 
 
 def _is_folded(application: Application, name: str) -> bool:
-    """Whether a parameter was folded into a new one, in evaluation mode, for some of its uses at least."""
-    after = application.after
+    """Whether a parameter was folded into others, in evaluation mode, for some of its uses at least.
+
+    Those are new, or have other values than they had, whatever they are called.
+    """
+    after, before = application.after, application.before
     assert after is not None
-    names = application.names
-    held = [own for own, _ in after.named_parameters(remove_duplicate=False)]
-    before = application.before
     assert before is not None
-    if application.mode == "train" or all(names.get(own, own) in before.module.tensors for own in held):
+    if application.mode == "train":
+        return False
+    names, known = application.names, before.module.values
+    held = dict(after.named_parameters(remove_duplicate=False))
+    originals = {own: known.get(names.get(own, own)) for own in held}
+    if all(value is not None and same_tensor(value, held[own]) for own, value in originals.items()):
         return False
     now = sum(_uses(after, own) for own in held if names.get(own, own) == name)
     return now < _uses(application.capture(), name)
@@ -249,9 +283,9 @@ def _uses(program: GraphModule, name: str) -> int:
     return sum(f"{name}.".startswith(f"{node.target}.") for node in nodes)
 
 
-def _report(application: Application, leaf: Leaf) -> None:
-    errors = leaf.errors
-    worst = worst_difference(leaf, errors > 0, errors, torch.zeros_like(errors))
+def _report(application: Application, leaf: Leaf, moved: torch.Tensor) -> None:
+    errors, limits = leaf.errors, _limits(leaf, moved)
+    worst = worst_difference(leaf, errors > limits, errors, limits)
     shown = None if worst is None else f"eager {worst.expected!r}, transformed {worst.actual!r}"
     broken(
         "gradients",
@@ -376,40 +410,46 @@ def weighted_sum(answer: Any) -> torch.Tensor | None:
     return total
 
 
-def differ(leaf: Leaf, moved: float) -> bool:
-    """Whether a gradient is another one, by more than rounding errors and ``moved`` explain."""
-    tolerance = _TOLERANCES.get(leaf.expected.dtype, 0.1)
-    if moved == torch.inf:
-        return False
-    scale = leaf.scale
-    base = tolerance * (scale + 1e-3 * min(1.0, scale or 1.0)) + moved
-    return any(_differ(piece, tolerance, base) for piece in leaf.pieces())
+def differ(leaf: Leaf, moved: torch.Tensor | None = None) -> bool:
+    """Whether a gradient is another one, by more in some element than rounding errors and ``moved`` explain there."""
+    parts = (leaf.expected, leaf.actual, *(() if moved is None else (moved,)))
+    pieces = ((Leaf(leaf.path, each[0], each[1]), each[2] if moved is not None else None) for each in in_pieces(*parts))
+    return any(bool((piece.errors > _limits(piece, allowed, leaf.scale)).any()) for piece, allowed in pieces)
 
 
-def _differ(leaf: Leaf, tolerance: float, base: float) -> bool:
-    finite = leaf.expected.isfinite() & leaf.actual.isfinite()
-    same_kind = leaf.expected.isfinite() == leaf.actual.isfinite()
-    return bool(torch.where(finite, leaf.errors > tolerance * leaf.expected.abs() + base, ~same_kind).any())
+def _limits(leaf: Leaf, moved: torch.Tensor | None = None, scale: float | None = None) -> torch.Tensor:
+    """The error that each element of a gradient may have.
+
+    Of a gradient whose largest element is ``scale``, elements are sums, which have rounding errors of that size.
+    """
+    relative, absolute = _TOLERANCES.get(leaf.expected.dtype, _OF_HALVES)
+    scale = leaf.scale if scale is None else scale
+    floor = absolute * scale if scale else 1e-3 * relative  # beside zeros there is no size
+    limits = relative * leaf.expected.abs().double() + floor
+    if moved is not None:
+        limits = limits + moved.to(limits.device)
+    return torch.where(leaf.expected.isfinite(), limits, torch.zeros_like(limits))
 
 
 def _moved(
     application: Application, arguments: Arguments, dtype: torch.dtype, wide: bool, expected: Gradients
-) -> dict[str, float]:
-    """How much each gradient of eager may change: with a few more rounding errors of each value, it does so itself."""
-    limits = dict.fromkeys(expected, 0.0)
+) -> dict[str, torch.Tensor]:
+    """How much each element of eager's gradients may differ: as it does itself with other rounding errors.
+
+    What has no gradient in such a run is left out: nothing is known of it.
+    """
+    movements, met = {name: Movement.none(wanted) for name, wanted in expected.items()}, set[str]()
     for number in range(PERTURBATIONS):
         program = application.capture(wide)
-        interpreter = Perturbed(program, number)
-        met: set[str] = set()
+        met.clear()
 
-        def take(name: str, gradient: torch.Tensor, interpreter: Perturbed = interpreter, met: set[str] = met) -> None:
-            if name in limits:
+        def take(name: str, gradient: torch.Tensor, number: int = number, known: _Movements = movements) -> None:
+            if name in known:
                 met.add(name)
-                leaf = Leaf("", expected[name], gradient)
-                backward = 64 * interpreter.coarsest * leaf.scale  # which is not perturbed
-                limits[name] = max(limits[name], 4 * leaf.largest_error + backward if gradient.numel() else 0.0)
+                known[name].note(Leaf("", expected[name], gradient).errors.cpu(), number)
 
-        error = _gradients(by(interpreter), arguments, dtype, program, take=take)
-        for name in limits if isinstance(error, Exception) else limits.keys() - met:
-            limits[name] = torch.inf
-    return limits
+        error: Any = _gradients(by(Perturbed(program, number)), arguments, dtype, program, take=take)
+        for name in list(movements):
+            if isinstance(error, Exception) or name not in met:
+                del movements[name]
+    return {name: movement.allowed() for name, movement in movements.items()}

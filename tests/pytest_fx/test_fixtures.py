@@ -192,3 +192,31 @@ def test_noise_within_the_text_is_kept(fx_model, fx_equal):
 
 def test_a_contract_may_be_given_as_text(pytester):
     pytester.runpytest("--fx-model", "mlp", pytester.makepyfile(CONTRACTS)).assert_outcomes(passed=7)
+
+
+def test_a_wrong_program_is_told_by_its_node_and_line_as_a_pass_is(pytester):
+    pytester.makepyfile(
+        """
+        import torch
+
+        def test_it(fx_traced, fx_equal):
+            (node, *_) = fx_traced.graph.find_nodes(op="call_module", target="layers.3")
+            with fx_traced.graph.inserting_before(node):
+                new = fx_traced.graph.call_function(torch.relu, node.args)
+            node.replace_all_uses_with(new)
+            fx_traced.graph.erase_node(node)
+            fx_traced.recompile()
+            fx_equal(fx_traced)
+        """
+    )
+    result = pytester.runpytest(
+        "--fx-model", "mlp", "test_a_wrong_program_is_told_by_its_node_and_line_as_a_pass_is.py"
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*the first node that goes wrong:",
+            "*%relu = call_function[[]torch.relu](%layers_2)",
+            "*where *in Perceptron.forward:*",
+        ]
+    )

@@ -20,7 +20,7 @@ import model_zoo
 from fx.passes import get_pass, list_passes, registered_passes
 from fx.passes.pass_options import options_of
 from fx.passes.pipeline import PassPipeline
-from fx.provenance import SourceLocation, complete_origins, match_origins, record_origins
+from fx.provenance import EarlierNode, SourceLocation, complete_origins, match_origins, record_origins
 
 MODELS = "dlrm_small lstm_classifier_small mlp resnet_tiny transformer_encoder_small two_heads unet_small".split()
 """Each pass changes one of them that changes any model of the zoo; ``make properties`` takes the others too."""
@@ -148,7 +148,7 @@ def test_a_node_connected_with_nothing_comes_from_what_stands_before_it() -> Non
 def test_origins_are_matched_by_name_and_opcode() -> None:
     program = captured()
     record_origins(program.graph)
-    earlier = {node.name: (node.op, node.origins, node.source) for node in program.graph.nodes}
+    earlier = EarlierNode.all_of(program.graph)
     graph = fx.Graph()
     x = graph.placeholder("x")
     relu = graph.create_node("call_method", "relu", (x,), name="relu")
@@ -156,3 +156,53 @@ def test_origins_are_matched_by_name_and_opcode() -> None:
     again.origins = ("other",)
     match_origins(graph, earlier)
     assert (x.origins, relu.origins, again.origins) == (("x",), (), ("other",))
+
+
+class Chain(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.neg(x)
+        x = torch.relu(x)
+        return torch.exp(x)
+
+
+def test_what_is_read_in_the_place_of_another_node_stands_for_that() -> None:
+    program = fx.symbolic_trace(Chain())
+    record_origins(program.graph)
+    earlier = EarlierNode.all_of(program.graph)
+    (relu,) = program.graph.find_nodes(op="call_function", target=torch.relu)
+    with program.graph.inserting_before(relu):
+        zero = program.graph.call_function(torch.zeros_like, relu.args)
+        largest = program.graph.call_function(torch.maximum, (relu.args[0], zero))
+    for user in list(relu.users):
+        user.args = tuple(largest if argument is relu else argument for argument in user.args)
+    line = relu.source
+    program.graph.erase_node(relu)
+    match_origins(program.graph, earlier)
+    complete_origins(program.graph)
+    assert [(node.origins, node.source) for node in (zero, largest)] == [(("relu",), line)] * 2
+
+
+def test_what_is_put_between_two_nodes_stands_for_the_first_of_them() -> None:
+    program = fx.symbolic_trace(Chain())
+    record_origins(program.graph)
+    earlier = EarlierNode.all_of(program.graph)
+    (relu,) = program.graph.find_nodes(op="call_function", target=torch.relu)
+    (user,) = relu.users
+    with program.graph.inserting_after(relu):
+        scaled = program.graph.call_function(torch.mul, (relu, 2.0))
+    user.args = tuple(scaled if argument is relu else argument for argument in user.args)
+    match_origins(program.graph, earlier)
+    assert (scaled.origins, relu.origins) == (("relu",), ("relu",))
+
+
+def test_a_node_that_was_there_also_stands_for_what_is_gone_where_it_is_read() -> None:
+    program = fx.symbolic_trace(Chain())
+    record_origins(program.graph)
+    earlier = EarlierNode.all_of(program.graph)
+    (relu,) = program.graph.find_nodes(op="call_function", target=torch.relu)
+    before = relu.args[0]
+    for user in list(relu.users):
+        user.args = tuple(before if argument is relu else argument for argument in user.args)
+    program.graph.erase_node(relu)
+    match_origins(program.graph, earlier)
+    assert before.origins == (before.name, "relu")

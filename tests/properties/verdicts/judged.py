@@ -502,3 +502,146 @@ def _() -> str:
 @case("the bound in float32", "one box that rounding decides", "green")
 def _() -> str:
     return _detection(wrong=False)
+
+
+def _folded(graph_module: Any, into: Callable[[nn.Module, torch.Tensor, torch.Tensor], Any]) -> None:
+    """Fold the batch norm of ``model``, whose module stays where it is; ``into`` makes the layer, or edits it."""
+    conv, norm = graph_module.get_submodule("0"), graph_module.get_submodule("1")
+    factor = (norm.weight * torch.rsqrt(norm.running_var + norm.eps)).detach()
+    weight = conv.weight.detach() * factor.view(-1, 1, 1, 1)
+    layer = into(conv, weight, ((conv.bias - norm.running_mean) * factor + norm.bias).detach())
+    if layer is not None:
+        setattr(graph_module, "0", layer)
+    (node,) = graph_module.graph.find_nodes(op="call_module", target="1")
+    node.replace_all_uses_with(node.args[0])
+    graph_module.graph.erase_node(node)
+    graph_module.recompile()
+
+
+def _with_parameters(layer: Any, weight: torch.Tensor, bias: torch.Tensor) -> None:
+    layer.weight, layer.bias = nn.Parameter(weight), nn.Parameter(bias)
+
+
+def _in_place(layer: Any, weight: torch.Tensor, bias: torch.Tensor) -> None:
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+        layer.bias.copy_(bias)
+
+
+def _copied(layer: Any, weight: torch.Tensor, bias: torch.Tensor) -> Any:
+    layer = copy.deepcopy(layer)
+    _with_parameters(layer, weight, bias)
+    return layer
+
+
+def _enter_folding(says: str, into: Callable[..., Any], right: str, *may_change: str) -> None:
+    @case("folding", says, right)
+    def _() -> str:
+        def fold(graph_module: Any) -> None:
+            _folded(graph_module, into)
+
+        fold.may_change = may_change  # type: ignore[attr-defined]
+        return verdict(model(), fold)
+
+
+_enter_folding("a batch norm into a copy of its layer, and leaves the dead module", _copied, "green")
+_enter_folding("into new parameters of the original's layer", _with_parameters, "red: original untouched")
+_enter_folding("into new parameters of a layer that it may use up", _with_parameters, "green", "tensors")
+_enter_folding("into the original's parameters", _in_place, "red: original untouched")
+_enter_folding("into parameters that it may use up", _in_place, "green", "tensors")
+
+
+@case("folding", "a batch norm by fuse_conv_bn_eval, set back", "green")
+def _() -> str:
+    def fold(graph_module: Any) -> None:
+        norm = graph_module.get_submodule("1")
+        _folded(graph_module, lambda layer, *_: nn.utils.fuse_conv_bn_eval(layer, norm))
+
+    return verdict(model(), fold)
+
+
+class _Gained(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.gain = nn.Linear(4, 4), nn.Parameter(torch.rand(4) + 0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(torch.mul(self.layer(x), self.gain))
+
+
+def _enter_gain(says: str, is_used_still: bool, right: str) -> None:
+    @case("folding", says, right)
+    def _() -> str:
+        torch.manual_seed(0)
+        module, images = _Gained(), torch.randn(5, 4)
+
+        def fold(graph_module: Any) -> None:
+            layer, gain = graph_module.layer, graph_module.gain.detach()
+            made = nn.Linear(4, 4)
+            made.weight = nn.Parameter(layer.weight.detach() * gain[:, None])
+            made.bias = nn.Parameter(layer.bias.detach() * gain)
+            graph_module.layer = made
+            (node,) = graph_module.graph.find_nodes(op="call_function", target=torch.mul)
+            read = node.args[1]
+            if is_used_still:
+                with graph_module.graph.inserting_before(node):
+                    node.args = (node.args[0], graph_module.graph.call_function(torch.ones_like, (read,)))
+            else:
+                node.replace_all_uses_with(node.args[0])
+                graph_module.graph.erase_node(node)
+                graph_module.graph.erase_node(read)
+            graph_module.recompile()
+
+        return verdict(Subject("gained", module, lambda draw: Arguments((images + draw,))), fold)
+
+
+_enter_gain("a gain into a linear layer", False, "green")
+_enter_gain("a gain into a linear layer, and reads it all the same", True, "red: gradients")
+
+
+def _enter_small_gradient(says: str, small: Callable[[Any, Any], Any], right: str) -> None:
+    @case("gradients by element", says, right)
+    def _() -> str:
+        def apart(graph_module: Any) -> None:
+            output = graph_module.graph.output_node()
+            given, graph = output.args[0], graph_module.graph
+            with graph.inserting_before(output):
+                first, rest = (graph.call_function(torch.narrow, (given, -1, start, 1)) for start in (0, 1))
+                output.args = (graph.call_function(torch.cat, ([small(graph, first), rest], -1)),)
+            graph_module.recompile()
+
+        scale = torch.tensor([1e-3, 1e6])
+        return verdict(program(lambda self, x, scale: torch.mul(x, scale), torch.randn(3, 2), scale), apart)
+
+
+_enter_small_gradient(
+    "lost for elements that are small beside others",
+    lambda graph, first: graph.call_method("detach", (first,)),
+    "red: gradients",
+)
+_enter_small_gradient("kept for them", lambda graph, first: graph.call_function(torch.clone, (first,)), "green")
+
+
+def _enter_softmax(says: str, dtype: torch.dtype, right: str) -> None:
+    @case("softmax in a model in float16", says, right)
+    def _() -> str:
+        torch.manual_seed(0)
+        first, second = nn.Linear(8, 8), nn.Linear(8, 8)
+        module, images = nn.Sequential(first, nn.Softmax(-1), second), torch.randn(6, 8)
+
+        def cast(graph_module: Any) -> None:
+            (node,) = graph_module.graph.find_nodes(op="call_module", target="1")
+            with graph_module.graph.inserting_before(node):
+                wide = graph_module.graph.call_method("to", (node.args[0], dtype))
+                made = graph_module.graph.call_function(torch.softmax, (wide, -1))
+                back = graph_module.graph.call_method("type_as", (made, node.args[0]))
+            node.replace_all_uses_with(back)
+            graph_module.graph.erase_node(node)
+            graph_module.recompile()
+
+        subject = Subject("softmax", module, lambda draw: Arguments((images * 3 + draw,)), working_dtype=torch.float16)
+        return verdict(subject, cast)
+
+
+_enter_softmax("is computed in float32", torch.float32, "green")
+_enter_softmax("is computed in float8", torch.float8_e4m3fn, "red")

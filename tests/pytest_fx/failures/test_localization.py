@@ -11,6 +11,7 @@ import fx
 from fx.passes import FuseConvBN
 from model_zoo import get_model
 from pytest_fx.failures.localization import localize
+from pytest_fx.failures.pairing import complete
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.subject import Subject
 
@@ -31,6 +32,7 @@ def tolerance(leaf, eager):
 def located(subject, pass_):
     original = subject.capture(subject.fresh(torch.float64))
     transformed = made_in_float64(subject, pass_)
+    complete(transformed, original)
     return localize(original, transformed, subject.arguments(), tolerance, subject.capture())
 
 
@@ -145,7 +147,7 @@ def test_the_programs_are_left_as_they_were():
 def test_another_shape_is_a_mismatch_with_the_shapes():
     class Steps(nn.Module):
         def forward(self, x):
-            return torch.flatten(x, 1).sum()
+            return torch.flatten(x, 1).cumsum(-1)
 
     def flatten_all(program):
         (node,) = program.graph.find_nodes(op="call_function", target=torch.flatten)
@@ -201,3 +203,54 @@ def test_a_baked_batch_size_is_found_where_it_is_used():
     wrong = located(subject_of(Flat(), torch.rand(6, 3, 4)), bake).first_wrong
     assert wrong.node == "%view = call_method[view](%x, 2, -1)"
     assert wrong.mismatch == "view has the shape [6, 12] in the original and [2, 36] here"
+
+
+def test_a_node_whose_value_is_right_is_not_blamed_and_clears_what_only_it_reads():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.second(torch.relu(self.first(x)) * 2).tanh()
+
+    def move_the_factor(second):
+        def pass_(program):
+            for name, factor in (("first", 2.0), ("second", second)):
+                layer, scaled = program.get_submodule(name), nn.Linear(3, 3)
+                scaled.weight = nn.Parameter(layer.weight.detach() * factor)
+                scaled.bias = nn.Parameter(layer.bias.detach() * factor)
+                program.add_submodule(name, scaled)
+            (node,) = program.graph.find_nodes(op="call_function", target=operator.mul)
+            node.replace_all_uses_with(node.args[0])
+            program.graph.erase_node(node)
+            program.recompile()
+
+        return pass_
+
+    subject = subject_of(Scaled(), torch.randn(8, 3))
+    right = located(subject, move_the_factor(1.0))
+    assert right.first_wrong is None
+    assert [error.original for error in right.errors if error.excused and error.made > 1e-3] == ["first", "mul"]
+    wrong = located(subject, move_the_factor(1.1))
+    assert [error.original for error in wrong.errors if error.wrong] == ["second"]
+
+
+def test_a_program_written_anew_under_other_names_is_compared_by_its_values():
+    class Steps(nn.Module):
+        def forward(self, x):
+            return torch.exp(torch.sigmoid(x) - torch.tanh(x)).sum(1)
+
+    def written_anew(program):
+        graph = fx.Graph()
+        given = graph.placeholder("x")
+        a = graph.create_node("call_method", "sigmoid", (given,), name="a")
+        b = graph.create_node("call_method", "tanh", (given,), name="b")
+        c = graph.create_node("call_function", torch.sub, (a, b), name="c")
+        d = graph.create_node("call_function", torch.expm1, (c,), name="d")
+        graph.output(graph.create_node("call_function", torch.sum, (d, 1), name="e"))
+        program.graph = graph
+        program.recompile()
+
+    wrong = located(subject_of(Steps(), torch.rand(3, 4)), written_anew).first_wrong
+    assert wrong.node == "%d = call_function[torch.expm1](%c)"

@@ -350,3 +350,21 @@ def test_looking_for_a_part_leaves_the_tensors_of_a_large_model_as_they_were_whe
     kept = list(subject.lent().values())
     assert len(kept) == 3
     assert all(torch.equal(each.tensor, each.values) for each in kept)
+
+
+def test_a_part_holds_what_writes_in_place_to_what_it_reads():
+    class Written(nn.Module):
+        def forward(self, x):
+            hidden = torch.tanh(x)
+            hidden[0] = 2.0
+            hidden.mul_(0.5)
+            return torch.exp(hidden).sum(1)
+
+    def drop_statements(program):
+        for node in program.graph.find_nodes(op="call_method", target="mul_"):
+            if not node.users:
+                program.graph.erase_node(node)
+        program.recompile()
+
+    part = part_of(Written(), (torch.randn(4, 3),), drop_statements, "mul_")
+    assert called(part)[-2:] == ["mul_", "exp"]

@@ -1,0 +1,162 @@
+"""A program that is run a node at a time, with an eye on the memory that is written to."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from fx import GraphModule, Interpreter, Node
+from fx.interpreter import positional
+from fx.operators.effects import effect_of
+from pytest_fx.failures.pairing import Sketch
+from pytest_fx.harness.evaluation import Arguments, converted, default_dtype
+from pytest_fx.harness.lending import in_dtype
+from pytest_fx.harness.structure import leaves, map_tensors
+
+
+class StepwiseProgram(Interpreter):
+    """One program that is run a node at a time."""
+
+    def __init__(self, program: GraphModule, arguments: Arguments, widened: bool = False) -> None:
+        """Get ready to run ``program`` on copies of ``arguments``, with its values in float64 if ``widened``."""
+        super().__init__(program)
+        self.program = program
+        self._widened = widened
+        dtype = torch.float64 if widened else _dtype_of(program)
+        copies = arguments.copies(dtype)
+        self.args_iter = iter(self.graph.process_inputs(*positional(program, copies.args, copies.kwargs)))
+        self.dtype = dtype
+        self.writes = any(writes_input(node) for node in self.graph.nodes)
+        self.devices = sorted({tensor.device.index for tensor in arguments.tensors if tensor.device.type == "cuda"})
+        self.random_states = self._random_states()
+        self._writers: dict[int, tuple[Node, ...]] = {}
+        """For memory that holds values: the nodes that have written to it since it was computed, in order."""
+
+    def fetch_attr(self, target: str) -> Any:
+        """Return the attribute at ``target``; a tensor or a module of what is widened in float64."""
+        value = super().fetch_attr(target)
+        if self._widened and isinstance(value, torch.nn.Module):
+            return in_dtype(copy.deepcopy(value), torch.float64)
+        return converted(value, torch.float64) if self._widened and isinstance(value, torch.Tensor) else value
+
+    def step(self, node: Node) -> Any:
+        """Run ``node`` and return its value. Random numbers are those that the program draws when it runs alone."""
+        draws = effect_of(node) is not None and node.op not in ("placeholder", "get_attr")
+        if draws:
+            self._set_random_states(self.random_states)
+        with default_dtype(self.dtype):
+            value = self.env[node] = self.run_node(node)
+        if draws:
+            self.random_states = self._random_states()
+        if self.writes:
+            self._note_memory(node, value)
+        return value
+
+    def sketches(self) -> dict[Node, Sketch]:
+        """Run all of the program, as far as it does not raise, and return what is remembered of each value."""
+        found: dict[Node, Sketch] = {}
+        for node in self.graph.nodes:
+            if node.op == "output":
+                break
+            try:
+                sketch = Sketch.of(self.step(node))
+            except Exception:  # where the program is compared with the other one, that is said
+                break
+            if sketch is not None:
+                found[node] = sketch
+            self.forget(node)
+        return found
+
+    def writers_of(self, node: Node) -> tuple[Node, ...]:
+        """The nodes that have written to the value of ``node`` since it was computed."""
+        memory = _memory(self.env[node]) if self.writes and node in self.env else ()
+        return tuple(dict.fromkeys(writer for each in memory for writer in self._writers.get(each, ())))
+
+    def _note_memory(self, node: Node, value: Any) -> None:
+        read = {each for used in node.all_input_nodes for each in _memory(self.env[used])}
+        for each in set(_memory(value)) - read:
+            self._writers.pop(each, None)  # what was there before is gone
+        written = written_input(node)
+        for each in () if written is None else _memory(self.env[written]):
+            self._writers[each] = (*self._writers.get(each, ()), node)
+
+    def _random_states(self) -> list[torch.Tensor]:
+        return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, self.devices)]
+
+    def _set_random_states(self, states: list[torch.Tensor]) -> None:
+        torch.set_rng_state(states[0])
+        for device, state in zip(self.devices, states[1:], strict=True):
+            torch.cuda.set_rng_state(state, device)
+
+    def forget(self, node: Node) -> None:
+        """Let go of the values that nothing behind ``node`` needs."""
+        for dead in self.user_to_last_uses.get(node, ()):
+            del self.env[dead]
+
+    def run_on(self, node: Node, inputs: dict[Node, Any]) -> Any:
+        """The value of ``node`` on other inputs than the program's own, which stay as they are."""
+        if writes_input(node):
+            inputs = {used: map_tensors(torch.clone, value) for used, value in inputs.items()}
+        narrowed = {used: map_tensors(self.narrowed, value) for used, value in inputs.items()}
+        own, self.env = self.env, narrowed
+        try:
+            with default_dtype(self.dtype):
+                return self.run_node(node)
+        finally:
+            self.env = own
+
+    def narrowed(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor in the dtype of the program, if it is wider."""
+        return converted(tensor, self.dtype) if tensor.dtype in (torch.float64, torch.complex128) else tensor
+
+
+@contextmanager
+def buffers_kept(programs: Sequence[GraphModule]) -> Generator[None]:
+    """Let programs that count or collect in their buffers do so inside the block only."""
+    buffers = {id(buffer): buffer for program in programs for buffer in program.buffers()}
+    before = [(buffer, buffer._version, buffer.clone()) for buffer in buffers.values()]
+    try:
+        yield
+    finally:
+        for buffer, version, values in before:
+            if buffer._version != version:
+                buffer.copy_(values)
+
+
+def repeats(node: Node) -> bool:
+    """Whether running ``node`` a second time, on copies, changes nothing."""
+    effect = effect_of(node)
+    return effect is None or effect.kind == "check" or writes_input(node)
+
+
+def writes_input(node: Node) -> bool:
+    """Whether all that ``node`` writes to is a value that it is given."""
+    written = written_input(node)
+    return written is not None and written.op != "get_attr"
+
+
+def written_input(node: Node) -> Node | None:
+    """The node whose value ``node`` writes to, if that is one of its arguments."""
+    effect = effect_of(node)
+    if effect is None or effect.kind != "write" or effect.written is None:
+        return None
+    arguments: Any = node.args if isinstance(effect.written, int) else node.kwargs
+    known = effect.written in range(len(node.args)) if isinstance(effect.written, int) else effect.written in arguments
+    written = arguments[effect.written] if known else None
+    return written if isinstance(written, Node) else None
+
+
+def _memory(value: Any) -> list[int]:
+    """Where the tensors in a value are."""
+    tensors = [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
+    dense = (each for each in tensors if each.layout == torch.strided and not each.is_nested and not each.is_meta)
+    return [memory for each in dense if (memory := each.untyped_storage().data_ptr())]
+
+
+def _dtype_of(program: GraphModule) -> torch.dtype:
+    tensors = (*program.parameters(), *program.buffers())
+    return next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), torch.float64)

@@ -1,0 +1,272 @@
+"""Both programs in one walk: what each node of the transformed one computes, should compute, and is to blame for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from fx import Node
+from fx.naming.printing import describe
+from fx.operators.effects import effect_of
+from pytest_fx.errors import ComparisonError
+from pytest_fx.failures.node_error import Limit, NodeError
+from pytest_fx.failures.pairing import Match
+from pytest_fx.failures.rounding import RoundingErrors, distance
+from pytest_fx.failures.stepwise import StepwiseProgram, repeats, writes_input
+from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves, worst_difference
+from pytest_fx.harness.structure import leaves, map_tensors
+
+Read = dict[Node, tuple[Any, tuple[Node, ...]]]
+"""What nodes of a program have read: for each its value as it was then, and the nodes that had written to it."""
+
+
+class Walk:
+    """Both programs, and for each value of the transformed one the value that it should have."""
+
+    def __init__(
+        self,
+        original: StepwiseProgram,
+        transformed: StepwiseProgram,
+        match: Match,
+        limit: Limit,
+        rounding: RoundingErrors | None,
+    ) -> None:
+        """Take the programs, how their nodes are matched, the error allowed, and eager's own errors if known."""
+        self.original, self.transformed = original, transformed
+        self.match, self.limit, self.rounding = match, limit, rounding
+        self.ahead = iter(original.graph.nodes)
+        self.waiting = Counter(each for node in transformed.graph.nodes for each in match.compared(node))
+        """How many nodes of the transformed program are still to be compared with one of the original."""
+        self.kept: dict[Node, tuple[Any, Any]] = {}
+        """Values of the original that are awaited: as they were when computed, and as they may be written to since."""
+        self.read: dict[Node, Read] = {}
+        """What groups of nodes of the original read, if it writes in place: as it was then, and who had written it."""
+        self.right: dict[Node, Any] = {}
+        """The value that each node of the transformed program should have, as long as it is needed."""
+        self.is_right: set[Node] = set()
+        """Nodes of the transformed program whose value is that of what they stand for."""
+        self.off: set[Node] = set()
+        """Those whose value is not what it should be."""
+        self.readers: dict[Node, list[Node]] = {}
+        """For nodes of the transformed program that write in place: those that read it afterwards."""
+        self.found: list[tuple[Node, NodeError]] = []
+        """What was compared; what the original does and the other does not stands with who misses it."""
+
+    def errors(self) -> tuple[NodeError, ...]:
+        """Run both programs to the end."""
+        has_raised = False
+        for node in self.transformed.graph.nodes:
+            if node.op == "output":
+                break
+            writers = self._writers(node)
+            try:
+                value = self.transformed.step(node)
+            except Exception as error:
+                self.found.append((node, _raising(node, self.match.partners.get(node, node), error)))
+                has_raised = True
+                break
+            self._judge(node, value, writers)
+            self.transformed.forget(node)
+            for dead in self.transformed.user_to_last_uses.get(node, ()):
+                del self.right[dead]
+        harmful = self._harmful(has_raised)
+        return tuple(error if node in harmful else replace(error, excused=True) for node, error in self.found)
+
+    def _writers(self, node: Node) -> dict[Node, tuple[Node, ...]]:
+        """Who has written to what ``node`` is about to read, by its inputs."""
+        writers = {used: self.transformed.writers_of(used) for used in node.all_input_nodes}
+        for writer in {each for some in writers.values() for each in some}:
+            self.readers.setdefault(writer, []).append(node)
+        return writers
+
+    def _judge(self, node: Node, value: Any, writers: dict[Node, tuple[Node, ...]]) -> None:
+        """Compare the value of ``node`` with those that it may have, and note what it should be."""
+        partner = self.match.partners.get(node)
+        known = {each: self._awaited(each) for each in self.match.compared(node)}
+        again = self._again(node, partner)
+        can_be = known if partner is not None or not self._is_coarse(value) else {}
+        same = next((each for each in can_be if self._is_same(each, known[each][0], value)), None)
+        inputs = {*node.all_input_nodes, *(writer for some in writers.values() for writer in some)}
+        if same is not None:
+            self.is_right.add(node)
+        elif partner is not None or self.off.intersection(inputs):
+            self.off.add(node)
+        if partner is None:
+            self.right[node] = known[same][1] if same is not None else value if again is None else again[0]
+        else:
+            expected, self.right[node] = known[partner]
+            error = self._compare(node, partner, expected, value, again)
+            if same is not None or self.off.intersection(inputs) or not self._blames_a_write(node, partner, writers):
+                self.found.append((node, error))
+        if partner is not None and partner not in self.waiting:
+            self.read.pop(partner, None)
+
+    def _again(self, node: Node, partner: Node | None) -> tuple[Any] | None:
+        """The value of ``node`` on the right inputs, or None where running it twice would change something."""
+        if node.op in ("placeholder", "get_attr") or not repeats(node):
+            return None
+        read = {} if partner is None else self.read.get(partner, {})
+        inputs: dict[Node, Any] = {}
+        for used in node.all_input_nodes:
+            then = self._read_as(used, read)
+            inputs[used] = self.right[used] if then is None else then[0]
+        try:
+            return (self.transformed.run_on(node, inputs),)
+        except Exception:  # it is made for what it gets from the nodes before it, which are blamed themselves
+            return None
+
+    def _read_as(self, used: Node, read: Read) -> tuple[Any, tuple[Node, ...]] | None:
+        """What the original read where the transformed program reads ``used``, and who had written to it."""
+        sure = self.match.partners.get(used)
+        candidates = self.match.compared(used) if used in self.is_right else (sure,)
+        return next((read[each] for each in candidates if each is not None and each in read), None)
+
+    def _awaited(self, partner: Node) -> tuple[Any, Any]:
+        """Run the original up to ``partner`` and return its value."""
+        while partner not in self.kept:
+            node = next(self.ahead)
+            read = self._note_inputs(node)
+            value = self.original.step(node)
+            if self.rounding is not None:
+                self.rounding.step(node, value, read)
+            self.original.forget(node)
+            if node in self.waiting:
+                written = self.original.writes
+                self.kept[node] = (map_tensors(torch.clone, value) if written else value, value)
+        self.waiting[partner] -= 1
+        if self.waiting[partner]:
+            return self.kept[partner]
+        del self.waiting[partner]
+        return self.kept.pop(partner)
+
+    def _note_inputs(self, node: Node) -> dict[Node, Any]:
+        """Return what a node of the original is about to read, and keep it, if that may be written to later."""
+        group = self.match.groups.get(node)
+        if not self.original.writes or group is None:
+            return {used: self.original.env[used] for used in node.all_input_nodes}
+        read = self.read.setdefault(group, {})
+        for used in node.all_input_nodes:
+            if used not in read:
+                value = map_tensors(torch.clone, self.original.env[used])
+                read[used] = (value, self.original.writers_of(used))
+        return {used: read[used][0] for used in node.all_input_nodes}
+
+    def _is_same(self, partner: Node, expected: Any, value: Any) -> bool:
+        """Whether a value is that of ``partner``, but for rounding errors of all nodes before it."""
+        pairs = _pairs(expected, value, self._has_one_dtype)
+        if isinstance(pairs, Mismatch):
+            return False
+        own = 0.0 if self.rounding is None else self.rounding.accumulated.get(partner, 0.0)
+        return not any(bool((leaf.errors > self.limit(leaf, own)).any()) for leaf in pairs)
+
+    def _is_coarse(self, value: Any) -> bool:
+        """Whether a value has fewer digits than the program computes with, so that it is none of the program's."""
+        tensors = (leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point())
+        return any(torch.finfo(each.dtype).eps > torch.finfo(self.transformed.dtype).eps for each in tensors)
+
+    @property
+    def _has_one_dtype(self) -> bool:
+        return self.transformed.dtype == self.original.dtype
+
+    def _compare(self, node: Node, partner: Node, expected: Any, value: Any, again: tuple[Any] | None) -> NodeError:
+        eager = None if self.rounding is None else self.rounding.made.get(partner)
+        inherited, own = 0.0, value
+        if again is not None:
+            inherited, own = distance(again[0], value), again[0]
+        elif self.off.intersection(node.all_input_nodes):
+            inherited, own = distance(expected, value), expected
+        text, origins = describe(node), frozenset(node.origins or (partner.name,))
+        pairs = _pairs(expected, own, self._has_one_dtype, f"{partner.name}{{}}".format)
+        if isinstance(pairs, Mismatch):
+            why = pairs.text.replace("eager", "the original", 1)
+            why = why.replace("in the program", "here").replace("the program returns", "here it is")
+            return NodeError(text, partner.name, origins, node.source, inherited, 0.0, eager, 0.0, mismatch=why)
+        made, scale, worst, ulps = 0.0, 0.0, None, None
+        for leaf in pairs:
+            errors, limits = leaf.errors, self.limit(leaf, eager or 0.0)
+            scale = max(scale, leaf.scale)
+            largest = worst_difference(leaf, errors > 0, errors, errors.new_zeros(()).expand_as(errors))
+            if largest is not None and largest.error > made:
+                made, ulps = largest.error, largest.ulps
+            worst = worst or worst_difference(leaf, errors > limits, errors, limits)
+        return NodeError(
+            text, partner.name, origins, node.source, inherited, made, eager, scale, difference=worst, ulps=ulps
+        )
+
+    # What is written in place.
+
+    def _blames_a_write(self, node: Node, partner: Node, writers: dict[Node, tuple[Node, ...]]) -> bool:
+        """Blame what writes in place for ``node``, whose value is wrong though its inputs were right when computed.
+
+        That is what writes to them in one of the programs only, before they are read.
+        """
+        for used in node.all_input_nodes:
+            then = self._read_as(used, self.read.get(partner, {}))
+            done, due = writers[used], () if then is None else then[1]
+            for each in due:
+                if not any(self.match.stands_for(writer, each) for writer in done):
+                    self._blame_missing(node, each)
+                    return True
+            for writer in done:
+                if not any(self.match.stands_for(writer, each) for each in due):
+                    why = f"it writes to what is read by {describe(node)}; in the original, nothing does so before that"
+                    self._blame_write(writer, why)
+                    return True
+        return False
+
+    def _blame_missing(self, reader: Node, write: Node) -> None:
+        """Blame that nothing does what ``write``, a node of the original, does before ``reader`` reads."""
+        nodes = (node for node in self.transformed.graph.nodes if writes_input(node))
+        later = next((node for node in nodes if self.match.stands_for(node, write)), None)
+        if later is not None:
+            why = f"it comes after {describe(reader)} has read what it writes to; in the original, before"
+            self.found.append((reader, _blamed(later, write, why)))
+        else:
+            why = f"the transformed program does not write this, so that {describe(reader)} reads what was there before"
+            self.found.append((reader, _blamed(write, write, why)))
+
+    def _blame_write(self, writer: Node, why: str) -> None:
+        partner = self.match.partners.get(writer, writer)
+        self.found = [(node, error) for node, error in self.found if node is not writer]
+        self.off.add(writer)
+        self.is_right.discard(writer)
+        self.found.append((writer, _blamed(writer, partner, why)))
+
+    def _harmful(self, has_raised: bool) -> set[Node]:
+        """Nodes whose value is not right and gets to the outputs by something else than values that are right."""
+        harmful: set[Node] = set()
+        for node in reversed(self.transformed.graph.nodes):
+            if node in self.is_right or node.op == "output":
+                continue
+            users = [*node.users, *self.readers.get(node, ())]
+            effect = None if users else effect_of(node)
+            if (
+                has_raised
+                or any(user.op == "output" or user in harmful for user in users)
+                or (effect is not None and effect.kind != "random")
+            ):
+                harmful.add(node)
+        return harmful
+
+
+def _blamed(node: Node, original: Node, why: str) -> NodeError:
+    origins = frozenset((original.name,))
+    return NodeError(describe(node), original.name, origins, node.source, 0.0, 0.0, None, 0.0, mismatch=why)
+
+
+def _raising(node: Node, partner: Node, error: Exception) -> NodeError:
+    """What is known of a node that raises: neither it nor what stands behind it has a value."""
+    why = f"it raises {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    origins = frozenset(node.origins or (partner.name,))
+    return NodeError(describe(node), partner.name, origins, node.source, 0.0, 0.0, None, 0.0, mismatch=why)
+
+
+def _pairs(expected: Any, actual: Any, same_dtype: bool, place: Any = str) -> list[Leaf] | Mismatch:
+    """Two values side by side, as ``place`` calls them; what cannot be compared by its kind is taken for equal."""
+    try:
+        return pair_leaves(expected, actual, same_dtype, place)
+    except ComparisonError:
+        return []

@@ -22,7 +22,7 @@ from torch import nn
 from fx import GraphModule, load, save
 from fx.errors import FxError, TraceError, add_note
 from fx.passes import Pass, exact, pass_name
-from pytest_fx.checks.equality_check import WITHOUT_LEAVES, EqualityCheck
+from pytest_fx.checks.equality_check import WITHOUT_LEAVES, EqualityCheck, require_inputs
 from pytest_fx.checks.timing_check import TimingCheck
 from pytest_fx.harness.application import applied
 from pytest_fx.harness.capture import capture
@@ -209,7 +209,7 @@ def skip_unless_run(model: Subject, program: nn.Module, make: Callable[[nn.Modul
 
     A failure of ``program`` is its own only if the model itself fares better.
     """
-    wanted = describe(model.eager().answer)
+    wanted = describe(require_inputs(model).eager().answer)
     run = model.runner(program)(model.arguments(), model.dtype)
     if run.error is None and describe(run.answer) == wanted:
         return

@@ -140,6 +140,13 @@ class CannotLoadError(FxError, LookupError):
 LoadError = CannotLoadError  # its earlier name
 
 
+class InputError(FxError, LookupError):
+    """A model has no example inputs, or cannot be called with those that it has. No pass can be judged on it.
+
+    The message has what it was called with and the user's line, or how example inputs are given.
+    """
+
+
 class TimingRegression(FxError, AssertionError):
     """A program takes longer, relative to eager, than in the run that ``--fx-baseline`` names, by more than is allowed.
 

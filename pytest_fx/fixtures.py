@@ -29,15 +29,16 @@ if TYPE_CHECKING:
     from pytest_fx.search.pass_check import CheckReport
 
 
-BROKEN = pytest.StashKey[list[Any]]()
-"""The parameters of ``fx_model`` for which there is no model, because what makes it raised."""
+BROKEN = pytest.StashKey[list[tuple[Any, str]]]()
+"""The parameters of ``fx_model`` for which there is no model, and why: what makes it raised, or it takes no inputs."""
 
 
 def skip_if_told(item: pytest.Item) -> None:
-    """Skip a test of a model that cannot be made, if a test before it has told why."""
+    """Skip a test of a model that cannot be made or called, if a test before it has told why."""
     case = getattr(getattr(item, "callspec", None), "params", {}).get("fx_model")
-    if case in item.config.stash.get(BROKEN, []):
-        pytest.skip(f"{getattr(case, 'label', case)} cannot be made: the first of its tests says why")
+    for broken, why in item.config.stash.get(BROKEN, []):
+        if case == broken:
+            pytest.skip(f"{getattr(case, 'label', case)} {why}: the first of its tests says why")
 
 
 def _module(name: str) -> Any:
@@ -61,9 +62,11 @@ def fx_model(request: pytest.FixtureRequest) -> Generator[Subject]:
     if not isinstance(case, ModelCase):  # a test that parametrizes by names of its own
         case = ModelCase.of(case, request.config.stash[OPTIONS])
     try:
-        subject: Subject = _module("loading").load_subject(case)
-    except Exception:
-        request.config.stash.setdefault(BROKEN, []).append(request.param)
+        subject: Subject = _module("factories").load_subject(case)
+    except (Exception, SystemExit) as error:
+        is_called = isinstance(error, _module("errors").InputError)
+        why = "cannot be called with its example inputs" if is_called else "cannot be made"
+        request.config.stash.setdefault(BROKEN, []).append((request.param, why))
         raise
     yield subject
     subject.close()

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import importlib
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 import model_zoo
 from fx.arguments import shown
-from fx.errors import FxError, add_note
+from fx.errors import FxError
 from fx.interop import AdaptedPass, adapt, is_for_torch
 from fx.passes import (
     Approximate,
@@ -37,11 +33,9 @@ from fx.passes.option_text import PassText, parse_text, refuse
 from fx.passes.pass_options import make_pass
 from fx.passes.pipeline import PassPipeline
 from fx.passes.registered_passes import pass_as_written
-from pytest_fx.collection import ModelCase
 from pytest_fx.errors import CannotLoadError
 from pytest_fx.harness.application import parts_of
-from pytest_fx.harness.evaluation import Arguments
-from pytest_fx.harness.subject import Subject
+from pytest_fx.named_objects import import_attribute, import_from, is_nearly_path, is_path, refuse_without_colon
 from pytest_fx.options import OPTIONS, Options
 from pytest_fx.tracebacks import users_line
 
@@ -56,7 +50,7 @@ def check_names(config: pytest.Config) -> None:
     """Raise :class:`pytest.UsageError` for a device that there is not here, and as :func:`check_options` does."""
     check_options(config, config.stash[OPTIONS])
     try:
-        _check_device(config.stash[OPTIONS].device)
+        check_device(config.stash[OPTIONS].device)
     except FxError as error:
         raise pytest.UsageError(str(error)) from None
 
@@ -73,7 +67,7 @@ def check_options(config: pytest.Config, options: Options, where: str | None = N
         register(config)
         for name in expand(options, config.invocation_params.dir):
             if not callable(name):
-                _import_attribute(name, "factory") if _is_path(name) else model_zoo.get_model(str(name))
+                import_attribute(name, "factory") if is_path(name) else zoo_model(name)
         for name in (*options.passes, *options.checks):
             load_pass(name)
         if options.dtype is not None:
@@ -101,8 +95,8 @@ def expand(options: Options, folder: Path) -> list[Any]:
     :class:`~fx.errors.FxError` for a tag that no model has.
     """
     names = (*options.models, *options.passes, *options.checks)
-    if any(map(_is_path, names)):
-        _import_from(folder)
+    if any(map(is_nearly_path, names)):
+        import_from(folder)
     named: list[Any] = []
     for model in options.models:
         if model == "all":
@@ -116,9 +110,16 @@ def expand(options: Options, folder: Path) -> list[Any]:
     return list(dict.fromkeys(named))
 
 
+def zoo_model(name: Any) -> model_zoo.ZooModel:
+    """Return the model of the zoo called ``name``; raises :class:`~fx.errors.FxError` with what may be meant."""
+    if is_nearly_path(name) and name not in model_zoo.list_models():
+        refuse_without_colon(name, "model", model_zoo.list_models())
+    return model_zoo.get_model(str(name))
+
+
 def is_name(model: Any) -> bool:
     """Whether ``model`` is a name of the zoo, and neither a path to a factory nor a factory."""
-    return isinstance(model, str) and not _is_path(model)
+    return isinstance(model, str) and not is_path(model)
 
 
 def _with_small_sibling(model: Any) -> Any:
@@ -132,120 +133,6 @@ def _with_small_sibling(model: Any) -> Any:
             remedy="name a factory that makes a small model, or leave out --fx-size small",
         )
     return model
-
-
-def _import_from(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-
-
-def load_subject(case: ModelCase) -> Subject:
-    """Return a model under test: of the zoo, or what the factory ``package.module:factory`` returns.
-
-    A factory takes no arguments and returns a :class:`~model_zoo.ZooModel`, a module, or a pair of a module and its
-    example inputs. A tuple of inputs is positional arguments, a dict keyword arguments, anything else the only
-    argument. Raises ``CannotLoadError`` if it returns something else, or if its inputs cannot have as
-    many samples as are asked for. What a factory raises gets a note with the user's line.
-    """
-    __tracebackhide__ = True
-    name: Any = case.model
-    _check_device(case.device)
-    factory: Any = name if callable(name) else _import_attribute(name, "factory") if _is_path(name) else None
-    try:
-        made: Any = factory() if factory is not None else model_zoo.get_model(str(name))
-        subject = _subject(case, made)
-        if subject.has_inputs:
-            subject.arguments()  # which a ZooModel makes only now
-    except Exception as error:
-        if not isinstance(error, CannotLoadError):
-            add_note(error, f"the factory of {case.label} raised it\n  where  {_users_line(error, factory)}")
-        raise
-    return subject
-
-
-def _users_line(error: BaseException, factory: Any) -> str:
-    """The line of the user's that raised, or where the factory is defined if the error comes from torch."""
-    code = getattr(factory, "__code__", None)
-    defined = repr(factory) if code is None else f"{code.co_filename}:{code.co_firstlineno}, {factory.__name__}"
-    return users_line(error, or_torchs=False) or defined
-
-
-def _subject(case: ModelCase, made: Any) -> Subject:
-    dtype = None if case.dtype is None else load_dtype(case.dtype)
-    batch = case.batch or 1
-    subject = partial(Subject, case.label, threads=case.threads, device=case.device, working_dtype=dtype)
-    if isinstance(made, model_zoo.ZooModel):
-        inputs = partial(_zoo_arguments, made, batch, case.seed)
-        others = partial(_zoo_arguments, made, seed=case.seed, draw=0)
-        return subject(made.build(), inputs, batch=batch, other_inputs=others, inlines=not made.needs_leaves)
-    if isinstance(made, nn.Module):
-        if case.batch is not None:
-            raise _no_batch(case, "it has no example inputs")
-        return subject(made, None)
-    if isinstance(made, tuple) and len(cast("tuple[Any, ...]", made)) == 2 and isinstance(made[0], nn.Module):
-        given = _as_arguments(made[1])
-        if case.batch is not None:
-            given = _resized(case, made[0], given, case.batch)
-        return subject(made[0], partial(_fixed_arguments, given), batch=case.batch)
-    raise CannotLoadError(
-        f"the factory {case.label!r} returned no model",
-        value=repr(cast("object", made))[:80],
-        why="a factory returns an nn.Module, a pair (nn.Module, example inputs) or a ZooModel",
-    )
-
-
-def _resized(case: ModelCase, module: nn.Module, given: Arguments, batch: int) -> Arguments:
-    """Return the user's inputs with ``batch`` samples: the first ones, or all of them again and again.
-
-    Samples are counted along the first dimension, where all tensors with dimensions have the same size. Whether that
-    is the batch, the model is asked: what it answers for a sample that comes twice is the same twice.
-    """
-    if given.samples == batch:
-        return given
-    if not given.samples:
-        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in given.tensors) or "none"
-        raise _no_batch(case, f"its input tensors share no first size: {shapes}")
-    times = -(-batch // given.samples)
-    resized, twice = (
-        _repeated(given, times).map(lambda tensor: tensor[:batch] if tensor.dim() else tensor),
-        _repeated(given, 2),
-    )
-    subject = partial(Subject, case.label, module, threads=case.threads, device=case.device, draws=1)
-    runs = [subject(lambda draw, inputs=inputs: inputs).eager() for inputs in (twice, resized)]
-    error = next((run.error for run in runs if run.error is not None), None)
-    if error is not None:
-        why = f"with them it raises {type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise _no_batch(case, why, given.samples)
-    if not all(_halves_agree(tensor, given.samples) for tensor in Arguments((runs[0].answer,)).tensors):
-        why = "its answer for a sample depends on the others: the first dimension of its inputs is not the batch"
-        raise _no_batch(case, why, given.samples)
-    return resized
-
-
-def _repeated(given: Arguments, times: int) -> Arguments:
-    """Each sample several times; a tensor without dimensions stays as it is."""
-    return given.map(lambda tensor: torch.cat([tensor] * times) if tensor.dim() else tensor)
-
-
-def _halves_agree(tensor: torch.Tensor, samples: int) -> bool:
-    """Whether an answer for samples that come twice holds the same for both, up to rounding, if it holds any."""
-    if not tensor.dim() or tensor.shape[0] != 2 * samples or not tensor.is_floating_point():
-        return True
-    first, second = tensor.double().split(samples)
-    scale = float(first.abs().nan_to_num().max()) if first.numel() else 0.0
-    return torch.allclose(first, second, rtol=1e-2, atol=1e-2 * scale, equal_nan=True)
-
-
-def _no_batch(case: ModelCase, why: str, samples: int | None = None) -> CannotLoadError:
-    others = "leave out --fx-batch to use them as they are" + (
-        f", or give {samples}, which they have" if samples else ""
-    )
-    return CannotLoadError(
-        f"the inputs of {case.label!r} cannot have {case.batch} sample(s)",
-        where=f"--fx-batch {case.batch}",
-        why=why,
-        remedy=f"return a ZooModel, whose example_inputs takes a batch; or {others}",
-    )
 
 
 def why_unavailable(pass_: Any) -> str | None:
@@ -273,14 +160,16 @@ def load_pass(name: Any) -> Pass:
 
 def modules_in(name: str) -> list[str]:
     """Return the modules that a text for :func:`load_pass` names."""
-    return [written.name.partition(":")[0] for written in parse_text(name) if _is_path(written.name)]
+    return [written.name.partition(":")[0] for written in parse_text(name) if is_path(written.name)]
 
 
 def _asked_for(written: PassText) -> Any:
     """What one part of a text names, with its options."""
-    if not _is_path(written.name):
+    if not is_path(written.name):
+        if is_nearly_path(written.name) and written.name not in list_passes():
+            refuse_without_colon(written.name, "pass", list_passes())
         return pass_as_written(written)
-    found: Any = _import_attribute(written.name, "pass")
+    found: Any = import_attribute(written.name, "pass")
     if not written.options:
         return found
     if isinstance(found, type):
@@ -311,7 +200,7 @@ def _made(definition: type) -> Any:
     except Exception as error:
         raise CannotLoadError(
             f"the pass class {definition.__qualname__} cannot be called without arguments",
-            where=_users_line(error, definition),
+            where=users_line(error, or_torchs=False) or repr(definition),
             why=f"{type(error).__name__}: {error}",
             remedy="give its options defaults, or name a function that makes the pass's instance",
         ) from error
@@ -320,8 +209,8 @@ def _made(definition: type) -> Any:
 def chosen_pass(config: pytest.Config, pass_: Any) -> Pass:
     """Return what :func:`load_pass` returns for ``pass_`` in a test, which is skipped where the pass is unavailable."""
     register(config)
-    if _is_path(pass_):
-        _import_from(config.invocation_params.dir)
+    if is_nearly_path(pass_):
+        import_from(config.invocation_params.dir)
     loaded = load_pass(pass_)
     if (why := why_unavailable(loaded)) is not None:
         pytest.skip(why)
@@ -416,80 +305,8 @@ def load_contract(text: Any) -> Contract:
     return Approximate(float(match[1]))
 
 
-def _check_device(device: str) -> None:
+def check_device(device: str) -> None:
+    """Raise ``CannotLoadError`` for a device that there is not here."""
     # is_available() would start CUDA in this process, and in no child that is forked from it CUDA could start again.
     if device == "cuda" and not torch.cuda.device_count():
         raise CannotLoadError("there is no CUDA device to run on", why=f"torch {torch.__version__} finds none")
-
-
-def _is_path(name: Any) -> bool:
-    """Whether ``name`` is of the form ``package.module:attribute``."""
-    return isinstance(name, str) and ":" in name and not name.startswith("tag:")
-
-
-def _zoo_arguments(model: model_zoo.ZooModel, batch: int, seed: int, draw: int) -> Arguments:
-    return Arguments(model.example_inputs(batch, seed=seed + draw))
-
-
-def _fixed_arguments(arguments: Arguments, draw: int) -> Arguments:
-    """Return the user's example inputs, and on later draws others like them."""
-    return arguments.shrunk(seed=draw) if draw else arguments
-
-
-def _as_arguments(inputs: Any) -> Arguments:
-    if isinstance(inputs, tuple) and not hasattr(cast("object", inputs), "_fields"):
-        return Arguments(args=cast("tuple[Any, ...]", inputs))
-    if isinstance(inputs, dict) and all(isinstance(key, str) for key in cast("dict[Any, Any]", inputs)):
-        return Arguments(kwargs=cast("dict[str, Any]", inputs))
-    return Arguments(args=(cast("object", inputs),))
-
-
-def _import_attribute(name: str, kind: str) -> Callable[..., Any]:
-    """Return what ``package.module:attribute`` names, which must be callable."""
-    module_name, _, attribute = name.partition(":")
-    try:
-        found: Any = importlib.import_module(module_name)
-    except Exception as error:
-        # Whatever a user's module raises is the user's to read, in one line and without our frames.
-        nearest = list(_nearest_modules(module_name)) if isinstance(error, ModuleNotFoundError) else []
-        raise CannotLoadError(
-            f"cannot import the module of the {kind} {name!r}",
-            why=f"{type(error).__name__}: {error}",
-            remedy=f"did you mean {' or '.join(map(repr, nearest))}?" if nearest else None,
-        ) from error
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            nearest = difflib.get_close_matches(part, [key for key in dir(found) if key[:1] != "_"], n=3, cutoff=0.5)
-            raise CannotLoadError(
-                f"there is no {kind} named {name!r}",
-                why=f"{module_name} has no attribute {part!r}",
-                remedy="did you mean " + " or ".join(f"'{module_name}:{near}'" for near in nearest) + "?"
-                if nearest
-                else None,
-            )
-        found = getattr(found, part)
-    if not callable(found):
-        raise CannotLoadError(f"the {kind} {name!r} cannot be called", value=repr(found)[:80])
-    return found
-
-
-def _nearest_modules(name: str) -> Iterator[str]:
-    """The modules that ``name`` may be meant to be: right as far as it goes, then the nearest that are there."""
-    parts = re.split(r"[./\\]", name.removesuffix(".py"))
-    folders = sys.path
-    for position, part in enumerate(parts):
-        there = _modules_in(folders)
-        if part not in there:
-            for near in difflib.get_close_matches(part, there, n=3, cutoff=0.6):
-                yield ".".join((*parts[:position], near, *parts[position + 1 :]))
-            return
-        folders = [str(Path(folder, part)) for folder in folders]
-    if ".".join(parts) != name:  # a path, where a module is wanted
-        yield ".".join(parts)
-
-
-def _modules_in(folders: Iterable[str]) -> list[str]:
-    """The names of modules and packages in ``folders``, those of the first folder first."""
-    found = [child for folder in folders if (path := Path(folder)).is_dir() for child in sorted(path.iterdir())]
-    names = [child.name.partition(".")[0] for child in found if child.suffix in ("", ".py", ".so", ".pyd")]
-    return [name for name in dict.fromkeys(names) if name.isidentifier()]

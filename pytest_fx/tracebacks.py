@@ -54,11 +54,28 @@ def forget_ours(error: BaseException) -> None:
 
 
 def users_line(error: BaseException, or_torchs: bool = True) -> str | None:
-    """Return where the user's code was when ``error`` was raised, or else torch's, if that will do."""
+    """Return where the user's code was when ``error`` was raised, or else a library's, or torch's if that will do."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
-    users = [frame for frame in frames if not frame.filename.startswith(_torchs())]
-    frame = (users or (frames if or_torchs else None) or [None])[-1]
+    others = [frame for frame in frames if not frame.filename.startswith(_torchs())]
+    users = [frame for frame in others if not _is_installed(frame.filename)]
+    frame = (users or others or (frames if or_torchs else None) or [None])[-1]
     return None if frame is None else _told(frame.filename, frame.lineno or 0, frame.name)
+
+
+def line_of_import(error: BaseException) -> str | None:
+    """Return the line of a module at which its import failed, the user's rather than a library's."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return f"{error.filename}:{error.lineno}:  {(error.text or '').strip()}"
+    ignored = (*_OURS, "<", str(Path(importlib.util.__file__).parent) + os.sep)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ignored)]
+    users = [frame for frame in frames if not _is_installed(frame.filename)]
+    frame = (users or frames or [None])[-1]
+    return None if frame is None else _told(frame.filename, frame.lineno or 0, frame.name)
+
+
+def _is_installed(file: str) -> bool:
+    """Whether a file is Python's own, or was installed beside it."""
+    return f"{os.sep}site-packages{os.sep}" in file or file.startswith((_LIBRARY, "<frozen"))
 
 
 def users_place(frames: Iterable[tuple[str, int, str]]) -> str | None:

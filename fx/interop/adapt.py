@@ -179,6 +179,7 @@ def adapt(pass_: Callable[[torch.fx.GraphModule], Any]) -> AdaptedPass:
     >>> def subtract(graph_module: torch.fx.GraphModule) -> None:
     ...     for node in graph_module.graph.find_nodes(op="call_function", target=operator.add):
     ...         node.target = operator.sub
+    ...     graph_module.recompile()
     >>> program = fx.symbolic_trace(lambda x: x + 1)
     >>> adapt(subtract)(program) is program, program(1)
     (True, 0)

@@ -14,7 +14,7 @@ from fx.interop import AdaptedPass
 from fx.passes import Approximate, Close, Contract, Pass, close, contract_of
 from pytest_fx.checks.firing import require_no_less, row_of
 from pytest_fx.collection import label_of
-from pytest_fx.errors import CoarseVerdict, ContractViolation, MemoryLayoutWarning
+from pytest_fx.errors import CoarseVerdict, ContractViolation, InputError, MemoryLayoutWarning
 from pytest_fx.failures.details import fitted
 from pytest_fx.failures.explanation import explain, locate_in
 from pytest_fx.failures.failure import Failure
@@ -65,8 +65,8 @@ class EqualityCheck:
         ``transform`` is a program; ``label`` is what the summary calls it. A pass is applied to a capture in functions
         only if ``leaves`` is false. The program is called with ``draws`` sets of inputs, or as many as it takes to tell
         that it is not made for one; where it is a program and ``draws`` is given, with no others. A model of full size
-        is held to the laws that it can afford. Skips the test if the model has no example inputs, or the pass refuses
-        it.
+        is held to the laws that it can afford. Skips the test if the pass refuses the model; raises ``InputError`` if
+        that has no example inputs.
         """
         __tracebackhide__ = True
         contract = None if contract is None else load_contract(contract)
@@ -276,7 +276,17 @@ def told(violations: list[LawViolation], violation: LawViolation) -> LawViolatio
 
 
 def require_inputs(subject: Subject) -> Subject:
-    """Return ``subject``, or skip the test if it has no example inputs."""
-    if not subject.has_inputs:
-        pytest.skip(f"{subject.name} has no example inputs: let its factory return (module, inputs)")
-    return subject
+    """Return ``subject``, or raise ``InputError`` if it has no example inputs, once; other tests are skipped then."""
+    __tracebackhide__ = True
+    if subject.has_inputs:
+        return subject
+    what = f"{subject.name} has no example inputs"
+    if what in subject.reported:
+        pytest.skip(f"{what}: another of its tests says how to give them")
+    subject.reported.add(what)
+    raise InputError(
+        what,
+        why="a model that cannot be called is captured, and nothing that it computes is compared",
+        remedy="let its factory return a pair: (module, inputs), inputs a tuple (positional), a dict (keywords) or the "
+        "only argument",
+    )

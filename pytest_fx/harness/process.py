@@ -12,6 +12,7 @@ import operator
 import os
 import random
 import sys
+import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -184,14 +185,26 @@ def _noun(value: Any) -> str:
 
 
 _forks: list[int] = []
-"""The process once for each time that Python has copied it; processes that run other programs are no copies."""
+"""The thread, once for each time that it has copied the process; processes that run other programs are no copies."""
+
+
+def _note_fork() -> None:
+    """Note who copies the process, but for multiprocessing, whose copies run one function and never return."""
+    if sys._getframe(1).f_globals.get("__name__") != "multiprocessing.popen_fork":
+        _forks.append(threading.get_ident())
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=lambda: _forks.append(os.getpid()))
+    os.register_at_fork(before=_note_fork)
 
 
 def count_forks() -> int:
-    """Return how many times the process was copied by ``os.fork``."""
-    return len(_forks)
+    """Return how many times this thread has copied the process by ``os.fork``.
+
+    What other threads do, such as those by which a library reports that it is used, is no act of what runs in this one;
+    and their copies hold that thread alone, and do not go on with what runs here.
+    """
+    return _forks.count(threading.get_ident())
 
 
 def has_children() -> bool:

@@ -127,6 +127,8 @@ class Subject:
         self._runs: dict[tuple[Inputs, bool], Run] = {}
         self.findings: dict[Any, Any] = {}
         """What others found out about the model and keep with it, by keys of theirs."""
+        self.reported: set[str] = set()
+        """What a test has said of it, which is said once."""
         self.wrong: dict[str, str] = {}
         """The law that a program made of it breaks, by the name of the program: it is not timed."""
 

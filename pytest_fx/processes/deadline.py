@@ -63,8 +63,10 @@ class Watchdog:
         raised = False
         try:
             yield
-        except self._error:
+        except self._error as error:
             raised = True
+            if (interrupt := _interrupt_before(error)) is not None:
+                raise interrupt from None  # what waited outside of Python was ended by Ctrl-C, which ends the run
             raise
         finally:
             with self._lock:
@@ -87,3 +89,11 @@ class Watchdog:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
             ctypes.c_ulong(self._watched), None if error is None else ctypes.py_object(error)
         )
+
+
+def _interrupt_before(error: BaseException) -> KeyboardInterrupt | None:
+    """Return the ``KeyboardInterrupt`` that was being handled when ``error`` took its place."""
+    raised: BaseException | None = error
+    while raised is not None and not isinstance(raised, KeyboardInterrupt):
+        raised = raised.__context__
+    return raised

@@ -22,13 +22,13 @@ from torch import nn
 from fx import GraphModule, load, save
 from fx.errors import FxError, TraceError, add_note
 from fx.passes import Pass, exact, pass_name
-from pytest_fx.checks.equality_check import WITHOUT_LEAVES, EqualityCheck
+from pytest_fx.checks.equality_check import WITHOUT_LEAVES, EqualityCheck, require_inputs
 from pytest_fx.checks.timing_check import TimingCheck
 from pytest_fx.harness.application import applied
 from pytest_fx.harness.capture import capture
 from pytest_fx.harness.run import Runner
+from pytest_fx.harness.structure import describe
 from pytest_fx.harness.subject import Subject
-from pytest_fx.laws import LawViolation
 from pytest_fx.laws.law import broken
 from pytest_fx.laws.repetition import first_difference
 from pytest_fx.processes.pickled import unpickled
@@ -85,8 +85,7 @@ def test_capture_without_leaf_modules_equals_eager(fx_model: Subject, fx_equal: 
 def test_generated_code_can_be_captured_again(fx_model: Subject, fx_equal: EqualityCheck) -> None:
     """The code that the graph is written as is a program that captures to the same graph."""
     again = capture(fx_model.captured)
-    kinds = [[(node.op, node.target) for node in program.graph.nodes] for program in (fx_model.captured, again)]
-    if kinds[0] != kinds[1]:
+    if calls_in(again) != calls_in(fx_model.captured):
         require_code(fx_model, again, "captured from its own code")
         broken("retraceable", f"captured from its own code, the program of {fx_model.name} calls something else")
     fx_equal(again, contract=exact, label="capture", draws=1)
@@ -147,22 +146,15 @@ def test_folder_equals_eager(fx_model: Subject, fx_equal: EqualityCheck, tmp_pat
 def test_torchscript_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
     """Compiled by TorchScript, where it takes the program, the program computes the same."""
     scripted = skip_if_refused(lambda: script(fx_model.captured), "TorchScript does not take it")
-    try:
-        fx_equal(scripted, label="capture", draws=1)
-    except LawViolation:  # the program's fault only if the model itself fares better
-        skip_unless_run(fx_model, lambda: script(fx_model.fresh()), f"TorchScript does not run {fx_model.name} itself")
-        raise
+    skip_unless_run(fx_model, scripted, script, "TorchScript")
+    fx_equal(scripted, label="capture", draws=1)
 
 
 def test_torch_compile_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
     """Captured once more by torch.compile, which runs what it captures as it is, the program computes the same."""
-    try:
-        fx_equal(compiled(fx_model.captured), label="capture", draws=1)
-    except LawViolation:
-        skip_unless_run(
-            fx_model, lambda: compiled(fx_model.fresh()), f"torch.compile does not run {fx_model.name} itself"
-        )
-        raise
+    program = compiled(fx_model.captured)
+    skip_unless_run(fx_model, program, compiled, "torch.compile")
+    fx_equal(program, label="capture", draws=1)
 
 
 def test_pass_keeps_its_contract(fx_pass: Pass, fx_equal: EqualityCheck) -> None:
@@ -192,6 +184,12 @@ def require_code(model: Subject, program: GraphModule, how: str, law: str = "rou
         broken(law, f"{how}, the program of {model.name} has other code", value=shown)
 
 
+def calls_in(program: GraphModule) -> list[tuple[str, Any]]:
+    """Return what the nodes of a program are, inputs first: in code they are, whatever checks stand between them."""
+    nodes = sorted(program.graph.nodes, key=lambda node: node.op != "placeholder")
+    return [(node.op, node.target) for node in nodes]
+
+
 def skip_unless_changed(model: Subject, pass_: Pass, *, leaves: bool = True) -> None:
     """Skip the test if the pass finds nothing to do in the model."""
     if not applied(model, pass_, leaves=leaves).changed:
@@ -203,18 +201,29 @@ def skip_if_refused(act: Callable[[], Any], what: str) -> Any:
     try:
         return act()
     except Exception as error:
-        pytest.skip(f"{what}: {str(error).partition(chr(10))[0]}")
+        pytest.skip(f"{what}: {first_line(error)}")
 
 
-def skip_unless_run(model: Subject, make: Callable[[], Any], what: str) -> None:
-    """Skip the test if what ``make`` makes of the model does not run, with the first line of what it raises."""
+def skip_unless_run(model: Subject, program: nn.Module, make: Callable[[nn.Module], Any], compiler: str) -> None:
+    """Skip the test if ``program`` fails, or returns another structure, and what ``make`` makes of the model does too.
 
-    def run() -> None:
-        found = Runner(make())(model.arguments(), model.dtype)
-        if found.error is not None:
-            raise found.error
+    A failure of ``program`` is its own only if the model itself fares better.
+    """
+    wanted = describe(require_inputs(model).eager().answer)
+    run = model.runner(program)(model.arguments(), model.dtype)
+    if run.error is None and describe(run.answer) == wanted:
+        return
+    not_run = f"{compiler} does not run {model.name} itself"
+    itself = Runner(skip_if_refused(lambda: make(model.fresh()), not_run))(model.arguments(), model.dtype)
+    if itself.error is not None:
+        pytest.skip(f"{not_run}: {first_line(itself.error)}")
+    if (found := describe(itself.answer)) != wanted:
+        pytest.skip(f"{not_run} as it is: it returns {found} instead of {wanted}")
 
-    skip_if_refused(run, what)
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of a message that says anything."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def script(program: nn.Module) -> Any:

@@ -135,9 +135,25 @@ def test_inputs_and_the_transformed_program_can_be_asked_for(pytester):
     pytester.runpytest("--fx-model", "resnet_tiny", "--fx-pass", "fuse-conv-bn", path).assert_outcomes(passed=2)
 
 
-def test_a_model_without_inputs_skips_what_asks_for_them(user):
-    path = user.makepyfile("def test_inputs(fx_inputs):\n    assert False")
-    user.runpytest("--fx-model", "mine:bare", path).assert_outcomes(skipped=1)
+def test_a_model_without_inputs_fails_what_asks_for_them_once(user):
+    path = user.makepyfile(
+        """
+        def test_inputs(fx_inputs):
+            assert False
+
+        def test_equal(fx_equal, fx_traced):
+            fx_equal(fx_traced)
+
+        def test_timing(fx_timing, fx_traced):
+            fx_timing(fx_traced)
+
+        def test_capture(fx_traced):
+            fx_traced.graph.lint()
+        """
+    )
+    result = user.runpytest("--fx-model", "mine:bare", path, "-rs")
+    result.assert_outcomes(errors=1, skipped=2, passed=1)
+    result.stdout.fnmatch_lines("*InputError: mine:bare has no example inputs")
 
 
 def test_passes_are_named_to_fx_equal_and_fx_timing_as_on_the_command_line(user):

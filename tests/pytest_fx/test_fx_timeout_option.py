@@ -115,3 +115,22 @@ def test_what_an_interrupted_call_wrote_to_the_model_is_not_held_against_the_nex
     result = pytester.runpytest("--fx-model", "mine:counting", "test_it.py")
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(["*mine.py:*: TimeLimitExceeded", "FAILED *test_hangs* - pytest_fx.errors.TimeLimit*"])
+
+
+def test_ctrl_c_ends_a_run_whose_time_was_over_while_it_waited_outside_of_python(pytester):
+    pytester.makepyfile(
+        mine="""
+        import os, signal, threading, time, torch
+
+        def pair():
+            return torch.nn.Linear(4, 4), torch.ones(1, 4)
+
+        def sleeps(program):
+            threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+            time.sleep(60)
+        """
+    )
+    options = ("--fx-model", "mine:pair", "--fx-pass", "mine:sleeps", "--fx-no-timing", "--fx-timeout", "1")
+    result = pytester.runpytest_subprocess(*options, "-k", "keeps_its_contract", timeout=50)
+    assert result.ret == 2
+    result.stdout.fnmatch_lines("*KeyboardInterrupt*")

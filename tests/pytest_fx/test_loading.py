@@ -6,7 +6,8 @@ import torch
 from fx.passes import Approximate, Close, FuseConvBN, approximate, close, exact, pass_name
 from pytest_fx.collection import ModelCase, labels
 from pytest_fx.errors import CannotLoadError
-from pytest_fx.loading import chosen_contract, load_dtype, load_pass, load_subject
+from pytest_fx.factories import load_subject
+from pytest_fx.loading import chosen_contract, load_dtype, load_pass
 from pytest_fx.options import TABLE, Options
 
 
@@ -114,8 +115,12 @@ def broadcast():
 def empty():
     return Linear(), torch.ones(0, 4)
 
+class Constant(nn.Module):
+    def forward(self, size):
+        return torch.ones(size)
+
 def numbers():
-    return Two(), ()
+    return Constant(), 3
 """
 
 

@@ -53,6 +53,6 @@ def case(item: str, says: str, expected: str) -> Callable[[Callable[[], str]], C
     return enter
 
 
-from . import fooled, judged, told  # noqa: E402  # they enter their cases
+from . import fooled, judged, told, users_models  # noqa: E402  # they enter their cases
 
-__all__ = ["CASES", "Case", "case", "fooled", "judged", "told"]
+__all__ = ["CASES", "Case", "case", "fooled", "judged", "told", "users_models"]

@@ -125,6 +125,8 @@ def test_transformed(fx_transformed):
     assert "functional.relu" in fx_transformed.code
 """
 _OTHER = """
+import torch
+from torch import nn
 def nothing(graph_module):
     return None
 
@@ -329,7 +331,7 @@ _enter(
     "frames",
     "a model that branches on values: the user's line, and no frame of the tracer",
     ("--fx-model", "mine:branching", "--fx-no-timing", "-rs", "-k", "test_capture_equals_eager"),
-    "mine.py:20: TraceError",
+    "mine.py:21: TraceError",
     never=("fx/capture/tracer.py:", "fx/proxy.py:"),
 )
 _enter(
@@ -337,7 +339,7 @@ _enter(
     "a factory that raises is told with the user's line",
     ("--fx-model", "mine:broken", "--fx-no-timing"),
     "no weights today",
-    "mine.py:16",
+    "mine.py:17",
 )
 _enter(
     "a pass that raises",

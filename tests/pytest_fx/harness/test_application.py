@@ -226,6 +226,43 @@ def test_a_program_that_a_pass_keeps_stays_whole():
     assert program(torch.ones(1, 3)).shape == (1, 3)
 
 
+FORKING = """
+import multiprocessing, os, threading, time, warnings
+from torch import nn
+from pytest_fx.harness.application import Application
+from pytest_fx.harness.subject import Subject
+
+def fork(program=None):
+    if os.fork() == 0:
+        os._exit(0)
+
+def in_a_thread(program):
+    thread = threading.Thread(target=fork)
+    thread.start()
+    thread.join()
+
+def by_multiprocessing(program):
+    multiprocessing.get_context("fork").Process(target=time.sleep, args=(0.2,), daemon=True).start()
+
+warnings.simplefilter("ignore")  # Python's own, of forks beside threads
+print(Application(Subject("linear", nn.Linear(3, 3), None), {pass_}).disturbance)
+"""
+
+
+@pytest.mark.parametrize(
+    "pass_, changes",
+    [
+        ("in_a_thread", []),
+        ("by_multiprocessing", []),
+        ("fork", ["a copy of it, made by os.fork, was left behind"]),
+    ],
+)
+def test_only_copies_of_the_process_that_go_on_with_the_pass_are_held_against_it(pass_, changes):
+    code = FORKING.replace("{pass_}", pass_)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == str(changes)
+
+
 def test_a_child_that_was_there_before_is_not_held_against_a_pass_that_forks():
     def forking(program):
         child = os.fork()

@@ -4,8 +4,11 @@ import sys
 from unittest.mock import ANY
 
 import pytest
+from torch import nn
 
+from fx import GraphModule
 from model_zoo import get_model, list_models
+from pytest_fx.suites import model_suite
 
 SMALL = [name for name in list_models() if "small" in get_model(name).tags]
 
@@ -34,6 +37,63 @@ def test_what_does_not_apply_to_a_model_is_skipped_with_the_reason(pytester):
             "SKIPPED*TorchScript does not run learning_to_paint_critic_small itself: *",
         ]
     )
+
+
+OPTIONAL = """
+import torch
+from torch import nn
+
+class Optional(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x, n=2, m=3):
+        return self.linear(x) * n + m
+
+class Sized(nn.Module):
+    def forward(self, x):
+        return torch.relu(x), x.size()
+
+def optional():
+    return Optional(), torch.ones(3, 4)
+
+def sized():
+    return Sized(), torch.ones(3, 4)
+"""
+
+
+def test_a_model_with_optional_inputs_at_their_defaults_keeps_all_tests(pytester):
+    pytester.makepyfile(mine=OPTIONAL)
+    result = pytester.runpytest("--fx-model", "mine:optional", "--fx-pass", "remove-checks", "--fx-no-timing", "-rs")
+    result.assert_outcomes(passed=13, skipped=2)
+    result.stdout.fnmatch_lines("SKIPPED*TorchScript does not take it: Expected a default value of type Tensor*")
+
+
+def test_a_size_that_torchscript_makes_a_list_of_is_no_fault_of_the_program(pytester):
+    pytester.makepyfile(mine=OPTIONAL)
+    result = pytester.runpytest("--fx-model", "mine:sized", "--fx-pass", "remove-checks", "--fx-no-timing", "-rs")
+    assert result.parseoutcomes().get("failed") is None
+    result.stdout.fnmatch_lines(
+        "SKIPPED*TorchScript does not run mine:sized itself as it is: it returns tuple(tensor, list(int, int)) instead "
+        "of tuple(tensor, Size(int, int))"
+    )
+    result.stdout.no_fnmatch_line("*wrong: structure*")
+
+
+def test_a_program_that_torchscript_breaks_and_the_model_survives_fails(pytester, monkeypatch):
+    def listing(program):
+        class Listing(nn.Module):
+            def forward(self, x):
+                return list(program(x))
+
+        return Listing() if isinstance(program, GraphModule) else program
+
+    pytester.makepyfile(mine=OPTIONAL)
+    monkeypatch.setattr(model_suite, "script", listing)
+    result = pytester.runpytest("--fx-model", "mine:sized", "--fx-no-timing", "-k", "torchscript")
+    result.assert_outcomes(failed=1, deselected=44)
+    result.stdout.fnmatch_lines("*law 'structure': the program returns something of another structure")
 
 
 def test_resnet50_is_captured_fused_and_rid_of_its_checks(pytester):

@@ -1,0 +1,177 @@
+"""What ``package.module:attribute`` names; where there is no such thing, what there is and where it was looked for."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import re
+import sys
+import tokenize
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pytest_fx.errors import CannotLoadError
+from pytest_fx.tracebacks import line_of_import
+
+_NEAR = 0.6
+"""How much of a name has to be right for another one to be offered in its place."""
+
+
+def is_path(name: Any) -> bool:
+    """Whether ``name`` is of the form ``package.module:attribute``."""
+    return isinstance(name, str) and ":" in name and not name.startswith("tag:")
+
+
+def is_nearly_path(name: Any) -> bool:
+    """Whether ``name`` is one, or would be with a colon in the place of a dot or a slash."""
+    return isinstance(name, str) and (is_path(name) or re.search(r"\w[./\\]\w", name) is not None)
+
+
+def import_from(folder: Path) -> None:
+    """Let modules be imported from ``folder`` from now on."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def import_attribute(name: str, kind: str) -> Callable[..., Any]:
+    """Return what ``package.module:attribute`` names, which must be callable; raises ``CannotLoadError``."""
+    module_name, _, attribute = name.partition(":")
+    found: Any = _import_module(module_name, name, kind)
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise CannotLoadError(
+                f"there is no {kind} named {name!r}",
+                why=f"{module_name} has no attribute {part!r}",
+                remedy=_did_you_mean(_nearest(name)),
+            )
+        found = getattr(found, part)
+    if not callable(found):
+        raise CannotLoadError(f"the {kind} {name!r} cannot be called", value=repr(found)[:80])
+    return found
+
+
+def refuse_without_colon(name: str, kind: str, known: Iterable[str]) -> None:
+    """Raise ``CannotLoadError`` if ``name``, which is none of those that are ``known``, is a path without its colon."""
+    nearest = _nearest(name)
+    if nearest or not difflib.get_close_matches(name, list(known), cutoff=_NEAR):
+        raise CannotLoadError(
+            f"there is no {kind} named {name!r}",
+            where=None if nearest else _searched(""),
+            why=f"a {kind} of one's own is named package.module:attribute, with a colon before the attribute",
+            remedy=_did_you_mean(nearest),
+        )
+
+
+def _import_module(module_name: str, name: str, kind: str) -> Any:
+    what = f"cannot import the module of the {kind} {name!r}"
+    try:
+        return importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:  # the second of a script that reads its command line
+        # Whatever a user's module raises is the user's to read, in a few lines and without our frames.
+        why = f"{type(error).__name__}: {error}"
+        missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{module_name}.".startswith(f"{missing}."):
+            nearest = _nearest(name)
+            raise CannotLoadError(what, where=_searched(missing), why=why, remedy=_did_you_mean(nearest)) from error
+        raise CannotLoadError(what, where=line_of_import(error), why=why) from error
+
+
+def _searched(missing: str) -> str:
+    """Where the module ``missing`` was looked for: in its package, or else in the folders that are not Python's own."""
+    package = sys.modules.get(missing.rpartition(".")[0])
+    if package is not None:
+        folders = list(getattr(package, "__path__", []))
+        return f"searched in {', '.join(folders)}" if folders else f"{package.__name__} is a module, and no package"
+    prefixes = tuple(f"{Path(prefix)}/" for prefix in {sys.prefix, sys.base_prefix})
+    folders = [folder for folder in dict.fromkeys(sys.path) if not f"{folder}/".startswith(prefixes)]
+    own = ", ".join(folder for folder in folders if Path(folder).is_dir())
+    return f"searched in {own} and among what is installed"
+
+
+def _did_you_mean(nearest: list[str]) -> str | None:
+    return f"did you mean {' or '.join(map(repr, nearest))}?" if nearest else None
+
+
+def _nearest(name: str) -> list[str]:
+    """Return names of things that there are and that ``name`` may be meant to be, the nearest first."""
+    before, colon, attribute = name.partition(":")
+    parts = [part for part in re.split(r"[./\\]+", before.replace(".py", "") if colon else before) if part]
+    if colon:
+        readings = [(parts, attribute)]
+    else:
+        parts = [part for part in parts if part != "py"]
+        readings = [(parts[:size], ".".join(parts[size:])) for size in range(len(parts) - 1, 0, -1)]
+    found = [near for modules, wanted in readings for near in _nearest_attributes(modules, wanted)]
+    return [near for near in dict.fromkeys(found) if near != name][:3]
+
+
+def _nearest_attributes(modules: list[str], attribute: str) -> Iterator[str]:
+    for module, source in _modules_like(modules, sys.path):
+        there = _attributes_of(module, source, is_exact=module == ".".join(modules))
+        if attribute in there:
+            yield f"{module}:{attribute}"
+        elif module == ".".join(modules):
+            public = [key for key in there if key[:1] != "_"]
+            for near in difflib.get_close_matches(attribute, public, n=3, cutoff=_NEAR):
+                yield f"{module}:{near}"
+
+
+def _attributes_of(module: str, source: Path, *, is_exact: bool) -> list[str]:
+    """The names of a module and of what its classes hold: by importing it if the user named it, or else as written."""
+    imported = sys.modules.get(module)
+    if imported is None and is_exact:
+        try:
+            imported = importlib.import_module(module)
+        except (Exception, SystemExit):  # what it raises is told where it is asked for by its name
+            imported = None
+    if imported is not None:
+        classes = {key: value for key, value in vars(imported).items() if isinstance(value, type)}
+        return [*dir(imported), *(f"{key}.{inner}" for key, value in classes.items() for inner in vars(value))]
+    try:
+        with tokenize.open(source) as file:
+            return list(_names_in(ast.parse(file.read()).body))
+    except (OSError, SyntaxError, ValueError):
+        return []
+
+
+def _names_in(statements: Iterable[ast.stmt]) -> Iterator[str]:
+    """The names that statements define, and those in a class behind its own."""
+    for statement in statements:
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield statement.name
+            if isinstance(statement, ast.ClassDef):
+                yield from (f"{statement.name}.{inner}" for inner in _names_in(statement.body))
+        elif isinstance(statement, (ast.Import, ast.ImportFrom)):
+            yield from (alias.asname or alias.name.partition(".")[0] for alias in statement.names)
+        elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+def _modules_like(parts: list[str], folders: Iterable[str]) -> Iterator[tuple[str, Path]]:
+    """Yield the modules in ``folders`` that have names like ``parts``, the nearest first, and their files."""
+    if not parts:
+        return
+    there = _children(folders)
+    wanted = [parts[0]] if parts[0] in there else difflib.get_close_matches(parts[0], there, n=3, cutoff=_NEAR)
+    for name in wanted:
+        if len(parts) == 1:
+            files = (path / "__init__.py" if path.is_dir() else path for path in there[name])
+            yield from ((name, file) for file in files if file.is_file())
+            continue
+        inside = [str(path) for path in there[name] if path.is_dir()]
+        yield from ((f"{name}.{rest}", file) for rest, file in _modules_like(parts[1:], inside))
+
+
+def _children(folders: Iterable[str]) -> dict[str, list[Path]]:
+    """The modules and packages in folders by their names, those of the first folder first."""
+    found: dict[str, list[Path]] = {}
+    for folder in folders:
+        if (path := Path(folder)).is_dir():
+            for child in sorted(path.iterdir()):
+                name = child.name.partition(".")[0]
+                if name.isidentifier() and (child.suffix in (".py", ".so", ".pyd") or child.is_dir()):
+                    found.setdefault(name, []).append(child)
+    return found

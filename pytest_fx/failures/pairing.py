@@ -14,6 +14,8 @@ from pytest_fx.harness.structure import leaves
 
 NEAR = 1e-3
 """How far sketches of two values may be apart, for the size of the values, for these to be compared."""
+AT_ONCE = 1 << 16
+"""Elements of a value that are summed up at a time."""
 
 
 def complete(transformed: GraphModule, original: GraphModule) -> None:
@@ -122,9 +124,9 @@ class Sketch:
         tensors = [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
         if not tensors or any(each.layout != torch.strided or each.is_nested or each.is_quantized for each in tensors):
             return None
-        parts = [_wide(tensor) for tensor in tensors]
         shapes = tuple((tuple(each.shape), each.is_floating_point()) for each in tensors)
-        return cls(shapes, sum(float(part.abs().sum()) for part in parts), tuple(map(_weighted, parts)))
+        sums = [_sums(tensor) for tensor in tensors]
+        return cls(shapes, sum(size for size, _ in sums), tuple(weighted for _, weighted in sums))
 
     def distance(self, other: Sketch) -> float:
         """How far they are apart, for the size of the values; 1 if they are of other shapes."""
@@ -134,14 +136,16 @@ class Sketch:
         return max(abs(one - two) for one, two in zip(self.sums, other.sums, strict=True)) / size
 
 
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
+def _sums(tensor: torch.Tensor) -> tuple[float, float]:
+    """The sum of the magnitudes, and that of the elements with weights; of parts, as large tensors are not copied."""
     flat = tensor.detach().reshape(-1)
     flat = torch.view_as_real(flat.resolve_conj()).reshape(-1) if flat.is_complex() else flat
-    return flat.to("cpu", torch.float64).nan_to_num(0.0, 0.0, 0.0)
-
-
-def _weighted(flat: torch.Tensor) -> float:
-    return float((flat * torch.arange(len(flat), dtype=torch.float64).cos_()).sum())
+    size = weighted = 0.0
+    for start in range(0, len(flat), AT_ONCE):
+        part = flat[start : start + AT_ONCE].to("cpu", torch.float64).nan_to_num(0.0, 0.0, 0.0)
+        size += float(part.abs().sum())
+        weighted += float((part * torch.arange(start, start + len(part), dtype=torch.float64).cos_()).sum())
+    return size, weighted
 
 
 def _values_read(node: Node) -> list[Node]:

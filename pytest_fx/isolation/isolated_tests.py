@@ -282,7 +282,8 @@ class _Told:
         who = self._doing or subject_of(item)
         if self._making:
             case = item.callspec.params["fx_model"]  # type: ignore[attr-defined]
-            item.config.stash.setdefault(BROKEN, []).append(case)  # each of its tests would end another child
+            # each of its tests would end another child
+            item.config.stash.setdefault(BROKEN, []).append((case, "cannot be made"))
             who = f"the model {getattr(case, 'label', case)}"
         error = ending.error(who)
         self.report_failure(f"{type(error).__module__}.{type(error).__name__}: {error}")

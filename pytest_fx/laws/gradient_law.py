@@ -436,9 +436,12 @@ def _moved(
 ) -> dict[str, torch.Tensor]:
     """How much each element of eager's gradients may differ: as it does itself with other rounding errors.
 
-    What has no gradient in such a run is left out: nothing is known of it.
+    What has no gradient in such a run is left out: nothing is known of it. Elements of a large model may differ as much
+    as that of their gradient which moves most, as there is no room for more.
     """
-    movements, met = {name: Movement.none(wanted) for name, wanted in expected.items()}, set[str]()
+    is_large = application.subject.is_large
+    moving = {name: wanted.new_zeros(()) if is_large else wanted for name, wanted in expected.items()}
+    movements, met = {name: Movement.none(wanted) for name, wanted in moving.items()}, set[str]()
     for number in range(PERTURBATIONS):
         program = application.capture(wide)
         met.clear()
@@ -446,10 +449,12 @@ def _moved(
         def take(name: str, gradient: torch.Tensor, number: int = number, known: _Movements = movements) -> None:
             if name in known:
                 met.add(name)
-                known[name].note(Leaf("", expected[name], gradient).errors.cpu(), number)
+                leaf = Leaf("", expected[name], gradient)
+                errors = torch.tensor(leaf.largest_error, dtype=torch.float64) if is_large else leaf.errors.cpu()
+                known[name].note(errors, number)
 
         error: Any = _gradients(by(Perturbed(program, number)), arguments, dtype, program, take=take)
         for name in list(movements):
             if isinstance(error, Exception) or name not in met:
                 del movements[name]
-    return {name: movement.allowed() for name, movement in movements.items()}
+    return {name: movement.allowed().expand(expected[name].shape) for name, movement in movements.items()}

@@ -78,4 +78,4 @@ def test_the_fixture_takes_the_options_and_what_a_test_says(passes):
     )
     result = passes.runpytest("--fx-examples", "7")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines("no-pass changed 0 of 7 programs and kept 24 laws")
+    result.stdout.fnmatch_lines("no-pass changed 0 of 7 programs and kept 25 laws")

@@ -5,17 +5,17 @@ import re
 from pathlib import Path
 
 import pytest
-from planted_faults import PLANTED
+from faulty_passes import PLANTED
 
-HERE = Path(__file__).parents[1]
+HERE = Path(__file__).parent
 
 
 def told_of(pytester, name):
     """What is printed of a fault: the node, what stands below it, and where the test is that shows it."""
     pytester.makepyfile(
-        **{module: HERE.joinpath(f"{module}.py").read_text("utf-8") for module in ("planted_faults", "planted_models")}
+        **{module: HERE.joinpath(f"{module}.py").read_text("utf-8") for module in ("faulty_passes", "planted_models")}
     )
-    options = ("--fx-model", PLANTED[name].model, "--fx-pass", f"planted_faults:{name}")
+    options = ("--fx-model", PLANTED[name].model, "--fx-pass", f"faulty_passes:{name}")
     result = pytester.runpytest(*options, "--fx-no-timing", "-k", "test_pass_keeps_its_contract")
     assert result.ret == 1
     shown = "\n".join(line.removeprefix("E").strip() for line in result.outlines)

@@ -31,7 +31,7 @@ from pytest_fx.generation.sketch import Sketch, Value
 from pytest_fx.generation.state_rows import AUGMENTED
 from pytest_fx.generation.tensor_expressions import TensorRecipe
 from pytest_fx.harness.subject import Subject
-from pytest_fx.harness.variants import VARIANTS, of_batch
+from pytest_fx.harness.variants import OTHER_VALUES, VARIANTS, of_batch
 from pytest_fx.laws.answers import BATCHES
 from pytest_fx.search.pass_check import INDEPENDENT
 
@@ -647,7 +647,7 @@ def test_each_part_of_a_formula_is_another_at_times(name: str) -> None:
     assert {part: times for part, times in count.items() if not times} == {}
 
 
-OTHERS = (*map(of_batch, BATCHES), *VARIANTS)
+OTHERS = (*map(of_batch, BATCHES), *(name for name in VARIANTS if name not in OTHER_VALUES))
 """Inputs that laws call programs with beside their own."""
 
 

@@ -108,13 +108,17 @@ class ComparisonError(FxError, TypeError):
 class NothingJudged(FxError):
     """A pass found too little to do in random programs to be judged: no law is broken, and none is shown to be kept.
 
-    The message has the counts, and what makes programs more to the point.
+    The message has the counts, what of the pass's own code no program reached, and what to show it.
     """
 
-    def __init__(self, name: str, programs: int, changed: int, wanted: float) -> None:
-        """``name`` is that of the pass, ``programs`` it was tried on, ``wanted`` of which it had to change."""
+    def __init__(self, name: str, programs: int, changed: int, wanted: float, unreached: str = "") -> None:
+        """``name`` is that of the pass, ``programs`` it was tried on, ``wanted`` of which it had to change.
+
+        ``unreached`` lists the lines and conditions of its code that no program reached.
+        """
         super().__init__(
             f"{name} changed {changed} of {programs} programs: too few to judge it",
+            where=unreached.replace("\n", f"\n{' ' * 9}") or None,
             why=f"a law says little where a pass does nothing; at least {wanted:g} were to be changed, and programs "
             "near to those on which it went furthest were tried, too",
             remedy="show by like=… a program that it changes, or ask for fewer with min_changed=…",

@@ -35,6 +35,8 @@ from pytest_fx.generation.operands import (
 from pytest_fx.generation.productions import Production, Verbatim
 
 NUMBERS = argument("number", number)
+SCALE = argument("scale", one_of(0.1, 0.02))
+ZERO_POINT = argument("zero_point", one_of(128, 0, 3))
 
 
 def _functions(names: str, *forms: str, tags: frozenset[str] = frozenset(), weight: int = 1) -> list[Production]:
@@ -103,6 +105,15 @@ ELEMENTS = [
         ),
         (FLOAT,),
         (NUMBERS,),
+    ),
+    Production(
+        ("torch.fake_quantize_per_tensor_affine({0}, {scale}, {zero_point}, 0, 255)",), (FLOAT,), (SCALE, ZERO_POINT)
+    ),
+    Production(  # deprecated: for passes that ask for it
+        ("torch.quantize_per_tensor({0}, {scale}, {zero_point}, torch.quint8).dequantize()",),
+        (FLOAT,),
+        (SCALE, ZERO_POINT),
+        weight=0,
     ),
     Production(("torch.nan_to_num",), (FLOAT,), (argument("nan", one_of(1.0, 0.5), 2),)),
     Production(

@@ -12,6 +12,9 @@ from pytest_fx.generation.choices import Drawing
 from pytest_fx.generation.productions import OMITTED, Argument, Fresh, Operand
 from pytest_fx.generation.tensor_expressions import Shape, draw_extent, draw_size
 
+MOST_OF_A_SIZE = 64
+"""The largest number that is asked for and becomes a size."""
+
 
 def _size(sketch: Drawing) -> int:
     return draw_size(sketch.choices)
@@ -326,8 +329,20 @@ def size(of: int) -> Drawn:
 
 
 def size_like(of: int) -> Drawn:
-    """A size, often that of the first operand in a dimension."""
-    return lambda sketch, objects: int(objects[0].shape[of]) if sketch.choices.sometimes(4) else _size(sketch)
+    """A size, often that of the first operand in a dimension, or at a bound or beyond it, of those that are asked for.
+
+    Such as 13 for a pass that compares with 8: it may do something to what is larger, and not be right about the rest.
+    """
+
+    def draw(sketch: Drawing, objects: list[Any]) -> int:
+        if sketch.choices.sometimes(4):
+            return int(objects[0].shape[of])
+        asked = [each for each in sketch.constants if type(each) is int and MOST_OF_A_SIZE >= each > 2]
+        if asked and sketch.choices.sometimes(3):
+            return sketch.choices.pick(asked) + sketch.choices.pick((1, 0, 5))
+        return _size(sketch)
+
+    return draw
 
 
 def drawn_size(sketch: Drawing, objects: list[Any]) -> int:

@@ -58,7 +58,7 @@ def _index(sketch: Drawing, objects: list[Any]) -> Any:
 
 def _part(sketch: Drawing) -> Any:
     return sketch.choices.pick(
-        (slice(None), slice(1, None), slice(None, -1), slice(None, 2), 0, -1, slice(None, None, 2), slice(None), None)
+        (slice(None), slice(1, None), slice(None, -1), slice(None, 2), 0, -1, slice(None, None, 2), slice(1, 2), None)
     )
 
 
@@ -196,7 +196,7 @@ VIEWS = [
     Production(
         ("{0}[:, {index}]",),
         (MATRICES,),
-        (argument("index", one_of(0, slice(None, 1), None, slice(1, None), -1)),),
+        (argument("index", one_of(0, slice(None, 1), slice(1, 3), slice(1, None), None, slice(1, -1), -1)),),
         VIEW,
         2,
     ),

@@ -209,6 +209,7 @@ def warnings_as_errors() -> Generator[None]:
     before = torch.is_warn_always_enabled()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "torch.quantize_per_tensor, ")  # deprecated, and what old passes are about
         torch.set_warn_always(True)
         try:
             yield
@@ -330,7 +331,7 @@ def _result(sketch: Sketch) -> str:
     if len(names) == 1 and choices.sometimes(2):
         names = list(dict.fromkeys([*names, choices.recent(values).name]))
     if len(names) == 1:
-        return names[0]
+        return f"({names[0]},)" if choices.sometimes(6) else names[0]
     match choices.below(5):
         case 1:
             keys = [re.sub(r"\W", "", name) for name in names]

@@ -76,6 +76,7 @@ class Application:
         draws: int | None = None,
         watchdog: Watchdog | None = None,
         seconds: float = LARGEST_TIME,
+        recording: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """Apply ``pass_`` to a capture of ``subject``.
 
@@ -88,6 +89,7 @@ class Application:
             draws: how many sets of inputs the program is called with; None for as many as the module is.
             watchdog: ends it when its time is over; None for no limit.
             seconds: how long it may take.
+            recording: what notes something while it runs.
 
         Raises:
             TraceError: the module cannot be captured.
@@ -97,6 +99,7 @@ class Application:
         self.leaves = leaves
         self.seconds = seconds
         self._watchdog = watchdog
+        self._recording = recording
         self.before: Before | None = None
         self.damage: str | None = None
         """What it did to the module that was captured, in words."""
@@ -142,6 +145,7 @@ class Application:
         self.waivers: list[str] = []
         """Why differences beyond the contract were not held against it, in words; they belong to the verdict."""
         self._watchdog: Watchdog | None = None
+        self._recording: Callable[[], AbstractContextManager[None]] = nullcontext
         self._cache: dict[Any, Any] = {}
         self._layout_independent = False
         self._has_room = False
@@ -210,7 +214,8 @@ class Application:
                 warnings.catch_warnings(),
             ):
                 pass_ = with_data(self.pass_, lambda: subject.data(subject.dtype))
-                result, self.edits = _called(pass_, captured)
+                with self._recording():
+                    result, self.edits = _called(pass_, captured)
             self.result = captured if result is None else result
             self._collect()
         except TookTooLong as error:

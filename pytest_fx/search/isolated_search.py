@@ -84,8 +84,8 @@ def search_isolated(
             ending = ended.ending
         if not mode:
             raise ending.error(f"the search for programs for {search.name}")
-        tried, *others = search.counts
-        search.count((tried + 1, *others))  # it was told of before it was tried
+        counts = search.counts
+        search.count((counts[0] + 1, *counts[1:]))  # it was told of before it was tried
         crash = _Crash(search, ending, limits, source, mode)
         if crash.needs_the_pass():
             if shrink and source:
@@ -95,7 +95,7 @@ def search_isolated(
         if skipped > _MOST_SKIPPED:
             raise ending.error("a random program, without the pass,", source)
         search.skip(source, mode)
-        search.count((skipped, 0, 0, skipped))  # the others are tried again
+        search.count((skipped, 0, 0, skipped, frozenset()))  # the others are tried again
 
 
 class _Crash:

@@ -81,6 +81,8 @@ class Mentions:
     """Whether it uses the ``replace_pattern`` of torch.fx."""
     removes: bool = False
     """Whether it calls ``eliminate_dead_code``, which in torch.fx drops some writes."""
+    codes: tuple[types.CodeType, ...] = ()
+    """The code of its functions and methods, but for patterns, which are captured and not run."""
 
 
 def mentioned(pass_: Any) -> Mentions:
@@ -106,6 +108,7 @@ def mentioned(pass_: Any) -> Mentions:
         tuple(search.constants.values())[:MOST_CONSTANTS],
         search.replaces,
         search.removes,
+        tuple(search.codes),
     )
 
 
@@ -116,6 +119,7 @@ class _MentionWalk:
         self.operations: dict[Any, None] = {}
         self.patterns: list[GraphModule] = []
         self.constants: dict[str, float | str] = {}  # by their text, as 1 and 1.0 are equal
+        self.codes: list[types.CodeType] = []
         self.replaces = self.removes = self.checks = self.reads_table = False
         self._seen: set[int] = set()
         self._alive: list[Any] = []  # as an id may be used again
@@ -171,6 +175,8 @@ class _MentionWalk:
             self.constants.setdefault(repr(ATTRIBUTE), ATTRIBUTE)
         if "pattern" in function.__name__.lower():
             self._add_pattern(function)
+        elif "replacement" not in function.__name__.lower():
+            self.codes.append(function.__code__)
         yield from function.__defaults__ or ()
         for cell in function.__closure__ or ():
             try:

@@ -1,103 +1,65 @@
 """Programs that are near to those on which a pass goes further than on most: such as it changes, or nearly does.
 
-How far a pass goes is seen by the instructions of its code that it reaches. A program on which it reaches rare ones is
-varied: something is left out, an operation reads another value, or has a constant that the pass mentions.
+How far a pass goes is seen by the lines and branches of its code that it reaches (:mod:`pytest_fx.search.coverage`). A
+program on which it reaches rare ones is varied: something is left out, an operation reads another value, or has a
+constant that the pass mentions.
 """
 
 from __future__ import annotations
 
 import ast
 import itertools
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
-from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
 from pytest_fx.generation.record import Program, load
 from pytest_fx.generation.strategy import warnings_as_errors
-from pytest_fx.harness.application import with_data
-from pytest_fx.harness.capture import capture
-from pytest_fx.harness.subject import Checked
-from pytest_fx.search.mentions import is_open
+from pytest_fx.search.coverage import Point
 from pytest_fx.search.reduction import written
 from pytest_fx.search.simplifications import within
 from pytest_fx.search.syntax import Edits, WrittenCall, edited, expression, stored
 
-Steps = frozenset[tuple[CodeType, int]]
-"""Instructions of code."""
 NEAREST = 8
 """How many programs are varied at a time."""
 ATTEMPTS = 200
 """Variations in a row that may fail to run."""
 
 
-def steps_of(pass_: Any, program: Checked) -> Steps:
-    """Return the instructions that a pass reaches on a program, outside of torch and of this library."""
-    reached: set[tuple[CodeType, int]] = set()
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        if not _is_traced(str(frame.f_globals.get("__name__"))):
-            return None
-        frame.f_trace_opcodes = True
-        reached.add((frame.f_code, frame.f_lasti))
-        return trace
-
-    before = sys.gettrace()
-    try:
-        captured = capture(program.build(), program.inputs)
-        prepared = with_data(pass_, lambda: [program.inputs.copies()])
-        sys.settrace(trace)
-        prepared(captured)
-    except Exception:  # that of a pass, which others judge
-        pass
-    finally:
-        sys.settrace(before)
-    return frozenset(reached)
-
-
-def _is_traced(module: str) -> bool:
-    root = module.partition(".")[0]
-    return root not in ("pytest_fx", "random_program") and is_open(module)
-
-
-def nearest(steps: Mapping[str, Steps]) -> list[str]:
-    """Return the programs on which the rarest instructions are reached, those with the rarest first."""
-    counts = Counter(step for reached in steps.values() for step in reached)
+def nearest(reached: Mapping[str, frozenset[Point]]) -> list[str]:
+    """Return the programs on which the rarest lines and branches are reached, those with the rarest first."""
+    counts = Counter(point for points in reached.values() for point in points)
 
     def rarity(source: str) -> tuple[int, int]:
-        return min((counts[step] for step in steps[source]), default=len(steps)), -len(steps[source])
+        return min((counts[point] for point in reached[source]), default=len(reached)), -len(reached[source])
 
-    return sorted(steps, key=rarity)[:NEAREST]
+    return sorted(reached, key=rarity)[:NEAREST]
 
 
-def variations(
-    steps: dict[str, Steps], measure: Callable[[Program], Steps], constants: Sequence[Any], random: Random
-) -> Iterator[Program]:
+def variations(reached: Mapping[str, frozenset[Point]], constants: Sequence[Any], random: Random) -> Iterator[Program]:
     """Yield ever new programs that are made of the nearest ones by one to three small changes, and run.
 
     Args:
-        steps: the instructions that are reached, for the texts of programs; those of new programs are added.
-        measure: finds them.
+        reached: what the pass reaches, for the texts of programs; whoever tries what is yielded adds to it.
         constants: what arguments may become.
         random: decides.
     """
-    failed, near = 0, nearest(steps)
-    while near and failed < ATTEMPTS:
-        tree = ast.parse(random.choice(near))
+    tried, failed = set(reached), 0
+    while reached and failed < ATTEMPTS:
+        tree = ast.parse(random.choice(nearest(reached)))
         for _ in range(random.choice((1, 1, 2, 3))):
-            kinds = _rewired(tree), _longer(tree), _with_constants(tree, constants), within([tree])
+            kinds = _rewired(tree), _longer(tree), _alone(tree), _with_constants(tree, constants), within([tree])
             edits = list(random.choice(kinds))
             tree = edited(tree, random.choice(edits)) if edits else tree
         text = written(tree)
         failed += 1
-        if text not in steps and (program := running(text)) is not None:
-            steps[text] = measure(program)
-            failed, near = 0, nearest(steps)
+        if text not in tried and (program := running(text)) is not None:
+            failed = 0
             yield program
+        tried.add(text)
 
 
 def running(text: str, mode: str = "eval") -> Program | None:
@@ -134,6 +96,15 @@ def _longer(tree: ast.Module) -> Iterator[Edits]:
     for part in ast.walk(tree):
         if isinstance(part, ast.List) and any(isinstance(element, ast.Name) for element in part.elts):
             yield from ({element: [element, element]} for element in part.elts)
+
+
+def _alone(tree: ast.Module) -> Iterator[Edits]:
+    """What is returned as a tuple of one, or each of several so."""
+    for part in ast.walk(tree):
+        if isinstance(part, ast.Return) and isinstance(part.value, ast.Name):
+            yield {part.value: [ast.Tuple([part.value], ast.Load())]}
+        if isinstance(part, ast.Return) and isinstance(part.value, ast.Tuple):
+            yield from ({part.value: [ast.Tuple([each], ast.Load())]} for each in part.value.elts)
 
 
 def _with_constants(tree: ast.Module, constants: Sequence[Any]) -> Iterator[Edits]:

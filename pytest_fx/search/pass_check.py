@@ -21,6 +21,7 @@ from fx.errors import FxError, TraceError
 from fx.passes import Contract, contract_of, pass_name
 from pytest_fx import generation
 from pytest_fx.errors import LawViolation
+from pytest_fx.generation.transcription import transcribed
 from pytest_fx.harness.application import LARGEST_TIME, Application, may_change
 from pytest_fx.harness.capture import capture
 from pytest_fx.harness.evaluation import Arguments
@@ -32,12 +33,14 @@ from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.counterexample import FOLDER
 from pytest_fx.search.isolated_search import isolation_limits, judge_isolated, search_isolated
 from pytest_fx.search.mentions import Mentions, mentioned
-from pytest_fx.search.nearness import nearest, running
+from pytest_fx.search.nearness import running
 from pytest_fx.search.search import ONE_IN, CheckReport, Search
 
 MODES = ("eval", "train")
 ENOUGH_CHANGES = 0.05
 """The part of the programs that a pass must change, unless it is said otherwise."""
+VARIED = 0.25
+"""The part of the programs that are variations of others, where part of the pass's own code was not reached by then."""
 INDEPENDENT = 11
 """Examples of which Hypothesis makes no variants: the simplest one, and ten by which it judges whether all is well."""
 
@@ -72,8 +75,9 @@ def check_pass(
         without: names of laws to switch off.
         demand: names of laws to check on every program, ``"idempotent"`` and ``"shrinks the graph"`` among them, and
             laws of the caller's own.
-        like: a captured program to whose operations the random ones are biased, in place of those that the pass
-            mentions; numbers and texts that it mentions stay frequent among the arguments.
+        like: a captured program, or a tuple of one and the arguments of a call. It is tried first, then variations of
+            it, half of the programs; the others have its operations frequent, in place of those that the pass mentions.
+            Numbers and texts that the pass mentions stay frequent among the arguments.
         programs: a strategy of programs (:func:`pytest_fx.generation.programs`) to use instead.
         min_changed: how many programs it must change: a number of them, or a part if it is less than 1. With 0 a pass
             may find nothing to do.
@@ -104,26 +108,36 @@ def check_pass(
     about = mentioned(made)
     folder = Path.cwd() / FOLDER if folder is None else Path(folder)
     search = Search(made, promise, laws, {law for law in demand if isinstance(law, str)}, seconds, about)
-    about = about if like is None else replace(about, operations=(), patterns=(like,))
+    example, *arguments = like if isinstance(like, tuple) else (like,)
+    about = about if like is None else replace(about, operations=(), patterns=(example,))
+    model = None if like is None else transcribed(example, arguments or None)
     others = st.sampled_from(_checked_modes(modes)), st.integers(0, ONE_IN - 1)
     drawn = st.tuples(_programs(about) if programs is None else programs, *others)
     parent = hypothesis.settings() if settings is None else settings
     examples = _Examples(drawn, _settings(parent, max_examples), seed, f"{pass_name(made)} {promise} {modes}")
+
+    def is_whole() -> bool:
+        """Whether all of the pass's own code was reached, as far as that is known."""
+        return search.code.is_whole
 
     def find() -> LawViolation | None:
         """Search for a broken law, and return what there is to say about the first."""
         with process_kept(), search.watchdog, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what random programs warn of is nobody's fault
             try:
-                examples.try_on(search.check)
-                if search.lacks(min_changed) and programs is None and Phase.generate in parent.phases:
-                    steps, half = search.steps(), -(-examples.settings.max_examples // 2)
-                    found = [running(source) for source in nearest(steps)]
+                most, is_free = examples.settings.max_examples, programs is None and Phase.generate in parent.phases
+                if model is not None and is_free:
+                    search.check(model, modes[0], 0)
+                    search.vary(about.constants, modes, most // 2, lambda: False)
+                left = examples.try_on(search.check, lambda left: left <= VARIED * most and is_free and not is_whole())
+                search.vary(about.constants, modes, left, is_whole)
+                if search.lacks(min_changed) and is_free:
+                    found = [running(source) for source in search.nearest()]
                     patterns = tuple(capture(program.module, program.inputs) for program in found if program)
-                    again = hypothesis.settings(examples.settings, max_examples=half, database=None)
+                    again = hypothesis.settings(examples.settings, max_examples=-(-most // 2), database=None)
                     drawn = st.tuples(_programs(replace(about, patterns=patterns)), *others)
                     replace(examples, drawn=drawn, settings=again).try_on(search.check)
-                    search.vary(steps, about.constants, modes, min_changed)
+                    search.vary(about.constants, modes, most // 2, lambda: not search.lacks(min_changed))
             except LawViolation:
                 pass
             else:
@@ -221,18 +235,22 @@ class _Examples:
     name: str
     """Tells Hypothesis's database whose failures to remember."""
 
-    def try_on(self, check: Callable[..., bool]) -> None:
-        """Call ``check``, which says whether an example is a new one, with as many new ones as there are to be."""
+    def try_on(self, check: Callable[..., bool], is_enough: Callable[[int], bool] = lambda left: False) -> int:
+        """Call ``check``, which says whether an example is a new one, with as many new ones as there are to be.
+
+        Ends before where it is enough, which is asked with the number that is left. Returns that number.
+        """
         left, settings = self.settings.max_examples, self.settings
-        while left > 0:
+        while left > 0 and not is_enough(left):
             first = left == self.settings.max_examples
             count = min(INDEPENDENT, left + (not first))
             new = self._start(check, hypothesis.settings(settings, max_examples=count), left)
             if len(new) < count or not any(new):  # there are no others
-                return
+                return 0
             left -= sum(new)
             phases = [phase for phase in settings.phases if phase not in (Phase.explicit, Phase.reuse)]
             settings = hypothesis.settings(settings, phases=phases)
+        return max(left, 0)
 
     def _start(self, check: Callable[..., bool], settings: hypothesis.settings, left: int) -> list[bool]:
         """Let Hypothesis draw some of ``left`` examples, and return for each whether it is a new one."""
@@ -289,7 +307,7 @@ def _expect_search(
     if not isinstance(min_changed, (int, float)) or not 0 <= min_changed < float("inf"):
         raise refusal("min_changed= is a number of programs, or a part of them", min_changed, error=FxError)
     for value, kinds, what in (
-        (like, (GraphModule, NoneType), "like= is a captured program"),
+        (like[0] if isinstance(like, tuple) and like else like, (GraphModule, NoneType), "like= is a captured program"),
         (programs, (st.SearchStrategy, NoneType), "programs= is a strategy of Hypothesis"),
         (seed, (int, NoneType), "seed= is an integer"),
         (settings, (hypothesis.settings, NoneType), "settings= are Hypothesis's: hypothesis.settings(…)"),

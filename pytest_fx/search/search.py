@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -16,11 +17,12 @@ from pytest_fx.errors import LawViolation, NothingJudged
 from pytest_fx.harness.application import Application, leave_alone
 from pytest_fx.harness.subject import Checked, Subject
 from pytest_fx.laws import Law, broken_laws
-from pytest_fx.processes.deadline import TookTooLong, Watchdog
+from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.blame import Blame
 from pytest_fx.search.counterexample import describe
+from pytest_fx.search.coverage import Coverage, PassCode, Point
 from pytest_fx.search.mentions import Mentions
-from pytest_fx.search.nearness import Steps, running, steps_of, variations
+from pytest_fx.search.nearness import nearest, running, variations
 from pytest_fx.search.reduction import reduced
 
 ONE_IN = 10
@@ -29,6 +31,8 @@ SHRINKING = 60.0
 """Seconds for which the first program that breaks a law is made smaller, at most."""
 SHORT = 1.0
 """Seconds that a pass may take on a program once it has taken too long on another."""
+Counts = tuple[int, int, int, int, frozenset[Point]]
+"""Programs tried, changed, refused and not judged, and what of the code of the pass they reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +52,17 @@ class CheckReport:
     offers to passes does."""
     laws: tuple[str, ...]
     """The laws that it kept."""
+    coverage: Coverage | None = None
+    """How much of its own code they reached; None if it has none that could be seen to run."""
 
     def __str__(self) -> str:
         refused = f", refused {self.refused}" if self.refused else ""
-        return f"{self.name} changed {self.changed} of {self.programs} programs{refused} and kept {len(self.laws)} laws"
+        counts = (
+            f"{self.name} changed {self.changed} of {self.programs} programs{refused} and kept {len(self.laws)} laws"
+        )
+        if self.coverage is None:
+            return counts
+        return "\n  ".join([f"{counts}; {self.coverage}", *self.coverage.listed.splitlines()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +90,9 @@ class Search:
         self._always = always
         self._seconds = seconds
         self.watchdog = Watchdog()
+        self.code = PassCode(about.codes)
+        """The code of the pass, and what was reached of it."""
+        self._reached: dict[str, frozenset[Point]] = {}  # by each program
         self.announce: Callable[[Checked, str], None] = lambda program, mode: None
         """Told of each program, and the mode, before the pass is applied to it."""
         self._tried = self._changed = self._refused = self._unjudged = 0
@@ -100,7 +114,9 @@ class Search:
         key = (mode, program.source or f"program {id(program)}")
         if key in self._kept or key in self._skipped:
             return False
-        example = self._example(program, mode, self._seconds)
+        example = self._example(program, mode, self._seconds, recorded=True)
+        if program.source:
+            self._reached[program.source] = self.code.latest | self._reached.get(program.source, frozenset())
         self._tried += 1
         self._changed += example.changed
         self._refused += example.refusal is not None
@@ -120,13 +136,13 @@ class Search:
         return pass_name(self._pass)
 
     @property
-    def counts(self) -> tuple[int, int, int, int]:
-        """How many programs were tried, changed, refused and not judged."""
-        return self._tried, self._changed, self._refused, self._unjudged
+    def counts(self) -> Counts:
+        """How many programs were tried, changed, refused and not judged, and what they reached."""
+        return self._tried, self._changed, self._refused, self._unjudged, self.code.reached
 
-    def count(self, counts: Iterable[int]) -> None:
+    def count(self, counts: Counts) -> None:
         """Take the counts of the same search in another process."""
-        self._tried, self._changed, self._refused, self._unjudged = counts
+        self._tried, self._changed, self._refused, self._unjudged, self.code.reached = counts
 
     def skip(self, source: str, mode: str) -> None:
         """Do not try this program."""
@@ -143,7 +159,9 @@ class Search:
         example.pass_, example.name, example.result = self._pass, self.name, None
         return example
 
-    def _example(self, program: Checked, mode: str, seconds: float, pass_: Any = None) -> Application:
+    def _example(
+        self, program: Checked, mode: str, seconds: float, pass_: Any = None, recorded: bool = False
+    ) -> Application:
         self.announce(program, mode)
         return Application(
             Subject.of(program, mode),
@@ -151,6 +169,7 @@ class Search:
             contract=self._contract,
             watchdog=self.watchdog,
             seconds=seconds,
+            recording=self.code.recording if recorded else nullcontext,
         )
 
     def _law_of(self, violation: LawViolation) -> Law:
@@ -201,8 +220,10 @@ class Search:
 
     @property
     def tried(self) -> str:
-        """A line on how many programs it took."""
-        return f"found after {self._tried} program(s), of which {self.name} changed {self._changed}"
+        """A line on how many programs it took, and how much of the code of the pass they reached."""
+        coverage = self.code.coverage()
+        reached = "" if coverage is None else f"; {coverage}"
+        return f"found after {self._tried} program(s), of which {self.name} changed {self._changed}{reached}"
 
     def lacks(self, least: float) -> bool:
         """Whether the pass changed fewer programs than ``least``, a number or a part."""
@@ -211,34 +232,28 @@ class Search:
     def _wanted(self, least: float) -> float:
         return least * self._tried if least < 1 else least
 
-    def steps(self) -> dict[str, Steps]:
-        """How far the pass goes on each program that it was tried on, by its text."""
-        found = {source: running(source) for _, source in self._kept}
-        return {source: self._steps(program) for source, program in found.items() if program is not None}
+    def nearest(self) -> list[str]:
+        """The programs on which the pass went furthest."""
+        return nearest(self._reached)
 
-    def _steps(self, program: Checked) -> Steps:
-        self.announce(program, "eval")
-        try:
-            with self.watchdog.limit(self._seconds):
-                return steps_of(self._pass, program)
-        except TookTooLong:
-            return frozenset()
-
-    def vary(self, steps: dict[str, Steps], constants: Sequence[Any], modes: Sequence[str], least: float) -> None:
-        """Try variations of the programs on which the pass went furthest, until it changed enough or has seen many."""
-        random, most = Random(0), self._tried // 3
-        for program in itertools.islice(variations(steps, self._steps, constants, random), most):
-            if not self.lacks(least):
-                return
+    def vary(self, constants: Sequence[Any], modes: Sequence[str], most: int, is_enough: Callable[[], bool]) -> None:
+        """Try variations of the programs on which the pass went furthest, until it is enough, and ``most`` at most."""
+        random = Random(0)
+        for program in itertools.islice(variations(self._reached, constants, random), most):
             with contextlib.suppress(TraceError):
                 self.check(program, random.choice(modes), random.randrange(ONE_IN))
+            if is_enough():
+                return
 
     def require_changes(self, least: float) -> None:
         """Raise :class:`~pytest_fx.errors.NothingJudged` if the pass changed fewer than ``least`` programs."""
         if self.lacks(least):
-            raise NothingJudged(self.name, self._tried, self._changed, self._wanted(least))
+            coverage = self.code.coverage()
+            unreached = "" if coverage is None else coverage.listed
+            raise NothingJudged(self.name, self._tried, self._changed, self._wanted(least), unreached)
 
     def report(self) -> CheckReport:
         """What the search found."""
         names = tuple(law.name for law in self._laws)
-        return CheckReport(self.name, *self.counts, names)
+        counts = self._tried, self._changed, self._refused, self._unjudged
+        return CheckReport(self.name, *counts, names, self.code.coverage())

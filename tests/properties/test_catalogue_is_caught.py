@@ -23,8 +23,10 @@ CAUGHT = (
     "freeze_parameters",
     "drop_dropout",
     "modules_by_name",
+    "slices_as_narrow",
+    "wide_layers_in_tiles",
 )
-"""Wrong passes of as many kinds as there are files, whose mistakes are common enough for few programs."""
+"""Wrong passes of many kinds, whose mistakes are common enough for few programs."""
 KEPT = ("activations_by_function", "linear_by_matmul", "rename_values")
 """Right passes that change most programs."""
 

@@ -1,6 +1,6 @@
 """Passes by which the harness is tested: wrong ones as engineers write them, each with a program that shows it,
 and right ones. Kinds of mistakes are files: ``operands``, ``shapes``, ``uses``, ``effects``, ``values``, ``interface``,
-``state``, ``plumbing``, ``fusions``, ``algebra`` and ``planning``; ``correct`` and
+``state``, ``plumbing``, ``fusions``, ``algebra``, ``planning`` and ``rare``; ``correct`` and
 ``correct_by_api`` hold the passes without one, ``arguments`` and ``options`` some of either.
 """
 
@@ -16,6 +16,7 @@ from . import (
     options,
     planning,
     plumbing,
+    rare,
     shapes,
     state,
     uses,
@@ -39,6 +40,7 @@ __all__ = [
     "options",
     "planning",
     "plumbing",
+    "rare",
     "shapes",
     "state",
     "uses",

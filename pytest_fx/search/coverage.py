@@ -1,0 +1,343 @@
+"""How much of a pass's own code random programs reach: its lines, and the ways that its conditions go.
+
+What was never reached was never judged. Python 3.12 and later tell of the lines and branches of single functions
+(``sys.monitoring``); before, each instruction of theirs is traced, while nobody else traces.
+"""
+
+from __future__ import annotations
+
+import dis
+import linecache
+import os
+import sys
+import sysconfig
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+from fx.checks.bytecode import dialect
+
+LONGEST_TEXT = 60
+"""Characters of a line or condition that are shown."""
+MOST_SHOWN = 8
+"""Places that are listed."""
+_TOOLS = (4, 3, 1, 0)
+"""Numbers under which ``sys.monitoring`` may know us, those that nobody is known to use first."""
+_NOT_CONDITIONS = frozenset({"CHECK_EXC_MATCH", "CHECK_EG_MATCH", "WITH_EXCEPT_START", "GET_LEN"})
+"""Before a jump: it belongs to ``except``, ``with`` or ``match``."""
+_PADDING = frozenset({"EXTENDED_ARG", "NOT_TAKEN", "CACHE"})
+"""Instructions that belong to the one behind them, or do nothing."""
+
+
+class Point(NamedTuple):
+    """A line, or one way that a condition goes."""
+
+    file: str
+    """Where it is."""
+    line: int
+    """Its line."""
+    condition: str = ""
+    """The text of the condition; empty for a line."""
+    outcome: bool | None = None
+    """Whether the condition is true; None for a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What was reached of a pass's own code."""
+
+    reached: int
+    """Lines, and ways that conditions go, that some program reached."""
+    total: int
+    """How many there are."""
+    unreached: tuple[str, ...]
+    """The others, in words: neighbouring lines together, ways that lead to one of these left out."""
+
+    def __str__(self) -> str:
+        return f"{self.reached} of {self.total} lines and branches of its code were reached"
+
+    @property
+    def listed(self) -> str:
+        """What no program reached, a line each; empty if all was reached."""
+        shown = self.unreached[:MOST_SHOWN]
+        more = len(self.unreached) - len(shown)
+        return "\n".join([*(f"no program reached {one}" for one in shown), *([f"… and {more} more"] if more else [])])
+
+
+class PassCode:
+    """The code of a pass, and which of its points were reached."""
+
+    def __init__(self, codes: Iterable[CodeType]) -> None:
+        """Take what :attr:`~pytest_fx.search.mentions.Mentions.codes` has, with the functions defined inside."""
+        own = [part for code in codes if _is_own(code) for part in _with_inner(code)]
+        self._codes = {code: _Layout(code) for code in own}
+        self.points = frozenset(point for layout in self._codes.values() for point in layout.points)
+        """All that there are."""
+        self.reached = frozenset[Point]()
+        """Those that were reached."""
+        self.latest = frozenset[Point]()
+        """Those that were reached in the latest recording."""
+        self.is_measured = True
+        """False once somebody else was tracing."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is left to reach, as far as that is known."""
+        return not self.is_measured or self.points <= self.reached
+
+    @contextmanager
+    def recording(self) -> Generator[None]:
+        """Note what is reached inside the block."""
+        self.latest = frozenset()
+        if not self._codes:
+            yield
+            return
+        record = _monitored if hasattr(sys, "monitoring") else _traced
+        with record(self._codes) as found:
+            try:
+                yield
+            finally:  # of a pass that raises, too
+                self.is_measured &= found is not None
+                if found is not None:
+                    self.latest = frozenset(found())
+                    self.reached |= self.latest
+
+    def coverage(self) -> Coverage | None:
+        """What was reached so far; None if the pass has no code of its own, or somebody else was tracing."""
+        if not self.points or not self.is_measured:
+            return None
+        return Coverage(len(self.reached), len(self.points), tuple(self._unreached()))
+
+    def _unreached(self) -> Iterator[str]:
+        missing = self.points - self.reached
+        lines = {(point.file, point.line) for point in missing if point.outcome is None}
+        leads = {point: line for layout in self._codes.values() for point, line in layout.leads.items()}
+        every = {(point.file, point.line) for point in self.points if point.outcome is None}
+        found: list[tuple[str, int, str]] = []
+        for first, last in _runs(lines, every):
+            place = f"{_shown(first[0])}:{first[1]}" + (f"-{last[1]}" if last != first else "")
+            found.append((*first, f"{place}: {_shortened(linecache.getline(*first))}"))
+        for point in missing:
+            here, there = (point.file, point.line), (point.file, leads.get(point, point.line))
+            if point.outcome is not None and here not in lines and there not in lines:
+                outcome = "true" if point.outcome else "false"
+                found.append((*here, f"{_shown(point.file)}:{point.line}: {point.condition} being {outcome}"))
+        return (text for *_, text in sorted(found))
+
+
+class _Layout:
+    """Where the lines and conditions of a function are in its code."""
+
+    def __init__(self, code: CodeType) -> None:
+        self._file = code.co_filename
+        lines = {line for *_, line in code.co_lines() if line}
+        head = code.co_firstlineno
+        if code.co_name[:1] != "<" and len(lines) > 1:  # a lambda begins with its body
+            lines.discard(head)
+        self.lines = {line: Point(self._file, line) for line in lines}
+        """What each line is."""
+        self.jumps: dict[int, tuple[int, Point | None, Point | None]] = {}
+        """For the offset of each condition: the offset that it may jump to, what it is then, and what otherwise."""
+        self.leads: dict[Point, int] = {}
+        """The line where a condition goes on."""
+        self._instructions = list(dis.get_instructions(code))
+        self._line_at = {start: line for start, _, line in code.co_lines() if line}
+        self._find_jumps()
+
+    @property
+    def points(self) -> Iterator[Point]:
+        """All that there are."""
+        yield from self.lines.values()
+        for _, *ways in self.jumps.values():
+            yield from (way for way in ways if way is not None)
+
+    def came(self, offset: int, destination: int) -> Point | None:
+        """What the condition at ``offset`` was, if the code went on at ``destination``."""
+        target, taken, not_taken = self.jumps.get(offset, (0, None, None))
+        return taken if self._start(destination) == target else not_taken
+
+    def line_of(self, offset: int) -> int | None:
+        """The line of the instruction there."""
+        return self._lines.get(offset)
+
+    def _find_jumps(self) -> None:
+        known = dialect()
+        starts, lines, start, line = dict[int, int](), dict[int, int](), None, None
+        for instruction in self._instructions:
+            offset = instruction.offset
+            start = offset if start is None else start
+            line = self._line_at.get(offset, line)
+            if line is not None:
+                lines[offset] = line
+            starts[offset] = start
+            if instruction.opname not in _PADDING:
+                start = None
+        # an instruction with what belongs to it has the offset of the first
+        self._starts, self._lines = starts, lines
+        if known is None:
+            return
+        real = [instruction for instruction in self._instructions if instruction.opname not in _PADDING]
+        for before, jump, behind in zip([None, *real], real, [*real[1:], None], strict=False):
+            truth = _jumps_on(jump.opname, known.branches)
+            if truth is None or behind is None or (before is not None and before.opname in _NOT_CONDITIONS):
+                continue
+            line, text = self._text(jump)
+            if line is None or text.startswith("assert "):  # as pytest writes assertions
+                continue
+            if "NONE" in jump.opname:  # jumps where the value is None, or is not
+                truth = ("NOT_NONE" in jump.opname) == ("is not None" in text)
+            target = self._start(jump.argval)
+            taken, not_taken = (Point(self._file, line, text, outcome) for outcome in (truth, not truth))
+            self.leads |= {taken: lines.get(target, line), not_taken: lines.get(behind.offset, line)}
+            is_assertion = "AssertionError" in str(behind.argval) or behind.opname == "LOAD_ASSERTION_ERROR"
+            self.jumps[jump.offset] = target, taken, None if is_assertion else not_taken
+
+    def _start(self, offset: int) -> int:
+        return self._starts.get(offset, offset)
+
+    def _text(self, jump: Any) -> tuple[int | None, str]:
+        """The line and the text of the condition: all of the line where Python does not say which part it is."""
+        place = getattr(jump, "positions", None)
+        if place is None or None in (place.lineno, place.end_lineno, place.col_offset, place.end_col_offset):
+            line = self._lines.get(jump.offset)
+            return line, "" if line is None else _shortened(linecache.getline(self._file, line))
+        lines = [linecache.getline(self._file, number) for number in range(place.lineno, place.end_lineno + 1)]
+        encoded = [line.encode() for line in lines]  # columns are those of bytes
+        encoded[-1] = encoded[-1][: place.end_col_offset]
+        encoded[0] = encoded[0][place.col_offset :]
+        return place.lineno, _shortened(" ".join(part.decode(errors="replace").strip() for part in encoded))
+
+
+def _jumps_on(name: str, branches: Any) -> bool | None:
+    """On which truth an instruction jumps; None if it is no condition."""
+    if name.endswith(("IF_NONE", "IF_NOT_NONE")):
+        return True
+    return branches.get(name)
+
+
+@contextmanager
+def _traced(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterator[Point]] | None]:
+    """Note what is reached, by tracing; None where somebody else does."""
+    if sys.gettrace() is not None:  # a debugger, or a measurement of coverage
+        yield None
+        return
+    steps: dict[CodeType, set[tuple[int, int]]] = {}
+
+    def enter(frame: FrameType, event: str, _: Any) -> Any:
+        code = frame.f_code
+        if code not in codes:
+            return None
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        add, last = steps.setdefault(code, set()).add, -1
+
+        def step(frame: FrameType, event: str, _: Any) -> Any:
+            nonlocal last
+            if event == "opcode":
+                add((last, last := frame.f_lasti))
+            return step
+
+        return step
+
+    def found() -> Iterator[Point]:
+        for code, pairs in steps.items():
+            layout = codes[code]
+            for before, here in pairs:
+                yield from _at(layout, layout.line_of(here), layout.came(before, here))
+
+    sys.settrace(enter)
+    try:
+        yield found
+    finally:
+        sys.settrace(None)
+
+
+@contextmanager
+def _monitored(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterator[Point]] | None]:
+    """Note what is reached, as the interpreter tells of it; None where all of its numbers are in use."""
+    monitoring: Any = getattr(sys, "monitoring", None)
+    tool = next((number for number in _TOOLS if monitoring.get_tool(number) is None), None)
+    if tool is None:
+        yield None
+        return
+    events, points = monitoring.events, set[Point]()
+    branches = [getattr(events, name) for name in ("BRANCH_LEFT", "BRANCH_RIGHT") if hasattr(events, name)]
+    branches = branches or [events.BRANCH]
+
+    def line(code: CodeType, number: int) -> Any:
+        points.update(_at(codes[code], number, None))
+        return monitoring.DISABLE
+
+    def branch(code: CodeType, offset: int, destination: int) -> None:
+        points.update(_at(codes[code], None, codes[code].came(offset, destination)))
+
+    callbacks = {events.LINE: line, **dict.fromkeys(branches, branch)}
+    monitoring.use_tool_id(tool, "pytest-fx")
+    try:
+        for event, callback in callbacks.items():
+            monitoring.register_callback(tool, event, callback)
+        for code in codes:
+            monitoring.set_local_events(tool, code, sum(callbacks))
+        monitoring.restart_events()
+        yield lambda: iter(points)
+    finally:
+        for code in codes:
+            monitoring.set_local_events(tool, code, 0)
+        for event in callbacks:
+            monitoring.register_callback(tool, event, None)
+        monitoring.free_tool_id(tool)
+
+
+def _at(layout: _Layout, line: int | None, way: Point | None) -> Iterator[Point]:
+    """The points of a step."""
+    if line in layout.lines:
+        yield layout.lines[line]
+    if way is not None:
+        yield way
+
+
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _with_inner(constant)
+
+
+_LIBRARIES = tuple(
+    {os.path.realpath(path) + os.sep for name, path in sysconfig.get_paths().items() if name.endswith("lib")}
+)
+
+
+def _is_own(code: CodeType) -> bool:
+    return not os.path.realpath(code.co_filename).startswith(_LIBRARIES)
+
+
+def _runs(
+    lines: Collection[tuple[str, int]], every: Collection[tuple[str, int]]
+) -> Iterator[tuple[tuple[str, int], tuple[str, int]]]:
+    """The first and the last of lines that follow each other, among those that hold code."""
+    run: list[tuple[str, int]] = []
+    for place in sorted(every):
+        if place in lines and (not run or run[-1][0] == place[0]):
+            run.append(place)
+            continue
+        if run:
+            yield run[0], run[-1]
+        run = [place] if place in lines else []
+    if run:
+        yield run[0], run[-1]
+
+
+def _shown(file: str) -> str:
+    """The file, below the current folder if it is."""
+    try:
+        return str(Path(file).relative_to(Path.cwd()))
+    except ValueError:
+        return Path(file).name
+
+
+def _shortened(text: str) -> str:
+    text = text.strip()
+    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"

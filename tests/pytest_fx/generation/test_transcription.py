@@ -1,0 +1,80 @@
+"""A captured program as the text of a random one."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import fx
+from pytest_fx.generation.transcription import MOST_ELEMENTS, transcribed
+
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True))
+        self.weight = nn.Parameter(torch.randn(8, 8))
+        self.register_buffer("offset", torch.arange(8))
+        self.head = nn.Linear(8, 10)
+
+    def forward(self, x, scale=2.0):
+        x = F.adaptive_avg_pool2d(self.body(x), 1).flatten(1)
+        x = F.linear(x, self.weight) * scale + self.offset
+        return (self.head(x[:, 0:8]),)
+
+
+def test_the_text_computes_what_the_program_does_with_the_same_state():
+    model = Network().eval()
+    captured = fx.symbolic_trace(model)
+    program = transcribed(captured)
+    assert program is not None
+    theirs = program.build()
+    flat = {name.replace(".", "_").replace("body_", "body_"): value for name, value in model.state_dict().items()}
+    renamed = {}
+    for name, value in model.state_dict().items():
+        layer, _, leaf = name.rpartition(".")
+        renamed[f"{layer.replace('.', '_')}.{leaf}" if layer else leaf] = value
+    assert flat and theirs.load_state_dict(renamed)
+    x = program.inputs.args[0]
+    assert torch.equal(theirs(x)[0], model(x)[0])
+    assert [node.op for node in fx.symbolic_trace(theirs).graph.nodes] == [node.op for node in captured.graph.nodes]
+
+
+@pytest.mark.parametrize(
+    "layer, shape",
+    [
+        (nn.Embedding(5, 3), (2, 3)),
+        (nn.LayerNorm([6, 5]), (2, 6, 5)),
+        (nn.Conv1d(4, 2, 3), (2, 4, 8)),
+        (nn.BatchNorm3d(3), (2, 3, 8, 8, 8)),
+        (nn.GroupNorm(2, 6), (2, 6, 8, 8)),
+    ],
+)
+def test_inputs_are_those_that_the_first_layer_takes(layer, shape):
+    program = transcribed(fx.symbolic_trace(nn.Sequential(nn.Identity(), layer)))
+    assert program is not None and program.inputs.args[0].shape == shape
+
+
+def test_given_inputs_are_taken_with_their_shapes_and_dtypes():
+    def forward(x, y):
+        return x[y]
+
+    program = transcribed(fx.symbolic_trace(forward), (torch.ones(7, 2), torch.tensor([1, 4])))
+    assert program is not None
+    x, y = program.inputs.args
+    assert (x.shape, y.dtype, y.shape) == ((7, 2), torch.int64, (2,))
+
+
+class Own(nn.Module):
+    def forward(self, x):
+        return x
+
+
+def test_what_has_no_text_is_left_alone():
+    own = fx.Graph()
+    own.output(own.call_module("own", (own.placeholder("x"),)))
+    assert transcribed(fx.GraphModule({"own": Own()}, own)) is None
+    assert transcribed(fx.symbolic_trace(nn.Linear(MOST_ELEMENTS, 1))) is None
+    assert transcribed(fx.symbolic_trace(lambda *parts: parts[0])) is None
+    assert transcribed(fx.symbolic_trace(lambda x: x.view(1, 2, 3, 4, 5, 6, 7))) is None
+    assert transcribed(fx.symbolic_trace(nn.Linear(4, 4)), (torch.ones(3),)) is None

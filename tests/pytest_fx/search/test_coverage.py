@@ -1,0 +1,183 @@
+"""How much of a pass's own code random programs reach, and how the search is led by it."""
+
+import operator
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import fx
+from pytest_fx import NothingJudged, check_pass
+from pytest_fx.errors import LawViolation
+from pytest_fx.search.coverage import PassCode
+from pytest_fx.search.mentions import mentioned
+
+
+def branching(numbers):
+    found = []
+    for number in numbers:
+        if number > 3 and number != 7:
+            found.append(number)
+        elif number is None:
+            found.append(
+                0,
+            )
+        assert number != 100
+    try:
+        return max(found)
+    except ValueError:
+        return None
+
+
+FIRST = branching.__code__.co_firstlineno
+
+
+def coverage_of(*calls):
+    code = PassCode([branching.__code__])
+    for numbers in calls:
+        with code.recording():
+            branching(numbers)
+    return code
+
+
+def places(code):
+    """What was not reached, by the line below that of ``def``."""
+    found = code.coverage().unreached
+    return [(int(text.split(":")[1].split("-")[0]) - FIRST, text.split(": ", 1)[1]) for text in found]
+
+
+def test_lines_and_the_ways_of_conditions_are_reached_or_not():
+    assert coverage_of([1, 4], [7], []).is_whole is False
+    assert places(coverage_of([1, 4], [7], [])) == [(6, "found.append(")]
+    missing = places(coverage_of([1, 4]))
+    assert (12, "except ValueError:") in missing
+    # Python 3.10 does not say which part of a line a condition is
+    assert ((3, "number != 7 being false") in missing) == (sys.version_info >= (3, 11))
+    assert not any("100" in text for _, text in missing), "an assertion need not fail"
+
+
+def test_what_is_reached_in_one_recording_is_apart_from_what_was_reached_so_far():
+    code = coverage_of([4])
+    before = code.reached
+    with code.recording():
+        branching([])
+    assert code.latest < code.reached and before < code.reached
+    assert not code.latest >= before
+
+
+def test_nothing_is_measured_while_somebody_else_traces():
+    if hasattr(sys, "monitoring"):
+        pytest.skip("this interpreter tells several of what runs")
+    code = PassCode([branching.__code__])
+    before = sys.gettrace()
+    sys.settrace(lambda frame, event, argument: None)
+    try:
+        with code.recording():
+            branching([4])
+    finally:
+        sys.settrace(before)
+    assert code.coverage() is None and code.is_whole
+
+
+def test_tracing_ends_with_the_recording_also_where_the_pass_raises():
+    code, before = PassCode([branching.__code__]), sys.gettrace()
+    with pytest.raises(TypeError), code.recording():
+        branching(["text"])
+    assert sys.gettrace() is before and code.latest
+
+
+def helper(node):
+    return node.target is operator.add
+
+
+def with_helper(graph_module):
+    for node in graph_module.graph.nodes:
+        if helper(node):
+            node.target = operator.add
+        if node.name == "never called so":
+            raise RuntimeError(node)
+    graph_module.recompile()
+
+
+def test_the_code_of_a_pass_is_that_of_its_functions_without_libraries_and_patterns():
+    def pattern(x):
+        return torch.relu(x)
+
+    def pass_(graph_module):
+        fx.replace_pattern(graph_module, pattern, pattern)
+        return with_helper(graph_module)
+
+    names = {code.co_name for code in mentioned(pass_).codes}
+    assert names == {"pass_", "with_helper", "helper"}
+    assert not PassCode(
+        [torch.nn.functional.gelu.__code__] if hasattr(torch.nn.functional.gelu, "__code__") else []
+    ).points
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_the_report_lists_what_no_program_reached(isolate):
+    report = check_pass(with_helper, seed=0, max_examples=20, min_changed=0, isolate=isolate)
+    assert (
+        report.coverage is not None and report.coverage.reached == report.coverage.total - 2
+    )  # the line and the way to it
+    first, second = str(report).splitlines()
+    assert first.endswith(
+        f"{report.coverage.reached} of {report.coverage.total} lines and branches of its code were reached"
+    )
+    assert second.endswith("raise RuntimeError(node)") and "test_coverage.py:" in second
+
+
+def test_nothing_judged_says_what_was_not_reached():
+    with pytest.raises(NothingJudged, match=r"where +no program reached .*test_coverage.py:\d+: raise RuntimeError"):
+        check_pass(with_helper, seed=0, max_examples=10)
+
+
+def test_a_failure_says_how_much_was_reached():
+    def wrong(graph_module):
+        for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+            node.target = torch.tanh
+        graph_module.recompile()
+
+    with pytest.raises(LawViolation, match=r"found after .* of its code were reached"):
+        check_pass(wrong, seed=0, max_examples=50)
+
+
+def unwrap_tuples_of_one(graph_module):
+    """Wrong, and rare: another structure."""
+    output = graph_module.graph.output_node()
+    if isinstance(output.args[0], tuple) and len(output.args[0]) == 1:
+        output.args = output.args[0]
+    graph_module.recompile()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_variations_of_programs_that_went_far_reach_what_is_rare():
+    with pytest.raises(LawViolation) as caught:
+        check_pass(unwrap_tuples_of_one, seed=0, max_examples=200, min_changed=0)
+    assert caught.value.law == "structure"
+
+
+class Rare(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.norm = nn.Linear(16, 12), nn.LayerNorm(12)
+
+    def forward(self, x):
+        return torch.fft.rfft(torch.softmax(self.norm(self.layer(x)), -1).cumsum(-1)).abs()
+
+
+def axis_of_sums(graph_module):
+    """Wrong, and sees only what no random program has."""
+    for node in graph_module.graph.nodes:
+        if getattr(node.target, "__name__", "") == "fft_" + "rfft" and node.args[0].target == "cum" + "sum":
+            node.args[0].args = (node.args[0].args[0], 0)
+    graph_module.recompile()
+
+
+@pytest.mark.parametrize("inputs", [(), (torch.ones(3, 16),)])
+def test_programs_are_near_to_the_one_that_is_shown(inputs):
+    program = fx.symbolic_trace(Rare())
+    assert check_pass(axis_of_sums, seed=0, max_examples=20, min_changed=0).changed == 0
+    with pytest.raises(LawViolation):
+        check_pass(axis_of_sums, like=(program, *inputs) if inputs else program, seed=0, max_examples=20)

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
+from hypothesis import assume
 from hypothesis import strategies as st
 from torch import nn
 
@@ -245,7 +246,19 @@ def _draw_program(choices: Choices, bias: Bias, steps: int) -> Program:
     if not choices.sometimes(3):
         _drop_unread_inputs(sketch, result)
     text = source(sketch, result)
-    return load(text, frozenset(sketch.features), tuple(sketch.inputs), batch)
+    program = load(text, frozenset(sketch.features), tuple(sketch.inputs), batch)
+    if "check" in sketch.features and sketch.features & {"norm", "batch-norm"}:
+        assume(_runs(program))  # its norms were others when the check held
+    return program
+
+
+def _runs(program: Program) -> bool:
+    inputs = program.inputs.copies()
+    try:
+        program.build()(*inputs.args, **inputs.kwargs)
+    except Exception:  # that of the check
+        return False
+    return True
 
 
 def _add_unusual_input(sketch: Sketch) -> None:

@@ -18,7 +18,11 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+import fx
+import pytest_fx
 from fx.checks.bytecode import dialect
+from fx.interop import AdaptedPass
+from pytest_fx.harness.application import parts_of
 
 LONGEST_TEXT = 60
 """Characters of a line or condition that are shown."""
@@ -70,9 +74,13 @@ class Coverage:
 class PassCode:
     """The code of a pass, and which of its points were reached."""
 
-    def __init__(self, codes: Iterable[CodeType]) -> None:
-        """Take what :attr:`~pytest_fx.search.mentions.Mentions.codes` has, with the functions defined inside."""
-        own = [part for code in codes if _is_own(code) for part in _with_inner(code)]
+    def __init__(self, codes: Iterable[CodeType], pass_: Any = None) -> None:
+        """Take what :attr:`~pytest_fx.search.mentions.Mentions.codes` has, with the functions defined inside.
+
+        Libraries, and this one, have no part in it, but for the modules in which ``pass_`` itself is.
+        """
+        homes = {_home(part) for part in parts_of(pass_)}
+        own = [part for code in codes if _is_own(code, homes) for part in _with_inner(code)]
         self._codes = {code: _Layout(code) for code in own}
         self.points = frozenset(point for layout in self._codes.values() for point in layout.points)
         """All that there are."""
@@ -306,12 +314,25 @@ def _with_inner(code: CodeType) -> Iterator[CodeType]:
 
 
 _LIBRARIES = tuple(
-    {os.path.realpath(path) + os.sep for name, path in sysconfig.get_paths().items() if name.endswith("lib")}
+    os.path.realpath(path) + os.sep
+    for path in (
+        *(path for name, path in sysconfig.get_paths().items() if name.endswith("lib")),
+        *(Path(package).parent for package in (fx.__file__, pytest_fx.__file__)),
+    )
 )
 
 
-def _is_own(code: CodeType) -> bool:
-    return not os.path.realpath(code.co_filename).startswith(_LIBRARIES)
+def _is_own(code: CodeType, homes: Collection[str | None]) -> bool:
+    file = os.path.realpath(code.co_filename)
+    return file in homes or not file.startswith(_LIBRARIES)
+
+
+def _home(pass_: Any) -> str | None:
+    """The file of the module in which a pass is."""
+    inner = pass_.pass_ if isinstance(pass_, AdaptedPass) else pass_
+    kind = inner if hasattr(inner, "__qualname__") else type(inner)
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return None if file is None else os.path.realpath(file)
 
 
 def _runs(

@@ -90,7 +90,7 @@ class Search:
         self._always = always
         self._seconds = seconds
         self.watchdog = Watchdog()
-        self.code = PassCode(about.codes)
+        self.code = PassCode(about.codes, pass_)
         """The code of the pass, and what was reached of it."""
         self._reached: dict[str, frozenset[Point]] = {}  # by each program
         self.announce: Callable[[Checked, str], None] = lambda program, mode: None

@@ -273,7 +273,7 @@ def test_functions_of_numbers_are_not_tried_on_tensors() -> None:
 
 def test_a_failure_shrinks_to_the_operation() -> None:
     def fails(program: Program) -> bool:
-        return re.search(r"= F\.softmax\(\w+, dim", program.source) is not None
+        return re.search(r"= F\.softmax\(\w+, dim=-?\d\)\n", program.source) is not None
 
     program = smallest(fails, ops=[F.softmax])
     assert program.source.split("def forward")[1].split("\n\n")[0].splitlines()[1:] == [
@@ -673,7 +673,7 @@ def refused(program: Program) -> dict[str, str]:
 def test_checks_refuse_variants_of_the_inputs_that_they_let_pass(sample: list[Program]) -> None:
     found = asked_for(getattr(torch, "_assert"))  # noqa: B009
     messages = [refused(program) for program in found]
-    assert sum(map(bool, messages)) >= len(found) * 0.3
+    assert sum(map(bool, messages)) >= len(found) / 4
     assert sum(map(bool, map(refused, sample))) >= len(sample) / 50
     for name in OTHERS:
         assert sum(name in each for each in messages) >= len(found) / 50, name

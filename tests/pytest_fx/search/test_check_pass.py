@@ -112,7 +112,9 @@ def test_a_right_pass_is_reported_with_the_programs_that_it_changed(check):
     assert report.programs == 24
     assert report.changed > 6
     assert "aliasing" in report.laws
-    assert str(report) == f"relu-method-as-function changed {report.changed} of 24 programs and kept 25 laws"
+    assert report.coverage is not None and report.coverage.unreached == ()
+    changed = f"relu-method-as-function changed {report.changed} of 24 programs and kept 25 laws"
+    assert str(report) == f"{changed}; {report.coverage}"
 
 
 def test_a_wrong_pass_is_shown_on_a_program_of_a_line_or_two_before_and_after(smallest):

@@ -1,5 +1,6 @@
 """How much of a pass's own code random programs reach, and how the search is led by it."""
 
+import inspect
 import operator
 import sys
 
@@ -113,6 +114,24 @@ def test_the_code_of_a_pass_is_that_of_its_functions_without_libraries_and_patte
     assert not PassCode(
         [torch.nn.functional.gelu.__code__] if hasattr(torch.nn.functional.gelu, "__code__") else []
     ).points
+
+
+class Renamed(fx.passes.RewritingPass):
+    name, contract = "renamed", fx.passes.exact
+
+    def rewrites(self, graph_module):
+        for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+            yield fx.passes.Edit("it is called otherwise")
+            node.target = torch.nn.functional.relu
+
+
+def test_what_a_pass_has_of_this_library_is_not_its_own_unless_it_is_there():
+    lines = inspect.getsource(Renamed.rewrites).count("\n") - 1
+    assert (
+        len([point for point in PassCode(mentioned(Renamed()).codes, Renamed()).points if not point.condition]) == lines
+    )
+    ours = fx.passes.RemoveDeadCode()
+    assert {point.file for point in PassCode(mentioned(ours).codes, ours).points} == {inspect.getfile(type(ours))}
 
 
 @pytest.mark.parametrize("isolate", [False, True])

@@ -12,11 +12,8 @@ import pytest
 import torch
 
 from fx.errors import FxError
-from fx.passes import close
 from pytest_fx import LawViolation, NothingJudged, check_pass, check_program
 from pytest_fx.search import isolated_search
-from pytest_fx.search.mentions import mentioned
-from pytest_fx.search.search import Search
 
 
 def where_a_relu_is(act):
@@ -156,9 +153,3 @@ def test_threads_of_the_parent_are_not_waited_for():
     environment = {**os.environ, "OMP_NUM_THREADS": "2"}
     done = subprocess.run([sys.executable, "-c", code], check=True, env=environment, capture_output=True, text=True)
     assert "of 3 programs and kept" in done.stdout
-
-
-def test_a_program_that_ends_the_process_by_itself_is_not_run_to_see_how_far_a_pass_goes():
-    search = Search(lambda program: program, close, [], set(), 10.0, mentioned(lambda program: program))
-    search.skip("raise SystemExit(7)", "eval")
-    assert search.steps() == {}

@@ -94,6 +94,10 @@ class ModelCase:
     """Threads that it answers with."""
     seed: int
     """Where its inputs are drawn from."""
+    leaves: tuple[Any, ...] = ()
+    """Modules that are kept whole when it is captured."""
+    tracer: Any | None = None
+    """What captures it; None for the usual."""
 
     @classmethod
     def of(cls, model: Any, options: Options, batch: int | None = None, name: str | None = None) -> ModelCase:
@@ -101,7 +105,8 @@ class ModelCase:
         name = name or _name_of(model)
         size = batch if batch is not None or not options.batch else options.batch[0]
         label = name if len(options.batch) < 2 else f"{name}, batch {size}"
-        return cls(model, size, label, options.device, options.dtype, options.threads[0], options.seed)
+        inputs = size, label, options.device, options.dtype, options.threads[0], options.seed
+        return cls(model, *inputs, options.leaves, options.tracer)
 
 
 @dataclass(frozen=True, slots=True)

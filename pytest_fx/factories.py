@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import inspect
 from functools import partial
 from typing import Any, cast
@@ -15,6 +16,7 @@ from fx.arguments import shown
 from fx.errors import FxError, add_note
 from pytest_fx.collection import ModelCase
 from pytest_fx.errors import CannotLoadError, InputError
+from pytest_fx.harness.capture import Tracing
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.structure import describe
 from pytest_fx.harness.subject import Subject
@@ -23,14 +25,14 @@ from pytest_fx.named_objects import import_attribute, is_path
 from pytest_fx.tracebacks import users_line
 
 
-def load_subject(case: ModelCase) -> Subject:
+def load_subject(case: ModelCase, tracer: Any = None) -> Subject:
     """Return a model under test: of the zoo, or what the factory ``package.module:factory`` returns.
 
     A factory takes no arguments and returns a :class:`~model_zoo.ZooModel`, a module, or a pair of a module and its
     example inputs. A tuple of inputs is positional arguments, a dict keyword arguments, anything else the only
     argument. Raises ``CannotLoadError`` if it returns something else, or if its inputs cannot have as
     many samples as are asked for, and ``InputError`` if the model cannot be called with its inputs. What a factory
-    raises gets a note with the user's line.
+    raises gets a note with the user's line. ``tracer``, or else what the case has, captures the model.
     """
     __tracebackhide__ = True
     name: Any = case.model
@@ -39,6 +41,7 @@ def load_subject(case: ModelCase) -> Subject:
     try:
         made: Any = factory() if factory is not None else zoo_model(name)
         subject = _subject(case, made)
+        subject.tracing = _tracing(case, subject.borrowed(), tracer)
         if subject.has_inputs:
             require_callable(subject, subject.arguments())  # which a ZooModel makes only now
     except (Exception, SystemExit) as error:
@@ -46,6 +49,39 @@ def load_subject(case: ModelCase) -> Subject:
             add_note(error, f"the factory of {case.label} raised it\n  where  {_users_line(error, factory)}")
         raise
     return subject
+
+
+def _tracing(case: ModelCase, module: nn.Module, tracer: Any) -> Tracing:
+    """How a model is captured. Raises ``CannotLoadError`` for a leaf that is none of its modules, and no tracer."""
+    made = tracer or case.tracer
+    made = import_attribute(made, "tracer") if isinstance(made, str) else made
+    if made is not None and not callable(made):
+        raise CannotLoadError("a tracer is a class, or a function that returns one", value=repr(made)[:80])
+    tracing = Tracing(tuple(map(_leaf, case.leaves)), made)
+    modules = dict(module.named_modules())
+    for leaf, asked in zip(tracing.leaves, case.leaves, strict=True):
+        if not any(tracing.keeps(leaf, inner, path) for path, inner in modules.items()):
+            names = [*modules, *{type(inner).__name__ for inner in modules.values()}]
+            near = difflib.get_close_matches(str(asked), names, n=3)
+            raise CannotLoadError(
+                f"{case.label} has no module {asked!r} that could be kept whole",
+                remedy=f"did you mean {' or '.join(map(repr, near))}?"
+                if near
+                else "name the path of one, or its class",
+            )
+    return tracing
+
+
+def _leaf(asked: Any) -> Any:
+    """A class by its module and name, where there is one; else what was asked for, a path or the name of a class."""
+    if not isinstance(asked, str) or "." not in asked:
+        return asked
+    module, _, name = asked.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except Exception:  # a path, mostly
+        return asked
+    return found if isinstance(found, type) else asked
 
 
 def _users_line(error: BaseException, factory: Any) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -38,6 +38,18 @@ def pytest_fx_contract(
         def pytest_fx_contract(config, model, pass_, contract):
             from fx.passes import approximate
             return approximate(sqnr_db=30) if model == "deep_recommender" else None
+    """
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_fx_tracer(config: pytest.Config, model: str) -> Callable[[], Any] | None:
+    """Give what makes the tracer for a model; the first answer that is not None counts.
+
+    A subclass of ``fx.Tracer`` or of ``torch.fx.Tracer`` is one. By default ``--fx-tracer`` decides::
+
+        def pytest_fx_tracer(config, model):
+            from mypackage.tracing import BlockTracer
+            return BlockTracer if model.startswith("timm") else None
     """
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pytest
+
+from pytest_fx.option_table import TABLE, PluginOption
 
 WARMUP_ROUNDS = 3
 """Pairs of calls made before any is measured."""
@@ -17,8 +18,6 @@ TOO_NOISY = "too noisy to tell"
 """What is said of them."""
 LONGEST_ISOLATED = 600.0
 """Seconds that a test may run in a child process if nothing is said: nobody would wait for one that hangs."""
-SIZES = ("full", "small")
-DEVICES = ("cpu", "cuda")
 OF_RUNS = ("baseline", "isolate")
 """Fields of the options that a run has once, so that no marker can have them."""
 
@@ -54,6 +53,10 @@ class Options:
     """``"full"``, or ``"small"`` for the small sibling of each zoo model."""
     seed: int
     """Where the example inputs of zoo models are drawn from."""
+    leaves: tuple[Any, ...] = ()
+    """Modules that are kept whole when a model is captured: paths, patterns of paths, names of classes, or classes."""
+    tracer: Any | None = None
+    """What captures models, as ``package.module:Class`` or itself; None for the usual."""
     checks: tuple[Any, ...] = ()
     """Passes to try on random programs, named as in ``passes``."""
     examples: int | None = None
@@ -87,212 +90,6 @@ class Options:
 
 OPTIONS = pytest.StashKey[Options]()
 """Where a :class:`pytest.Config` keeps the options."""
-
-
-def _positive(text: str) -> int:
-    return _number(text, 1, "an integer from 1 on")
-
-
-def _natural(text: str) -> int:
-    return _number(text, 0, "an integer from 0 on")
-
-
-def _number(text: str, least: int, wanted: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = least - 1
-    if number < least:
-        raise argparse.ArgumentTypeError(f"must be {wanted}, not {text!r}")
-    return number
-
-
-def _positives(text: str) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(_positive(part.strip()) for part in text.split(",")))
-
-
-def _tolerance(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number from 0 on, not {text!r}")
-    return number
-
-
-def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text!r}")
-    return number
-
-
-def _percentage(text: str) -> float:
-    try:
-        share = float(text.removesuffix("%")) / 100 if text.endswith("%") else -1.0
-    except ValueError:
-        share = -1.0
-    if not 0 <= share < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a percentage from 0 on, such as 5%, not {text!r}")
-    return share
-
-
-def _one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in choices:
-            raise argparse.ArgumentTypeError(f"must be {' or '.join(choices)}, not {text!r}")
-        return text
-
-    return parse
-
-
-@dataclass(frozen=True, slots=True)
-class PluginOption:
-    """One row of the command line and of the ini file, and a keyword of the marker."""
-
-    flag: str
-    """Its name on the command line: ``--fx-batch`` for ``"batch"``."""
-    default: Any
-    """Its value where nothing is said."""
-    parse: Callable[[str], Any]
-    """From its text to its value; raises ``ArgumentTypeError`` for a text that makes no sense."""
-    metavar: str
-    """What the help shows in place of the value."""
-    help: str
-    """What it is for, with an example."""
-    field: str = ""
-    """The field of :class:`Options` that it fills, if that is called otherwise."""
-    repeatable: bool = False
-    """Whether it may be given several times; on lines of their own in the ini file."""
-
-    @property
-    def name(self) -> str:
-        """The field of :class:`Options` that it fills."""
-        return self.field or self.flag.replace("-", "_")
-
-    @property
-    def setting(self) -> str:
-        """Its name in the ini file: ``fx_batch`` for ``"batch"``."""
-        return f"fx_{self.flag}".replace("-", "_")
-
-    def read(self, value: Any) -> Any:
-        """The value that is meant by ``value``, which Python code gives: the text of it, or the thing itself.
-
-        Raises ``ArgumentTypeError`` for what the command line would refuse.
-        """
-        if self.repeatable:
-            return tuple(value) if isinstance(value, (list, tuple)) else (value,)
-        if value is None and not self.default:
-            return self.default
-        if self.parse is str:
-            return value
-        if self.parse is _percentage and isinstance(value, float):
-            return self.parse(f"{value:%}")
-        return self.parse(",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value))
-
-
-TABLE = (
-    PluginOption(
-        "model", (), str, "NAME",
-        "Verify this model: a name of the zoo, `all`, `tag:vision`, or package.module:factory. A factory takes no "
-        "arguments and returns an nn.Module, a pair (nn.Module, example inputs) or a ZooModel. Repeatable. Without "
-        "file arguments the built-in suite runs, and nothing else. Example: --fx-model resnet50",
-        "models", repeatable=True,
-    ),
-    PluginOption(
-        "pass", (), str, "NAME",
-        "Apply this pass: a registered name, package.module:callable, or several joined by commas, which run one "
-        "after the other. Repeatable. Default: every registered pass that changes the model and is not approximate by "
-        "contract. "
-        "Example: --fx-pass fuse-conv-bn",
-        "passes", repeatable=True,
-    ),
-    PluginOption(
-        "check", (), str, "NAME",
-        "Try this pass on random programs, and check the laws that every pass must keep (pytest_fx.laws): a registered "
-        "name, package.module:callable, or several such as fuse-conv-bn,mine:Fusion{size=3}. Repeatable. "
-        "Example: --fx-check mypackage.passes:fuse_gelu",
-        "checks", repeatable=True,
-    ),
-    PluginOption(
-        "examples", None, _positive, "N",
-        "Random programs for each --fx-check (default: what Hypothesis's profile says). Example: --fx-examples 500",
-    ),
-    PluginOption(
-        "device", "cpu", _one_of(DEVICES), "cpu|cuda", "Run on this device (default: cpu). Example: --fx-device cuda"
-    ),
-    PluginOption(
-        "dtype", None, str, "NAME",
-        "Work in this dtype (default: the model's own). The reference is float64 all the same. "
-        "Example: --fx-dtype bfloat16",
-    ),
-    PluginOption(
-        "batch", (), _positives, "N[,N…]",
-        "Samples in a model's example inputs; several sizes are tried one after the other (default: 1 for a model of "
-        "the zoo; as many as its inputs have for another). Example: --fx-batch 1,8",
-    ),
-    PluginOption(
-        "threads", (1,), _positives, "N[,N…]",
-        "Threads that PyTorch computes with while times are taken, one timing for each number; answers are compared "
-        "with the first (default: 1). Example: --fx-threads 1,2",
-    ),
-    PluginOption(
-        "contract", None, str, "TEXT",
-        "Hold every pass to this contract instead of its own: exact, close or approximate(DECIBELS). "
-        "Example: --fx-contract exact",
-    ),
-    PluginOption(
-        "rtol", None, _tolerance, "X",
-        "Relative tolerance of close in float64 (default: the contract's, 1e-5). Example: --fx-rtol 1e-6",
-    ),
-    PluginOption(
-        "atol", None, _tolerance, "X",
-        "Absolute tolerance of close in float64 (default: the contract's, 1e-8). Example: --fx-atol 1e-9",
-    ),
-    PluginOption(
-        "detect", None, _tolerance, "X",
-        "Fail a comparison that would not have caught a relative change of all outputs by this much: its detection "
-        "limit, in the table. Example: --fx-detect 1e-4",
-    ),
-    PluginOption(
-        "rounds", 30, _positive, "N",
-        "Pairs of eager and transformed calls that a timing takes (default: 30). Example: --fx-rounds 100",
-    ),
-    PluginOption(
-        "size", "full", _one_of(SIZES), "full|small",
-        "Use zoo models at this size; small ones run in milliseconds (default: full). Example: --fx-size small",
-    ),
-    PluginOption(
-        "seed", 0, _natural, "N",
-        "Draw the example inputs of zoo models from this seed (default: 0). Example: --fx-seed 7",
-    ),
-    PluginOption(
-        "baseline", None, str, "FILE",
-        "Compare speed-ups with those of an earlier run: its .pytest_fx/last_run.json, or what --benchmark-json wrote. "
-        "Ratios are compared, not seconds. Example: --fx-baseline main.json",
-    ),
-    PluginOption(
-        "fail-slower", None, _percentage, "PERCENT",
-        "With --fx-baseline, fail a timing whose program is shown to take longer, relative to eager, by more than this "
-        "share. Example: --fx-baseline main.json --fx-fail-slower 5%%",
-    ),
-    PluginOption(
-        "timeout", None, _seconds, "SECONDS",
-        "Fail a test of a pass or a model that runs longer, or under --fx-check a pass that takes longer on one "
-        "program (default: any time; with --fx-isolate 600, and 60 for a program). Without "
-        "--fx-isolate it is interrupted at its next step of Python, and not while it waits outside of Python. "
-        "Example: --fx-timeout 60",
-    ),
-    PluginOption(
-        "memory-limit", None, _positive, "MIB",
-        "With --fx-isolate, fail a test whose process comes to hold so many MiB more than pytest did when it was "
-        "started (default: most of what the machine has left). Example: --fx-isolate --fx-memory-limit 4096",
-    ),
-)  # fmt: skip
 
 
 def add_options(parser: pytest.Parser) -> None:

@@ -18,6 +18,7 @@ from fx import Graph, GraphModule, Interpreter, Node
 from fx.analysis.dependence import Dependences
 from fx.interpreter import positional
 from pytest_fx.failures.failure import Failure
+from pytest_fx.harness.capture import USUAL, Tracing
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.structure import map_tensors
 from pytest_fx.harness.subject import Subject
@@ -38,10 +39,11 @@ class ProgramPart:
     inputs: tuple[Any, ...]
     """Values of those, as the whole program computes them."""
 
-    def subject(self, name: str, threads: int | None = None) -> Subject:
+    def subject(self, name: str, threads: int | None = None, tracing: Tracing = USUAL) -> Subject:
         """The part as a model under test; the second draw of inputs and those behind it vary the first."""
         given = Arguments(self.inputs)
-        return Subject(name, self.program, lambda draw: given.shrunk(seed=draw) if draw else given, threads=threads)
+        inputs = lambda draw: given.shrunk(seed=draw) if draw else given  # noqa: E731
+        return Subject(name, self.program, inputs, threads=threads, tracing=tracing)
 
 
 def find_part(
@@ -117,7 +119,7 @@ class _PartSearch:
         if time.monotonic() > self.end:
             return False
         model = self.failure.subject
-        subject = part.subject(model.name, model.threads)
+        subject = part.subject(model.name, model.threads, model.tracing)
         with model.set_aside():  # the part has tensors of its own
             found = self.failure.is_repeated_by(subject)
             subject.close()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import fnmatch
 import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import torch.fx
 from torch import nn
 
 import fx as library
+from fx.interop import from_torch
 from pytest_fx.harness.evaluation import Arguments
 
 GraphModule = library.GraphModule
@@ -21,17 +26,63 @@ class LeaflessTracer(library.Tracer):
         return False
 
 
-def capture(module: nn.Module, arguments: Arguments | None = None) -> GraphModule:
+@dataclass(frozen=True, slots=True)
+class Tracing:
+    """What is asked for beside the usual way to capture a model."""
+
+    leaves: tuple[str | type[nn.Module], ...] = ()
+    """Modules that are kept whole: paths, or patterns of them; names of classes, or classes."""
+    tracer: Callable[[], Any] | None = None
+    """Makes the tracer, ours or one of torch.fx; None for the usual."""
+
+    def keeps(self, leaf: str | type[nn.Module], module: nn.Module, path: str) -> bool:
+        """Whether ``leaf`` is a name of ``module``, which is at ``path``."""
+        if isinstance(leaf, type):
+            return isinstance(module, leaf)
+        kinds = type(module).__mro__
+        names = {*(kind.__name__ for kind in kinds), *(f"{kind.__module__}.{kind.__name__}" for kind in kinds)}
+        return leaf in names or fnmatch.fnmatchcase(path, leaf)
+
+    def trace(self, module: nn.Module, concrete_args: dict[str, Any] | None, *, leafless: bool) -> GraphModule:
+        """Return the program of ``module``."""
+        tracer = library.Tracer() if self.tracer is None else self.tracer()
+        is_leaf = tracer.is_leaf_module
+
+        def is_kept(m: nn.Module, module_qualified_name: str) -> bool:
+            if any(self.keeps(leaf, m, module_qualified_name) for leaf in self.leaves):
+                return True
+            return is_leaf(m, module_qualified_name) and not (leafless and type(m).__module__.startswith("torch.nn."))
+
+        tracer.is_leaf_module = is_kept
+        graph = tracer.trace(module, concrete_args)
+        if isinstance(graph, torch.fx.Graph):
+            return from_torch(torch.fx.GraphModule(tracer.root, graph))
+        return library.GraphModule(tracer.root, graph)
+
+
+USUAL = Tracing()
+"""Nothing."""
+
+
+def capture(module: nn.Module, arguments: Arguments | None = None, tracing: Tracing = USUAL) -> GraphModule:
     """Return the program of ``module``, with which it shares parameters and buffers.
 
     Parameters of ``forward`` that ``arguments`` leave to their defaults are captured as those: a program for an
     optional argument that nobody gives would compute with it all the same.
     """
-    return library.symbolic_trace(module, _defaults_left(module, arguments))
+    left = _defaults_left(module, arguments)
+    return library.symbolic_trace(module, left) if tracing == USUAL else tracing.trace(module, left, leafless=False)
 
 
-def capture_without_leaves(module: nn.Module, arguments: Arguments | None = None) -> GraphModule:
-    """Return the program of ``module`` in functions only; raises ``TraceError`` where a module branches on values."""
+def capture_without_leaves(
+    module: nn.Module, arguments: Arguments | None = None, tracing: Tracing = USUAL
+) -> GraphModule:
+    """Return the program of ``module`` in functions only, but for what is asked to be kept whole.
+
+    Raises ``TraceError`` where a module branches on values.
+    """
+    if tracing != USUAL:
+        return tracing.trace(module, _defaults_left(module, arguments), leafless=True)
     graph = LeaflessTracer().trace(module, _defaults_left(module, arguments))
     return library.GraphModule(module, graph)
 

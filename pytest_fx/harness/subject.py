@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 from fx import GraphModule
+from fx.errors import TraceError, add_note
 from fx.modules.kept_tensors import KeptTensor
-from pytest_fx.harness.capture import capture, capture_without_leaves
+from pytest_fx.harness.capture import USUAL, Tracing, capture, capture_without_leaves
 from pytest_fx.harness.collector import collect
 from pytest_fx.harness.evaluation import Arguments, converted, default_dtype, same_random_numbers, threads
 from pytest_fx.harness.lending import FULL_SIZE, Lender, in_dtype, release
@@ -94,6 +95,7 @@ class Subject:
         mode: str = "eval",
         source: str = "",
         inlines: bool = False,
+        tracing: Tracing = USUAL,
     ) -> None:
         """Take a copy of ``module``.
 
@@ -110,6 +112,7 @@ class Subject:
             mode: ``"eval"`` or ``"train"``.
             source: text that defines it, where it is a random program.
             inlines: whether it is known that it can be captured in functions only.
+            tracing: how it is captured.
         """
         self.name = name
         self.batch = batch
@@ -118,6 +121,7 @@ class Subject:
         self.mode = mode
         self.source = source
         self.inlines = inlines
+        self.tracing = tracing
         own = copy.deepcopy(module).train(mode == "train").to(self.device)
         self._lender = Lender(own if working_dtype is None else in_dtype(own, working_dtype))
         self._inputs = inputs
@@ -323,8 +327,14 @@ class Subject:
         dtype = torch.float64 if wide else self.dtype
         arguments = self._made(0) if self.has_inputs else None
         # What is computed while capturing becomes a constant.
+        __tracebackhide__ = True
         with default_dtype(dtype), same_random_numbers(), threads(self.threads):
-            return how(self.fresh(torch.float64 if wide else None) if module is None else module, arguments)
+            made = self.fresh(torch.float64 if wide else None) if module is None else module
+            try:
+                return how(made, arguments, self.tracing)
+            except TraceError as error:
+                add_note(error, "  or     --fx-leaf PATH|CLASS keeps a module whole, --fx-tracer brings a tracer")
+                raise
 
     @cached_property
     def draws(self) -> int:

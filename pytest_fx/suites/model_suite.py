@@ -84,7 +84,7 @@ def test_capture_without_leaf_modules_equals_eager(fx_model: Subject, fx_equal: 
 
 def test_generated_code_can_be_captured_again(fx_model: Subject, fx_equal: EqualityCheck) -> None:
     """The code that the graph is written as is a program that captures to the same graph."""
-    again = capture(fx_model.captured)
+    again = capture(fx_model.captured, tracing=fx_model.tracing)
     if calls_in(again) != calls_in(fx_model.captured):
         require_code(fx_model, again, "captured from its own code")
         broken("retraceable", f"captured from its own code, the program of {fx_model.name} calls something else")

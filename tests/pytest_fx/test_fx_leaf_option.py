@@ -1,0 +1,104 @@
+"""``--fx-leaf`` keeps modules whole, ``--fx-tracer`` and the hook bring a tracer, for models of others."""
+
+import pytest
+
+MODEL = """
+import torch, torch.fx
+from torch import nn
+import fx
+
+class Branching(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.choice, self.last = nn.Linear(4, 4), Branching(), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.last(self.choice(torch.relu(self.first(x))))
+
+def network():
+    return Network(), torch.ones(3, 4)
+
+class Theirs(torch.fx.Tracer):
+    def is_leaf_module(self, m, name):
+        return isinstance(m, Branching) or super().is_leaf_module(m, name)
+
+class Ours(fx.Tracer):
+    def is_leaf_module(self, m, name):
+        return isinstance(m, Branching) or super().is_leaf_module(m, name)
+"""
+OPTIONS = ("--fx-model", "mine:network", "--fx-no-timing", "--fx-pass", "remove-identities")
+
+
+@pytest.fixture
+def mine(pytester):
+    pytester.makepyfile(mine=MODEL)
+    return pytester
+
+
+def test_the_error_of_a_model_that_branches_says_how_to_keep_a_module_whole(mine):
+    result = mine.runpytest(*OPTIONS, "-k", "test_capture_is_well_formed")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*--fx-leaf PATH|CLASS keeps a module whole, --fx-tracer brings a tracer*"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--fx-leaf", "choice"),
+        ("--fx-leaf", "ch*"),
+        ("--fx-leaf", "Branching"),
+        ("--fx-leaf", "mine.Branching"),
+        ("--fx-tracer", "mine:Ours"),
+        ("--fx-tracer", "mine:Theirs"),
+    ],
+)
+def test_a_model_is_captured_with_modules_kept_whole_or_by_a_tracer(mine, arguments):
+    result = mine.runpytest(*OPTIONS, *arguments)
+    outcomes = result.parseoutcomes()
+    assert outcomes["passed"] > 9 and not {"failed", "errors"} & set(outcomes), result.outlines
+
+
+def test_a_leaf_that_is_no_module_of_the_model_is_refused_once_with_what_is_near(mine):
+    result = mine.runpytest(*OPTIONS, "--fx-leaf", "choise")
+    assert result.parseoutcomes()["errors"] == 1
+    result.stdout.fnmatch_lines(["*has no module 'choise' that could be kept whole", "*did you mean 'choice'?"])
+
+
+def test_a_tracer_that_there_is_not_is_refused(mine):
+    result = mine.runpytest(*OPTIONS, "--fx-tracer", "mine:Our")
+    result.stdout.fnmatch_lines(["*there is no tracer named 'mine:Our'", "*did you mean 'mine:Ours'?"])
+
+
+@pytest.mark.parametrize("setting", ["fx_leaf = Branching", "fx_tracer = mine:Ours"])
+def test_the_ini_file_takes_both(mine, setting):
+    mine.makeini(f"[pytest]\n{setting}")
+    assert mine.runpytest(*OPTIONS, "-k", "test_capture_is_well_formed").ret == 0
+
+
+@pytest.mark.parametrize("keyword", ["leaves=[mine.Branching]", "leaves='choice'", "tracer=mine.Theirs"])
+def test_markers_take_classes_and_tracers_themselves(mine, keyword):
+    mine.makepyfile(
+        test_own=f"""
+        import pytest, mine
+
+        @pytest.mark.fx(models=["mine:network"], {keyword})
+        def test_marked(fx_model):
+            assert "choice" in fx_model.captured.code
+        """
+    )
+    mine.runpytest("test_own.py").assert_outcomes(passed=1)
+
+
+def test_the_hook_gives_a_tracer_for_a_model(mine):
+    mine.makeconftest(
+        """
+        def pytest_fx_tracer(config, model):
+            import mine
+            return mine.Ours if model == "mine:network" else None
+        """
+    )
+    assert mine.runpytest(*OPTIONS, "-k", "test_capture_is_well_formed").ret == 0

@@ -125,6 +125,8 @@ def test_ctrl_c_ends_a_run_whose_time_was_over_while_it_waited_outside_of_python
         def pair():
             return torch.nn.Linear(4, 4), torch.ones(1, 4)
 
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
+
         def sleeps(program):
             threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT)).start()
             time.sleep(60)

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from faulty_passes import PLANTED
+from passes_with_faults import PLANTED
 
 HERE = Path(__file__).parent
 
@@ -13,9 +13,12 @@ HERE = Path(__file__).parent
 def told_of(pytester, name):
     """What is printed of a fault: the node, what stands below it, and where the test is that shows it."""
     pytester.makepyfile(
-        **{module: HERE.joinpath(f"{module}.py").read_text("utf-8") for module in ("faulty_passes", "planted_models")}
+        **{
+            module: HERE.joinpath(f"{module}.py").read_text("utf-8")
+            for module in ("passes_with_faults", "planted_models")
+        }
     )
-    options = ("--fx-model", PLANTED[name].model, "--fx-pass", f"faulty_passes:{name}")
+    options = ("--fx-model", PLANTED[name].model, "--fx-pass", f"passes_with_faults:{name}")
     result = pytester.runpytest(*options, "--fx-no-timing", "-k", "test_pass_keeps_its_contract")
     assert result.ret == 1
     shown = "\n".join(line.removeprefix("E").strip() for line in result.outlines)

@@ -91,12 +91,16 @@ class Program:
             now.shape != before.shape for now, before in zip(arguments.tensors, self.inputs.tensors, strict=True)
         ):
             return None
+        return arguments if self.takes(arguments) else None
+
+    def takes(self, arguments: Arguments) -> bool:
+        """Return whether a new module can be called with copies of ``arguments``, whatever eager raises otherwise."""
         copies = arguments.copies()
         try:
             self.build()(*copies.args, **copies.kwargs)
-        except Exception:  # whatever eager raises: the program is not meant for this size
-            return None
-        return arguments
+        except Exception:
+            return False
+        return True
 
     def __repr__(self) -> str:
         return f"Program:\n{self.source}"

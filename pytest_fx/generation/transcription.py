@@ -110,7 +110,14 @@ def _state_line(name: str, value: Any) -> str:
         is_same = False
     if not is_same:
         raise _CannotBeWritten(text)
-    return f"self.{name} = {text}"
+    dtype = _dtype_of(value)
+    return f"self.{name} = {text}" + ("" if dtype is torch.float32 else f".to({dtype})")
+
+
+def _dtype_of(module: nn.Module) -> torch.dtype:
+    """The dtype of the first floating-point tensor of a module; that of inputs, where it has none."""
+    floats = (tensor.dtype for tensor in module.state_dict().values() if tensor.is_floating_point())
+    return next(floats, torch.float32)
 
 
 def _shapes(module: nn.Module) -> dict[str, Any]:
@@ -140,7 +147,7 @@ def _guesses(program: GraphModule) -> Iterator[list[str]]:
     if any(str(node.target).startswith("*") for node in needed):
         raise _CannotBeWritten("arguments of any number")
     asked = [_asked(program, node) for node in needed]
-    every = [TensorRecipe(shape, elements="waves") for shape in _SHAPES]
+    every = [TensorRecipe(shape, _dtype_of(program), "waves") for shape in _SHAPES]
     same = ([recipes[0] if recipes else recipe for recipes in asked] for recipe in every)
     others = itertools.product(*(recipes or every for recipes in asked))
     for recipes in itertools.islice(itertools.chain(same, others), MOST_GUESSES):
@@ -176,4 +183,4 @@ def _taken_by(layer: nn.Module) -> list[TensorRecipe]:
             shapes = [(2, size, *[8] * rank) for rank in (2, 0, 1, 3)]
         case _:
             return []
-    return [TensorRecipe(shape, elements="waves") for shape in shapes]
+    return [TensorRecipe(shape, _dtype_of(layer), "waves") for shape in shapes]

@@ -1,5 +1,7 @@
 """A captured program as the text of a random one."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -29,12 +31,11 @@ def test_the_text_computes_what_the_program_does_with_the_same_state():
     program = transcribed(captured)
     assert program is not None
     theirs = program.build()
-    flat = {name.replace(".", "_").replace("body_", "body_"): value for name, value in model.state_dict().items()}
     renamed = {}
     for name, value in model.state_dict().items():
         layer, _, leaf = name.rpartition(".")
         renamed[f"{layer.replace('.', '_')}.{leaf}" if layer else leaf] = value
-    assert flat and theirs.load_state_dict(renamed)
+    assert theirs.load_state_dict(renamed)
     x = program.inputs.args[0]
     assert torch.equal(theirs(x)[0], model(x)[0])
     assert [node.op for node in fx.symbolic_trace(theirs).graph.nodes] == [node.op for node in captured.graph.nodes]
@@ -53,6 +54,17 @@ def test_the_text_computes_what_the_program_does_with_the_same_state():
 def test_inputs_are_those_that_the_first_layer_takes(layer, shape):
     program = transcribed(fx.symbolic_trace(nn.Sequential(nn.Identity(), layer)))
     assert program is not None and program.inputs.args[0].shape == shape
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("layer", [nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Conv1d(4, 2, 3)])
+def test_layers_and_inputs_keep_their_dtype(layer, dtype):
+    captured = fx.symbolic_trace(nn.Sequential(copy.deepcopy(layer).to(dtype), nn.ReLU()))
+    given = torch.ones(2, 4, 8, dtype=dtype) if isinstance(layer, nn.Conv1d) else torch.ones(2, 4, dtype=dtype)
+    for inputs in (None, (given,)):
+        program = transcribed(captured, inputs)
+        assert program is not None
+        assert program.build()(*program.inputs.args).dtype is dtype
 
 
 def test_given_inputs_are_taken_with_their_shapes_and_dtypes():

@@ -302,9 +302,10 @@ def quantized(is_zero: Callable[[Any, Any], bool]) -> Any:
         ):
             return None
         x, scale = steps.args
-        if scale != node.args[1] or not is_zero(added, zero):
+        bounds = clamped.args[1:]
+        if scale != node.args[1] or not is_zero(added, zero) or len(bounds) != 2 or None in bounds:
             return None
-        return fake_quantized, (x, scale, added, *clamped.args[1:]), {}
+        return fake_quantized, (x, scale, added, *bounds), {}
 
     return fake_quantize
 

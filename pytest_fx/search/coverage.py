@@ -20,9 +20,11 @@ from typing import Any, NamedTuple
 
 import fx
 import pytest_fx
+from fx import GraphModule
 from fx.checks.bytecode import dialect
 from fx.interop import AdaptedPass
 from pytest_fx.harness.application import parts_of
+from pytest_fx.search.mentions import mentioned
 
 LONGEST_TEXT = 60
 """Characters of a line or condition that are shown."""
@@ -82,7 +84,7 @@ class PassCode:
         homes = {_home(part) for part in parts_of(pass_)}
         own = [part for code in codes if _is_own(code, homes) for part in _with_inner(code)]
         self._codes = {code: _Layout(code) for code in own}
-        self.points = frozenset(point for layout in self._codes.values() for point in layout.points)
+        self.points = self._all_points()
         """All that there are."""
         self.reached = frozenset[Point]()
         """Those that were reached."""
@@ -95,6 +97,29 @@ class PassCode:
     def is_whole(self) -> bool:
         """Whether nothing is left to reach, as far as that is known."""
         return not self.is_measured or self.points <= self.reached
+
+    def leave_out_what_runs_in(self, program: GraphModule) -> None:
+        """Do not count functions and modules that the pass puts into programs: they run there, and are judged so."""
+        for node in program.graph.nodes:
+            if node.op == "call_function":
+                self._leave_out(node.target)
+            elif node.op == "call_module":
+                self._leave_out(type(program.get_submodule(str(node.target))))
+
+    def _leave_out(self, target: Any) -> None:
+        functions = vars(target).values() if isinstance(target, type) else (target,)
+        own = [code for one in functions if (code := getattr(one, "__code__", None)) in self._codes]
+        if not own:
+            return
+        codes = {part for code in (*own, *mentioned(target).codes) for part in _with_inner(code)}
+        for code in codes & self._codes.keys():
+            if code in own or self.reached.isdisjoint(self._codes[code].points):  # what the pass calls, too, stays
+                del self._codes[code]
+        self.points = self._all_points()
+        self.reached &= self.points
+
+    def _all_points(self) -> frozenset[Point]:
+        return frozenset(point for layout in self._codes.values() for point in layout.points)
 
     @contextmanager
     def recording(self) -> Generator[None]:

@@ -95,7 +95,7 @@ def search_isolated(
         if skipped > _MOST_SKIPPED:
             raise ending.error("a random program, without the pass,", source)
         search.skip(source, mode)
-        search.count((skipped, 0, 0, skipped, frozenset()))  # the others are tried again
+        search.count((skipped, 0, 0, skipped, search.counts[-1]))  # the others are tried again
 
 
 class _Crash:

@@ -31,8 +31,8 @@ SHRINKING = 60.0
 """Seconds for which the first program that breaks a law is made smaller, at most."""
 SHORT = 1.0
 """Seconds that a pass may take on a program once it has taken too long on another."""
-Counts = tuple[int, int, int, int, frozenset[Point]]
-"""Programs tried, changed, refused and not judged, and what of the code of the pass they reached."""
+Counts = tuple[int, int, int, int, tuple[frozenset[Point], frozenset[Point]]]
+"""Programs tried, changed, refused and not judged; what there is of the code of the pass, and what they reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,8 @@ class Search:
         example = self._example(program, mode, self._seconds, recorded=True)
         if program.source:
             self._reached[program.source] = self.code.latest | self._reached.get(program.source, frozenset())
+        if example.after is not None:
+            self.code.leave_out_what_runs_in(example.after)
         self._tried += 1
         self._changed += example.changed
         self._refused += example.refusal is not None
@@ -138,11 +140,13 @@ class Search:
     @property
     def counts(self) -> Counts:
         """How many programs were tried, changed, refused and not judged, and what they reached."""
-        return self._tried, self._changed, self._refused, self._unjudged, self.code.reached
+        code = self.code.points, self.code.reached
+        return self._tried, self._changed, self._refused, self._unjudged, code
 
     def count(self, counts: Counts) -> None:
         """Take the counts of the same search in another process."""
-        self._tried, self._changed, self._refused, self._unjudged, self.code.reached = counts
+        self._tried, self._changed, self._refused, self._unjudged, code = counts
+        self.code.points, self.code.reached = code
 
     def skip(self, source: str, mode: str) -> None:
         """Do not try this program."""

@@ -134,6 +134,58 @@ def test_what_a_pass_has_of_this_library_is_not_its_own_unless_it_is_there():
     assert {point.file for point in PassCode(mentioned(ours).codes, ours).points} == {inspect.getfile(type(ours))}
 
 
+def halved(x):
+    return _half(x)
+
+
+def _half(x):
+    return x / 2
+
+
+class Halving(nn.Module):
+    def forward(self, x):
+        return halved(x)
+
+
+def halves_by_function(graph_module):
+    for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+        node.target, node.kwargs = halved, {}
+    graph_module.recompile()
+
+
+def halves_by_module(graph_module):
+    graph_module.add_submodule("halving", Halving())
+    for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+        node.op, node.target, node.kwargs = "call_module", "halving", {}
+    graph_module.recompile()
+
+
+@pytest.mark.parametrize("pass_", [halves_by_function, halves_by_module])
+def test_what_a_pass_puts_into_programs_runs_there_and_is_not_counted(pass_):
+    code = PassCode(mentioned(pass_).codes, pass_)
+    program = fx.symbolic_trace(lambda x: torch.relu(x))
+    with code.recording():
+        pass_(program)
+    assert any(text.endswith("return _half(x)") for text in code.coverage().unreached)
+    code.leave_out_what_runs_in(program)
+    assert code.coverage().unreached == () and code.is_whole
+
+
+def same_relu(x, *args, **kwargs):
+    return torch.relu(x, *args, **kwargs)
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_the_report_does_not_list_what_runs_in_programs_alone(isolate):
+    def renames(graph_module):
+        for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+            node.target = same_relu
+        graph_module.recompile()
+
+    report = check_pass(renames, seed=0, max_examples=20, isolate=isolate)
+    assert report.changed and report.coverage is not None and report.coverage.unreached == ()
+
+
 @pytest.mark.parametrize("isolate", [False, True])
 def test_the_report_lists_what_no_program_reached(isolate):
     report = check_pass(with_helper, seed=0, max_examples=20, min_changed=0, isolate=isolate)

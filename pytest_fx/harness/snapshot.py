@@ -180,6 +180,15 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.float32) if tensor.is_floating_point() and tensor.element_size() == 1 else tensor
 
 
+def is_finite(tensor: torch.Tensor) -> bool:
+    """Whether no element is infinite or NaN, in whatever dtype.
+
+    >>> is_finite(torch.ones(2).to(torch.float8_e5m2)), is_finite(torch.tensor([torch.inf]).to(torch.float8_e5m2))
+    (True, False)
+    """
+    return all(bool(piece.isfinite().all()) for (piece,) in in_pieces(dense(tensor)))
+
+
 def same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors have the same dtype, device, layout and elements; NaN equals NaN."""
     if (one.dtype, one.device, one.layout, one.is_nested) != (other.dtype, other.device, other.layout, other.is_nested):

@@ -14,7 +14,7 @@ from fx.operators.effects import effect_of
 from pytest_fx.harness.application import Application
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.run import Run, by
-from pytest_fx.harness.snapshot import dense, in_pieces, is_strided
+from pytest_fx.harness.snapshot import dense, in_pieces, is_finite, is_strided
 from pytest_fx.harness.structure import leaves, map_tensors
 from pytest_fx.harness.subject import Inputs, Subject
 
@@ -53,7 +53,7 @@ def _without_infinities(application: Application, inputs: Inputs) -> WithoutInfi
         runs.append(subject.runner(poisoned.module, by(poisoned))(arguments, subject.dtype))
         if not poisoned.replaced:
             return WithoutInfinities([], overflows=False)
-    return WithoutInfinities(runs, overflows=all(map(_is_finite, _floating_point(arguments, subject))))
+    return WithoutInfinities(runs, overflows=all(map(is_finite, _floating_point(arguments, subject))))
 
 
 def _floating_point(arguments: Arguments, subject: Subject) -> Iterator[torch.Tensor]:
@@ -63,10 +63,6 @@ def _floating_point(arguments: Arguments, subject: Subject) -> Iterator[torch.Te
 
 def _is_extreme(tensor: torch.Tensor) -> bool:
     return not all(bool((piece.abs() < LARGE).all()) for (piece,) in in_pieces(dense(tensor)))
-
-
-def _is_finite(tensor: torch.Tensor) -> bool:
-    return all(bool(piece.isfinite().all()) for (piece,) in in_pieces(dense(tensor)))
 
 
 class Poisoned(Interpreter):
@@ -98,7 +94,7 @@ class Poisoned(Interpreter):
         ]
         if not tensors or any(isinstance(leaf, float) and math.isinf(leaf) for leaf in given):
             return False
-        if not all(is_strided(tensor) and bool(tensor.isfinite().all()) for tensor in tensors):
+        if not all(is_strided(tensor) and is_finite(tensor) for tensor in tensors):
             return False
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
         if name in _CONVERSIONS and tensors[0].dtype != value.dtype:

@@ -19,7 +19,7 @@ from pytest_fx.harness.contracts import Comparison, near
 from pytest_fx.harness.equality import Mismatch, pair_leaves
 from pytest_fx.harness.evaluation import converted
 from pytest_fx.harness.run import Run
-from pytest_fx.harness.snapshot import dense, is_strided, same_tensor
+from pytest_fx.harness.snapshot import dense, is_finite, is_strided, same_tensor
 from pytest_fx.harness.structure import leaves, map_tensors, skeleton
 from pytest_fx.harness.subject import Inputs
 from pytest_fx.laws.conditioning import FEW, MOST_PERTURBATIONS, Conditioning
@@ -329,9 +329,10 @@ def _without_infinities(value: Any) -> Any:
     """``value`` with NaN for each infinity: in another order of arithmetic one may become the other."""
 
     def normal(tensor: torch.Tensor) -> torch.Tensor:
-        if not tensor.is_floating_point() or not is_strided(tensor) or bool(tensor.isfinite().all()):
+        if not tensor.is_floating_point() or not is_strided(tensor) or is_finite(tensor):
             return tensor
-        return torch.where(tensor.isinf(), torch.full_like(tensor, torch.nan), tensor)
+        values = dense(tensor)
+        return values.masked_fill(values.isinf(), torch.nan).to(tensor.dtype)
 
     return map_tensors(normal, value)
 
@@ -340,7 +341,9 @@ def _finite(value: Any) -> Any:
     """``value`` with 0 for what is not finite, which has no ratio of signal to noise."""
 
     def finite(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.nan_to_num(0.0, 0.0, 0.0) if tensor.is_floating_point() and is_strided(tensor) else tensor
+        if not tensor.is_floating_point() or not is_strided(tensor):
+            return tensor
+        return dense(tensor).nan_to_num(0.0, 0.0, 0.0).to(tensor.dtype)
 
     return map_tensors(finite, value)
 

@@ -2,56 +2,15 @@
 
 from __future__ import annotations
 
+import models_of_users  # pyright: ignore[reportMissingImports]
+
 from . import case
 from .told import folder, says
 
-_MODELS = """
-import torch
-from torch import nn
-
-class Optional(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
-    def forward(self, x, n=2, m=3):
-        return self.linear(x) * n + m
-
-class Sized(nn.Module):
-    def forward(self, x):
-        return torch.relu(x), x.size()
-
-def optional():
-    return Optional(), torch.ones(3, 4)
-
-def sized():
-    return Sized(), torch.ones(3, 4)
-
-def shape():
-    return Optional(), torch.ones(3, 5)
-
-def key():
-    return Optional(), {"y": torch.ones(3, 4), "nn": 3}
-
-def bare():
-    return Optional()
-"""
 _BROKEN = """
 import torch
 
 SIZE = torch.zeros(3).view(7)
-"""
-_FORKING = """
-import os, threading
-
-def fork(program=None):
-    if os.fork() == 0:
-        os._exit(0)
-
-def in_a_thread(program):
-    thread = threading.Thread(target=fork)
-    thread.start()
-    thread.join()
 """
 _QUICK = ("--fx-no-timing", "-k", "test_pass_keeps_its_contract")
 
@@ -59,7 +18,7 @@ _QUICK = ("--fx-no-timing", "-k", "test_pass_keeps_its_contract")
 def _enter(item: str, what: str, arguments: tuple[str, ...], *parts: str, never: tuple[str, ...] = ()) -> None:
     @case(item, what, "said")
     def _() -> str:
-        with folder(models=_MODELS, forking=_FORKING, broken=_BROKEN) as user:
+        with folder(models=models_of_users.MODELS, forking=models_of_users.FORKING, broken=_BROKEN) as user:
             return says(user.pytest(*arguments), *parts, never=never)
 
 

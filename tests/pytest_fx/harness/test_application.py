@@ -8,6 +8,7 @@ import sys
 import pytest
 import torch
 from judged import made_in_float64, violations_of
+from models_of_users import FORKING
 from torch import nn
 
 from pytest_fx.harness.application import Application, applied
@@ -226,20 +227,11 @@ def test_a_program_that_a_pass_keeps_stays_whole():
     assert program(torch.ones(1, 3)).shape == (1, 3)
 
 
-FORKING = """
-import multiprocessing, os, threading, time, warnings
+APPLIED = """
+import multiprocessing, time, warnings
 from torch import nn
 from pytest_fx.harness.application import Application
 from pytest_fx.harness.subject import Subject
-
-def fork(program=None):
-    if os.fork() == 0:
-        os._exit(0)
-
-def in_a_thread(program):
-    thread = threading.Thread(target=fork)
-    thread.start()
-    thread.join()
 
 def by_multiprocessing(program):
     multiprocessing.get_context("fork").Process(target=time.sleep, args=(0.2,), daemon=True).start()
@@ -258,7 +250,7 @@ print(Application(Subject("linear", nn.Linear(3, 3), None), {pass_}).disturbance
     ],
 )
 def test_only_copies_of_the_process_that_go_on_with_the_pass_are_held_against_it(pass_, changes):
-    code = FORKING.replace("{pass_}", pass_)
+    code = FORKING + APPLIED.replace("{pass_}", pass_)
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == str(changes)
 

@@ -4,6 +4,7 @@ import sys
 from unittest.mock import ANY
 
 import pytest
+from models_of_users import MODELS
 from torch import nn
 
 from fx import GraphModule
@@ -39,39 +40,15 @@ def test_what_does_not_apply_to_a_model_is_skipped_with_the_reason(pytester):
     )
 
 
-OPTIONAL = """
-import torch
-from torch import nn
-
-class Optional(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
-    def forward(self, x, n=2, m=3):
-        return self.linear(x) * n + m
-
-class Sized(nn.Module):
-    def forward(self, x):
-        return torch.relu(x), x.size()
-
-def optional():
-    return Optional(), torch.ones(3, 4)
-
-def sized():
-    return Sized(), torch.ones(3, 4)
-"""
-
-
 def test_a_model_with_optional_inputs_at_their_defaults_keeps_all_tests(pytester):
-    pytester.makepyfile(mine=OPTIONAL)
+    pytester.makepyfile(mine=MODELS)
     result = pytester.runpytest("--fx-model", "mine:optional", "--fx-pass", "remove-checks", "--fx-no-timing", "-rs")
     result.assert_outcomes(passed=13, skipped=2)
     result.stdout.fnmatch_lines("SKIPPED*TorchScript does not take it: Expected a default value of type Tensor*")
 
 
 def test_a_size_that_torchscript_makes_a_list_of_is_no_fault_of_the_program(pytester):
-    pytester.makepyfile(mine=OPTIONAL)
+    pytester.makepyfile(mine=MODELS)
     result = pytester.runpytest("--fx-model", "mine:sized", "--fx-pass", "remove-checks", "--fx-no-timing", "-rs")
     assert result.parseoutcomes().get("failed") is None
     result.stdout.fnmatch_lines(
@@ -79,6 +56,14 @@ def test_a_size_that_torchscript_makes_a_list_of_is_no_fault_of_the_program(pyte
         "of tuple(tensor, Size(int, int))"
     )
     result.stdout.no_fnmatch_line("*wrong: structure*")
+
+
+def test_outputs_of_one_byte_are_compared_and_their_infinities(pytester):
+    pytester.makepyfile(mine=MODELS)
+    result = pytester.runpytest("--fx-model", "mine:few_bits", "--fx-pass", "canonicalize", "--fx-no-timing")
+    assert result.parseoutcomes().get("failed") is None
+    options = ("--fx-model", "mine:few_bits", "--fx-pass", "canonicalize", "--fx-contract", "approximate(20)")
+    pytester.runpytest(*options, "-k", "keeps_its_contract").assert_outcomes(passed=2, deselected=13)
 
 
 def test_a_program_that_torchscript_breaks_and_the_model_survives_fails(pytester, monkeypatch):
@@ -89,7 +74,7 @@ def test_a_program_that_torchscript_breaks_and_the_model_survives_fails(pytester
 
         return Listing() if isinstance(program, GraphModule) else program
 
-    pytester.makepyfile(mine=OPTIONAL)
+    pytester.makepyfile(mine=MODELS)
     monkeypatch.setattr(model_suite, "script", listing)
     result = pytester.runpytest("--fx-model", "mine:sized", "--fx-no-timing", "-k", "torchscript")
     result.assert_outcomes(failed=1, deselected=44)

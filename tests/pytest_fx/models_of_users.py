@@ -1,0 +1,54 @@
+"""Modules as users write them, as text: models with example inputs, right and wrong ones, and passes that fork."""
+
+MODELS = """
+import torch
+from torch import nn
+
+class Optional(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x, n=2, m=3):
+        return self.linear(x) * n + m
+
+class Sized(nn.Module):
+    def forward(self, x):
+        return torch.relu(x), x.size()
+
+def optional():
+    return Optional(), torch.ones(3, 4)
+
+def sized():
+    return Sized(), torch.ones(3, 4)
+
+def shape():
+    return Optional(), torch.ones(3, 5)
+
+def key():
+    return Optional(), {"y": torch.ones(3, 4), "nn": 3}
+
+def bare():
+    return Optional()
+
+class InFewBits(nn.Module):
+    def forward(self, x):
+        return torch.relu(x).to(torch.float8_e4m3fn), (x / 0).to(torch.float8_e5m2)
+
+def few_bits():
+    return InFewBits(), torch.ones(3, 4)
+"""
+"""Factories of models; lines are told by their numbers."""
+FORKING = """
+import os, threading
+
+def fork(program=None):
+    if os.fork() == 0:
+        os._exit(0)
+
+def in_a_thread(program):
+    thread = threading.Thread(target=fork)
+    thread.start()
+    thread.join()
+"""
+"""Passes that copy the process."""

@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 WITH_PROPERTIES := tests/properties tests/fx/*/test_*_properties.py tests/fx/passes/test_pipeline_origins.py \
 	tests/pytest_fx/generation tests/pytest_fx/search/test_formula_passes.py
 
-.PHONY: verify test pythons torches machines lint bench catalogue verdicts looseness accuracy properties attack interrupts \
+.PHONY: verify test thorough pythons torches machines lint bench catalogue verdicts looseness accuracy properties attack interrupts \
 	struck fuzz fuzz-atheris
 
 verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, time it, print the table
@@ -19,6 +19,9 @@ verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, ti
 
 test: $(INSTALLED)  ## the whole test suite, on all cores
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
+
+thorough: $(INSTALLED)  ## the tests that `make test` leaves out because they take seconds each
+	$(BIN)/python -m pytest -m thorough --numprocesses auto --dist worksteal $(ARGS)
 
 pythons:  ## the tests under each interpreter that is found, and a table; ARGS=--cuda where torch has no CPU build
 	$(PYTHON) tests/versions.py pythons $(ARGS)
@@ -53,21 +56,21 @@ machines: $(INSTALLED)  ## the tests that depend on kernels, with the instructio
 	$(BIN)/python tests/fx/quantize/machines.py
 
 properties: $(INSTALLED)  ## every pass, and capture itself, on thousands of random programs
-	$(BIN)/python -m pytest $(WITH_PROPERTIES) --hypothesis-profile=properties --numprocesses auto --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest $(WITH_PROPERTIES) -m "" --hypothesis-profile=properties --numprocesses auto --dist worksteal $(ARGS)
 
 attack: interrupts struck fuzz  ## all that is hostile: interrupts, struck runs, damaged and costly files, wild arguments, bad calls
-	FX_WILD_TRIES=40 FX_BAD_CALLS=all $(BIN)/python -m pytest tests/fuzz/test_wild_calls.py tests/fx/serialization/test_load_costs.py tests/fx/test_bad_calls.py tests/fx/test_calls_by_signature.py
+	FX_WILD_TRIES=40 FX_BAD_CALLS=all $(BIN)/python -m pytest -m "" tests/fuzz/test_wild_calls.py tests/fx/serialization/test_load_costs.py tests/fx/test_bad_calls.py tests/fx/test_calls_by_signature.py
 
 interrupts: $(INSTALLED)  ## raise 4,000 exceptions at random moments of captures and passes, and at each step of one; nothing may be left
 	$(BIN)/python tests/fx/interrupted.py $(ARGS)
-	FX_EVERY_STEP=1 $(BIN)/python -m pytest tests/fx/test_interrupts.py tests/pytest_fx/harness/test_process.py \
+	FX_EVERY_STEP=1 $(BIN)/python -m pytest -m "" tests/fx/test_interrupts.py tests/pytest_fx/harness/test_process.py \
 		-k "struck_twice or at_any_step or at_any_moment"
 
 struck: $(INSTALLED)  ## kill runs, fill their disk, lock their folder, start two at once: nothing measured is lost
 	$(BIN)/python tests/fuzz/struck_runs.py $(ARGS)
 
 fuzz: $(INSTALLED)  ## damage saved programs 100,000 times, our other files 10,000 times; each is refused or read
-	$(BIN)/python -m pytest tests/fuzz --hypothesis-profile=fuzz $(ARGS)
+	$(BIN)/python -m pytest tests/fuzz -m "" --hypothesis-profile=fuzz $(ARGS)
 
 fuzz-atheris: $(INSTALLED)  ## the same by coverage: atheris looks for files that the loader does not refuse well
 	$(PIP) atheris

@@ -167,7 +167,7 @@ def is_noticed(root: Path, path: Path, processes: int) -> str | None:
     """Run the tests, near ones first; return what noticed the fault, or None."""
     environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     for tests in tests_for(root, path):
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", tests]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "-m", "", tests]
         command += ["--deselect", NEEDS_INSTALLED]
         if tests in ("tests", f"tests/{path.relative_to(root).parts[0]}"):
             command += ["-n", str(processes), "--dist", "worksteal"]

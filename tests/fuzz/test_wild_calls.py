@@ -21,6 +21,7 @@ def found_by_run() -> list[dict[str, str]]:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is guarded, and limited, as Linux does it")
 @pytest.mark.timeout(120 + 10 * TRIES)
 def test_no_allowed_operator_trusts_its_arguments_with_memory(found_by_run: list[dict[str, str]]) -> None:
@@ -28,6 +29,7 @@ def test_no_allowed_operator_trusts_its_arguments_with_memory(found_by_run: list
     assert not found, "\n".join(f"{name} {what}" for name, what in found.items())
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux" or shutil.which("cc") is None, reason="the guard is C, for Linux")
 @pytest.mark.timeout(120 + 10 * TRIES)
 def test_an_operator_that_trusts_its_arguments_is_found(found_by_run: list[dict[str, str]]) -> None:

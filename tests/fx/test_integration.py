@@ -110,6 +110,7 @@ def test_fused_programs_go_every_way_too(
         torch.testing.assert_close(stored(*inputs), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_a_package_of_resnet50_runs_without_the_library(tmp_path: Path) -> None:
     zoo = get_model("resnet50")
     module = fx.symbolic_trace(zoo.build().eval())

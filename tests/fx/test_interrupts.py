@@ -42,6 +42,7 @@ class Writing(nn.Module):
         return self.last * self.seen + torch.relu(self.seen) + math.ceil(x.shape[0] / 2)
 
 
+@pytest.mark.thorough
 def test_nothing_is_left_of_exceptions_at_random_moments() -> None:
     """``make interrupts`` raises forty times as many."""
     program = Path(__file__).with_name("interrupted.py")

@@ -8,6 +8,7 @@ from catalogue import RIGHT, WRONG
 from catalogue.minimality import counterexample, is_wrong_on, smaller
 from catalogue.rows import case, numbers
 from catalogue.trial import try_pass
+from selection import thorough_except
 
 from pytest_fx.harness.application import Application
 from pytest_fx.harness.evaluation import Arguments
@@ -46,7 +47,12 @@ def test_a_right_pass_is_not_flagged(name: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["squeeze_and_unsqueeze", "interpolate_without_corners", "number_filled_in"])
+@pytest.mark.parametrize(
+    "name",
+    thorough_except(
+        ("number_filled_in",), ["squeeze_and_unsqueeze", "interpolate_without_corners", "number_filled_in"]
+    ),
+)
 def test_nothing_can_go_from_what_is_shown_of_a_wrong_pass(name: str) -> None:
     shown = counterexample(WRONG[name])
     assert shown is not None

@@ -1,6 +1,9 @@
 """What the guides named before the plugin's modules stood in rooms goes on working."""
 
+import pytest
 
+
+@pytest.mark.thorough
 def test_a_conftest_imports_columns_and_earlier_runs_as_before(pytester):
     pytester.makeconftest(
         """
@@ -15,6 +18,7 @@ def test_a_conftest_imports_columns_and_earlier_runs_as_before(pytester):
     result.stdout.fnmatch_lines(["*kind*", "*mine*"])
 
 
+@pytest.mark.thorough
 def test_the_suite_goes_by_its_earlier_name_on_the_command_line(pytester):
     path = pytester.makepyfile("def test_own(): pass")
     options = ("--fx-model", "mlp", "--fx-no-timing", "-k", "own or test_capture_equals_eager")

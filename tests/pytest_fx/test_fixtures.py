@@ -1,5 +1,7 @@
 """The fixtures in a user's test file."""
 
+import pytest
+
 
 def test_without_a_model_tests_that_need_one_are_skipped_with_the_option_to_give(pytester):
     path = pytester.makepyfile("def test_own(fx_traced):\n    raise RuntimeError('not reached')")
@@ -156,6 +158,7 @@ def test_a_model_without_inputs_fails_what_asks_for_them_once(user):
     result.stdout.fnmatch_lines("*InputError: mine:bare has no example inputs")
 
 
+@pytest.mark.thorough
 def test_passes_are_named_to_fx_equal_and_fx_timing_as_on_the_command_line(user):
     path = user.makepyfile(
         """
@@ -180,6 +183,7 @@ def test_passes_are_named_to_fx_equal_and_fx_timing_as_on_the_command_line(user)
 
 
 CONTRACTS = """
+import pytest
 import pytest
 import torch
 

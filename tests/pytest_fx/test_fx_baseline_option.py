@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from selection import thorough_except
 
 TIMING = """
 def test_timing(fx_traced, fx_timing):
@@ -16,7 +17,9 @@ def timing(pytester):
     return pytester.makepyfile(TIMING)
 
 
-@pytest.mark.parametrize("written", ["the plugin's record", "a journal", "pytest-benchmark's file"])
+@pytest.mark.parametrize(
+    "written", thorough_except(("a journal",), ["the plugin's record", "a journal", "pytest-benchmark's file"])
+)
 def test_the_change_since_an_earlier_run_is_a_column(pytester, timing, written):
     assert pytester.runpytest(*OPTIONS, "--benchmark-json=out.json", timing).ret == 0
     (journal,) = (pytester.path / ".pytest_fx" / "runs").iterdir()
@@ -36,6 +39,7 @@ def test_the_change_since_an_earlier_run_is_a_column(pytester, timing, written):
     )
 
 
+@pytest.mark.thorough
 def test_batch_sizes_and_threads_are_rows_of_their_own_however_many_are_asked_for(pytester, timing):
     pytester.runpytest(*OPTIONS, "--fx-batch", "1,2", "--fx-threads", "1,2", timing)
     (pytester.path / ".pytest_fx" / "last_run.json").rename(pytester.path / "main.json")

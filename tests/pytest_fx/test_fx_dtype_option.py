@@ -21,6 +21,7 @@ def test_parameters_and_answers_are_in_that_dtype_and_the_reference_is_float64(p
     result.stdout.fnmatch_lines("mlp *bfloat16*")
 
 
+@pytest.mark.thorough
 def test_the_suite_passes_in_half_precision(pytester):
     result = pytester.runpytest("--fx-model", "resnet_tiny", "--fx-dtype", "bfloat16", "--fx-no-timing")
     assert result.ret == 0

@@ -121,6 +121,7 @@ def test_next(fx_traced, fx_equal): fx_equal(fx_traced, label="next")
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["alone", "beside xdist"])
 def test_what_a_test_measured_before_it_ended_its_process_is_kept(pytester, options):
     path = pytester.makepyfile(MEASURES_AND_ENDS)
@@ -170,6 +171,7 @@ def test_reports_warnings_output_and_properties_come_back_and_fixtures_of_the_se
     assert (pytester.path / "set_up").read_text() == "set up\ntorn down\n"
 
 
+@pytest.mark.thorough
 def test_beside_xdist_each_warning_arrives_once(pytester):
     result = pytester.runpytest("--fx-isolate", "-n", "1", "-W", "default", pytester.makepyfile(REPORTING))
     result.assert_outcomes(passed=2, failed=2, skipped=1, warnings=1)
@@ -232,6 +234,7 @@ def test_it(): pass
 """
 
 
+@pytest.mark.thorough
 def test_threads_that_were_started_while_tests_were_collected_are_told(pytester):
     pytester.makeconftest(
         "from pytest_fx.isolation import isolated_tests\nisolated_tests._START = isolated_tests.Limits(seconds=1.0)"
@@ -290,6 +293,7 @@ def test_ends(subtests):
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(pytest, "Subtests"), reason="subtests came with pytest 9")
 def test_subtests_are_counted_as_without_it(pytester):
     path = pytester.makepyfile(SUBTESTS)

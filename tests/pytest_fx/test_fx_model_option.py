@@ -32,6 +32,7 @@ def test_files_on_the_command_line_run_instead_of_the_suite(pytester):
     result.assert_outcomes(passed=1)
 
 
+@pytest.mark.thorough
 def test_suite_and_files_run_together_when_both_are_named(pytester):
     path = pytester.makepyfile("def test_own(fx_model):\n    assert fx_model.name == 'mlp'")
     result = pytester.runpytest("--fx-model", "mlp", "--pyargs", "pytest_fx.suites.model_suite", path, "-v")

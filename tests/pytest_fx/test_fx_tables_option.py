@@ -167,6 +167,7 @@ def test_a_folder_that_cannot_be_written_to_is_found_out_before_anything_is_meas
     result.stderr.fnmatch_lines(["*results cannot be written to *results: *", "*try*--rootdir*"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "with a worker"])
 def test_a_full_disk_ends_the_run_and_says_what_is_not_on_it(run, petals, monkeypatch, workers):
     results = petals()
@@ -236,6 +237,7 @@ def test_without_names_all_tables_are_measured(run, petals):
         result.stdout.fnmatch_lines(f"fx::test_table?{table}: *")
 
 
+@pytest.mark.thorough
 def test_workers_of_xdist_measure_and_everything_is_written_once(pytester, petals):
     pytest.importorskip("xdist")
     results = petals(timed=True)

@@ -42,6 +42,7 @@ def test_answers_and_times_have_that_many_threads_and_the_old_number_is_restored
     result.assert_outcomes(passed=2)
 
 
+@pytest.mark.thorough
 def test_several_numbers_are_timed_one_after_the_other_and_have_rows_of_their_own(pytester):
     options = ("--fx-model", "resnet_tiny", "--fx-pass", "fuse-conv-bn", "--fx-rounds", "2")
     result = pytester.runpytest(*options, "--fx-threads", "1,2", "-k", "timing", "-v")

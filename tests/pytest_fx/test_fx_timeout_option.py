@@ -117,6 +117,7 @@ def test_what_an_interrupted_call_wrote_to_the_model_is_not_held_against_the_nex
     result.stdout.fnmatch_lines(["*mine.py:*: TimeLimitExceeded", "FAILED *test_hangs* - pytest_fx.errors.TimeLimit*"])
 
 
+@pytest.mark.thorough
 def test_ctrl_c_ends_a_run_whose_time_was_over_while_it_waited_outside_of_python(pytester):
     pytester.makepyfile(
         mine="""

@@ -35,6 +35,7 @@ def rows(folder):
     return [(record["row"]["model"], record["row"]["program"]) for record in records]
 
 
+@pytest.mark.thorough
 def test_passes_of_one_name_have_ids_rows_records_and_reproducers_of_their_own(two):
     passes = [text for name in ("first", "second", "third") for text in ("--fx-pass", f"{name}:fuse")]
     result = two.runpytest("--fx-model", "first:model", *passes, "-k", CONTRACT, "-v")
@@ -58,6 +59,7 @@ def test_options_tell_passes_of_one_name_apart(pytester):
     result.stdout.fnmatch_lines(["resnet_tiny  split{at=layer2} *", "resnet_tiny  split{at=layer3} *"])
 
 
+@pytest.mark.thorough
 def test_passes_of_one_name_are_timed_in_rows_of_their_own(two):
     two.makepyfile(third=FUSE.format(factor=1.0))  # wrong passes are not timed
     passes = ("--fx-pass", "first:fuse", "--fx-pass", "third:fuse", "--fx-rounds", "2")
@@ -85,6 +87,7 @@ def ids(result):
     return re.findall(r"^FAILED (\S+?\[.*?\])(?= - |$)", result.stdout.str(), re.MULTILINE)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "folder, distributed", [(".", ()), ("deeper", ()), ("deeper", ("-n", "1"))], ids=["here", "deeper", "on a worker"]
 )
@@ -130,6 +133,7 @@ def test_a_name_that_is_no_test_of_a_suite_is_said_not_to_be_found(pytester):
     result.stderr.fnmatch_lines("ERROR: not found: *test_nothing*")
 
 
+@pytest.mark.thorough
 def test_models_of_a_conftest_below_testpaths_are_known_to_a_pasted_id(pytester):
     pytester.makeini("[pytest]\ntestpaths = below")
     pytester.mkdir("below").joinpath("conftest.py").write_text(

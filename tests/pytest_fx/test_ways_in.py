@@ -92,6 +92,7 @@ def test_the_hook_registers_passes_of_torch_fx(theirs, name):
     assert "4 -> 4" in result.stdout.str()
 
 
+@pytest.mark.thorough
 def test_markers_and_arguments_of_fixtures_take_the_passes_themselves(theirs):
     theirs.makepyfile(
         test_own="""
@@ -119,6 +120,7 @@ def test_markers_and_arguments_of_fixtures_take_the_passes_themselves(theirs):
     theirs.runpytest(*MODEL, "test_own.py").assert_outcomes(passed=8)
 
 
+@pytest.mark.thorough
 def test_a_failure_of_a_list_leaves_a_test_of_that_list(theirs):
     theirs.makepyfile(
         wrong="""

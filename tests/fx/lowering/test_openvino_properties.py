@@ -15,6 +15,7 @@ from pytest_fx.search.pass_check import check_pass
 LOSES_NAN = (F.relu, F.hardtanh, F.hardsigmoid, torch.clamp, torch.maximum, torch.minimum)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(OpenVINO().why_unavailable() is not None, reason=f"{OpenVINO().why_unavailable()}")
 def test_random_programs_compute_the_same_in_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = {target: one for target, one in converters._converters.items() if target not in LOSES_NAN}

@@ -238,6 +238,7 @@ def assert_known(printed: str, expected: bool) -> None:
     assert known == dict.fromkeys(("ranks", "fused", "quantized", "lowered", "generated"), str(expected)), printed
 
 
+@pytest.mark.thorough
 def test_an_operator_that_is_added_is_known_to_ranks_fusion_quantization_lowering_and_generation():
     command = [sys.executable, "-c", textwrap.dedent(ADDED), "added"]
     run = subprocess.run(command, check=False, capture_output=True, text=True)

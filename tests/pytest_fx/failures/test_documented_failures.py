@@ -44,6 +44,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_blamed_on_its_edit_and_node_in_a_file_that_fails_alone(pytester, fault):
     (model, pass_), what, edit, node = FAULTS[fault]

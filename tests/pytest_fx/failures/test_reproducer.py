@@ -74,6 +74,7 @@ def test_the_part_is_the_operation_that_goes_wrong_with_one_sample():
     assert value.tolist() == [[1.0]]
 
 
+@pytest.mark.thorough
 def test_a_fault_that_needs_its_surroundings_gets_them():
     def wrong_behind_a_sigmoid(program):
         """Goes wrong only where the layer is fed by the product of a sigmoid."""
@@ -195,6 +196,7 @@ def test_a_search_leaves_the_random_numbers_alone():
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.thorough
 def test_the_file_fails_alone_until_the_pass_is_right(pytester):
     pytester.makepyfile(faulty=FAULTY)
     result = pytester.runpytest(
@@ -242,6 +244,7 @@ def test_a_pass_without_an_importable_name_leaves_no_file(pytester):
     assert [file.name for file in folder.iterdir()] == ["failure.md"]
 
 
+@pytest.mark.thorough
 def test_two_tests_that_fail_keep_a_folder_each_and_a_second_run_replaces_them(pytester):
     pytester.makepyfile(
         faulty="""
@@ -340,6 +343,7 @@ def tanh_wrong(program):
     program.recompile()
 
 
+@pytest.mark.thorough
 def test_looking_for_a_part_leaves_the_tensors_of_a_large_model_as_they_were_when_time_is_over():
     torch.manual_seed(0)
     failure = failure_of(Counting(), (torch.randn(4, 1024),), tanh_wrong)

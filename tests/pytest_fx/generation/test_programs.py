@@ -126,6 +126,7 @@ WRITTEN = {
 """What a reader of the source sees."""
 
 
+@pytest.mark.thorough
 def test_each_feature_is_frequent_enough(sample: list[Program]) -> None:
     count = {tag: sum(tag in program.features for program in sample) for tag in TAGS.split()}
     for name, form in WRITTEN.items():
@@ -271,6 +272,7 @@ def test_functions_of_numbers_are_not_tried_on_tensors() -> None:
     assert choices_for(math.sqrt)
 
 
+@pytest.mark.thorough
 def test_a_failure_shrinks_to_the_operation() -> None:
     def fails(program: Program) -> bool:
         return re.search(r"= F\.softmax\(\w+, dim=-?\d\)\n", program.source) is not None
@@ -374,6 +376,7 @@ def test_every_operand_of_a_row_is_in_every_spelling(row: Production) -> None:
         assert all(f"{{{number}}}" in template for number in range(len(row.operands))), spelling
 
 
+@pytest.mark.thorough
 def test_layers_get_nothing_that_pytorch_answers_wrongly_or_crashes_on() -> None:
     rows = [row for row in ROWS if any("nn.Conv" in spelling for spelling in row.spellings)]
     assert len(rows) > 10
@@ -487,6 +490,7 @@ def test_layers_in_chains_are_called_again() -> None:
     assert sum("shared-module" in program.features for program in found) >= 10
 
 
+@pytest.mark.thorough
 def test_inputs_that_stay_none_come_last(sample: list[Program]) -> None:
     for program in sample:
         captured = fx.symbolic_trace(program.build(), program.concrete_args)
@@ -535,6 +539,7 @@ def test_formulas_that_an_operation_may_stand_for_are_frequent_where_their_opera
     assert sum("torch.rsqrt(" in each.source and ".pow(2).mean(-1, keepdim=True)" in each.source for each in found) >= 3
 
 
+@pytest.mark.thorough
 def test_operations_that_are_asked_for_follow_each_other_in_the_opposite_order_too() -> None:
     """A pass looks from a result back to what it is made of, and where that is read once more."""
 
@@ -670,6 +675,7 @@ def refused(program: Program) -> dict[str, str]:
     return messages
 
 
+@pytest.mark.thorough
 def test_checks_refuse_variants_of_the_inputs_that_they_let_pass(sample: list[Program]) -> None:
     found = asked_for(getattr(torch, "_assert"))  # noqa: B009
     messages = [refused(program) for program in found]

@@ -92,6 +92,7 @@ class AfterEachTest:
         self.left.append(sum(size for memory, size in large_memories().items() if memory not in self._before))
 
 
+@pytest.mark.thorough
 def test_the_suite_needs_four_times_the_parameters_and_leaves_one_copy_after_each_test(pytester):
     pytester.makepyfile(large=MODEL)
     options = ("--fx-model=large:large", "--fx-pass=fuse-conv-bn", "--fx-rounds=2", "-p", "no:cacheprovider")
@@ -115,6 +116,7 @@ def wrong(program):
     program.recompile()
 
 
+@pytest.mark.thorough
 def test_a_pass_that_fails_needs_six_times_the_parameters_and_leaves_one_copy(pytester):
     pytester.makepyfile(large=MODEL)
     pytester.makepyfile(failing=f"import torch\n\n{inspect.getsource(wrong)}")
@@ -207,6 +209,7 @@ def test_copies_of_a_large_model_lie_in_memory_as_it_does():
     assert subject.fresh().weight.stride() == subject.fresh(torch.float64).weight.stride() == module.weight.stride()
 
 
+@pytest.mark.thorough
 def test_of_a_large_model_one_program_is_in_float64_at_a_time():
     subject = large()
     subject.eager(0, wide=True)
@@ -219,6 +222,7 @@ def test_of_a_large_model_one_program_is_in_float64_at_a_time():
     assert application.wide_after is not None, "it is made again"
 
 
+@pytest.mark.thorough
 def test_what_is_heavy_is_judged_in_float64_before_it_is_there():
     subject = large()
     application = Application(subject, FuseConvBN())
@@ -302,6 +306,7 @@ def test_batch_norms_are_folded_without_keeping_what_is_replaced():
         gc.enable()
 
 
+@pytest.mark.thorough
 def test_nothing_stays_behind_in_the_process():
     module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
     inputs = torch.ones(1, 3, 8, 8)

@@ -312,6 +312,7 @@ def quick_collection():
     gc.freeze()
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it may strike where nobody listens
 def test_an_exception_at_any_step_leaves_the_process_as_it_was(quick_collection):
     work()
@@ -449,6 +450,7 @@ def test_innocent():
 """
 
 
+@pytest.mark.thorough
 def test_a_test_after_one_that_changes_the_process_finds_it_as_it_was_in_workers_too(pytester):
     pytester.makepyfile(test_guilty=GUILTY)
     result = pytester.runpytest_subprocess("-n1", "-p", "no:cacheprovider")

@@ -86,6 +86,7 @@ def test_checks_run_side_by_side_and_timings_alone_on_one_worker_and_all_is_writ
         result.stdout.fnmatch_lines(f"mine:pair *{program} *")
 
 
+@pytest.mark.thorough
 def test_timings_run_alone_however_tests_are_distributed(user, logged):
     result = user.runpytest_subprocess(*OPTIONS, "-n", "2", "--dist", "worksteal", logged)
     result.assert_outcomes(passed=12)
@@ -93,6 +94,7 @@ def test_timings_run_alone_however_tests_are_distributed(user, logged):
     assert_timings_ran_alone(user.path)
 
 
+@pytest.mark.thorough
 def test_a_worker_that_dies_costs_only_its_test(user):
     user.makepyfile(
         fatal="""
@@ -137,6 +139,7 @@ def test_a_worker_that_dies_costs_only_its_test(user):
     assert measured == ["first", "timing", "timing after it"]
 
 
+@pytest.mark.thorough
 def test_workers_in_other_folders_have_their_own_models_and_one_record(user, logged):
     for folder in ("a", "b"):
         user.mkdir(folder)
@@ -165,6 +168,7 @@ def a_measurement(program: str) -> dict:
     }  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_what_workers_reported_before_the_run_is_killed_is_kept(user):
     path = user.makepyfile(
         """

@@ -63,6 +63,7 @@ def test_rows_measured_before_an_interruption_are_kept_even_those_of_the_test_it
     assert '"pass": "first"' in (pytester.path / "out.json").read_text()
 
 
+@pytest.mark.thorough
 def test_rows_measured_before_the_process_is_killed_are_kept(pytester):
     path = pytester.makepyfile(
         TWO_ROWS_AND_A_STOP.format(stop="pathlib.Path('here').touch(); time.sleep(300)"),

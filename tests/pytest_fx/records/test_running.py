@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from pytest_fx.records.running import RUNNING, Running, unfinished
 
 EXITS = """
@@ -29,6 +31,7 @@ def test_the_next_run_names_the_test_and_the_pass_that_ended_the_last_one_and_sa
     assert not list((pytester.path / ".pytest_fx" / RUNNING).iterdir())
 
 
+@pytest.mark.thorough
 def test_beside_xdist_the_report_on_the_lost_worker_says_it(pytester):
     path = pytester.makepyfile(test_it=EXITS)
     result = pytester.runpytest("--fx-model", "mlp", "-n", "2", path)

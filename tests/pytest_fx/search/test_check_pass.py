@@ -148,6 +148,7 @@ print("statuses", int(wrong), int(right))
 """
 
 
+@pytest.mark.thorough
 def test_the_written_test_fails_alone_and_passes_once_the_pass_is_right(check, tmp_path):
     module = tmp_path / "wrong_pass.py"
     module.write_text(
@@ -184,6 +185,7 @@ def test_a_pass_that_refuses_keeps_the_laws_and_is_counted(check):
     assert "refused 24" in str(report)
 
 
+@pytest.mark.thorough
 def test_a_pass_that_changes_too_few_programs_is_not_judged(check):
     with pytest.raises(NothingJudged) as caught:
         check(leave_alone, min_changed=0.05, max_examples=10)
@@ -221,6 +223,7 @@ def linear_to_the_same_size_on_three_dimensions(graph_module):
     graph_module.recompile()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pass_", [pad_before_conv_by_reflection, linear_to_the_same_size_on_three_dimensions])
 def test_programs_come_nearer_to_what_a_pass_rarely_finds(check, pass_):
     options = {"max_examples": 25, "without": ("gradients", "deterministic", "retraceable", "round trips")}
@@ -347,6 +350,7 @@ def test_the_number_of_programs_is_that_of_hypothesis_unless_it_is_given(check):
     assert check(leave_alone, settings=settings, max_examples=3).programs == 3
 
 
+@pytest.mark.thorough
 def test_what_failed_comes_first_on_the_next_run_of_the_same_pass(check):
     settings = hypothesis.settings(database=InMemoryExampleDatabase())
     violation_of(check, add_as_sub, settings=settings, max_examples=200, seed=None)
@@ -355,6 +359,7 @@ def test_what_failed_comes_first_on_the_next_run_of_the_same_pass(check):
     assert check(leave_alone, settings=settings, max_examples=1, seed=None).programs == 1
 
 
+@pytest.mark.thorough
 def test_a_pass_that_is_wrong_at_times_is_reported_all_the_same(check):
     calls = iter(range(10**9))
 

@@ -222,6 +222,7 @@ def unwrap_tuples_of_one(graph_module):
     graph_module.recompile()
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")
 def test_variations_of_programs_that_went_far_reach_what_is_rare():
     with pytest.raises(LawViolation) as caught:

@@ -22,6 +22,7 @@ QUICK = None if hypothesis.settings().max_examples > 100 else 3  # 100 is Hypoth
 """How many are tried where no profile asks for more programs: the first of each kind, and ``make properties`` all."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("unchecked", list(WRONG)[:QUICK])
 def test_a_pass_that_leaves_one_thing_unchecked_is_caught(unchecked: str, tmp_path: Path) -> None:
     with pytest.raises(LawViolation):

@@ -56,6 +56,7 @@ def test_a_pass_that_waits_in_native_code_breaks_the_law_that_it_terminates(tmp_
     assert "in <lambda>:  violation = found(lambda: time.sleep" in str(violation)
 
 
+@pytest.mark.thorough
 def test_a_pass_that_takes_too_much_memory_breaks_a_law(tmp_path):
     violation = found(lambda: list(itertools.repeat(1)), tmp_path, settings=UNSHRUNK, memory=200)
     assert "law 'process untouched': local needed more than 200 MiB" in str(violation)
@@ -74,6 +75,7 @@ def test_a_right_pass_is_reported_as_without_a_child(monkeypatch):
     assert reports[0] == reports[1]
 
 
+@pytest.mark.thorough
 def test_a_law_that_is_broken_in_the_child_is_reported_as_without_one(tmp_path):
     def negated(program):
         for node in program.graph.find_nodes(op="call_function", target=torch.relu):
@@ -102,6 +104,7 @@ def exits(program):
 """
 
 
+@pytest.mark.thorough
 def test_the_test_that_is_written_fails_and_does_not_end_pytest(pytester, monkeypatch):
     pytester.makepyfile(mine_that_exits=USERS_PASS)
     monkeypatch.syspath_prepend(pytester.path)
@@ -143,6 +146,7 @@ def test_limits_that_make_no_sense_are_refused(options, said):
             check("fuse-conv-bn", **options)
 
 
+@pytest.mark.thorough
 def test_threads_of_the_parent_are_not_waited_for():
     code = (
         "import torch; torch.set_num_threads(2); (torch.ones(2**22).exp_() + 1).sum()\n"

@@ -206,6 +206,7 @@ def test_a_program_is_written_as_it_was():
     assert written(ast.parse(source)) == source
 
 
+@pytest.mark.thorough
 def test_random_programs_are_reduced_to_a_chain():
     @hypothesis.settings(max_examples=80, database=None, phases=[hypothesis.Phase.generate], deadline=None)
     @hypothesis.seed(0)

@@ -66,6 +66,7 @@ def test_resnet50_has_the_papers_445_lines():
     assert row.measure() == {"nodes": 444, "lines": 445}
 
 
+@pytest.mark.thorough
 def test_nodes_inside_of_blocks_are_counted_in_a_process_of_its_own():
     (row,) = (row for row in get_table("ir-complexity").rows(Scale(size="small")) if row.name.endswith("jit.script"))
     size = row.measure()

@@ -125,6 +125,7 @@ def test_the_clock_is_not_looked_up_when_the_program_runs(monkeypatch):
     assert min(timing.transformed) > 0
 
 
+@pytest.mark.thorough
 def test_clocks_are_bound_before_a_program_can_replace_them(pytester):
     """A module that a test imports first: its clock stands still, and its collector says nothing true."""
     pytester.makepyfile(

@@ -1,0 +1,18 @@
+"""Which cases of a parametrized test `make test` runs, and which only `make thorough`."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import pytest
+from _pytest.mark import ParameterSet
+
+
+def thorough_except(kept: Collection[Any], cases: Iterable[Any]) -> list[ParameterSet]:
+    """Return the cases, those that are not kept marked as thorough; a case of several values is known by its first."""
+    found = []
+    for case in cases:
+        values: Sequence[Any] = case if isinstance(case, tuple) else (case,)
+        marks = () if values[0] in kept else (pytest.mark.thorough,)
+        found.append(pytest.param(*values, marks=marks))
+    assert sum(not case.marks for case in found) >= len(kept), f"unknown among {kept}"
+    return found

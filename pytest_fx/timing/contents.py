@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.snapshot import is_strided
-from pytest_fx.harness.structure import leaves, skeleton
 
 FEW_SETS = 5
 """Input sets that contents are made of, where they have floating-point tensors: one for each comparison of outputs."""
@@ -126,18 +124,7 @@ class Contents:
     def _other(self, number: int) -> list[torch.Tensor]:
         """Return the tensors of another input set, or of the example where that is not of the same form."""
         other = self._input_set(self._first + number)
-        return _strided(other if _form(other) == _form(self._example) else self._example)
-
-
-def _form(arguments: Arguments) -> Any:
-    """Return what two input sets share if one can be copied into the other."""
-    values = (arguments.args, arguments.kwargs)
-    parts = [
-        (leaf.shape, leaf.dtype, leaf.device, leaf.layout) if isinstance(leaf, torch.Tensor) and is_strided(leaf) else
-        "tensor" if isinstance(leaf, torch.Tensor) else repr(leaf)
-        for _, leaf in leaves(values)
-    ]  # fmt: skip
-    return skeleton(values), parts
+        return _strided(other if other.form == self._example.form else self._example)
 
 
 def _strided(arguments: Arguments) -> list[torch.Tensor]:

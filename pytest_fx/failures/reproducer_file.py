@@ -41,7 +41,7 @@ def part_of_model():
     return Program(), ({inputs})
 
 
-@pytest.mark.fx(models=part_of_model, passes={pass_name!r}, contract={contract!r})
+@pytest.mark.fx(model=part_of_model, pass_={pass_name!r}, contract={contract!r})
 def test_{slug}(fx_pass, fx_equal):
     fx_equal(fx_pass)
 '''

@@ -70,7 +70,7 @@ def test_the_time_in_the_ini_file_is_read_likewise(pytester):
     pytester.makeini("[pytest]\nfx_timeout = soon")
     result = pytester.runpytest()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines("*fx_timeout in the ini file must be a number of seconds above 0, not 'soon'")
+    result.stderr.fnmatch_lines("*fx_timeout in tox.ini must be a number of seconds above 0, not 'soon'")
 
 
 STRUCK = """

@@ -271,10 +271,31 @@ def importable_name(pass_: Any, asked: Iterable[Any] = ()) -> str | None:
     ``asked`` are names, among others, under which passes were asked for: one of them may be that of ``pass_``.
     """
     inner = pass_.pass_ if isinstance(pass_, AdaptedPass) else pass_
-    definition = inner if hasattr(inner, "__qualname__") else type(inner)
-    own = f"{definition.__module__}:{definition.__qualname__}"
-    candidates = [*asked, str(pass_) if isinstance(pass_, PassPipeline) else pass_name(inner), own]
+    own = str(pass_) if isinstance(pass_, PassPipeline) else pass_name(inner)
+    candidates = [*asked, own, _path_of(pass_)]
     return next((name for name in candidates if isinstance(name, str) and _leads_to(name, pass_)), None)
+
+
+def name_without_hooks(name: str, pass_: Pass) -> str:
+    """Return ``name``, that of ``pass_``, with a path in the place of each name that somebody has registered.
+
+    A hook in a ``conftest.py`` may have, which is not asked where the test that names the pass runs elsewhere.
+    """
+    path, written = name, parse_text(name)
+    if len(written) != len(parts_of(pass_)):
+        return name
+    for text, part in reversed(list(zip(written, parts_of(pass_), strict=True))):
+        own = _path_of(part)
+        if not is_path(text.name) and not own.startswith("fx."):
+            path = path[: text.start] + own + path[text.start + len(text.name) :]
+    return path if path == name or _leads_to(path, pass_) else name
+
+
+def _path_of(pass_: Any) -> str:
+    """What ``package.module:attribute`` is for the definition of a pass."""
+    inner = pass_.pass_ if isinstance(pass_, AdaptedPass) else pass_
+    definition = inner if hasattr(inner, "__qualname__") else type(inner)
+    return f"{definition.__module__}:{definition.__qualname__}"
 
 
 def _leads_to(name: str, pass_: Any) -> bool:

@@ -46,13 +46,17 @@ def gradients(application: Application) -> None:
     read it by one that keeps what it is given: the gradients are then those of a program where it gets a copy. Those of
     inputs, parameters and outputs that are not finite are not judged: what torch answers there depends on how they lie
     in memory.
+
+    Of a program that was made elsewhere, if it can be differentiated, inputs and those parameters are compared that it
+    has by the same names, with the same values.
     """
-    before = application.before
-    if application.after is None or before is None or isinstance(application.contract, Approximate):
+    before, made = application.before, application.program
+    if made is None or isinstance(application.contract, Approximate):
         return
     if not application.changed or application.eager().error is not None:
         return
-    held = (application.subject.arguments().tensors, before.module.values.values())
+    tensors = application.subject.tensors if before is None else before.module.values
+    held = (application.subject.arguments().tensors, tensors.values())
     answer = (leaf for _, leaf in leaves(application.eager().answer))
     if not all(map(_is_finite, chain(*held, answer))):
         return
@@ -95,12 +99,13 @@ def _look_kept(application: Application) -> bool:
     application.subject.claim_float64(None)  # there is no room for gradients beside it
     arguments, dtype = application.subject.arguments(), application.subject.dtype
     eager, actual = application.subject.eager_runner(), application.runner()
-    kept = _kept_parameters(application.names, eager.program, actual.program)
+    kept = _kept_parameters(application, eager.program, actual.program)
     expected = gradients_of(eager, arguments, dtype, kept, stored=application.subject.is_large)
     if isinstance(expected, Exception) or not expected:
         return False
     held = {name for name, original in application.names.items() if original in kept}
-    errors = _distances(actual, arguments, dtype, held, expected, application.names)
+    with application.watched(calls=True):
+        errors = _distances(actual, arguments, dtype, held, expected, application.names)
     if isinstance(errors, Exception) or errors.keys() != expected.keys():
         return False
     limits = {name: _norm(wanted) * _TOLERANCES.get(dtype, _OF_HALVES)[0] for name, wanted in expected.items()}
@@ -161,10 +166,12 @@ def _require_gradients(application: Application, wide: bool) -> None:
         return  # not every program that can be run can be differentiated
     both = wide and not subject.is_large  # else they are not there in float64 at the same time
     original = subject.eager_runner(both).program
-    kept = _kept_parameters(application.names, original, application.runner(both).program)
+    kept = _kept_parameters(application, original, application.runner(both).program)
     actual = application.runner(wide)
-    found = gradients_of(actual, arguments, dtype, stored=subject.is_large)
-    if isinstance(found, Exception) and application.actual(wide=wide).error is not None:
+    with application.watched(calls=True):
+        found = gradients_of(actual, arguments, dtype, stored=subject.is_large)
+    is_given = application.before is None
+    if isinstance(found, Exception) and (is_given or application.actual(wide=wide).error is not None):
         return
     if isinstance(found, Exception):
         error, found = found, _gradients_beside_writes(application, actual, arguments, dtype)
@@ -175,13 +182,15 @@ def _require_gradients(application: Application, wide: bool) -> None:
                 value=f"{type(error).__name__}: {error}",
                 kind="cannot be differentiated",
             )
+    if is_given and not found:
+        return  # it is for answers alone, as an engine is
     names = {application.names.get(name, name): name for name in found}
     fewer = _trainable(actual.program) < _trainable(original)
     del actual, original  # a large one is let go of where eager is perturbed
     suspects: dict[str, Leaf] = {}
     for name, wanted in expected.items():
         if name not in kept and not name.startswith("input["):
-            if application.mode == "train" and bool(wanted.any()) and fewer:
+            if not is_given and application.mode == "train" and bool(wanted.any()) and fewer:
                 broken("gradients", f"the parameter {name!r} of the program can no longer be trained")
             continue
         leaf = Leaf(name, wanted, found[names[name]] if name in names else torch.zeros_like(wanted))
@@ -258,10 +267,11 @@ def _is_folded(application: Application, name: str) -> bool:
     Those are new, or have other values than they had, whatever they are called.
     """
     after, before = application.after, application.before
-    assert after is not None
-    assert before is not None
     if application.mode == "train":
         return False
+    if before is None:
+        return isinstance(after, GraphModule) and _uses(after, name) < _uses(application.capture(), name)
+    assert after is not None
     names, known = application.names, before.module.values
     held = dict(after.named_parameters(remove_duplicate=False))
     originals = {own: known.get(names.get(own, own)) for own in held}
@@ -294,14 +304,17 @@ def _trainable(program: nn.Module) -> int:
     return sum(parameter.numel() for parameter in program.parameters() if parameter.requires_grad)
 
 
-def _kept_parameters(names: Mapping[str, str], eager: nn.Module, actual: nn.Module) -> set[str]:
+def _kept_parameters(application: Application, eager: nn.Module, actual: nn.Module) -> set[str]:
     """The parameters of eager that the program still has, with the values that they had, under other names maybe."""
+    names, is_given = application.names, application.before is None
     held = actual.named_parameters(remove_duplicate=False)
     now = {names.get(name, name): parameter for name, parameter in held}
     kept: set[str] = set()
     for name, parameter in eager.named_parameters():
         if name in now and same_tensor(parameter, now[name]):
             if parameter.requires_grad and not now[name].requires_grad:
+                if is_given:  # it may be made for answers alone
+                    continue
                 broken("gradients", f"the parameter {name!r} of the program no longer requires a gradient")
             kept.add(name)
     return kept

@@ -74,7 +74,7 @@ def add_suites(collector: pytest.Collector, report: pytest.CollectReport) -> Non
 
     As arguments they would be left out where the plugin lies below a folder that is collected, in ``.venv`` say.
     """
-    if isinstance(collector, pytest.Session) and report.passed and report.result is not None:
+    if isinstance(collector, pytest.Session) and report.passed:
         added = [file for file, name in SUITES.items() if name in collector.config.stash[ADDED]]
         report.result += [_suite_module(collector, file) for file in added]
 

@@ -22,7 +22,7 @@ from pytest_fx.harness.evaluation import Arguments, converted, default_dtype, sa
 from pytest_fx.harness.lending import FULL_SIZE, Lender, in_dtype, release
 from pytest_fx.harness.run import Run, Runner
 from pytest_fx.harness.structure import leaves
-from pytest_fx.harness.variants import VARIANTS, batch_of, of_batch, other_sizes, with_batch, with_other_size
+from pytest_fx.harness.variants import VARIANTS, batch_of, of_batch, with_batch, with_other_size
 
 ENOUGH_ELEMENTS = 256
 """Elements of an output over which an error is taken: the largest of few is a matter of luck."""
@@ -32,8 +32,6 @@ MOST_DRAWS = 8
 """Input sets that a model is called with at most, however few elements it returns."""
 BATCHES_OF_LARGE = (1, 2)
 """Samples that a model of full size is called with besides its own: the first of these that it has inputs of."""
-SIZES_OF_LARGE = 4
-"""Variants of other sizes that a model of full size is called with at most."""
 FIRST_OF_DATA = 1000
 """The first draw of inputs that is data for a pass: none that answers are compared for."""
 CALLS_OF_DATA = 32
@@ -306,17 +304,6 @@ class Subject:
         """The inputs with another number of samples that a model of full size is called with, if it has such."""
         names = [of_batch(size) for size in BATCHES_OF_LARGE]
         return next(filter(self.has, names), names[0])
-
-    @property
-    def other_sizes(self) -> list[str]:
-        """Variants of the inputs with other sizes along the dimensions behind the first.
-
-        Those of a model of full size are few, and none is longer. Nor is any on a device where an index out of bounds
-        cannot be caught: a longer sequence may ask for positions that there are not.
-        """
-        longer = self.device.type == "cpu" and not self.is_full_size
-        names = other_sizes(self._made(0), longer=longer)
-        return names[-SIZES_OF_LARGE:] if self.is_full_size else names
 
     def arguments(self, inputs: Inputs = 0, wide: bool = False) -> Arguments:
         """Return the arguments of a call, other values for each draw, or raise ``LookupError`` if there are none."""

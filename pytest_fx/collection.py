@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_fx.lazy import load
-from pytest_fx.options import OPTIONS, Options, options_of
+from pytest_fx.options import ADDED, OPTIONS, Options, options_of
 from pytest_fx.parallel.distribution import plain_name
 
 SUITE_NAME = "pytest_fx.suites.model_suite"
@@ -47,6 +47,15 @@ class SuiteModule(pytest.Module):
         return False
 
 
+def suite_module(path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Return the module of tests that a file is if that is one of :data:`SUITES`."""
+    return _suite_module(parent, path) if path in SUITES else None
+
+
+def _suite_module(parent: pytest.Collector, path: Path) -> pytest.Module:
+    return SuiteModule.from_parent(parent, path=path, nodeid=SUITE_NODE)  # pyright: ignore[reportUnknownMemberType]
+
+
 def choose_suites(config: pytest.Config, names: Sequence[str]) -> None:
     """Collect these built-in suites, unless files or folders were named on the command line.
 
@@ -54,10 +63,25 @@ def choose_suites(config: pytest.Config, names: Sequence[str]) -> None:
     asks about a model does not ask for a run of all tests. Both run by
     ``pytest --pyargs pytest_fx.suites.model_suite tests``.
     """
-    if config.args_source is not pytest.Config.ArgsSource.ARGS:
+    if not has_paths(config):
         config.args = list(names)
         config.args_source = pytest.Config.ArgsSource.ARGS
         config.option.pyargs = True
+
+
+def add_suites(collector: pytest.Collector, report: pytest.CollectReport) -> None:
+    """Let pytest collect the built-in suites of :data:`ADDED` beside whatever it collects by itself.
+
+    As arguments they would be left out where the plugin lies below a folder that is collected, in ``.venv`` say.
+    """
+    if isinstance(collector, pytest.Session) and report.passed:
+        added = [file for file, name in SUITES.items() if name in collector.config.stash[ADDED]]
+        report.result += [_suite_module(collector, file) for file in added]
+
+
+def has_paths(config: pytest.Config) -> bool:
+    """Whether files, folders or tests were named on the command line."""
+    return config.args_source is pytest.Config.ArgsSource.ARGS
 
 
 def tests_by_name(names: Iterable[str]) -> list[str]:
@@ -149,8 +173,7 @@ def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
     try:
         options = options_of(definition)
         if options.used or options is not metafunc.config.stash[OPTIONS]:
-            loading = load("pytest_fx.loading")
-            loading.check_options(metafunc.config, options, definition.nodeid)
+            load("pytest_fx.loading").check_options(metafunc.config, options, definition.nodeid)
     except pytest.UsageError as error:
         raise pytest.Collector.CollectError(str(error)) from None
     named_by_test = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,8 @@ from fx.passes.registered_passes import pass_as_written
 from pytest_fx.errors import CannotLoadError
 from pytest_fx.harness.application import parts_of
 from pytest_fx.named_objects import import_attribute, import_from, is_nearly_path, is_path, refuse_without_colon
-from pytest_fx.options import OPTIONS, Options
+from pytest_fx.option_table import TABLE
+from pytest_fx.options import OPTIONS, Options, origin_of
 from pytest_fx.tracebacks import users_line
 
 REGISTERED = pytest.StashKey[bool]()
@@ -55,27 +56,69 @@ def check_names(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from None
 
 
-def check_options(config: pytest.Config, options: Options, where: str | None = None) -> None:
-    """Raise :class:`pytest.UsageError`, which names ``where``, for a model, pass, dtype or contract that there is not.
+def check_options(config: pytest.Config, options: Options, marked: str | None = None) -> None:
+    """Raise :class:`pytest.UsageError` for a model, pass, tracer, dtype or contract that there is not.
 
-    Names of the form ``package.module:attribute`` are looked up from the folder that pytest runs in as well.
+    It says where that was written: in the ini file, or in a marker of the test ``marked``. Names of the form
+    ``package.module:attribute`` are looked up from the folder that pytest runs in as well.
     """
     checked = config.stash.setdefault(CHECKED, [])
     if any(options is known for known in checked):
         return
-    try:
-        register(config)
-        for name in expand(options, config.invocation_params.dir):
-            if not callable(name):
-                import_attribute(name, "factory") if is_path(name) else zoo_model(name)
-        for name in (*options.passes, *options.checks):
-            load_pass(name)
-        if options.dtype is not None:
-            load_dtype(options.dtype)
-        chosen_contract(options, close)
-    except FxError as error:
-        raise pytest.UsageError(f"{where}: {error}" if where else str(error)) from None
+    register(config)
+    given = config.stash[OPTIONS]
+    for option in TABLE:
+        check = _CHECKS.get(option.name)
+        if check is None:
+            continue
+        try:
+            check(config, options)
+        except FxError as error:
+            by_run = getattr(options, option.name) == getattr(given, option.name)
+            where = origin_of(config, option.setting) if by_run else marked
+            raise pytest.UsageError(f"{where}: {error}" if where else str(error)) from None
     checked.append(options)
+
+
+def _check_models(config: pytest.Config, options: Options) -> None:
+    for name in expand(options, config.invocation_params.dir):
+        if not callable(name):
+            import_attribute(name, "factory") if is_path(name) else zoo_model(name)
+
+
+def _check_passes(config: pytest.Config, options: Options) -> None:
+    for name in options.passes:
+        load_pass(name)
+
+
+def _check_checks(config: pytest.Config, options: Options) -> None:
+    for name in options.checks:
+        load_pass(name)
+
+
+def _check_tracer(config: pytest.Config, options: Options) -> None:
+    if isinstance(options.tracer, str):
+        import_attribute(options.tracer, "tracer")
+
+
+def _check_dtype(config: pytest.Config, options: Options) -> None:
+    if options.dtype is not None:
+        load_dtype(options.dtype)
+
+
+def _check_contract(config: pytest.Config, options: Options) -> None:
+    chosen_contract(options, close)
+
+
+_CHECKS: dict[str, Callable[[pytest.Config, Options], None]] = {
+    "models": _check_models,
+    "passes": _check_passes,
+    "checks": _check_checks,
+    "tracer": _check_tracer,
+    "dtype": _check_dtype,
+    "contract": _check_contract,
+}
+"""What names of an option are looked up by, for each field that has names; ``models`` first, which says where from."""
 
 
 def register(config: pytest.Config) -> None:
@@ -94,7 +137,7 @@ def expand(options: Options, folder: Path) -> list[Any]:
     Names of the form ``package.module:attribute`` are looked up from ``folder`` as well. Raises
     :class:`~fx.errors.FxError` for a tag that no model has.
     """
-    names = (*options.models, *options.passes, *options.checks)
+    names = (*options.models, *options.passes, *options.checks, options.tracer)
     if any(map(is_nearly_path, names)):
         import_from(folder)
     named: list[Any] = []
@@ -228,10 +271,31 @@ def importable_name(pass_: Any, asked: Iterable[Any] = ()) -> str | None:
     ``asked`` are names, among others, under which passes were asked for: one of them may be that of ``pass_``.
     """
     inner = pass_.pass_ if isinstance(pass_, AdaptedPass) else pass_
-    definition = inner if hasattr(inner, "__qualname__") else type(inner)
-    own = f"{definition.__module__}:{definition.__qualname__}"
-    candidates = [*asked, str(pass_) if isinstance(pass_, PassPipeline) else pass_name(inner), own]
+    own = str(pass_) if isinstance(pass_, PassPipeline) else pass_name(inner)
+    candidates = [*asked, own, _path_of(pass_)]
     return next((name for name in candidates if isinstance(name, str) and _leads_to(name, pass_)), None)
+
+
+def name_without_hooks(name: str, pass_: Pass) -> str:
+    """Return ``name``, that of ``pass_``, with a path in the place of each name that somebody has registered.
+
+    A hook in a ``conftest.py`` may have, which is not asked where the test that names the pass runs elsewhere.
+    """
+    path, written = name, parse_text(name)
+    if len(written) != len(parts_of(pass_)):
+        return name
+    for text, part in reversed(list(zip(written, parts_of(pass_), strict=True))):
+        own = _path_of(part)
+        if not is_path(text.name) and not own.startswith("fx."):
+            path = path[: text.start] + own + path[text.start + len(text.name) :]
+    return path if path == name or _leads_to(path, pass_) else name
+
+
+def _path_of(pass_: Any) -> str:
+    """What ``package.module:attribute`` is for the definition of a pass."""
+    inner = pass_.pass_ if isinstance(pass_, AdaptedPass) else pass_
+    definition = inner if hasattr(inner, "__qualname__") else type(inner)
+    return f"{definition.__module__}:{definition.__qualname__}"
 
 
 def _leads_to(name: str, pass_: Any) -> bool:

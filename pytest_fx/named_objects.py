@@ -7,6 +7,7 @@ import difflib
 import importlib
 import re
 import sys
+import sysconfig
 import tokenize
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -33,6 +34,25 @@ def import_from(folder: Path) -> None:
     """Let modules be imported from ``folder`` from now on."""
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
+
+
+def home_of(module_name: str) -> Path | None:
+    """Return the folder from which a module is imported; None if it is installed, or there is no file.
+
+    >>> home_of("torch.nn") is None
+    True
+    """
+    try:
+        file = getattr(sys.modules.get(module_name) or importlib.import_module(module_name), "__file__", None)
+    except ImportError:
+        return None
+    if file is None:
+        return None
+    path = Path(file).resolve()
+    installed = {"site-packages", "dist-packages"}.intersection(path.parts)
+    if installed or path.is_relative_to(Path(sysconfig.get_path("stdlib")).resolve()):
+        return None
+    return path.parents[module_name.count(".") + (path.name == "__init__.py")]
 
 
 def import_attribute(name: str, kind: str) -> Callable[..., Any]:

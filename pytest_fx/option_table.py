@@ -1,4 +1,4 @@
-"""The options, one row each: on the command line, in the ini file, and as keywords of the marker."""
+"""The options, one row each: on the command line, in the ini file, and as keywords of the marker, by one name."""
 
 from __future__ import annotations
 
@@ -72,6 +72,11 @@ def _one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
     return parse
 
 
+def setting_of(flag: str) -> str:
+    """Return the name of an option in the ini file: ``fx_no_timing`` for ``"no-timing"``."""
+    return f"fx_{flag}".replace("-", "_")
+
+
 @dataclass(frozen=True, slots=True)
 class PluginOption:
     """One row of the command line and of the ini file, and a keyword of the marker."""
@@ -97,9 +102,14 @@ class PluginOption:
         return self.field or self.flag.replace("-", "_")
 
     @property
+    def keyword(self) -> str:
+        """Its name in the marker: that of the flag, but for ``pass_``, as Python has ``pass`` for itself."""
+        return "pass_" if self.flag == "pass" else self.flag.replace("-", "_")
+
+    @property
     def setting(self) -> str:
         """Its name in the ini file: ``fx_batch`` for ``"batch"``."""
-        return f"fx_{self.flag}".replace("-", "_")
+        return setting_of(self.flag)
 
     def read(self, value: Any) -> Any:
         """The value that is meant by ``value``, which Python code gives: the text of it, or the thing itself.
@@ -226,3 +236,16 @@ TABLE = (
         "started (default: most of what the machine has left). Example: --fx-isolate --fx-memory-limit 4096",
     ),
 )  # fmt: skip
+
+SWITCHES = {
+    "no-timing": "Take no times, for a faster answer on correctness. Example: --fx-model all --fx-no-timing",
+    "strict": "With --fx-baseline, fail also a timing that is too noisy to tell whether --fx-fail-slower allows it, "
+    "and a pass that changes less than in that run. Example: --fx-baseline main.json --fx-strict",
+    "isolate": "Run tests in a child process, which is replaced when one of them ends it, hangs or takes too much "
+    "memory: that test fails with the reason, and the others go on. "
+    "Example: --fx-model all --fx-isolate --fx-timeout 60",
+    "tables-afresh": "Let --fx-tables measure every row again.",
+}
+"""Flags that are given or not, with their help: true or false in the ini file."""
+OF_RUNS = ("baseline", "isolate", "tables", "tables-afresh")
+"""Flags that a run has once, so that no marker can have them."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
-from pytest_fx.option_table import TABLE, PluginOption
+from pytest_fx.option_table import OF_RUNS, SWITCHES, TABLE, PluginOption, setting_of
 
 WARMUP_ROUNDS = 3
 """Pairs of calls made before any is measured."""
@@ -18,8 +18,6 @@ TOO_NOISY = "too noisy to tell"
 """What is said of them."""
 LONGEST_ISOLATED = 600.0
 """Seconds that a test may run in a child process if nothing is said: nobody would wait for one that hangs."""
-OF_RUNS = ("baseline", "isolate")
-"""Fields of the options that a run has once, so that no marker can have them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +88,8 @@ class Options:
 
 OPTIONS = pytest.StashKey[Options]()
 """Where a :class:`pytest.Config` keeps the options."""
+ADDED = pytest.StashKey[list[str]]()
+"""Where it keeps the names of the built-in suites that settings in the ini file add to the user's tests."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -102,50 +102,55 @@ def add_options(parser: pytest.Parser) -> None:
             group.addoption(f"--fx-{option.flag}", type=option.parse, metavar=option.metavar, help=option.help)
         kind = "linelist" if option.repeatable else "string"
         parser.addini(option.setting, f"Default of --fx-{option.flag}.", type=kind, default=None)
-    group.addoption(
-        "--fx-no-timing",
-        action="store_true",
-        help="Take no times, for a faster answer on correctness. Example: --fx-model all --fx-no-timing",
-    )
-    parser.addini("fx_no_timing", "Default of --fx-no-timing.", type="bool", default=False)
-    group.addoption(
-        "--fx-strict",
-        action="store_true",
-        help="With --fx-baseline, fail also a timing that is too noisy to tell whether --fx-fail-slower allows it, and "
-        "a pass that changes less than in that run. Example: --fx-baseline main.json --fx-strict",
-    )
-    parser.addini("fx_strict", "Default of --fx-strict.", type="bool", default=False)
-    group.addoption(
-        "--fx-isolate",
-        action="store_true",
-        help="Run tests in a child process, which is replaced when one of them ends it, hangs or takes too much "
-        "memory: that test fails with the reason, and the others go on. "
-        "Example: --fx-model all --fx-isolate --fx-timeout 60",
-    )
-    parser.addini("fx_isolate", "Default of --fx-isolate.", type="bool", default=False)
+    for flag, told in SWITCHES.items():
+        group.addoption(f"--fx-{flag}", action="store_true", help=told)
+        parser.addini(setting_of(flag), f"Default of --fx-{flag}.", type="bool", default=False)
     group.addoption(
         "--fx-tables", nargs="?", const="all", metavar="NAME[,NAME…]",
         help="Measure the paper's evaluation, all of it or these tables, and write it into results/. What was measured "
         "already on this machine with this code is kept. Example: --fx-tables=ir-complexity,fusion",
     )  # fmt: skip
-    group.addoption("--fx-tables-afresh", action="store_true", help="Let --fx-tables measure every row again.")
+    parser.addini("fx_tables", "Default of --fx-tables.", default=None)
 
 
 def read_options(config: pytest.Config) -> Options:
     """Return what was given on the command line of ``config``, or else in its ini file, each name once.
 
-    Raises :class:`pytest.UsageError` for an ini setting that makes no sense.
+    Raises :class:`pytest.UsageError` for an ini setting that there is not, or that makes no sense.
     """
+    _require_settings(config)
     values = {option.name: _read(config, option) for option in TABLE}
-    flags = {name: _is_set(config, f"fx_{name}") for name in ("strict", "isolate")}
-    return Options(timing=not _is_set(config, "fx_no_timing"), **flags, **values)
+    flags = {name: is_set(config, name) for name in ("strict", "isolate")}
+    return Options(timing=not is_set(config, "no-timing"), **flags, **values)
 
 
-def _is_set(config: pytest.Config, flag: str) -> bool:
+def _require_settings(config: Any) -> None:
+    """Raise :class:`pytest.UsageError` for a setting that there is not, of which pytest only warns."""
+    for setting in config._get_unknown_ini_keys():
+        if setting.startswith("fx_"):
+            known = [*(option.setting for option in TABLE), *map(setting_of, (*SWITCHES, "tables"))]
+            raise pytest.UsageError(
+                f"{ini_file(config)} has {setting}, which is no setting; there are {', '.join(known)}"
+            )
+
+
+def ini_file(config: pytest.Config) -> str:
+    """Return the name of the file that settings are in."""
+    return "-o" if config.inipath is None else config.inipath.name
+
+
+def origin_of(config: pytest.Config, setting: str) -> str | None:
+    """Return where the value of a setting was written if that is not the command line."""
+    return None if config.getoption(setting) is not None else f"{setting} in {ini_file(config)}"
+
+
+def is_set(config: pytest.Config, flag: str) -> bool:
+    """Return whether one of :data:`~pytest_fx.option_table.SWITCHES` is given, or set in the ini file."""
+    setting = setting_of(flag)
     try:
-        return bool(config.getoption(flag) or config.getini(flag))
+        return bool(config.getoption(setting) or config.getini(setting))
     except (ValueError, pytest.UsageError) as error:  # the second since pytest 9
-        raise pytest.UsageError(f"{flag} in the ini file must be true or false: {error}") from None
+        raise pytest.UsageError(f"{setting} in {ini_file(config)} must be true or false: {error}") from None
 
 
 def _read(config: pytest.Config, option: PluginOption) -> Any:
@@ -158,8 +163,13 @@ def _read(config: pytest.Config, option: PluginOption) -> Any:
             try:
                 return option.parse(given)
             except argparse.ArgumentTypeError as error:
-                raise pytest.UsageError(f"{option.setting} in the ini file {error}") from None
+                raise pytest.UsageError(f"{option.setting} in {ini_file(config)} {error}") from None
     return tuple(dict.fromkeys(given)) if option.repeatable else given
+
+
+_KEYWORDS = {option.keyword: option for option in TABLE if option.flag not in OF_RUNS}
+_FLAGS = {"no_timing": "timing", "strict": "strict"}
+"""Keywords that are true or false, and the fields of :class:`Options` that they are about."""
 
 
 def options_of(node: pytest.Item | Any) -> Options:
@@ -170,27 +180,24 @@ def options_of(node: pytest.Item | Any) -> Options:
     """
     options = node.config.stash[OPTIONS]
     for marker in reversed(list(node.iter_markers("fx"))):
-        known = [field.name for field in fields(Options) if field.name not in OF_RUNS]
         for name in marker.kwargs:
-            if name not in known:
-                raise pytest.UsageError(
-                    f"{node.nodeid}: the marker fx has no keyword {name!r}; it has {', '.join(known)}"
-                )
+            if name not in _KEYWORDS and name not in _FLAGS:
+                known = ", ".join([*_KEYWORDS, *_FLAGS])
+                raise pytest.UsageError(f"{node.nodeid}: the marker fx has no keyword {name!r}; it has {known}")
         try:
-            options = replace(options, **{name: _as_given(name, value) for name, value in marker.kwargs.items()})
+            options = replace(options, **dict(_as_given(name, value) for name, value in marker.kwargs.items()))
         except argparse.ArgumentTypeError as error:
             raise pytest.UsageError(f"{node.nodeid}: {error}") from None
     return options
 
 
-def _as_given(name: str, value: Any) -> Any:
-    """The value of a marker's keyword, read as the command line reads it."""
-    option = next((option for option in TABLE if option.name == name), None)
+def _as_given(name: str, value: Any) -> tuple[str, Any]:
+    """The field that a marker's keyword is about, and its value, read as the command line reads it."""
     try:
-        if option is not None:
-            return option.read(value)
+        if name in _KEYWORDS:
+            return _KEYWORDS[name].name, _KEYWORDS[name].read(value)
         if not isinstance(value, bool):
             raise argparse.ArgumentTypeError(f"must be True or False, not {value!r}")
-        return value
+        return _FLAGS[name], value if name != "no_timing" else not value
     except argparse.ArgumentTypeError as error:
         raise argparse.ArgumentTypeError(f"{name} in a marker fx {error}") from None

@@ -14,12 +14,13 @@ from pytest_fx import hooks, records
 from pytest_fx.collection import (
     LAWS_NAME,
     SUITE_NAME,
-    SUITES,
     TABLES_NAME,
-    SuiteModule,
+    add_suites,
     choose_suites,
+    has_paths,
     parametrize_from_options,
     skip_vetoed,
+    suite_module,
     tests_by_name,
 )
 from pytest_fx.fixtures import (
@@ -39,7 +40,7 @@ from pytest_fx.isolation.isolated_tests import IsolatedRun, require_isolation
 from pytest_fx.isolation.kept_process import interrupted_finished, isolated_set_up, isolated_test
 from pytest_fx.isolation.watched_tests import WatchedRun, explain_crash, tell_of_the_last_run
 from pytest_fx.lazy import load
-from pytest_fx.options import OPTIONS, Options, add_options, read_options
+from pytest_fx.options import ADDED, OPTIONS, Options, add_options, ini_file, is_set, read_options
 from pytest_fx.parallel import distribution
 from pytest_fx.records import baseline
 from pytest_fx.records.baseline import BASELINE, chosen_baseline
@@ -92,7 +93,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Check the names on the command line, and run the built-in suite if models but no files are given."""
     config.addinivalue_line(
         "markers",
-        "fx(models=[…], passes=[…], batch=[…], …): options of pytest-fx for one test, by the names of their flags.",
+        "fx(model=[…], pass_=[…], batch=[…], …): options of pytest-fx for one test, by the names of their flags.",
     )
     config.stash[OPTIONS] = read_options(config)
     config.stash[BASELINE] = chosen_baseline(config)
@@ -100,17 +101,32 @@ def pytest_configure(config: pytest.Config) -> None:
     require_isolation(config)
     how = IsolatedRun if config.stash[OPTIONS].isolate else WatchedRun
     config.pluginmanager.register(how(config, __all__))
-    asked: argparse.Namespace = config.option
-    if asked.fx_model or asked.fx_pass or asked.fx_check:
-        # The import costs what torch's does, so settings in the ini file wait for a test that uses them.
-        load("pytest_fx.loading").check_names(config)
-    if asked.fx_tables is not None:
-        load("pytest_fx.tables.tables_run").prepare(config, asked.fx_tables, asked.fx_tables_afresh)
-    suites = {SUITE_NAME: asked.fx_model, LAWS_NAME: asked.fx_check, TABLES_NAME: asked.fx_tables}
-    if wanted := [name for name, given in suites.items() if given]:
-        choose_suites(config, wanted)
+    _choose_suites(config)
     if (tests := tests_by_name(config.args)) != config.args:
         config.args, config.option.pyargs = tests, True
+
+
+def _choose_suites(config: pytest.Config) -> None:
+    """Check names, and run the suites that are asked for: alone by options, by ini settings after the user's tests."""
+    asked: argparse.Namespace = config.option
+    options = config.stash[OPTIONS]
+    given = {SUITE_NAME: asked.fx_model, LAWS_NAME: asked.fx_check, TABLES_NAME: asked.fx_tables}
+    by_options = [name for name, value in given.items() if value]
+    by_settings = distribution.suites_added(config)
+    if not by_options and not has_paths(config):
+        asked.fx_tables = config.getini("fx_tables") or None
+        settings = {SUITE_NAME: options.models, LAWS_NAME: options.checks, TABLES_NAME: asked.fx_tables}
+        by_settings = [name for name, value in settings.items() if value]
+    if by_options or asked.fx_pass or (options.used and by_settings):
+        # The import costs what torch's does, so else settings in the ini file wait for a test that uses them.
+        load("pytest_fx.loading").check_names(config)
+    if asked.fx_tables is not None:
+        afresh = is_set(config, "tables-afresh")
+        where = f"fx_tables in {ini_file(config)}: " if by_settings else ""
+        load("pytest_fx.tables.tables_run").prepare(config, asked.fx_tables, afresh, where)
+    if by_options:
+        choose_suites(config, by_options)
+    config.stash[ADDED] = by_settings
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -132,9 +148,15 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
     """Collect the built-in suite whatever names the user's configuration reserves for tests."""
-    if module_path in SUITES:
-        return SuiteModule.from_parent(parent, path=module_path, nodeid="fx")  # pyright: ignore[reportUnknownMemberType]
-    return None
+    return suite_module(module_path, parent)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    """Collect the built-in suites that the ini file asks for."""
+    report = yield
+    add_suites(collector, report)
+    return report
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -37,7 +37,10 @@ CLEAN_UP_TOO = "  note   torch.fx's own clean-up, which the pass calls, breaks t
 """What is said of a law that is broken by a pass of torch.fx, and not by what is its own."""
 OF_PART = frozenset({"gradients", "batch sizes", "non-contiguous inputs"})
 """Laws that are checked on the capture with leaf modules, and not once more on that without."""
-ON_OTHER_INPUTS = ("batch sizes", "non-contiguous inputs", "non-finite inputs", "other values")
+OF_MORE_CALLS = (
+    *("batch sizes", "other sizes", "non-contiguous inputs", "non-finite inputs", "other values"),
+    "gradients",
+)
 """Laws that a program is not held to where it is asked for as many input sets as ``draws`` says."""
 
 
@@ -64,9 +67,9 @@ class EqualityCheck:
         ``contract``, or its text, stands in for what the command line or the pass itself says, or for ``close`` if
         ``transform`` is a program; ``label`` is what the summary calls it. A pass is applied to a capture in functions
         only if ``leaves`` is false. The program is called with ``draws`` sets of inputs, or as many as it takes to tell
-        that it is not made for one; where it is a program and ``draws`` is given, with no others. A model of full size
-        is held to the laws that it can afford. Skips the test if the pass refuses the model; raises ``InputError`` if
-        that has no example inputs.
+        that it is not made for one; where it is a program and ``draws`` is given, with no others, and without
+        gradients. A model of full size is held to the laws that it can afford. Skips the test if the pass refuses the
+        model; raises ``InputError`` if that has no example inputs.
         """
         __tracebackhide__ = True
         contract = None if contract is None else load_contract(contract)
@@ -129,7 +132,7 @@ class EqualityCheck:
         pass_ = application.pass_
         without = () if leaves else OF_PART
         if pass_ is None and application.has_chosen_draws:
-            without = ON_OTHER_INPUTS
+            without = OF_MORE_CALLS
         laws = affordable(choose_laws(without, (), may_change(pass_) if pass_ else ()), application)
         violations = broken_laws(laws, application)
         if application.before is None:

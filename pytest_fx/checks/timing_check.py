@@ -15,6 +15,8 @@ from pytest_fx.checks.equality_check import require_inputs
 from pytest_fx.collection import label_of
 from pytest_fx.errors import NoisyTiming, TimingRegression
 from pytest_fx.harness.application import applied
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.hidden import hidden
 from pytest_fx.harness.subject import Subject
 from pytest_fx.loading import chosen_pass
 from pytest_fx.options import options_of
@@ -99,7 +101,7 @@ class TimingCheck:
 
     def _time(self, program: nn.Module, label: str, contract: Contract | None) -> PairedTiming:
         __tracebackhide__ = True
-        with self._subject.to_be_timed() as eager:
+        with hidden(self._subject.runs), self._subject.to_be_timed() as eager:
             return time_pairs(
                 eager,
                 program,
@@ -107,9 +109,13 @@ class TimingCheck:
                 threads=self._threads,
                 device=self._subject.device.type,
                 announce=partial(self._announce, label),
-                contents=Contents(self._subject.arguments),
+                contents=Contents(self._subject.arguments, self._accepts),
                 outputs=OutputCheck(label, self._subject.name, contract),
             )
+
+    def _accepts(self, arguments: Arguments) -> bool:
+        """Whether the model can be called with these."""
+        return self._subject.eager_runner()(arguments, self._subject.dtype).error is None
 
     def _call(self, program: Callable[..., Any]) -> Callable[[], Any]:
         """Return a call of ``program`` on its own copy of the inputs."""

@@ -19,7 +19,8 @@ from pytest_fx.harness.equality import Leaf, worst_difference
 from pytest_fx.harness.evaluation import Arguments, default_dtype, same_random_numbers
 from pytest_fx.harness.snapshot import tensors_of
 from pytest_fx.harness.subject import Subject
-from pytest_fx.laws.gradient_law import differ, gradients_of, weighted_sum
+from pytest_fx.laws.differentiation import gradients_of, weighted_sum
+from pytest_fx.laws.gradient_law import differ
 
 GRADIENTS = "gradients"
 """The law."""

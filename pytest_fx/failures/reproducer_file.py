@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import shutil
-import sys
-import sysconfig
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,10 +12,13 @@ from typing import Any, cast
 import torch
 from safetensors.torch import save_file
 
+from fx import GraphModule
 from fx.errors import FxError
 from pytest_fx.failures.failure import Failure
 from pytest_fx.failures.reproducer import ProgramPart
-from pytest_fx.loading import modules_in
+from pytest_fx.harness.capture import Tracing
+from pytest_fx.loading import modules_in, name_without_hooks
+from pytest_fx.named_objects import home_of, import_attribute
 
 _LITERALS = (bool, int, float, str, bytes, type(None), type(...))
 
@@ -41,7 +42,7 @@ def part_of_model():
     return Program(), ({inputs})
 
 
-@pytest.mark.fx(models=part_of_model, passes={pass_name!r}, contract={contract!r})
+@pytest.mark.fx({options})
 def test_{slug}(fx_pass, fx_equal):
     fx_equal(fx_pass)
 '''
@@ -71,12 +72,17 @@ def write_test(folder: Path, failure: Failure, part: ProgramPart, where: object 
             if file.suffix in (".safetensors", ".pt"):
                 shutil.copy(file, folder / file.name)
     save_file(tensors, folder / "inputs.safetensors")
-    modules = [*modules_in(str(failure.pass_name)), *_imported(source)]
+    pass_name = name_without_hooks(str(failure.pass_name), failure.pass_)
+    capturing, named = _capturing(failure.subject.tracing, part.program)
+    of_model = type(failure.subject.borrowed()).__module__  # which that of the pass may import
+    modules = [*modules_in(pass_name), *_imported(source), *named, of_model]
+    options = [f"pass_={pass_name!r}", f"contract={str(failure.contract)!r}", *capturing]
     text = _TEMPLATE.format(
         what=failure.first_line, model=failure.subject.name, where="" if where is None else f" at {where}",
         source=source.strip() + "\n", path=_import_paths(modules, folder),
-        inputs="".join(f"{value}, " for value in inputs).rstrip(" "), pass_name=failure.pass_name,
-        contract=str(failure.contract), slug=failure.slug,
+        inputs="".join(f"{value}, " for value in inputs).rstrip(" "), slug=failure.slug,
+        # What the ini file may say of the size of models is not for a part of one.
+        options=", ".join(["model=part_of_model", *options, 'size="full"', "batch=None"]),
     )  # fmt: skip
     path = folder / f"test_{failure.slug}.py"
     path.write_text(text, encoding="utf-8")
@@ -89,28 +95,49 @@ def _imported(source: str) -> list[str]:
     return [str(getattr(statement, "module", statement.names[0].name)) for statement in statements]
 
 
+def _capturing(tracing: Tracing, program: GraphModule) -> tuple[list[str], list[str]]:
+    """Keywords that let a program be captured as the run did, and the modules that they and its own modules are of.
+
+    Of what the run kept whole, those are named that are in the program; what is not would be refused.
+    """
+    held = dict(program.named_modules())
+    modules = [type(module).__module__ for module in held.values()]
+    keywords: list[str] = []
+    if tracing.leaves:
+        kept = [leaf for leaf in tracing.leaves if any(tracing.keeps(leaf, held[path], path) for path in held)]
+        keywords.append(f"leaf={[_spell_class(leaf) if isinstance(leaf, type) else leaf for leaf in kept]!r}")
+    if tracing.tracer is not None:
+        tracer: Any = tracing.tracer
+        name = f"{getattr(tracer, '__module__', '')}:{getattr(tracer, '__qualname__', '')}"
+        if import_attribute(name, "tracer") is not tracer:
+            raise FxError("the tracer of the run cannot be imported by name", value=repr(tracer)[:80])
+        keywords.append(f"tracer={name!r}")
+        modules.append(tracer.__module__)
+    return keywords, modules
+
+
+def _spell_class(leaf: type) -> str:
+    return f"{leaf.__module__}.{leaf.__name__}"
+
+
 def _import_paths(names: list[str], folder: Path) -> str:
-    """The lines that let the modules called ``names`` be found from any folder if they are not installed."""
-    homes: dict[str, str] = {}
+    """The lines that let the modules called ``names`` be found from any folder if they are not installed.
+
+    Where they are above ``folder``, both can be moved together; and the file can be moved away from them.
+    """
+    homes: dict[Path, str] = {}
+    ours = home_of("pytest_fx")
     for name in names:
-        top = name.partition(".")[0]
-        module = sys.modules.get(top)
-        place = next(iter((*getattr(module, "__path__", ()), getattr(module, "__file__", None))), None)
-        if place is None:
-            continue
-        home = Path(place).resolve().parent
-        installed = (Path(where).resolve() for where in sysconfig.get_paths().values())
-        if not any(home.is_relative_to(where) for where in installed):
-            homes.setdefault(_spell_folder(home, folder.resolve()), top)
-    lines = [f"sys.path.insert(0, {spelled})  # where {top} is\n" for spelled, top in homes.items()]
+        home = home_of(name)
+        if home is not None and home != ours:
+            homes.setdefault(home, name.partition(".")[0])
+    lines: list[str] = []
+    for home, top in homes.items():
+        above = folder.resolve().is_relative_to(home)
+        depth = len(folder.resolve().relative_to(home).parts) if above else 0
+        near = f"str(pathlib.Path(__file__).resolve().parents[{depth}]), " if above else ""
+        lines.append(f"sys.path[:0] = [{near}{str(home)!r}]  # where {top} is\n")
     return "".join([*lines, "\n"] if lines else [])
-
-
-def _spell_folder(home: Path, folder: Path) -> str:
-    """A folder as seen from a file in ``folder`` if that lies below it, so that both can be moved together."""
-    if folder.is_relative_to(home):
-        return f"str(pathlib.Path(__file__).resolve().parents[{len(folder.relative_to(home).parts)}])"
-    return repr(str(home))
 
 
 def _spell(value: Any, tensors: dict[str, torch.Tensor]) -> str:

@@ -209,7 +209,7 @@ class Application:
             with (
                 default_dtype(subject.dtype),
                 threads(subject.threads),
-                self._process_watched(),  # inside of what puts back the dtype and the threads
+                self.watched(),  # inside of what puts back the dtype and the threads
                 self._limit(),
                 warnings.catch_warnings(),
             ):
@@ -229,7 +229,7 @@ class Application:
             self.error = error
 
     @contextmanager
-    def _process_watched(self, *, calls: bool = False) -> Generator[None]:
+    def watched(self, *, calls: bool = False) -> Generator[None]:
         """Note what the pass changes of the process, and put it back. A copy of it that the pass has forked ends.
 
         With ``calls`` that is noted of a call of the program.
@@ -339,7 +339,7 @@ class Application:
 
         def run(*arguments: Any) -> Run:
             eager = [run for key, run in self._cache.items() if isinstance(key, tuple) and key[0] == "eager"]
-            with hidden([*self.subject.runs, *eager]), self._process_watched(calls=True):
+            with hidden([*self.subject.runs, *eager]), self.watched(calls=True):
                 return runner(*arguments)
 
         runner = self.runner(wide)
@@ -426,7 +426,7 @@ class Application:
     def _transformed(self, captured: GraphModule, dtype: torch.dtype) -> GraphModule | None:
         record_origins(captured.graph)
         self._collect()  # what the capture has left
-        with default_dtype(dtype), threads(self.subject.threads), self._process_watched(), self._limit():
+        with default_dtype(dtype), threads(self.subject.threads), self.watched(), self._limit():
             result, _ = _called(with_data(self.pass_, lambda: self.subject.data(dtype)), captured)
         result = captured if result is None else result
         del captured

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from pytest_fx.harness.snapshot import is_strided
-from pytest_fx.harness.structure import leaves, map_tensors
+from pytest_fx.harness.structure import leaves, map_tensors, skeleton
 
 SEED = 0
 """The random seed of every call, and of every capture."""
@@ -55,6 +55,17 @@ class Arguments:
         """The size of the first dimension that all tensors share; None if they share none."""
         sizes = {tensor.size(0) for tensor in self.tensors if tensor.dim()}
         return sizes.pop() if len(sizes) == 1 else None
+
+    @property
+    def form(self) -> Any:
+        """What two of them share if one can be copied into the other: all but what strided tensors hold."""
+        values = (self.args, self.kwargs)
+        parts = [
+            (leaf.shape, leaf.dtype, leaf.device, leaf.layout) if isinstance(leaf, torch.Tensor) and is_strided(leaf)
+            else "tensor" if isinstance(leaf, torch.Tensor) else repr(leaf)
+            for _, leaf in leaves(values)
+        ]  # fmt: skip
+        return skeleton(values), parts
 
     @property
     def tensors(self) -> list[torch.Tensor]:

@@ -167,16 +167,11 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
 
 def _fill(copies: Arguments, contents: Arguments) -> bool:
     """Write ``contents`` into the tensors of ``copies``, which keep their versions; False where they do not fit."""
-    pairs = list(zip(copies.tensors, contents.tensors, strict=False))
-    if len(copies.tensors) != len(contents.tensors) or any(_form(one) != _form(other) for one, other in pairs):
+    if copies.form != contents.form or not all(map(is_strided, copies.tensors)):
         return False
-    for copied, content in pairs:
+    for copied, content in zip(copies.tensors, contents.tensors, strict=True):
         copied.data.copy_(content)
-    return bool(pairs)
-
-
-def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return (*(tensor.shape if is_strided(tensor) else ("not strided", id(tensor))), tensor.dtype, tensor.device)
+    return bool(copies.tensors)
 
 
 def _worth_a_copy(program: nn.Module, held: Mapping[str, torch.Tensor]) -> set[int]:

@@ -22,7 +22,7 @@ from pytest_fx.harness.evaluation import Arguments, converted, default_dtype, sa
 from pytest_fx.harness.lending import FULL_SIZE, Lender, in_dtype, release
 from pytest_fx.harness.run import Run, Runner
 from pytest_fx.harness.structure import leaves
-from pytest_fx.harness.variants import VARIANTS, batch_of, of_batch, with_batch
+from pytest_fx.harness.variants import VARIANTS, batch_of, of_batch, with_batch, with_other_size
 
 ENOUGH_ELEMENTS = 256
 """Elements of an output over which an error is taken: the largest of few is a matter of luck."""
@@ -287,6 +287,8 @@ class Subject:
             if isinstance(inputs, int):
                 return self._inputs(inputs)
             size = batch_of(inputs)
+            if size is None and inputs not in VARIANTS:
+                return with_other_size(self._inputs(0), inputs)
             if size is None:
                 return VARIANTS[inputs](self._inputs(0))
             if self._other_inputs is not None:

@@ -1,7 +1,9 @@
-"""Other inputs for a program: other batch sizes, strides and values that are no numbers, made from those it has."""
+"""Other inputs for a program: other sizes, strides and values that are no numbers, made from those it has."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable
 
 import torch
@@ -108,3 +110,50 @@ def batch_of(variant: str) -> int | None:
     (3, None)
     """
     return int(variant.removeprefix(_BATCH)) if variant.startswith(_BATCH) else None
+
+
+_OTHER_SIZE = re.compile(r"inputs of size (\d+) (?:in dimension (\d+)|in place of (\d+))")
+
+
+def other_sizes(arguments: Arguments, *, longer: bool = True) -> list[str]:
+    """Return the names of variants with another size along a dimension, or wherever a size occurs several times.
+
+    The first dimension is the batch, unless no tensor has another one. Sizes are half of what they are, and twice as
+    large if ``longer``.
+
+    >>> other_sizes(Arguments((torch.ones(3, 8),)))
+    ['inputs of size 4 in dimension 1', 'inputs of size 16 in dimension 1']
+    """
+    shapes = [tensor.shape for tensor in arguments.tensors if is_strided(tensor)]
+    most = max(map(len, shapes), default=0)
+    places: list[tuple[int, str]] = []
+    for dimension in range(min(1, most - 1), most) if most else ():
+        old = next(shape[dimension] for shape in shapes if len(shape) > dimension)
+        places.append((old, f"in dimension {dimension}"))
+    count = Counter(size for shape in shapes for size in shape)
+    places += [(old, f"in place of {old}") for old in count if count[old] > 1]
+    sizes = [(old, place, size) for old, place in places for size in (old // 2, 2 * old if longer else 0)]
+    return [f"inputs of size {size} {place}" for _, place, size in sizes if size]
+
+
+def with_other_size(arguments: Arguments, variant: str) -> Arguments | None:
+    """Return the variant of a name that :func:`other_sizes` gives; None for another name.
+
+    Along a dimension that becomes longer, what is there comes again.
+    """
+    match = _OTHER_SIZE.fullmatch(variant)
+    if match is None:
+        return None
+    size, only = int(match[1]), None if match[2] is None else int(match[2])
+    shapes = [tensor.shape for tensor in arguments.tensors if is_strided(tensor)]
+    old = int(match[3]) if only is None else next(shape[only] for shape in shapes if len(shape) > only)
+
+    def resized(tensor: torch.Tensor) -> torch.Tensor:
+        if not is_strided(tensor):
+            return tensor
+        for dimension in range(tensor.dim()) if only is None else (only,):
+            if dimension < tensor.dim() and tensor.shape[dimension] == old:
+                tensor = tensor.index_select(dimension, torch.arange(size, device=tensor.device) % old)
+        return tensor
+
+    return arguments.map(resized)

@@ -10,8 +10,10 @@ import torch
 from fx.operators.effects import effect_of
 from fx.passes import Approximate
 from pytest_fx.errors import LawViolation
+from pytest_fx.harness import variants
 from pytest_fx.harness.application import Application
 from pytest_fx.harness.run import Run, is_plain
+from pytest_fx.harness.snapshot import same_tensor, tensors_of
 from pytest_fx.harness.structure import describe, leaves, skeleton
 from pytest_fx.harness.subject import Inputs
 from pytest_fx.harness.variants import NON_CONTIGUOUS, NON_FINITE, OTHER_VALUES, of_batch
@@ -20,6 +22,8 @@ from pytest_fx.laws.law import broken
 
 BATCHES = (1, 0, 3)
 """The batch sizes that small programs are tried with besides their own."""
+SIZES_OF_LARGE = 4
+"""Variants of other sizes that a model of full size is called with at most."""
 
 
 def structure(application: Application) -> None:
@@ -71,24 +75,40 @@ def inputs_untouched(application: Application) -> None:
 
 
 def state(application: Application) -> None:
-    """A call changes buffers as in eager: running statistics in training mode, counters, caches."""
+    """A call changes buffers as in eager: running statistics in training mode, counters, caches.
+
+    Of a program that was made elsewhere those are compared that it has by the same names, with the same values before.
+    """
     runs = _both(application)
-    if runs is None or application.before is None:
+    if runs is None:
         return
-    eager, actual = runs[0].state, _by_first_name(application, runs[1].state)
+    known = _known_state(application)
+    changed, rewritten = runs[0].state, runs[0].rewritten
+    eager = changed if application.before is not None else {name: changed[name] for name in known & changed.keys()}
+    actual = _by_first_name(application, runs[1].state)
     wanted = list(eager)
     for name in eager:
         if name not in actual:
             why = "training reads and saves it afterwards"
             broken("state", f"a call no longer changes {name!r} of the program, as it does in eager", why=why)
     for name in actual:
-        if name in runs[0].rewritten:  # with the values that it had, which a rounding error may change
+        if name in rewritten:  # with the values that it had, which a rounding error may change
             wanted.append(name)
-        elif name not in eager and name in application.before.module.tensors:
+        elif name not in eager and name in known:
             broken("state", f"a call changes {name!r} of the program, but not in eager")
     if wanted:
         part = partial(_state, application, wanted)
         require_kept("state", application, (0,), part, "buffer")
+
+
+def _known_state(application: Application) -> set[str]:
+    """The names of the parameters and buffers of eager that the program may hold."""
+    if application.before is not None:
+        return set(application.before.module.tensors)
+    assert application.program is not None
+    held = application.subject.tensors
+    own = tensors_of(application.program).items()
+    return {name for name, tensor in own if name in held and same_tensor(tensor, held[name])}
 
 
 def aliasing(application: Application) -> None:
@@ -134,6 +154,22 @@ def other_values(application: Application) -> None:
     if application.before is None and not isinstance(application.contract, Approximate):
         for inputs in OTHER_VALUES:
             _require_on(application, "other values", inputs)
+
+
+def other_sizes(application: Application) -> None:
+    """A program made elsewhere does the same for inputs of other sizes along each dimension, wherever eager takes them.
+
+    Such are other lengths of sequences, heights and widths. A pass sees no sizes of inputs.
+    """
+    if application.before is not None:
+        return
+    subject = application.subject
+    # A longer sequence may ask for positions that there are not, which only a CPU lets one catch.
+    longer = subject.device.type == "cpu" and not subject.is_full_size
+    names = variants.other_sizes(subject.arguments(), longer=longer)
+    for inputs in names[-SIZES_OF_LARGE:] if subject.is_full_size else names:
+        if application.eager(inputs).error is None:
+            _require_on(application, "other sizes", inputs)
 
 
 def checks(application: Application) -> None:

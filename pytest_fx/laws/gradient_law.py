@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
@@ -18,18 +16,14 @@ from fx.operators.sharing import find_sharing, module_sharing
 from fx.passes import Approximate
 from pytest_fx.harness.application import Application
 from pytest_fx.harness.equality import Leaf, worst_difference
-from pytest_fx.harness.evaluation import Arguments, default_dtype, same_random_numbers
-from pytest_fx.harness.run import Runner, by, places
-from pytest_fx.harness.snapshot import dense, in_pieces, is_finite, is_strided, same_tensor
-from pytest_fx.harness.stored import StoredTensors
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.run import Runner, by
+from pytest_fx.harness.snapshot import in_pieces, is_finite, is_strided, same_tensor
 from pytest_fx.harness.structure import leaves, map_tensors
 from pytest_fx.laws.conditioning import PERTURBATIONS, Movement, Perturbed
+from pytest_fx.laws.differentiation import Gradients, gradients_by, gradients_of
 from pytest_fx.laws.judging import wherever_values_lie
 from pytest_fx.laws.law import broken
-
-Gradients = Mapping[str, torch.Tensor]
-Take = Callable[[str, torch.Tensor], None]
-"""Does something with a gradient, which it gets with the name of what it is the gradient of."""
 
 _Movements = dict[str, Movement]
 
@@ -52,13 +46,17 @@ def gradients(application: Application) -> None:
     read it by one that keeps what it is given: the gradients are then those of a program where it gets a copy. Those of
     inputs, parameters and outputs that are not finite are not judged: what torch answers there depends on how they lie
     in memory.
+
+    Of a program that was made elsewhere, if it can be differentiated, inputs and those parameters are compared that it
+    has by the same names, with the same values.
     """
-    before = application.before
-    if application.after is None or before is None or isinstance(application.contract, Approximate):
+    before, made = application.before, application.program
+    if made is None or isinstance(application.contract, Approximate):
         return
     if not application.changed or application.eager().error is not None:
         return
-    held = (application.subject.arguments().tensors, before.module.values.values())
+    tensors = application.subject.tensors if before is None else before.module.values
+    held = (application.subject.arguments().tensors, tensors.values())
     answer = (leaf for _, leaf in leaves(application.eager().answer))
     if not all(map(_is_finite, chain(*held, answer))):
         return
@@ -101,12 +99,13 @@ def _look_kept(application: Application) -> bool:
     application.subject.claim_float64(None)  # there is no room for gradients beside it
     arguments, dtype = application.subject.arguments(), application.subject.dtype
     eager, actual = application.subject.eager_runner(), application.runner()
-    kept = _kept_parameters(application.names, eager.program, actual.program)
+    kept = _kept_parameters(application, eager.program, actual.program)
     expected = gradients_of(eager, arguments, dtype, kept, stored=application.subject.is_large)
     if isinstance(expected, Exception) or not expected:
         return False
     held = {name for name, original in application.names.items() if original in kept}
-    errors = _distances(actual, arguments, dtype, held, expected, application.names)
+    with application.watched(calls=True):
+        errors = _distances(actual, arguments, dtype, held, expected, application.names)
     if isinstance(errors, Exception) or errors.keys() != expected.keys():
         return False
     limits = {name: _norm(wanted) * _TOLERANCES.get(dtype, _OF_HALVES)[0] for name, wanted in expected.items()}
@@ -137,7 +136,7 @@ def _distances(
         found[name] = _norm(gradient, expected[name])
 
     try:
-        error = _gradients(runner.program, arguments, dtype, runner.program, names, take)
+        error = gradients_by(runner.program, arguments, dtype, runner.program, names, take)
     finally:
         runner.restore()
     return error if isinstance(error, Exception) else found
@@ -167,10 +166,12 @@ def _require_gradients(application: Application, wide: bool) -> None:
         return  # not every program that can be run can be differentiated
     both = wide and not subject.is_large  # else they are not there in float64 at the same time
     original = subject.eager_runner(both).program
-    kept = _kept_parameters(application.names, original, application.runner(both).program)
+    kept = _kept_parameters(application, original, application.runner(both).program)
     actual = application.runner(wide)
-    found = gradients_of(actual, arguments, dtype, stored=subject.is_large)
-    if isinstance(found, Exception) and application.actual(wide=wide).error is not None:
+    with application.watched(calls=True):
+        found = gradients_of(actual, arguments, dtype, stored=subject.is_large)
+    is_given = application.before is None
+    if isinstance(found, Exception) and (is_given or application.actual(wide=wide).error is not None):
         return
     if isinstance(found, Exception):
         error, found = found, _gradients_beside_writes(application, actual, arguments, dtype)
@@ -181,13 +182,15 @@ def _require_gradients(application: Application, wide: bool) -> None:
                 value=f"{type(error).__name__}: {error}",
                 kind="cannot be differentiated",
             )
+    if is_given and not found:
+        return  # it is for answers alone, as an engine is
     names = {application.names.get(name, name): name for name in found}
     fewer = _trainable(actual.program) < _trainable(original)
     del actual, original  # a large one is let go of where eager is perturbed
     suspects: dict[str, Leaf] = {}
     for name, wanted in expected.items():
         if name not in kept and not name.startswith("input["):
-            if application.mode == "train" and bool(wanted.any()) and fewer:
+            if not is_given and application.mode == "train" and bool(wanted.any()) and fewer:
                 broken("gradients", f"the parameter {name!r} of the program can no longer be trained")
             continue
         leaf = Leaf(name, wanted, found[names[name]] if name in names else torch.zeros_like(wanted))
@@ -215,7 +218,7 @@ def _gradients_beside_writes(
     added = (node for node in program.graph.nodes if targets.get(node.name) != node.target)
     new = {node for node in added if _computes(program, node)}
     try:
-        found = _gradients(by(_KeepingCopies(program, new - _writers(program))), arguments, dtype, program)
+        found = gradients_by(by(_KeepingCopies(program, new - _writers(program))), arguments, dtype, program)
     finally:
         runner.restore()
     return None if isinstance(found, Exception) else found
@@ -264,10 +267,11 @@ def _is_folded(application: Application, name: str) -> bool:
     Those are new, or have other values than they had, whatever they are called.
     """
     after, before = application.after, application.before
-    assert after is not None
-    assert before is not None
     if application.mode == "train":
         return False
+    if before is None:
+        return isinstance(after, GraphModule) and _uses(after, name) < _uses(application.capture(), name)
+    assert after is not None
     names, known = application.names, before.module.values
     held = dict(after.named_parameters(remove_duplicate=False))
     originals = {own: known.get(names.get(own, own)) for own in held}
@@ -300,114 +304,20 @@ def _trainable(program: nn.Module) -> int:
     return sum(parameter.numel() for parameter in program.parameters() if parameter.requires_grad)
 
 
-def _kept_parameters(names: Mapping[str, str], eager: nn.Module, actual: nn.Module) -> set[str]:
+def _kept_parameters(application: Application, eager: nn.Module, actual: nn.Module) -> set[str]:
     """The parameters of eager that the program still has, with the values that they had, under other names maybe."""
+    names, is_given = application.names, application.before is None
     held = actual.named_parameters(remove_duplicate=False)
     now = {names.get(name, name): parameter for name, parameter in held}
     kept: set[str] = set()
     for name, parameter in eager.named_parameters():
         if name in now and same_tensor(parameter, now[name]):
             if parameter.requires_grad and not now[name].requires_grad:
+                if is_given:  # it may be made for answers alone
+                    continue
                 broken("gradients", f"the parameter {name!r} of the program no longer requires a gradient")
             kept.add(name)
     return kept
-
-
-def gradients_of(
-    runner: Runner, arguments: Arguments, dtype: torch.dtype, names: set[str] | None = None, *, stored: bool = False
-) -> Gradients | Exception:
-    """The gradients of a program, whose state is put back afterwards; or why there are none.
-
-    Where they are ``stored`` they take no memory while nobody reads them.
-    """
-    kept = StoredTensors() if stored else None
-    try:
-        take = None if kept is None else kept.__setitem__
-        found = _gradients(runner.program, arguments, dtype, runner.program, names, take)
-        return found if kept is None or isinstance(found, Exception) else kept
-    finally:
-        runner.restore()
-
-
-def _gradients(
-    call: Callable[..., Any],
-    arguments: Arguments,
-    dtype: torch.dtype,
-    owner: nn.Module,
-    names: set[str] | None = None,
-    take: Take | None = None,
-) -> Gradients | Exception:
-    """The gradients of a weighted sum of all outputs, or what is raised in their place; empty if there are none.
-
-    They are those of the inputs and of the parameters called ``names``, or of all. If there is ``take``, it gets each
-    of them, and none is returned.
-    """
-    given = arguments.copies()
-    inputs = {
-        f"input{place}": tensor.requires_grad_()
-        for place, tensor in places(given).items()
-        if tensor.is_floating_point()
-    }
-    parameters = {
-        name: tensor
-        for name, tensor in owner.named_parameters()
-        if tensor.requires_grad and (names is None or name in names)
-    }
-    wanted = {**parameters, **inputs}
-    if not wanted:
-        return {}
-    passed = given.map(lambda tensor: tensor.clone() if tensor.requires_grad else tensor)  # which may be written to
-    try:
-        with torch.enable_grad(), default_dtype(dtype), same_random_numbers(arguments), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            total = weighted_sum(call(*passed.args, **passed.kwargs))
-            if total is None:
-                return {}
-            if take is not None:
-                _give_each(total, wanted, take)
-                return {}
-            found: Any = torch.autograd.grad(total, list(wanted.values()), allow_unused=True)
-    except Exception as error:
-        return error
-    pairs = zip(wanted.items(), found, strict=True)
-    return {name: torch.zeros_like(tensor) if grad is None else dense(grad) for (name, tensor), grad in pairs}
-
-
-def _give_each(total: torch.Tensor, wanted: Mapping[str, torch.Tensor], take: Take) -> None:
-    """Call ``take`` with each gradient of ``total`` when it is there, so that they need not be there all at once."""
-    left = dict(wanted)
-    handles: list[Any] = []
-
-    def hook(name: str, tensor: torch.Tensor) -> None:
-        gradient, tensor.grad = tensor.grad, None
-        assert gradient is not None, "called with a gradient"
-        del left[name]
-        take(name, dense(gradient))
-
-    had = [(tensor, tensor.grad) for tensor in wanted.values()]
-    try:
-        for name, tensor in wanted.items():
-            tensor.grad = None
-            handles.append(tensor.register_post_accumulate_grad_hook(partial(hook, name)))
-        torch.autograd.backward(total, inputs=list(wanted.values()))
-    finally:
-        for handle in handles:
-            handle.remove()
-        for tensor, gradient in had:
-            tensor.grad = gradient
-    for name, tensor in left.items():
-        take(name, torch.zeros_like(tensor))
-
-
-def weighted_sum(answer: Any) -> torch.Tensor | None:
-    """A sum in which each element of each output that can be differentiated has another weight."""
-    total: torch.Tensor | None = None
-    for number, (_, leaf) in enumerate(leaves(answer)):
-        if isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.is_floating_point():
-            steps = torch.arange(1, leaf.numel() + 1, dtype=torch.float64, device=leaf.device).reshape(leaf.shape)
-            part = (leaf * torch.cos(steps + number).to(leaf.dtype)).sum()
-            total = part if total is None else total + part
-    return total
 
 
 def differ(leaf: Leaf, moved: torch.Tensor | None = None) -> bool:
@@ -453,7 +363,7 @@ def _moved(
                 errors = torch.tensor(leaf.largest_error, dtype=torch.float64) if is_large else leaf.errors.cpu()
                 known[name].note(errors, number)
 
-        error: Any = _gradients(by(Perturbed(program, number)), arguments, dtype, program, take=take)
+        error: Any = gradients_by(by(Perturbed(program, number)), arguments, dtype, program, take=take)
         for name in list(movements):
             if isinstance(error, Exception) or name not in met:
                 del movements[name]

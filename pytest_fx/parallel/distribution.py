@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_fx.options import OPTIONS
+from pytest_fx.options import ADDED, OPTIONS
 from pytest_fx.parallel.machine_lock import MachineLock
 from pytest_fx.records.baseline import BASELINE
 from pytest_fx.records.benchmark_records import TIMING_FIXTURE, benchmarks_disabled
@@ -57,9 +57,15 @@ def instruct(config: pytest.Config, worker_input: dict[str, Any]) -> None:
     """Tell a worker, whose files may be others, what this process knows."""
     worker_input["fx_timings_last"] = timings_last(config) or config.getoption("dist") == "loadgroup"
     worker_input["fx_root"] = str(config.rootpath)
+    worker_input["fx_suites"] = config.stash[ADDED]
     baseline = config.stash[BASELINE]
     if baseline is not None:
         worker_input["fx_baseline"] = baseline.as_data()
+
+
+def suites_added(config: pytest.Config) -> list[str]:
+    """Return, in a worker, the suites that the controller adds to the user's tests; it alone knows of paths."""
+    return config.workerinput["fx_suites"] if is_worker(config) else []  # type: ignore[attr-defined]
 
 
 def root_of_run(config: pytest.Config) -> Path:

@@ -80,6 +80,8 @@ class SummaryRow:
     """Median deviation of the ratios, relative to their median."""
     processors: float | None = None
     """Part of the time in which the calls had a processor, where that was not all of it: the machine was loaded."""
+    contents_repeat: bool | None = None
+    """Whether calls were given contents that earlier ones had, as there were no others: a cache would be fast."""
     eager_host_seconds: float | None = None
     """On a GPU, median time until an eager call has launched its work."""
     host_seconds: float | None = None
@@ -140,6 +142,7 @@ class SummaryRow:
             outliers=timing.outliers,
             noise=timing.noise,
             processors=timing.processors if timing.loaded else None,
+            contents_repeat=timing.contents_repeat or None,
             eager_host_seconds=_median(timing.eager_host) if timing.eager_host else None,
             host_seconds=_median(timing.transformed_host) if timing.transformed_host else None,
         )
@@ -208,7 +211,8 @@ def _speedup(row: SummaryRow) -> str:
         said = f"{_without_ratio(row.verdict)}: {row.outliers:.0%} outliers, pairs deviate by {row.noise:.1%}"
     else:
         said = f"{row.speedup:.3f} ({row.speedup_low:.3f} to {row.speedup_high:.3f}), {row.verdict}"
-    return said if row.processors is None else f"{said}; loaded machine: {row.processors:.0%} of a processor"
+    loaded = None if row.processors is None else f"loaded machine: {row.processors:.0%} of a processor"
+    return "; ".join(filter(None, (said, loaded, "contents of inputs repeat" if row.contents_repeat else None)))
 
 
 def _without_ratio(verdict: str | None) -> str:

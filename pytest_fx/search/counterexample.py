@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from pytest_fx.harness.application import Application
 from pytest_fx.harness.structure import leaves
 from pytest_fx.laws import LawViolation
 from pytest_fx.loading import importable_name, load_pass, modules_in
+from pytest_fx.named_objects import home_of
 
 FOLDER = Path(".pytest_fx")
 """Where test files go, below the folder that pytest runs in."""
@@ -107,13 +106,7 @@ def spelled_pass(pass_: Any) -> tuple[str, Path | None]:
         )
     if not (modules := modules_in(name)):
         return name, None
-    module_name = modules[0]
-    file = getattr(sys.modules.get(module_name) or importlib.import_module(module_name), "__file__", None)
-    if file is None or "site-packages" in file:
-        return name, None
-    path = Path(file).resolve()
-    depth = module_name.count(".") + (path.name == "__init__.py")
-    return name, path.parents[depth]
+    return name, home_of(modules[0])
 
 
 def _written(pass_: Any) -> str | None:

@@ -64,8 +64,8 @@ RUN = pytest.StashKey[TablesRun]()
 """Where a :class:`pytest.Config` keeps the run."""
 
 
-def prepare(config: pytest.Config, names: str, afresh: bool) -> None:
-    """Choose the tables called ``names``, separated by commas.
+def prepare(config: pytest.Config, names: str, afresh: bool, where: str = "") -> None:
+    """Choose the tables called ``names``, separated by commas; an error on them begins with ``where``.
 
     Raises :class:`pytest.UsageError` for a table that there is not, and for a folder that cannot be written to.
     """
@@ -74,7 +74,7 @@ def prepare(config: pytest.Config, names: str, afresh: bool) -> None:
     try:
         tables = tuple(get_table(name) for name in dict.fromkeys(named))
     except FxError as error:
-        raise pytest.UsageError(str(error)) from None
+        raise pytest.UsageError(f"{where}{error}") from None
     folder = config.rootpath / FOLDER
     scale = Scale(options.size, options.rounds, options.seed)
     config.stash[RUN] = TablesRun(tables, scale, afresh, folder)

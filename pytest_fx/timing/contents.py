@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.snapshot import is_strided
-from pytest_fx.harness.structure import leaves, skeleton
 
 FEW_SETS = 5
 """Input sets that contents are made of, where they have floating-point tensors: one for each comparison of outputs."""
@@ -20,6 +19,10 @@ CHANGES, CHANGES_OF_COMPARED = (1 / 500, 1 / 200), (1 / 60, 1 / 50)
 """How much nearer to zero the elements of one tensor are brought at most, in parts of them: from the least to the most.
 
 Those of a call whose output is compared are others, so that the output of no other call is nearly its own."""
+TRIED = 3
+"""Contents of integers that a model is tried with, to see whether it accepts such."""
+MOST_TRIES = 8
+"""Contents of each kind among which one is looked for that no call has had."""
 GOLDEN_RATIO = (5**0.5 - 1) / 2
 """Multiples of it, without their integer part, are all different and lie evenly."""
 
@@ -50,8 +53,9 @@ class Contents:
     """Contents for calls, by number: those of one number are the same for both programs, those of two differ.
 
     They come from further input sets where there are such. Floating-point elements are also brought nearer to zero,
-    each by its own part of at most 2 %, so that signs, zeros and ranges stay. Other tensors are as in some input set;
-    where there is one set only, they stay as they are.
+    each by its own part of at most 2 %, so that signs, zeros and ranges stay. Other tensors are as in some input set.
+    Where there are no others, and one set only, these have their elements in another order, drawn anew in their range,
+    or their rows in another order: whichever of these the model accepts.
 
     >>> contents = Contents(lambda number: Arguments((torch.ones(2), torch.arange(2))))
     >>> ring = contents.ring(1)
@@ -61,9 +65,18 @@ class Contents:
     (True, tensor([0, 1]))
     """
 
-    def __init__(self, input_set: Callable[[int], Arguments]) -> None:
-        """``input_set`` makes the arguments of a call, other ones for another number if there are others."""
+    def __init__(
+        self, input_set: Callable[[int], Arguments], accepts: Callable[[Arguments], bool] = lambda arguments: True
+    ) -> None:
+        """Take where contents come from.
+
+        Args:
+            input_set: makes the arguments of a call, other ones for another number if there are others.
+            accepts: says whether the model can be called with arguments.
+        """
         self._input_set = input_set
+        self.repeat = False
+        """Whether some call was given contents that an earlier one had, as there were no others."""
         self._example = input_set(0)
         # Of numbers that nobody else asks for, other ones in each timing: nothing computed before is of any use.
         chance = random.SystemRandom()
@@ -74,6 +87,8 @@ class Contents:
         generator = torch.Generator().manual_seed(self._first)
         bases = [self._other(number) for number in range(self._set_count() if self._changeable else 0)]
         self._bases = [(base, [_part(tensor, generator) for tensor in base]) for base in bases]
+        self._seen, self._variants = {_digest(example)}, dict[int, int]()
+        self._orders = [] if self._changeable else [order for order in _ORDERS if self._is_accepted(order, accepts)]
 
     @property
     def example(self) -> Arguments:
@@ -105,8 +120,43 @@ class Contents:
 
     def _copy(self, tensors: Sequence[torch.Tensor], number: int) -> None:
         if tensors:
-            for tensor, content in zip(tensors, self._other(number), strict=True):
+            for tensor, content in zip(tensors, self._unseen(number), strict=True):
                 tensor.copy_(content)
+
+    def _unseen(self, number: int) -> list[torch.Tensor]:
+        """Return contents that no other number has, as far as there are such."""
+        if number not in self._variants:
+            variants = range(1 + MOST_TRIES * len(self._orders))
+            digests = ((variant, _digest(self._varied(number, variant))) for variant in variants)
+            variant, digest = next((found for found in digests if found[1] not in self._seen), (0, b""))
+            self.repeat |= not digest
+            self._variants[number] = variant
+            self._seen.add(digest)
+        return self._varied(number, self._variants[number])
+
+    def _varied(self, number: int, variant: int) -> list[torch.Tensor]:
+        """Return an input set, or from the first variant on what one of the orders makes of it."""
+        base = self._other(number)
+        if variant == 0:
+            return base
+        generator = torch.Generator().manual_seed((self._first + number) * 2**16 + variant)
+        return self._orders[(variant - 1) % len(self._orders)](base, generator)
+
+    def _is_accepted(self, order: Order, accepts: Callable[[Arguments], bool]) -> bool:
+        """Whether the model can be called with what ``order`` makes of its inputs."""
+        if not self._size:
+            return False
+        for seed in range(TRIED):
+            try:
+                made = order(_strided(self._example), torch.Generator().manual_seed(seed))
+                tried = Ring([self._example.copies()])
+                for tensor, content in zip(tried.tensors[0], made, strict=True):
+                    tensor.copy_(content)
+                if not accepts(tried.arguments[0]):
+                    return False
+            except (RuntimeError, NotImplementedError):  # there are few operators for some dtypes
+                return False
+        return True
 
     def _change(
         self, tensors: Sequence[torch.Tensor], number: int, input_set: int, changes: tuple[float, float]
@@ -126,18 +176,50 @@ class Contents:
     def _other(self, number: int) -> list[torch.Tensor]:
         """Return the tensors of another input set, or of the example where that is not of the same form."""
         other = self._input_set(self._first + number)
-        return _strided(other if _form(other) == _form(self._example) else self._example)
+        return _strided(other if other.form == self._example.form else self._example)
 
 
-def _form(arguments: Arguments) -> Any:
-    """Return what two input sets share if one can be copied into the other."""
-    values = (arguments.args, arguments.kwargs)
-    parts = [
-        (leaf.shape, leaf.dtype, leaf.device, leaf.layout) if isinstance(leaf, torch.Tensor) and is_strided(leaf) else
-        "tensor" if isinstance(leaf, torch.Tensor) else repr(leaf)
-        for _, leaf in leaves(values)
+def _digest(tensors: Sequence[torch.Tensor]) -> bytes:
+    """Return a hash of what tensors hold."""
+    found = hashlib.blake2b(digest_size=16)
+    for tensor in tensors:
+        if tensor.numel():
+            plain = tensor.resolve_conj().resolve_neg().cpu().contiguous()
+            found.update(plain.reshape(-1).view(torch.uint8).numpy().data)
+    return found.digest()
+
+
+def _permuted(tensors: Sequence[torch.Tensor], generator: torch.Generator) -> list[torch.Tensor]:
+    """Return the elements of each tensor in another order."""
+    return [_taken(tensor.flatten(), generator).reshape(tensor.shape) for tensor in tensors]
+
+
+def _drawn(tensors: Sequence[torch.Tensor], generator: torch.Generator) -> list[torch.Tensor]:
+    """Return elements from the least to the largest of each tensor."""
+    return [
+        torch.randint(int(tensor.min()), int(tensor.max()) + 1, tensor.shape, generator=generator)
+        .to(tensor.device, tensor.dtype)
+        if tensor.numel()
+        else tensor
+        for tensor in tensors
     ]  # fmt: skip
-    return skeleton(values), parts
+
+
+def _by_rows(tensors: Sequence[torch.Tensor], generator: torch.Generator) -> list[torch.Tensor]:
+    """Return the rows of all tensors in one other order, where they have equally many."""
+    if len({tensor.shape[:1] for tensor in tensors}) != 1:
+        raise NotImplementedError
+    seed = int(torch.randint(2**31, (), generator=generator))
+    return [_taken(tensor, torch.Generator().manual_seed(seed)) for tensor in tensors]
+
+
+def _taken(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return tensor[torch.randperm(len(tensor), generator=generator).to(tensor.device)]
+
+
+Order = Callable[[Sequence[torch.Tensor], torch.Generator], list[torch.Tensor]]
+"""Makes other contents for tensors of integers, as a generator says."""
+_ORDERS: tuple[Order, ...] = (_permuted, _drawn, _by_rows)
 
 
 def _strided(arguments: Arguments) -> list[torch.Tensor]:

@@ -13,6 +13,7 @@ from torch import nn
 from fx.passes import Approximate, Contract
 from pytest_fx.errors import ComparisonError, TimedOutputError
 from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves
+from pytest_fx.harness.process import ProcessState
 from pytest_fx.harness.structure import leaves
 
 COARSE_ERROR = 0.25
@@ -85,6 +86,17 @@ class OutputCheck:
                 value=f"output{path} is of the class {type(leaf).__module__}.{type(leaf).__qualname__}",
                 why="it may be computed when somebody reads it, which no clock sees",
                 remedy="return the tensors themselves",
+            )
+
+    def require_process_kept(self, before: ProcessState) -> None:
+        """Raise :class:`~pytest_fx.errors.TimedOutputError` unless the process is as it was; put it back."""
+        if changes := before.changes():
+            before.put_back()
+            raise self._error(
+                "changed the process, when it is called",
+                value="\n         ".join(changes),
+                why="what a call leaves behind changes what others take and compute, eager among them",
+                remedy="leave functions and switches as they are, or put them back before the call ends",
             )
 
     def learn(self, eager: Any) -> None:

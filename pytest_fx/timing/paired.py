@@ -18,6 +18,9 @@ from torch import nn
 from fx import GraphModule
 from pytest_fx.harness import evaluation
 from pytest_fx.harness.evaluation import Arguments, same_random_numbers
+from pytest_fx.harness.hidden import hidden
+from pytest_fx.harness.process import ProcessState
+from pytest_fx.harness.run import Run
 from pytest_fx.harness.structure import map_tensors
 from pytest_fx.options import TOO_NOISY, WARMUP_ROUNDS, WIDEST_INTERVAL
 from pytest_fx.timing.clock import CLOCK, COLLECTOR
@@ -82,6 +85,8 @@ class PairedTiming:
     """The same of the transformed calls."""
     processors: float | None = None
     """Processors that the process computed with during all samples, on average: seconds of theirs in each second."""
+    contents_repeat: bool = False
+    """Whether some calls were given contents that earlier ones had: integers of which there are no others."""
 
     @property
     def loaded(self) -> bool:
@@ -157,7 +162,8 @@ def time_pairs(
 
     Programs are called with ``contents``: other ones in each call, the same ones in both samples of a pair, copied
     outside of the clock to addresses that stay. Without it they are called with nothing. ``outputs`` sees what they
-    return, and raises :class:`~pytest_fx.errors.TimedOutputError` where that is not computed from the contents.
+    return, and raises :class:`~pytest_fx.errors.TimedOutputError` where that is not computed from the contents, or
+    where the transformed program changes the process, which is looked at before and after each sample.
     """
     contents = Contents(lambda number: Arguments()) if contents is None else contents
     pairs = _Pairs((entered(eager), entered(transformed)), device, contents, outputs)
@@ -189,6 +195,7 @@ def time_pairs(
         eager_host=hosts[0],
         transformed_host=hosts[1],
         processors=sum(sample.processor for sample in every) / max(sum(sample.wall for sample in every), 1e-9),
+        contents_repeat=contents.repeat,
     )
 
 
@@ -301,8 +308,13 @@ class _Pairs:
             ring = self._rings[role].first(count)
             self._contents.fill(ring, self._next, None if check is None else self._compared)
             COLLECTOR.stop()  # the other program may have started it
-            with same_random_numbers(ring.arguments[0]):
+            answers = [Run(answer) for answer in outputs.values()]
+            with same_random_numbers(ring.arguments[0]), hidden(answers):
+                before = ProcessState.now()  # also where it is not asked for: both begin with equal caches
                 samples[role], output = self._sample(self._programs[role], ring)
+                COLLECTOR.stop()
+                if role and self._outputs is not None:
+                    self._outputs.require_process_kept(before)
                 if check is not None:
                     outputs[role] = map_tensors(_copied, output)  # at once: a thread may still write to it
             if self._outputs is not None:

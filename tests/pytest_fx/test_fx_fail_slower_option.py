@@ -108,7 +108,7 @@ def test_a_setting_that_is_no_percentage_ends_the_run(pytester):
     pytester.makeini("[pytest]\nfx_fail_slower = 5")
     result = pytester.runpytest()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines("ERROR: fx_fail_slower in the ini file must be a percentage from 0 on, *not '5'")
+    result.stderr.fnmatch_lines("ERROR: fx_fail_slower in tox.ini must be a percentage from 0 on, *not '5'")
 
 
 def test_a_marker_that_is_no_percentage_fails_its_test(pytester):

@@ -70,7 +70,7 @@ def test_a_leaf_that_is_no_module_of_the_model_is_refused_once_with_what_is_near
 
 def test_a_tracer_that_there_is_not_is_refused(mine):
     result = mine.runpytest(*OPTIONS, "--fx-tracer", "mine:Our")
-    result.stdout.fnmatch_lines(["*there is no tracer named 'mine:Our'", "*did you mean 'mine:Ours'?"])
+    result.stderr.fnmatch_lines(["*there is no tracer named 'mine:Our'", "*did you mean 'mine:Ours'?"])
 
 
 @pytest.mark.parametrize("setting", ["fx_leaf = Branching", "fx_tracer = mine:Ours"])
@@ -79,13 +79,13 @@ def test_the_ini_file_takes_both(mine, setting):
     assert mine.runpytest(*OPTIONS, "-k", "test_capture_is_well_formed").ret == 0
 
 
-@pytest.mark.parametrize("keyword", ["leaves=[mine.Branching]", "leaves='choice'", "tracer=mine.Theirs"])
+@pytest.mark.parametrize("keyword", ["leaf=[mine.Branching]", "leaf='choice'", "tracer=mine.Theirs"])
 def test_markers_take_classes_and_tracers_themselves(mine, keyword):
     mine.makepyfile(
         test_own=f"""
         import pytest, mine
 
-        @pytest.mark.fx(models=["mine:network"], {keyword})
+        @pytest.mark.fx(model=["mine:network"], {keyword})
         def test_marked(fx_model):
             assert "choice" in fx_model.captured.code
         """

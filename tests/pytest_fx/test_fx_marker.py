@@ -9,7 +9,7 @@ def test_a_marker_names_models_passes_and_more(pytester):
         import pytest
         from fx.passes import FuseConvBN
 
-        @pytest.mark.fx(models=["mlp", "two_heads"], passes=[FuseConvBN()], batch=[2, 4], seed=3)
+        @pytest.mark.fx(model=["mlp", "two_heads"], pass_=[FuseConvBN()], batch=[2, 4], seed=3)
         def test_marked(fx_model, fx_pass):
             assert fx_pass == FuseConvBN()
             assert fx_model.batch in (2, 4)
@@ -36,7 +36,7 @@ def test_a_factory_and_a_function_can_stand_in_for_names(pytester):
         def leave(program):
             return program
 
-        @pytest.mark.fx(models=factory, passes=leave, contract="exact")
+        @pytest.mark.fx(model=factory, pass_=leave, contract="exact")
         def test_marked(fx_model, fx_pass, fx_equal):
             fx_equal(fx_pass)
         """
@@ -50,7 +50,7 @@ def test_the_marker_nearer_to_the_test_wins(pytester):
     path = pytester.makepyfile(
         """
         import pytest
-        pytestmark = pytest.mark.fx(models=["mlp"], batch=2)
+        pytestmark = pytest.mark.fx(model=["mlp"], batch=2)
 
         @pytest.mark.fx(batch=3)
         def test_near(fx_model):
@@ -68,19 +68,21 @@ def test_an_unknown_keyword_lists_those_there_are(pytester):
         """
         import pytest
 
-        @pytest.mark.fx(model="mlp")
+        @pytest.mark.fx(models="mlp")
         def test_marked(fx_model):
             pass
         """
     )
     result = pytester.runpytest(path)
     assert result.ret != 0
-    result.stdout.fnmatch_lines("*the marker fx has no keyword 'model'; it has models, passes, device, *")
+    result.stdout.fnmatch_lines(
+        "*the marker fx has no keyword 'models'; it has model, pass_, check, *, no_timing, strict"
+    )
 
 
 @pytest.mark.parametrize("strict", [True, False])
 def test_the_marker_is_registered(pytester, strict):
-    path = pytester.makepyfile("import pytest\n@pytest.mark.fx(models='mlp')\ndef test_it():\n    pass")
+    path = pytester.makepyfile("import pytest\n@pytest.mark.fx(model='mlp')\ndef test_it():\n    pass")
     pytester.runpytest(path, *(["--strict-markers"] if strict else [])).assert_outcomes(passed=1)
 
 
@@ -98,17 +100,17 @@ def test_the_marker_is_registered(pytester, strict):
         ("device='tpu'", "device in a marker fx must be cpu or cuda, not 'tpu'"),
         ("size='tiny'", "size in a marker fx must be full or small, not 'tiny'"),
         ("fail_slower=-0.5", "fail_slower in a marker fx must be a percentage from 0 on, such as 5%, not *"),
-        ("timing='no'", "timing in a marker fx must be True or False, not 'no'"),
+        ("no_timing='no'", "no_timing in a marker fx must be True or False, not 'no'"),
         ("strict=1", "strict in a marker fx must be True or False, not 1"),
         ("dtype='float23'", "there is no floating-point dtype named 'float23'*"),
         ("dtype=3", "a int names no dtype*"),
         ("contract='exactly'", "there is no contract 'exactly'*"),
-        ("models='mlpp'", "there is no model named 'mlpp'*"),
-        ("models=3", "there is no model named '3'*"),
-        ("models='mine:piar'", "there is no factory named 'mine:piar'*"),
-        ("models='mine:pair', size='small'", "there is no small mine:pair*"),
-        ("passes=['fuse-conv-nb']", "there is no pass named 'fuse-conv-nb'*"),
-        ("checks='mine:scale'", "there is no pass named 'mine:scale'*"),
+        ("model='mlpp'", "there is no model named 'mlpp'*"),
+        ("model=3", "there is no model named '3'*"),
+        ("model='mine:piar'", "there is no factory named 'mine:piar'*"),
+        ("model='mine:pair', size='small'", "there is no small mine:pair*"),
+        ("pass_=['fuse-conv-nb']", "there is no pass named 'fuse-conv-nb'*"),
+        ("check='mine:scale'", "there is no pass named 'mine:scale'*"),
     ],
 )
 def test_a_marker_is_checked_as_the_command_line_is(user, keyword, message):
@@ -131,13 +133,14 @@ def test_a_marker_takes_values_and_what_the_command_line_takes_for_them(pytester
             assert (options.batch, options.rounds, options.rtol) == ((1, 8), 7, 1e-3)
             assert options.fail_slower == 0.05
 
-        @pytest.mark.fx(batch=[1, 8], rounds=7, rtol=1e-3, dtype="float64", fail_slower=0.05, strict=True, timing=False)
+        @pytest.mark.fx(batch=[1, 8], rounds=7, rtol=1e-3, dtype="float64", fail_slower=0.05, strict=True)
+        @pytest.mark.fx(no_timing=True)
         def test_values(request):
             options = options_of(request.node)
             assert (options.batch, options.rounds, options.rtol) == ((1, 8), 7, 1e-3)
             assert (options.fail_slower, options.strict, options.timing) == (0.05, True, False)
 
-        @pytest.mark.fx(models="mlp", dtype=torch.float64)
+        @pytest.mark.fx(model="mlp", dtype=torch.float64)
         def test_dtype(fx_model):
             assert fx_model.dtype == torch.float64
         """

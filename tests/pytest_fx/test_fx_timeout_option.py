@@ -70,7 +70,7 @@ def test_the_time_in_the_ini_file_is_read_likewise(pytester):
     pytester.makeini("[pytest]\nfx_timeout = soon")
     result = pytester.runpytest()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines("*fx_timeout in the ini file must be a number of seconds above 0, not 'soon'")
+    result.stderr.fnmatch_lines("*fx_timeout in tox.ini must be a number of seconds above 0, not 'soon'")
 
 
 STRUCK = """
@@ -137,3 +137,26 @@ def test_ctrl_c_ends_a_run_whose_time_was_over_while_it_waited_outside_of_python
     result = pytester.runpytest_subprocess(*options, "-k", "keeps_its_contract", timeout=50)
     assert result.ret == 2
     result.stdout.fnmatch_lines("*KeyboardInterrupt*")
+
+
+@pytest.mark.parametrize("options", [(), ("--fx-timeout", "60")])
+def test_ctrl_c_in_a_pass_ends_the_run_with_or_without_a_limit_of_time(pytester, options):
+    pytester.makepyfile(
+        mine="""
+        import torch
+
+        def pair():
+            return torch.nn.Linear(4, 4), torch.ones(1, 4)
+
+        def interrupted(program):
+            raise KeyboardInterrupt  # as Python's handler does
+
+        def later(program):
+            raise AssertionError("it runs after Ctrl-C")
+        """
+    )
+    passes = ("--fx-pass", "mine:interrupted", "--fx-pass", "mine:later")
+    run = ("--fx-model", "mine:pair", *passes, "--fx-no-timing", "-k", "test_pass_keeps_its_contract", *options)
+    result = pytester.inline_run(*run, no_reraise_ctrlc=True)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert not any(map(len, result.listoutcomes()))

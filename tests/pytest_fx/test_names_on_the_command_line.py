@@ -72,7 +72,7 @@ def test_models_of_one_name_have_rows_of_their_own(two):
         """
         import pytest, first, second
 
-        @pytest.mark.fx(models=[first.model, second.model])
+        @pytest.mark.fx(model=[first.model, second.model])
         def test_capture(fx_model, fx_equal):
             fx_equal(fx_model.captured, label="capture")
         """

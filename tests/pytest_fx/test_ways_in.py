@@ -99,7 +99,7 @@ def test_markers_and_arguments_of_fixtures_take_the_passes_themselves(theirs):
         import pytest, theirs
         from pytest_fx import check_pass
 
-        @pytest.mark.fx(passes=[theirs.functional_relu, theirs.both])
+        @pytest.mark.fx(pass_=[theirs.functional_relu, theirs.both])
         def test_marked(fx_pass, fx_transformed, fx_equal):
             assert "functional.relu" in fx_transformed.code
             fx_equal(fx_pass)

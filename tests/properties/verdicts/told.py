@@ -190,7 +190,7 @@ def test_named(fx_equal, fx_timing, name):
 _MARKED = """
 import pytest
 
-@pytest.mark.fx(models="mlp", batch="many")
+@pytest.mark.fx(model="mlp", batch="many")
 def test_marked(fx_model):
     pass
 """

@@ -421,23 +421,23 @@ def test_search():
     assert "FX_TEST_SET" not in os.environ
 
 
-@pytest.mark.fx(models=["mlp"], passes=["test_guilty:guilty"])
+@pytest.mark.fx(model=["mlp"], pass_=["test_guilty:guilty"])
 def test_transformed(fx_transformed):
     assert "FX_TEST_SET" not in os.environ
 
 
-@pytest.mark.fx(models=["mlp"])
+@pytest.mark.fx(model=["mlp"])
 def test_body(fx_traced, in_double):
     guilty(None)
 
 
-@pytest.mark.fx(models=["mlp"])
+@pytest.mark.fx(model=["mlp"])
 def test_failure(fx_traced):
     guilty(None)
     raise AssertionError
 
 
-@pytest.mark.fx(models=["mlp"])
+@pytest.mark.fx(model=["mlp"])
 @pytest.mark.timeout(1, method="signal")
 def test_endless(fx_traced):
     guilty(None)

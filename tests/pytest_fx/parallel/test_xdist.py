@@ -117,14 +117,14 @@ def test_a_worker_that_dies_costs_only_its_test(user):
         def test_first(fx_traced, fx_equal):
             fx_equal(fx_traced, label="first")
 
-        @pytest.mark.fx(models=["fatal:fatal"])
+        @pytest.mark.fx(model=["fatal:fatal"])
         def test_fatal(fx_model):
             fx_model.fresh()(1)
 
         def test_timing(fx_traced, fx_timing):
             fx_timing(fx_traced, label="timing")
 
-        @pytest.mark.fx(models=["fatal:fatal"])
+        @pytest.mark.fx(model=["fatal:fatal"])
         def test_fatal_timing(fx_model, fx_timing):
             fx_timing(fx_model.fresh())
 

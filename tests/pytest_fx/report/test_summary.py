@@ -63,6 +63,12 @@ def test_times_too_noisy_to_tell_show_no_ratio_but_how_noisy_they_are():
     )
 
 
+def test_times_on_contents_that_repeat_say_so():
+    timing = PairedTiming((0.2,) * 5, (0.1,) * 5, threads=1, iterations=1, contents_repeat=True)
+    (row,) = collect_rows([report(SummaryRow("model", "fuse").with_timing(timing))])
+    assert "2.000 (2.000 to 2.000), faster; contents of inputs repeat" in format_table([row])[1]
+
+
 def test_times_of_a_loaded_machine_say_how_much_of_a_processor_there_was():
     timing = PairedTiming((0.2,) * 5, (0.1,) * 5, threads=1, iterations=1, processors=0.62)
     (row,) = collect_rows([report(SummaryRow("model", "fuse").with_timing(timing))])

@@ -1,0 +1,125 @@
+"""Tests that failures leave behind: they fail alone, from any folder, and capture as the run did that wrote them."""
+
+import re
+
+import pytest
+
+MINE = '''
+import torch, torch.fx
+from torch import nn
+import fx
+
+class Branching(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.choice, self.last = nn.Linear(4, 4), Branching(), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.last(torch.sigmoid(self.choice(torch.sigmoid(self.first(x)))))
+
+def network():
+    torch.manual_seed(0)
+    return Network(), torch.ones(3, 4)
+
+class Theirs(torch.fx.Tracer):
+    def is_leaf_module(self, m, name):
+        return isinstance(m, Branching) or super().is_leaf_module(m, name)
+
+class Ours(fx.Tracer):
+    def is_leaf_module(self, m, name):
+        return isinstance(m, Branching) or super().is_leaf_module(m, name)
+
+def wrong(program):
+    """Wrong behind the module that branches."""
+    for node in program.graph.find_nodes(op="call_function", target=torch.sigmoid):
+        if node.args[0].target == "choice":
+            node.target = torch.tanh
+    program.recompile()
+
+class Fusion:
+    name = "own-fusion"
+    __call__ = staticmethod(wrong)
+'''
+
+
+@pytest.fixture
+def mine(pytester):
+    pytester.makepyfile(mine=MINE)
+    return pytester
+
+
+def saved(pytester, *options):
+    """The test file that a run leaves behind."""
+    run = ("--fx-no-timing", "-k", "test_pass_keeps", "-p", "no:cacheprovider")
+    result = pytester.runpytest(*options, *run)
+    assert result.parseoutcomes()["failed"] == 1
+    path = re.search(r"a test of \d+ nodes that shows it alone:\s+(\S+)\n", str(result.stdout))
+    assert path is not None, str(result.stdout)
+    return pytester.path / path[1]
+
+
+def require_failure(pytester, monkeypatch, path, name="wrong"):
+    """Run the test from the root of all folders, where nothing of the user's is beside it."""
+    with monkeypatch.context() as patch:
+        patch.chdir("/")
+        result = pytester.runpytest("-p", "no:cacheprovider", path)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(f"*law 'contract': {name} changes what part_of_model computes*")
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--fx-leaf", "choice"),
+        ("--fx-leaf", "mine.Branching"),
+        ("--fx-tracer", "mine:Ours"),
+        ("--fx-tracer", "mine:Theirs"),
+    ],
+)
+def test_a_saved_test_captures_as_the_run_did(mine, option, monkeypatch):
+    path = saved(mine, "--fx-model", "mine:network", "--fx-pass", "mine:wrong", *option)
+    require_failure(mine, monkeypatch, path)
+
+
+HOOK = """
+def pytest_fx_register(config):
+    import mine
+    return [mine.Fusion]
+"""
+THEIRS = """
+import mine
+
+def wrong(program):
+    return mine.wrong(program)
+"""
+
+
+def test_a_saved_test_of_a_pass_that_a_conftest_registers_needs_no_conftest(mine, monkeypatch):
+    mine.makeconftest(HOOK)
+    path = saved(mine, "--fx-model", "mine:network", "--fx-pass", "own-fusion", "--fx-leaf", "choice")
+    require_failure(mine, monkeypatch, path, "own-fusion")
+
+
+def test_a_saved_test_finds_modules_of_the_model_that_are_not_beside_the_pass(mine, monkeypatch):
+    passes = mine.mkdir("passes")
+    (passes / "theirs.py").write_text(THEIRS)
+    mine.syspathinsert(passes)
+    path = saved(mine, "--fx-model", "mine:network", "--fx-pass", "theirs:wrong", "--fx-leaf", "Branching")
+    require_failure(mine, monkeypatch, path)
+
+
+def test_a_saved_test_is_for_its_model_whatever_the_ini_file_says_of_models(mine, monkeypatch):
+    mine.makeini("[pytest]\nfx_batch = 2\nfx_leaf =\n    choice\n    last\nfx_model = mine:network")
+    path = saved(mine, "--fx-pass", "mine:wrong")
+    require_failure(mine, monkeypatch, path)
+
+
+def test_a_saved_test_can_be_moved_away_from_the_modules_that_it_needs(mine, monkeypatch, tmp_path_factory):
+    path = saved(mine, "--fx-model", "mine:network", "--fx-pass", "mine:wrong", "--fx-leaf", "choice")
+    moved = tmp_path_factory.mktemp("moved") / "folder"
+    path.parent.rename(moved)
+    require_failure(mine, monkeypatch, moved / path.name)

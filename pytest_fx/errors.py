@@ -21,21 +21,17 @@ class ContractViolation(FxError, AssertionError):
         remedy: str | None = None,
         kind: str = "values",
         share: float = 1.0,
+        sqnr_db: float | None = None,
     ) -> None:
         """Say what is broken.
 
         ``kind`` says so in a word or two: two violations of one kind are one failure. ``share`` is that of the elements
-        of a tensor that are wrong.
+        of a tensor that are wrong, ``sqnr_db`` the signal-to-quantization-noise ratio of all of them.
         """
         super().__init__(what, where=where, value=value, why=why, remedy=remedy)
         self.kind = kind
         self.share = share
-
-    def with_message(self, text: str) -> ContractViolation:
-        """Return the same violation with another message."""
-        violation = ContractViolation("", kind=self.kind, share=self.share)
-        violation.args = (text,)
-        return violation
+        self.sqnr_db = sqnr_db
 
 
 class LawViolation(FxError, AssertionError):
@@ -86,10 +82,18 @@ class LawViolation(FxError, AssertionError):
 
     def with_others(self, others: Sequence[LawViolation]) -> LawViolation:
         """Return the same violation with a line on each other law that is broken; one on all that are so likewise."""
-        likewise = [repr(other.law) for other in others if other.kind and other.kind == self.kind]
-        lines = [str(other).partition("\n")[0] for other in others if not other.kind or other.kind != self.kind]
-        lines += [f"likewise {', '.join(likewise)}"] if likewise else []
-        return self.with_details("\n".join(f"  also   {line}" for line in lines)) if lines else self
+        told: dict[object, tuple[list[str], list[str]]] = {}  # lines, and laws that are broken like those, by kind
+        for other in others:
+            lines, likewise = told.setdefault(other.kind or other, ([], []))
+            if lines or (other.kind and other.kind == self.kind):
+                likewise.append(repr(other.law))
+            else:
+                lines.append(str(other).partition("\n")[0])
+        own = told.pop(self.kind, None)  # first, below what they are like
+        found: list[str] = []
+        for lines, likewise in (*([] if own is None else [own]), *told.values()):
+            found += lines + ([f"likewise {', '.join(likewise)}"] if likewise else [])
+        return self.with_details("\n".join(f"  also   {line}" for line in found)) if found else self
 
 
 def _law_violation(law: str, text: str, kind: str, inputs: int | str) -> LawViolation:

@@ -20,6 +20,7 @@ from pytest_fx.harness.capture import Tracing
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.structure import describe
 from pytest_fx.harness.subject import Subject
+from pytest_fx.laws.precision import mixed_dtypes
 from pytest_fx.loading import check_device, load_dtype, zoo_model
 from pytest_fx.named_objects import import_attribute, is_path
 from pytest_fx.tracebacks import users_line
@@ -128,15 +129,17 @@ def require_callable(subject: Subject, arguments: Arguments) -> None:
     if isinstance(error, TypeError) and (mismatch := _mismatch(forward, arguments)) is not None:
         why, remedy = mismatch
         raise InputError(what, where=_defined(forward), value=given, why=why, remedy=remedy) from None
+    mixed = mixed_dtypes(subject.tensors) if "type" in str(error) else []
     raise InputError(
         what,
         where=users_line(error),
         value=given,
-        why=f"{type(error).__name__}: {str(error).strip()}",
-        remedy=_OTHER_INPUTS,
+        why="\n         ".join([f"{type(error).__name__}: {str(error).strip()}", *mixed]),
+        remedy=_ONE_DTYPE if mixed else _OTHER_INPUTS,
     ) from (error if isinstance(error, FxError) else None)
 
 
+_ONE_DTYPE = "convert all of the model, .half() or .float(), or let forward convert values between its parts"
 _OTHER_INPUTS = (
     "return others from the factory: (module, inputs), inputs a tuple (positional), a dict (keywords) or the only "
     "argument"

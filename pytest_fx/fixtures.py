@@ -139,7 +139,7 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
         made = _chosen(request, pass_)
         announce(request.config, f"{_module('loading').pass_name(made)} on random programs")
         given = {
-            "contract": options.contract,
+            "contract": _module("loading").contract_for(options, made),
             "max_examples": options.examples,
             **_limits(options),
             "folder": request.config.rootpath / _module("search.counterexample").FOLDER,

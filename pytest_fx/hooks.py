@@ -33,7 +33,7 @@ def pytest_fx_contract(
     """Say what a pass is held to on a model; the first answer that is not None counts.
 
     It is a contract or its text. ``contract`` is the pass's own, ``options`` are those of the test. By default
-    ``--fx-contract``, ``--fx-rtol`` and ``--fx-atol`` decide::
+    ``--fx-contract``, ``--fx-rtol``, ``--fx-atol`` and ``--fx-error-factor`` decide::
 
         def pytest_fx_contract(config, model, pass_, contract):
             from fx.passes import approximate

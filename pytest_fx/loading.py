@@ -344,11 +344,20 @@ def chosen_contract(options: Options, own: Contract) -> Contract:
 
     Raises ``CannotLoadError`` for a text that names no contract.
     """
-    contract = own if options.contract is None else load_contract(options.contract)
-    if isinstance(contract, Close):
-        given = {"rtol": options.rtol, "atol": options.atol}
-        contract = dataclasses.replace(contract, **{key: value for key, value in given.items() if value is not None})
-    return contract
+    return with_tolerances(options, own if options.contract is None else load_contract(options.contract))
+
+
+def contract_for(options: Options, pass_: Any) -> Contract:
+    """Return the contract to hold ``pass_`` to where there is no hook to ask."""
+    return chosen_contract(options, contract_of(pass_))
+
+
+def with_tolerances(options: Options, contract: Contract) -> Contract:
+    """Return ``contract`` with the tolerances asked for, if it has some."""
+    if not isinstance(contract, Close):
+        return contract
+    given = {"rtol": options.rtol, "atol": options.atol, "error_factor": options.error_factor}
+    return dataclasses.replace(contract, **{key: value for key, value in given.items() if value is not None})
 
 
 def load_contract(text: Any) -> Contract:
@@ -360,9 +369,10 @@ def load_contract(text: Any) -> Contract:
         raise CannotLoadError(f"a {type(text).__name__} is no contract", value=shown(text), remedy=f"use {_CONTRACTS}")
     if text in named:
         return named[text]
-    tolerances = re.fullmatch(r"close\(rtol=([-+.\de]+), atol=([-+.\de]+)\)", str(text))
+    number = r"([-+.\de]+)"
+    tolerances = re.fullmatch(rf"close\(rtol={number}, atol={number}(?:, error_factor={number})?\)", text)
     if tolerances is not None:
-        return Close(float(tolerances[1]), float(tolerances[2]))
+        return Close(*(float(each) for each in tolerances.groups() if each is not None))
     match = re.fullmatch(r"approximate\((?:sqnr_db=)?([-+.\d]+)\)", str(text))
     if match is None:
         raise CannotLoadError(f"there is no contract {text!r}", remedy=f"use {_CONTRACTS}")

@@ -179,11 +179,18 @@ TABLE = (
     ),
     PluginOption(
         "rtol", None, _tolerance, "X",
-        "Relative tolerance of close in float64 (default: the contract's, 1e-5). Example: --fx-rtol 1e-6",
+        "Relative tolerance of close in float64, and in the working dtype where it allows more than rounding explains "
+        "(default: the contract's, 1e-5, in float64 alone). Example: --fx-rtol 1e-3",
     ),
     PluginOption(
         "atol", None, _tolerance, "X",
-        "Absolute tolerance of close in float64 (default: the contract's, 1e-8). Example: --fx-atol 1e-9",
+        "Absolute tolerance of close, likewise (default: the contract's, 1e-8, in float64 alone). "
+        "Example: --fx-atol 1e-4",
+    ),
+    PluginOption(
+        "error-factor", None, _tolerance, "X",
+        "How many times eager's own rounding error close allows in the working dtype (default: the contract's, 8). "
+        "Example: --fx-error-factor 2",
     ),
     PluginOption(
         "detect", None, _tolerance, "X",

@@ -40,9 +40,9 @@ class Options:
     contract: Any | None
     """What stands in for each pass's own contract, as text or a contract; None for the pass's own."""
     rtol: float | None
-    """Relative tolerance of ``close`` in float64; None for the contract's own."""
+    """Relative tolerance of ``close``; None for the contract's own."""
     atol: float | None
-    """Absolute tolerance of ``close`` in float64; None for the contract's own."""
+    """Absolute tolerance of ``close``; None for the contract's own."""
     rounds: int
     """Pairs of eager and transformed calls that a timing takes."""
     timing: bool
@@ -63,6 +63,8 @@ class Options:
     """The file of an earlier run, as it was given, whose speed-ups are compared with; None for none."""
     fail_slower: float | None = None
     """The share by which a program may take longer than in that run; None to fail no timing."""
+    error_factor: float | None = None
+    """How many times eager's own error ``close`` allows in the working dtype; None for the contract's own."""
     detect: float | None = None
     """The relative change of all outputs that a comparison has to catch; None for any."""
     isolate: bool = False

@@ -365,5 +365,6 @@ def _weaker(one: Contract, other: Contract) -> Contract:
     if isinstance(one, Approximate) and isinstance(other, Approximate):
         return Approximate(min(one.sqnr_db, other.sqnr_db))
     if isinstance(one, Close) and isinstance(other, Close):
-        return Close(max(one.rtol, other.rtol), max(one.atol, other.atol))
+        factor = max(one.error_factor, other.error_factor)
+        return Close(max(one.rtol, other.rtol), max(one.atol, other.atol), factor)
     return max(one, other, key=lambda contract: (isinstance(contract, Approximate), isinstance(contract, Close)))

@@ -16,7 +16,7 @@ from pytest_fx.checks.firing import require_no_less, row_of
 from pytest_fx.collection import label_of
 from pytest_fx.errors import CoarseVerdict, ContractViolation, InputError, MemoryLayoutWarning
 from pytest_fx.failures.details import fitted
-from pytest_fx.failures.explanation import explain, locate_in
+from pytest_fx.failures.explanation import Explanation, locate_in
 from pytest_fx.failures.failure import Failure
 from pytest_fx.harness.application import Application, applied, may_change, parts_of
 from pytest_fx.harness.contracts import Comparison
@@ -25,7 +25,7 @@ from pytest_fx.harness.run import layout_notes
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws import LawViolation, affordable, broken_laws, choose_laws, is_kept_without, law_called
 from pytest_fx.laws.judging import compared
-from pytest_fx.loading import chosen_pass, importable_name, load_contract
+from pytest_fx.loading import chosen_pass, importable_name, load_contract, with_tolerances
 from pytest_fx.options import options_of
 from pytest_fx.records.running import FOLDER, announce
 from pytest_fx.report.recording import record_row
@@ -60,6 +60,7 @@ class EqualityCheck:
         *,
         leaves: bool = True,
         draws: int | None = None,
+        unless_told: bool = False,
     ) -> Comparison:
         """Raise :class:`~pytest_fx.LawViolation` if ``transform`` breaks its contract, or another law.
 
@@ -69,14 +70,16 @@ class EqualityCheck:
         only if ``leaves`` is false. The program is called with ``draws`` sets of inputs, or as many as it takes to tell
         that it is not made for one; where it is a program and ``draws`` is given, with no others, and without
         gradients. A model of full size is held to the laws that it can afford. Skips the test if the pass refuses the
-        model; raises ``InputError`` if that has no example inputs.
+        model, and with ``unless_told`` if it is wrong in the same way as on a capture of the model before; raises
+        ``InputError`` if the model has no example inputs.
         """
         __tracebackhide__ = True
         contract = None if contract is None else load_contract(contract)
         require_inputs(self._subject)
         self._require_working_model()
         if isinstance(transform, nn.Module):
-            given = Application.given(self._subject, transform, contract or close, label or self._item.name, draws)
+            promise = contract or with_tolerances(self._options, close)
+            given = Application.given(self._subject, transform, promise, label or self._item.name, draws)
             comparison = self._recorded(
                 given, SummaryRow(self._subject.name, given.name, nodes_after=_nodes(transform))
             )
@@ -101,7 +104,7 @@ class EqualityCheck:
         if violations:
             if application.program is not None:
                 self._record_wrong(application, violations)
-            raise told(violations, self._explained(application, violations))
+            raise told(violations, self._explained(application, violations, unless_told))
         if broken:
             pytest.skip(
                 f"{application.name} is not judged on {self._subject.name}, where what torch.fx offers to every pass "
@@ -212,8 +215,8 @@ class EqualityCheck:
         if limit is not None and wanted is not None and limit.all_elements > wanted:
             raise _coarse(application, limit, _called(self._subject.dtype), wanted)
 
-    def _explained(self, application: Application, violations: list[LawViolation]) -> LawViolation:
-        """The first violation with what is known about it."""
+    def _explained(self, application: Application, violations: list[LawViolation], unless_told: bool) -> LawViolation:
+        """The first violation with what is known about it, unless that was told."""
         violation, pass_ = violations[0], application.pass_
         name = importable_name(pass_, self._options.passes)
         failure = Failure(
@@ -221,7 +224,11 @@ class EqualityCheck:
             self._item.nodeid,
         )  # fmt: skip
         self._subject.tidy_up()  # a large model is not there in float64 once more
-        details = explain(failure, self._item.config.rootpath / FOLDER)
+        explanation = Explanation(failure)
+        if unless_told and (pass_, explanation.cause) in self._subject.told:
+            pytest.skip(f"{application.name} breaks the law {violation.law!r} in the way that another test tells of")
+        self._subject.told.append((pass_, explanation.cause))
+        details = explanation.write(self._item.config.rootpath / FOLDER)
         message = violation.with_others(violations[1:])
         return violation.with_message(f"{fitted(str(message))}\n{details}")
 

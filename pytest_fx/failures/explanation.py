@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -31,6 +32,10 @@ from pytest_fx.records.journal import ignore_in_git
 
 OF_VALUES = frozenset(law.name for law in TABLE if law.numbers) - {GRADIENTS, "checks"}
 """Laws that are broken by a value that some node computes."""
+IN_FLOAT64 = "both in float64"
+"""What the comparison of both programs in float64 is called."""
+OF_KINDS = ("structure", "dtype")
+"""Those of them that are not about numbers."""
 DETAILS = "failure.md"
 """File beside the test that shows a failure alone, with everything that is known of it."""
 
@@ -38,16 +43,9 @@ DETAILS = "failure.md"
 def explain(failure: Failure, folder: Path, seconds: float = SECONDS) -> str:
     """Return what is known about where a pass goes wrong, in lines to stand below the message of the failure.
 
-    The pass is applied again to fresh captures. Whatever goes wrong on the way ends in a line that says so: the
-    failure itself must not be lost.
-
-    Args:
-        failure: what failed, and how.
-        folder: where a folder is made with a test that shows the failure alone, and a file of details. That of an
-            earlier run of the same test is replaced in one step.
-        seconds: how long to look for a small test.
+    ``Explanation(failure).write(folder, seconds)`` has the rest.
     """
-    return _Explanation(failure).write(folder, seconds)
+    return Explanation(failure).write(folder, seconds)
 
 
 def locate_in(application: Application, law: str) -> str:
@@ -63,7 +61,9 @@ def locate_in(application: Application, law: str) -> str:
     try:
         complete(program, narrow)
         for draw in range(application.draws):
-            found = localize(wide, program, subject.arguments(draw), rounding_limit, narrow).first_wrong
+            dtypes = torch.float64, subject.dtype
+            limit = partial(rounding_limit, contract=application.contract)
+            found = localize(wide, program, subject.arguments(draw), limit, narrow, dtypes=dtypes).first_wrong
             if found is not None:
                 lines = ["the first node that goes wrong:", *_indented(str(found))]
                 return "\n" + "\n".join(fitted(line) for line in lines)
@@ -72,10 +72,15 @@ def locate_in(application: Application, law: str) -> str:
     return ""
 
 
-class _Explanation:
-    """What has been found out so far."""
+class Explanation:
+    """What has been found out about where a pass goes wrong.
+
+    The pass is applied again to fresh captures. Whatever goes wrong on the way ends in a line that says so: the
+    failure itself must not be lost.
+    """
 
     def __init__(self, failure: Failure) -> None:
+        """Find the edit and the node that go wrong first in ``failure``."""
         self.failure = failure
         self.subject = failure.subject.at(failure.error.inputs) if failure.error.inputs else failure.subject
         """The model, called with inputs that show the failure."""
@@ -85,12 +90,24 @@ class _Explanation:
         self.wrong: NodeError | GradientError | None = None
         self.draw = 0
         """Which inputs of the model show the failure."""
-
-    def write(self, folder: Path, seconds: float) -> str:
-        """Find out all there is, write it down, and return the lines for the terminal."""
-        failure = self.failure
         self.attempt("the edit that goes wrong could not be found", self.find_edit)
         self.attempt("the node that goes wrong could not be found", self.find_node)
+
+    @property
+    def cause(self) -> tuple[str, str, str]:
+        """The law, how it is broken and the user's line of the first wrong node: those of one failure."""
+        error = self.failure.error
+        return error.law, error.kind, "" if self.wrong is None else str(self.wrong.where)
+
+    def write(self, folder: Path, seconds: float = SECONDS) -> str:
+        """Write down all there is, and return the lines for the terminal.
+
+        Args:
+            folder: where a folder is made with a test that shows the failure alone, and a file of details. That of an
+                earlier run of the same test is replaced in one step.
+            seconds: how long to look for a small test.
+        """
+        failure = self.failure
         target = folder / failure.slug
         ignore_in_git(folder)
         made = Path(tempfile.mkdtemp(prefix=f".{failure.slug}.", dir=folder))
@@ -172,24 +189,39 @@ class _Explanation:
             return
         for draw in range(self.subject.draws):
             self.compared, self.draw = [], draw
-            for title, original, transformed, eager, limit in self.programs(application):
-                widened = original is eager  # one capture serves for both, run in float64 and as it is
-                located = localize(original, transformed, self.subject.arguments(draw), limit, eager, widened=widened)
-                self.compared.append((title, located))
-                if located.first_wrong is not None:
-                    self.wrong = located.first_wrong
-                    self.lines += ["the first node that goes wrong:", *_indented(str(self.wrong))]
-                    return
+            found = [located.first_wrong for located in self.compare(application, draw)]
+            self.wrong = next((error for error in reversed(found) if error is not None), None)
+            if self.wrong is not None:
+                self.lines += ["the first node that goes wrong:", *_indented(str(self.wrong))]
+                return
         self.draw = 0
         largest = self.compared[-1][1].largest
         if largest is None:
             text = "no node of the transformed program stands for one of the original, so none could be compared"
             self.lines.append(text)
-        elif largest.made > 0:
+        elif largest.made > 0 and law not in OF_KINDS:
             text = "no node alone is wrong by more than is allowed; the one that adds most:"
             self.lines += [text, *_indented(str(largest))]
         else:
             self.lines.append("no node computes another value: what differs is what the program returns or writes to")
+
+    def compare(self, application: Application, draw: int) -> Iterator[Localization]:
+        """The errors of all nodes in one comparison after the other, until one has a wrong node.
+
+        One whose value is of another kind in float64, a cast say, is looked for in the user's own dtype, too.
+        """
+        arguments = self.subject.arguments(draw)
+        for title, original, transformed, eager, limit in self.programs(application):
+            widened = original is eager  # one capture serves for both, run in float64 and as it is
+            own = self.subject.dtype
+            dtypes = {IN_FLOAT64: (torch.float64, torch.float64)}.get(
+                title, (own if eager is None else torch.float64, own)
+            )
+            located = localize(original, transformed, arguments, limit, eager, widened=widened, dtypes=dtypes)
+            self.compared.append((title, located))
+            yield located
+            if located.first_wrong is not None and (located.first_wrong.mismatch is None or title != IN_FLOAT64):
+                return
 
     def programs(
         self, application: Application
@@ -206,11 +238,15 @@ class _Explanation:
             return
         # A large model is not there in float64 twice. Where the capture names its dtype, another one is needed.
         shares = self.subject.is_large and not _names(narrow, self.subject.dtype)
+        # First, where it is kept: the pass may write to what captures in float64 share until then.
+        wide_after = application.wide_after if isinstance(contract, Close) and not self.subject.is_large else None
         wide = narrow if shares else application.capture(wide=True)
-        if isinstance(contract, Close) and (wide_after := application.wide_after) is not None:
+        if isinstance(contract, Close) and self.subject.is_large:
+            wide_after = application.wide_after
+        if wide_after is not None:
             complete(wide_after, wide)
-            yield "both in float64", wide, wide_after, narrow, lambda leaf, eager: self.limits(leaf)
-        limit = rounding_limit if not isinstance(contract, Approximate) else _any_error
+            yield IN_FLOAT64, wide, wide_after, narrow, lambda leaf, eager: self.limits(leaf)
+        limit = _any_error if isinstance(contract, Approximate) else partial(rounding_limit, contract=contract)
         application.let_go_of_float64()
         yield f"{dtype} beside float64", wide, after, narrow, limit
 

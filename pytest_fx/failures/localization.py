@@ -31,6 +31,7 @@ def localize(
     eager: GraphModule | None = None,
     *,
     widened: bool = False,
+    dtypes: tuple[torch.dtype, torch.dtype] = (torch.float64, torch.float64),
 ) -> Localization:
     """Compare two programs node by node on one set of inputs, without changing either.
 
@@ -45,25 +46,31 @@ def localize(
         eager: the captured program in the working dtype, for eager's own error.
         widened: run ``original``, which is in the working dtype, in float64: each module and tensor of it is converted
             when it is needed, and not kept.
+        dtypes: what ``original`` and ``transformed`` compute in, where they have no tensors that say so.
     """
     programs = [program for program in (original, transformed, eager) if program is not None]
     devices = sorted({tensor.device.index for tensor in arguments.tensors if tensor.device.type == "cuda"})
     random_state: Any = torch.random.fork_rng(devices=devices)  # pyright: ignore[reportUnknownMemberType]
 
-    def started(program: GraphModule, widened: bool = False) -> StepwiseProgram:
+    own = next((tensor.dtype for tensor in arguments.tensors if tensor.is_floating_point()), torch.float64)
+
+    def started(program: GraphModule) -> StepwiseProgram:
         torch.manual_seed(0)  # pyright: ignore[reportUnknownMemberType]
-        return StepwiseProgram(program, arguments, widened)
+        is_original = program is original
+        dtype = dtypes[0] if is_original else dtypes[1] if program is transformed else own
+        return StepwiseProgram(program, arguments, dtype, widened=widened and is_original)
 
     match = Match(original, transformed)
     with torch.no_grad(), random_state:
         if match.unsure:
             with buffers_kept(programs):
-                known = started(original, widened).sketches()
+                known = started(original).sketches()
             with buffers_kept(programs):
                 match.add_by_value(known, started(transformed).sketches())
         with buffers_kept(programs):
-            before, after = started(original, widened), started(transformed)
+            before, after = started(original), started(transformed)
             is_accumulated = before.dtype != after.dtype  # else no limit is about rounding
-            rounding = None if eager is None else RoundingErrors(started(eager), match, is_accumulated=is_accumulated)
+            narrow = None if eager is None else StepwiseProgram(eager, arguments, own)
+            rounding = None if narrow is None else RoundingErrors(narrow, match, is_accumulated=is_accumulated)
             torch.manual_seed(0)  # pyright: ignore[reportUnknownMemberType]
             return Localization(Walk(before, after, match, limit, rounding).errors())

@@ -38,6 +38,8 @@ class NodeError:
     """The worst element, where the error made here is larger than allowed."""
     ulps: int | None = None
     """The error made here at its largest, in steps of the value's dtype; None for integers and NaNs."""
+    in_float64: bool = False
+    """Whether values are those that both programs have when they are run in float64, whatever dtype they are in."""
     mismatch: str | None = None
     """Why the values cannot be compared at all: another structure, shape or dtype, or the node raises."""
     excused: bool = False
@@ -59,7 +61,10 @@ class NodeError:
         if found is not None:
             place = f"{self.original}{found.path}{found.element}"
             lines.append(f"  value  {place} is {found.expected!r} in the original, {found.actual!r} here")
-            lines.append(f"         {found.extent}: {found.distance.partition(', ')[2]}".removesuffix(": "))
+            extent = f"{found.extent}: {found.steps}".removesuffix(": ")
+            if self.in_float64:
+                extent = f"{found.count_wrong}, both computed in float64"
+            lines.append(f"         {extent}")
         own = "" if self.eager is None else f", eager's own {self.eager:.2g}"
         lines.append(f"  error  made here {self.made:.2g}, inherited {self.inherited:.2g}{own}")
         return "\n".join(lines)

@@ -21,12 +21,17 @@ from pytest_fx.harness.structure import leaves, map_tensors
 class StepwiseProgram(Interpreter):
     """One program that is run a node at a time."""
 
-    def __init__(self, program: GraphModule, arguments: Arguments, widened: bool = False) -> None:
-        """Get ready to run ``program`` on copies of ``arguments``, with its values in float64 if ``widened``."""
+    def __init__(
+        self, program: GraphModule, arguments: Arguments, dtype: torch.dtype = torch.float64, *, widened: bool = False
+    ) -> None:
+        """Get ready to run ``program`` on copies of ``arguments``, with its values in float64 if ``widened``.
+
+        They are in ``dtype`` where the program has no tensors that say so.
+        """
         super().__init__(program)
         self.program = program
         self._widened = widened
-        dtype = torch.float64 if widened else _dtype_of(program)
+        dtype = torch.float64 if widened else _dtype_of(program, dtype)
         copies = arguments.copies(dtype)
         self.args_iter = iter(self.graph.process_inputs(*positional(program, copies.args, copies.kwargs)))
         self.dtype = dtype
@@ -157,6 +162,6 @@ def _memory(value: Any) -> list[int]:
     return [memory for each in dense if (memory := each.untyped_storage().data_ptr())]
 
 
-def _dtype_of(program: GraphModule) -> torch.dtype:
+def _dtype_of(program: GraphModule, otherwise: torch.dtype) -> torch.dtype:
     tensors = (*program.parameters(), *program.buffers())
-    return next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), torch.float64)
+    return next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), otherwise)

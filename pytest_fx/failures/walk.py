@@ -193,8 +193,9 @@ class Walk:
                 made, ulps = largest.error, largest.ulps
             worst = worst or worst_difference(leaf, errors > limits, errors, limits)
         return NodeError(
-            text, partner.name, origins, node.source, inherited, made, eager, scale, difference=worst, ulps=ulps
-        )
+            text, partner.name, origins, node.source, inherited, made, eager, scale,
+            difference=worst, ulps=ulps, in_float64=self.rounding is not None and self._has_one_dtype,
+        )  # fmt: skip
 
     # What is written in place.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,9 @@ from pytest_fx.errors import ComparisonError
 from pytest_fx.harness.precision import decibels, ulps_apart
 from pytest_fx.harness.snapshot import dense, in_pieces
 from pytest_fx.harness.structure import describe, leaves, skeleton
+
+MANY_ULPS = 1000
+"""Steps of a dtype that are no rounding error: how many there are says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +120,30 @@ class Difference:
     @property
     def extent(self) -> str:
         """How much of the tensor is wrong, and what it consists of."""
-        dtype = str(self.dtype).removeprefix("torch.")
-        return f"the worst of {self.count} wrong in {self.size} element(s), {dtype}"
+        return f"{self.count_wrong}, {self.dtype_name}"
+
+    @property
+    def count_wrong(self) -> str:
+        """How much of the tensor is wrong."""
+        return f"the worst of {self.count} wrong in {self.size} element(s)"
+
+    @property
+    def dtype_name(self) -> str:
+        """The dtype as one calls it."""
+        return str(self.dtype).removeprefix("torch.")
+
+    @property
+    def steps(self) -> str:
+        """The distance in steps of the dtype, where they are so few that the number says anything."""
+        return "" if self.ulps is None or self.ulps >= MANY_ULPS else f"{self.ulps} ulp"
 
     @property
     def distance(self) -> str:
         """How far the elements are apart, and how much is left of the tensor's signal."""
-        parts = [f"{self.error:.2g} apart"]
-        if self.ulps is not None:
-            parts.append(f"{_count(self.ulps)} ulp")
-        if self.sqnr_db is not None:
+        parts = [f"{self.error:.2g} apart", self.steps]
+        if self.sqnr_db is not None and math.isfinite(self.sqnr_db):
             parts.append(f"SQNR {self.sqnr_db:.1f} dB")
-        return ", ".join(parts)
+        return ", ".join(filter(None, parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,10 +234,6 @@ def _largest_finite(tensor: torch.Tensor) -> float:
     magnitude = tensor.to(_wide_real(tensor)).abs()
     magnitude = magnitude[magnitude.isfinite()]
     return float(magnitude.max()) if magnitude.numel() else 0.0
-
-
-def _count(number: int) -> str:
-    return str(number) if number < 100_000 else f"{number:.1e}"
 
 
 def _is_nan(tensor: torch.Tensor) -> torch.Tensor:

@@ -58,6 +58,8 @@ class ModuleSnapshot:
         for name, (tensor, requires_grad) in self.tensors.items():
             if now.get(name) is not tensor:
                 found.setdefault("put another tensor in the place of" if name in now else "removed", []).append(name)
+            elif of_tensors and tensor.dtype != self.values[name].dtype:
+                found.setdefault(f"made {str(tensor.dtype).removeprefix('torch.')} of", []).append(name)
             elif of_tensors and not same_tensor(tensor, self.values[name]):
                 found.setdefault("wrote to", []).append(name)
             elif of_tensors and tensor.requires_grad != requires_grad:
@@ -65,7 +67,7 @@ class ModuleSnapshot:
                 found.setdefault(verb, []).append(name)
         if added := [name for name in now if name not in self.tensors]:
             found["added"] = added
-        parts = [f"it {verb} {_listed(names)}" for verb, names in found.items()]
+        parts = [f"it {verb} {listed(names)}" for verb, names in found.items()]
         modules = settings_of(module)
         changed = [name for name in {**self.settings, **modules} if modules.get(name) != self.settings.get(name)]
         parts += [self._what_changed(name, modules) for name in changed[:MOST_NAMED] if not (name == "" and added)]
@@ -83,13 +85,14 @@ class ModuleSnapshot:
         names = [key for key in {**held, **found} if held.get(key, _ABSENT) != found.get(key, _ABSENT)]
         if names == ["training"]:
             return f"{where} is in {'training' if found['training'] == 'True' else 'evaluation'} mode"
-        return f"{where} has another {_listed(names)}"
+        return f"{where} has another {listed(names)}"
 
 
 _ABSENT = object()
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
+    """Return names in a line, the first few of many."""
     rest = len(names) - MOST_NAMED
     return ", ".join(names[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 

@@ -124,6 +124,8 @@ class Subject:
         self.tracing = tracing
         own = copy.deepcopy(module).train(mode == "train").to(self.device)
         self._lender = Lender(own if working_dtype is None else in_dtype(own, working_dtype))
+        if working_dtype is not None:  # also where there are no tensors that say so
+            self.__dict__["dtype"] = working_dtype
         self._inputs = inputs
         self._default_dtype = torch.get_default_dtype()
         self._draws = draws
@@ -133,6 +135,8 @@ class Subject:
         """What others found out about the model and keep with it, by keys of theirs."""
         self.reported: set[str] = set()
         """What a test has said of it, which is said once."""
+        self.told: list[tuple[Any, Any]] = []
+        """Passes that were found to be wrong on it, each with what is the same whenever the failure is."""
         self.wrong: dict[str, str] = {}
         """The law that a program made of it breaks, by the name of the program: it is not timed."""
 

@@ -25,6 +25,7 @@ from pytest_fx.harness.subject import Inputs
 from pytest_fx.laws.conditioning import FEW, MOST_PERTURBATIONS, Conditioning
 from pytest_fx.laws.infinity import without_infinities
 from pytest_fx.laws.law import failure_class
+from pytest_fx.laws.precision import told_with_precision
 
 _equal = torch.equal  # a program may put another function in its place
 Part = Callable[[Run], Any]
@@ -136,7 +137,7 @@ def _require_kept(law: str, application: Application, inputs: Sequence[Inputs], 
         if violation is None:
             application.waive("ill-conditioned: eager itself moves as far when its values change in their last bits")
             return
-    raise LawViolation.of(law, violation, inputs[0])
+    raise told_with_precision(application, LawViolation.of(law, violation, inputs[0]), violation)
 
 
 def _beside_eager_perturbed(
@@ -165,7 +166,7 @@ def _is_as_near_as_on_draws(application: Application, inputs: Sequence[Inputs], 
         return False
     eager, actual = ([part(answers(each)) for each in inputs] for answers in (application.eager, application.actual))
     known, known64 = ([part(subject.eager(draw, wide=wide)) for draw in draws] for wide in (False, True))
-    return near(eager, actual, known, known64)
+    return near(eager, actual, known, known64, application.contract)
 
 
 def _is_captured_in_float64(application: Application, inputs: Sequence[Inputs], part: Part) -> bool:
@@ -203,7 +204,7 @@ def _raises(law: str, application: Application, inputs: Inputs, error: Exception
         kind=f"raises {failure_class(error)}",
         inputs=inputs,
     )
-    raise violation from error
+    raise told_with_precision(application, violation) from error
 
 
 def _called(application: Application, inputs: Inputs) -> str:
@@ -245,7 +246,8 @@ def compared(
         return narrow([_widened(answer) for answer in eager])
     count = min(len(inputs), application.subject.wide_draws)
     comparison = _beside_float64(application, inputs[:count], part, normals, narrow)
-    if count < len(inputs) and not near(eager[count:], actual[count:], eager[:count], comparison.eager64):
+    known = eager[:count], comparison.eager64
+    if count < len(inputs) and not near(eager[count:], actual[count:], *known, application.contract):
         return _beside_float64(application, inputs, part, normals, narrow)
     return comparison
 

@@ -182,8 +182,28 @@ class Search:
     def shrink(self, modes: Sequence[str]) -> None:
         """Make what was found smaller as long as the pass breaks the same law on it, in evaluation mode if it can be.
 
-        That is done to the text of the program; one without a text stays as it is.
+        That is done to the text of the program; one without a text stays as it is. Where a law on numbers is broken,
+        too, in another mode say, that is told first, so the program is made smaller by that one.
         """
+        self._lead_with_numbers(modes)
+        self._shrink(modes)
+        if self._lead_with_numbers(modes):
+            self._shrink(modes)
+
+    def _lead_with_numbers(self, modes: Sequence[str]) -> bool:
+        """Whether the program that was found breaks a law on numbers where that which was found is none; take it."""
+        assert self._found is not None, "there is nothing to make smaller"
+        source, seconds = self._found.example.subject.source, self._seconds
+        for mode in () if self._found.law.numbers or self._found.example.after is None else modes:
+            with contextlib.suppress(TraceError):
+                example = None if (program := running(source, mode)) is None else self._example(program, mode, seconds)
+                violations = [] if example is None else self._broken_on(example, self._laws)
+                if violations and example is not None and (law := self._law_of(violations[0])).numbers:
+                    self._found = _Found(law, violations[0], example)
+                    return True
+        return False
+
+    def _shrink(self, modes: Sequence[str]) -> None:
         assert self._found is not None, "there is nothing to make smaller"
         source, mode = self._found.example.subject.source, self._found.example.mode
         if not self._shows(source, mode):  # no text that makes a program, or a pass that is wrong at times
@@ -218,9 +238,13 @@ class Search:
         """The violation, with the program on which it was found."""
         assert self._found is not None
         violation, example = self._found.violation, self._found.example
-        laws = [law for law in self._laws if law is not self._found.law and self._applies(law, example, 0)]
-        others = [found for found in broken_laws(laws, example) if self._blame.is_due(self._law_of(found), example)]
+        others = self._broken_on(example, [law for law in self._laws if law is not self._found.law])
         return violation.with_others(others).with_details(f"{self.tried}\n{describe(example, violation, folder)}")
+
+    def _broken_on(self, example: Application, laws: list[Law]) -> list[LawViolation]:
+        """How the pass breaks those of ``laws`` that it breaks on one program, on numbers first."""
+        violations = broken_laws([law for law in laws if self._applies(law, example, 0)], example)
+        return [found for found in violations if self._blame.is_due(self._law_of(found), example)]
 
     @property
     def tried(self) -> str:

@@ -79,5 +79,15 @@ def test_the_fixture_takes_the_options_and_what_a_test_says(passes):
     result = passes.runpytest("--fx-examples", "7")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(
-        "no-pass changed 0 of 7 programs and kept 25 laws; 1 of 1 lines and branches of its code were reached"
+        "no-pass changed 0 of 7 programs and kept 26 laws; 1 of 1 lines and branches of its code were reached"
     )
+
+
+def test_the_fixture_takes_tolerances(passes, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "pytest_fx.search.pass_check.check_pass", lambda pass_, **given: asked.append(given["contract"])
+    )
+    passes.makepyfile("import passes_of_mine\ndef test_it(fx_check_pass): fx_check_pass(passes_of_mine.no_pass)")
+    passes.runpytest("--fx-rtol", "0.5", "--fx-error-factor", "3").assert_outcomes(passed=1)
+    assert [str(contract) for contract in asked] == ["close(rtol=0.5, atol=1e-08, error_factor=3)"]

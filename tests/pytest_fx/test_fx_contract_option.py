@@ -17,14 +17,80 @@ def test_a_contract_on_the_command_line_stands_in_for_the_passes_own(user):
 
 
 def test_tolerances_on_the_command_line_are_those_of_close(user):
-    # in the working dtype the error of this pass is no rounding, whatever float64 may tolerate
-    result = user.runpytest(*PASS, "--fx-rtol", "0.01")
-    result.stdout.fnmatch_lines("*times the largest error that eager makes itself*")
     result = user.runpytest(*PASS, "--fx-atol", "1e-4")
     result.stdout.fnmatch_lines("*close(rtol=1e-05, atol=0.0001) allows*")
 
 
-@pytest.mark.parametrize("option, text", [("--fx-rtol", "-1"), ("--fx-atol", "nan"), ("--fx-atol", "small")])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
+def test_tolerances_bind_in_every_dtype(user, dtype):
+    user.makepyfile(
+        mine_too="""
+        from mine import scaled
+
+        def off(program):
+            return scaled(program, 1.25)
+        """
+    )
+    run = ("--fx-model", "mine:pair", "--fx-pass", "mine_too:off", "--fx-dtype", dtype, "-k", CONTRACT)
+    result = user.runpytest(*run, "--fx-rtol", "0.2")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines("*close(rtol=0.2, atol=1e-08) allows *")
+    assert user.runpytest(*run, "--fx-rtol", "0.3").ret == 0
+    assert user.runpytest(*run, "--fx-atol", "2").ret == 0
+
+
+TOLERANCES = """
+import mine
+import pytest
+
+@pytest.mark.parametrize("factor", [1.001, 1.1])
+def test_program(fx_traced, fx_equal, factor):
+    fx_equal(mine.scaled(fx_traced, factor))
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+def test_tolerances_bind_for_programs_that_exist_already(user, dtype):
+    path = user.makepyfile(TOLERANCES)
+    result = user.runpytest("--fx-model", "mine:pair", "--fx-dtype", dtype, "--fx-rtol", "0.05", path)
+    result.assert_outcomes(passed=1, failed=1)
+
+
+def test_the_factor_of_eagers_own_error_is_an_option(user):
+    path = user.makepyfile(
+        """
+        import torch
+        from fx.passes import Close
+
+        class Off(torch.nn.Module):
+            def __init__(self, module):
+                super().__init__()
+                self.module = module
+
+            def forward(self, *args):
+                return self.module(*args) * (1 + 2e-6)
+
+        def test_own(fx_model, fx_equal):
+            fx_equal(Off(fx_model.fresh()))
+
+        def test_said(fx_model, fx_equal):
+            fx_equal(Off(fx_model.fresh()), contract=Close(error_factor=100))
+        """
+    )
+    run = ("--fx-model", "mlp", path)
+    result = user.runpytest(*run)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines("*close allows *, 8 times the largest error that eager makes itself*")
+    user.runpytest(*run, "--fx-error-factor", "100").assert_outcomes(passed=2)
+    result = user.runpytest(*run, "--fx-error-factor", "7")
+    result.stdout.fnmatch_lines("*close allows *, 7 times the largest error that eager makes itself*")
+    user.makeini("[pytest]\nfx_error_factor = 100")
+    user.runpytest(*run).assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize(
+    "option, text", [("--fx-rtol", "-1"), ("--fx-atol", "nan"), ("--fx-atol", "small"), ("--fx-error-factor", "-2")]
+)
 def test_a_tolerance_that_is_none_is_refused(pytester, option, text):
     result = pytester.runpytest(option, text)
     assert result.ret == pytest.ExitCode.USAGE_ERROR

@@ -7,7 +7,7 @@ from fx.passes import Approximate, Close, FuseConvBN, approximate, close, exact,
 from pytest_fx.collection import ModelCase, labels
 from pytest_fx.errors import CannotLoadError
 from pytest_fx.factories import load_subject
-from pytest_fx.loading import chosen_contract, load_dtype, load_pass
+from pytest_fx.loading import chosen_contract, load_contract, load_dtype, load_pass
 from pytest_fx.options import TABLE, Options
 
 
@@ -74,7 +74,13 @@ def test_a_contract_that_was_asked_for_stands_in_for_the_passes_own():
 def test_tolerances_change_close_and_nothing_else():
     assert chosen_contract(options(rtol=1e-3), close) == Close(rtol=1e-3, atol=1e-8)
     assert chosen_contract(options(atol=0.0), Close(rtol=1.0)) == Close(rtol=1.0, atol=0.0)
+    assert chosen_contract(options(error_factor=2.0), close) == Close(error_factor=2.0)
     assert chosen_contract(options(rtol=1e-3), exact) == exact
+
+
+@pytest.mark.parametrize("contract", [close, Close(1e-3, 0.0), Close(error_factor=2.5), exact, approximate(20)])
+def test_the_text_of_a_contract_is_the_contract(contract):
+    assert load_contract(str(contract)) == contract
 
 
 @pytest.mark.parametrize("text", ["exactly", "approximate", "approximate()", "approximate(x)"])

@@ -41,6 +41,8 @@ def test_tolerances_must_be_finite_and_not_negative(rtol: float) -> None:
         Close(rtol=rtol)
     with pytest.raises(PassError, match="a contract's atol must be finite"):
         Close(atol=rtol)
+    with pytest.raises(PassError, match="a contract's error_factor must be finite"):
+        Close(error_factor=rtol)
 
 
 @pytest.mark.parametrize("sqnr_db", [float("inf"), float("nan")])
@@ -52,6 +54,7 @@ def test_a_ratio_that_is_no_number_of_decibels_is_refused(sqnr_db: float) -> Non
 def test_contracts_read_as_they_are_written() -> None:
     assert str(exact) == "exact"
     assert str(close) == "close(rtol=1e-05, atol=1e-08)"
+    assert str(Close(error_factor=2)) == "close(rtol=1e-05, atol=1e-08, error_factor=2)"
     assert str(approximate(sqnr_db=30)) == "approximate(sqnr_db=30)"
 
 

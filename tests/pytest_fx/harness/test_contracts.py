@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from fx.passes import Close
+from fx.passes import Close, close
 from pytest_fx.errors import ContractViolation
-from pytest_fx.harness.contracts import ERROR_FACTOR, Comparison
+from pytest_fx.harness.contracts import Comparison
 
 EXACT = torch.linspace(1, 2, 64, dtype=torch.float64)
 EAGER = (EXACT + 1e-6).float()
@@ -25,7 +25,7 @@ def moved(tensor: torch.Tensor, by: float) -> torch.Tensor:
 
 
 def test_close_lets_rounding_errors_like_eagers_pass():
-    comparison((EXACT - ERROR_FACTOR * 0.9 * 1e-6).float()).require_close(Close())
+    comparison((EXACT - close.error_factor * 0.9 * 1e-6).float()).require_close(Close())
 
 
 def test_close_refuses_an_error_in_float64_that_float32_would_hide():
@@ -34,7 +34,7 @@ def test_close_refuses_an_error_in_float64_that_float32_would_hide():
     message = str(error.value)
     assert message.startswith("pass changes what model computes\n  where  output[3], the worst of 1 wrong in 64")
     assert "close(rtol=1e-05, atol=1e-08) allows 1e-05 there in float64" in message
-    assert f"eager's own error in the working dtype is at most {EAGER_ERROR:.2g}" in message
+    assert f"eager's own error in float32 is at most {EAGER_ERROR:.2g}" in message
 
 
 def test_close_takes_the_tolerances_of_the_contract():
@@ -43,7 +43,7 @@ def test_close_takes_the_tolerances_of_the_contract():
 
 def test_close_refuses_a_float32_error_of_many_times_eagers_even_if_float64_agrees():
     with pytest.raises(ContractViolation) as error:
-        comparison(moved(EAGER, 2 * ERROR_FACTOR * 1e-6)).require_close(Close())
+        comparison(moved(EAGER, 2 * close.error_factor * 1e-6)).require_close(Close())
     message = str(error.value)
     assert "output[3], the worst of 1 wrong in 64 element(s), float32" in message
     assert "8 times the largest error that eager makes itself" in message

@@ -113,7 +113,7 @@ def test_a_right_pass_is_reported_with_the_programs_that_it_changed(check):
     assert report.changed > 6
     assert "aliasing" in report.laws
     assert report.coverage is not None and report.coverage.unreached == ()
-    changed = f"relu-method-as-function changed {report.changed} of 24 programs and kept 25 laws"
+    changed = f"relu-method-as-function changed {report.changed} of 24 programs and kept 26 laws"
     assert str(report) == f"{changed}; {report.coverage}"
 
 
@@ -641,3 +641,31 @@ def test_functions_of_torch_that_are_written_in_python_are_mentioned():
         return graph_module.graph.find_nodes(op="call_function", target=torch.einsum)
 
     assert mentioned(products).operations == (torch.einsum,)
+
+
+def marked(graph_module):
+    """Changes a setting of a module that it was not given to change, and in evaluation mode what is computed, too."""
+    for module in graph_module.children():
+        module.mark = 1
+    if not graph_module.training:
+        add_as_sub(graph_module)
+
+
+def test_what_is_told_first_is_what_the_program_was_made_smaller_by(tmp_path):
+    class Program(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, x):
+            return torch.relu(self.layer(x)) + x
+
+    like = fx.symbolic_trace(Program()), (torch.ones(2, 2),)
+    options = {"settings": SHRINKING, "seed": 1, "folder": tmp_path, "max_examples": 4, "min_changed": 0}
+    with pytest.raises(LawViolation) as caught:
+        check_pass(marked, like=like, modes=("train", "eval"), **options)
+    text = str(caught.value)
+    assert text.startswith("law 'contract': marked changes what the program computes")
+    assert "also   law 'original untouched'" not in text  # a program without a layer shows it, too
+    assert "self.layer" not in text.partition("the smallest program found")[2]
+    assert [path.name for path in tmp_path.glob("test_*.py")] == ["test_marked_keeps_contract.py"]

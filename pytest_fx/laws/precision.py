@@ -1,0 +1,171 @@
+"""What a program has in fewer digits than the model: tensors that were converted or rounded, and approximations.
+
+It is what tells a pass that trades accuracy on purpose from one that is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from fx import GraphModule, Node
+from fx.errors import FxError
+from pytest_fx.errors import ContractViolation, LawViolation
+from pytest_fx.harness.application import Application
+from pytest_fx.harness.snapshot import listed, tensors_of
+from pytest_fx.harness.structure import leaves
+
+INACCURATE = "a pass that trades accuracy for speed promises approximate(sqnr_db=…)"
+LEAST_SIGNAL = 20.0
+"""Decibels of signal over noise below which an output is wrong, whatever the pass meant: a tenth of it is noise."""
+NARROW = (torch.float16, torch.bfloat16)
+LEVELS = 256
+"""Values that a tensor of 8 bits can have."""
+_NAMES = ("quant", "half", "bfloat16", "hardswish", "hardsigmoid", "approx")
+"""Parts of the names of functions and modules that approximate, or convert to fewer digits."""
+_OF_FORMULAS = (0.044715, 1.702)
+"""Constants of formulas that approximate a GELU."""
+
+
+def told_with_precision(
+    application: Application, law: LawViolation, violation: ContractViolation | None = None
+) -> LawViolation:
+    """Return ``law`` with a line on tensors in fewer digits, and one on what to do if that is what the pass is for.
+
+    ``violation`` says how the contract is broken, where that is due to numbers.
+    """
+    lines = [f"  note   {note}" for note in converted_tensors(application)]
+    if violation is not None and trades_accuracy(application, violation):
+        lines.append(f"  try    {INACCURATE}")
+    return law.with_details("\n".join(lines)) if lines else law
+
+
+def converted_tensors(application: Application) -> list[str]:
+    """Say which tensors of the program are of another dtype than in the model, or of the model than its others."""
+    known, program = application.subject.tensors, application.program
+    original = {name: tensor.dtype for name, tensor in known.items() if tensor.is_floating_point()}
+    now = {} if program is None else {application.names.get(name, name): t for name, t in tensors_of(program).items()}
+    changed: dict[tuple[str, str], list[str]] = {}
+    for name, tensor in now.items():
+        if name in original and tensor.dtype != original[name]:
+            changed.setdefault((_called(tensor.dtype), _called(original[name])), []).append(name)
+    notes = [
+        f"{listed(names)} {_are(names)} {dtype} in the program, {before} in the model"
+        for (dtype, before), names in changed.items()
+    ]
+    return notes or mixed_dtypes(known)
+
+
+def mixed_dtypes(tensors: Mapping[str, torch.Tensor]) -> list[str]:
+    """Say which tensors of a model are of another dtype than most of them, if there are several dtypes."""
+    found: dict[str, list[str]] = {}
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point():
+            found.setdefault(_called(tensor.dtype), []).append(name)
+    usual = max(found, key=lambda dtype: len(found[dtype]), default="")
+    return [
+        f"{listed(names)} of the model {_are(names)} {dtype}, others {usual}"
+        for dtype, names in found.items()
+        if dtype != usual
+    ]
+
+
+def trades_accuracy(application: Application, violation: ContractViolation) -> bool:
+    """Whether a broken contract looks like that of a pass that trades accuracy by its nature.
+
+    What differs is little, and the program has fewer digits or an approximation where the model has none; or it is the
+    same in float64, so that all that differs is rounding.
+    """
+    if violation.sqnr_db is None or violation.sqnr_db < LEAST_SIGNAL:
+        return False
+    is_rounding = violation.kind.startswith("rounding") and application.has_float64
+    return (is_rounding and application.actual(wide=True).error is None) or _is_lower(application)
+
+
+def _is_lower(application: Application) -> bool:
+    program = application.program
+    if program is None:
+        return False
+    held = application.subject.tensors
+    now = {application.names.get(name, name): tensor for name, tensor in tensors_of(program).items()}
+    if any(_is_coarser(tensor, held.get(name)) for name, tensor in now.items()):
+        return True
+    if not isinstance(program, GraphModule) or application.subject.capture_error is not None:
+        return _approximations(program) > _approximations(application.subject.borrowed())
+    try:
+        return _approximations(program) > _approximations(application.capture())
+    except FxError:
+        return False
+
+
+def _is_coarser(tensor: torch.Tensor, original: torch.Tensor | None) -> bool:
+    """Whether a tensor has fewer digits than that which it stands for: another dtype, or values that fit into one."""
+    tensor = tensor.detach()
+    if original is None or not original.is_floating_point():
+        return original is None and tensor.dtype in (torch.int8, torch.uint8, torch.qint8, torch.quint8)
+    if not tensor.is_floating_point() or torch.finfo(tensor.dtype).eps > torch.finfo(original.dtype).eps:
+        return True
+    if tensor.shape != original.shape or tensor.is_sparse or tensor.numel() < 2:
+        return False
+    fitting = (dtype for dtype in NARROW if torch.finfo(dtype).eps > torch.finfo(tensor.dtype).eps)
+    if any(_fits(tensor, dtype) and not _fits(original, dtype) for dtype in fitting):
+        return True
+    return tensor.numel() > 4 * LEVELS and 4 * _levels(tensor) < _levels(original) and _levels(tensor) <= LEVELS
+
+
+def _fits(tensor: torch.Tensor, dtype: torch.dtype) -> bool:
+    return bool((tensor.to(dtype).to(tensor.dtype) == tensor).all())
+
+
+def _levels(tensor: torch.Tensor) -> int:
+    return tensor.unique().numel()
+
+
+def _approximations(program: nn.Module) -> int:
+    """How many operations convert to fewer digits, or are approximations by their name or their constants."""
+    if not isinstance(program, GraphModule):
+        return sum(_is_named_so(_class_name(part)) for part in program.modules())
+    return sum(_approximates(program, node) for node in program.graph.nodes)
+
+
+def _approximates(program: GraphModule, node: Node) -> bool:
+    if node.op == "call_module":
+        part = program.get_submodule(str(node.target))
+        return _is_named_so(_class_name(part)) or getattr(part, "approximate", None) == "tanh"
+    if node.op not in ("call_function", "call_method"):
+        return False
+    name = f"{getattr(node.target, '__module__', '')}.{node.target}"
+    return _is_named_so(name) or any(_is_coarse(leaf) for leaf in _constants(node))
+
+
+def _constants(node: Node) -> Iterator[Any]:
+    return (leaf for _, leaf in leaves((node.args, node.kwargs)))
+
+
+def _is_coarse(value: Any) -> bool:
+    """Whether an argument asks for fewer digits."""
+    if isinstance(value, torch.dtype):
+        return value in (*NARROW, torch.int8, torch.uint8) or "qint" in str(value) or "float8" in str(value)
+    if isinstance(value, float):
+        return any(math.isclose(value, constant, rel_tol=1e-3) for constant in _OF_FORMULAS)
+    return isinstance(value, str) and value == "tanh"
+
+
+def _class_name(part: nn.Module) -> str:
+    return f"{type(part).__module__}.{type(part).__qualname__}"
+
+
+def _is_named_so(name: str) -> bool:
+    return any(part in name.lower() for part in _NAMES)
+
+
+def _called(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _are(names: list[str]) -> str:
+    return "is" if len(names) == 1 else "are"

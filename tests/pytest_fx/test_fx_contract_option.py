@@ -6,6 +6,7 @@ CONTRACT = "test_pass_keeps_its_contract"
 PASS = ("--fx-model", "mine:pair", "--fx-pass", "mine:scaled", "-k", CONTRACT)
 
 
+@pytest.mark.thorough
 def test_a_contract_on_the_command_line_stands_in_for_the_passes_own(user):
     assert user.runpytest(*PASS).ret == 1
     assert user.runpytest(*PASS, "--fx-contract", "approximate(50)").ret == 0

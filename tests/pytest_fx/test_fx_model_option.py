@@ -17,6 +17,7 @@ def test_the_suite_runs_on_a_zoo_model_from_an_empty_folder(pytester):
     )
 
 
+@pytest.mark.thorough
 def test_the_suite_runs_alone_where_the_folder_has_tests_of_its_own(pytester):
     pytester.makepyfile(test_own="raise RuntimeError('collected')")
     pytester.makeini("[pytest]\ntestpaths = .\npython_functions = check_*\npython_files = check_*.py")
@@ -157,6 +158,7 @@ def test_a_model_that_cannot_be_captured_fails_with_the_users_line(user):
     result.stdout.fnmatch_lines(["E*TraceError*", "E*mine.py*if x.sum() > 0*"])
 
 
+@pytest.mark.thorough
 def test_the_users_module_is_not_changed(user):
     user.makepyfile(
         shared="""

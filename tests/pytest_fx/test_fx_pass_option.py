@@ -193,6 +193,7 @@ def raise_later(program):
 """
 
 
+@pytest.mark.thorough
 def test_a_program_specialized_to_the_values_of_the_example_fails_on_other_values(user):
     user.makepyfile(special=SPECIALIZING)
     user.makeconftest(

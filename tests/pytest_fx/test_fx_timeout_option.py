@@ -43,6 +43,7 @@ def test_waits(fx_equal): fx_equal(waits)
 """
 
 
+@pytest.mark.thorough
 def test_one_that_cannot_be_interrupted_is_named_on_the_terminal_while_it_hangs(pytester, monkeypatch, capfd):
     monkeypatch.setattr("pytest_fx.processes.deadline.GRACE", 0.3)
     path = pytester.makepyfile(WAITS)

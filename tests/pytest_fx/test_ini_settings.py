@@ -54,6 +54,7 @@ def test_models_in_the_ini_file_add_the_suite_to_the_users_tests(pytester, testp
     )
 
 
+@pytest.mark.thorough
 def test_the_suite_of_the_ini_file_runs_where_the_plugin_is_installed_below_the_folder(pytester):
     """As it is in a project with a virtual environment of its own."""
     pytester.makeini("[pytest]\nfx_model = mlp")
@@ -87,6 +88,7 @@ def test_passes_in_the_ini_file_are_tried_on_random_programs(pytester):
     assert [line for line in result.outlines if "::" in line] == ["fx::test_pass_keeps_the_laws[fuse-conv-bn]"]
 
 
+@pytest.mark.thorough
 def test_the_suite_of_the_ini_file_runs_on_workers(pytester):
     pytester.makeini("[pytest]\nfx_model = mlp\nfx_no_timing = true")
     pytester.makepyfile("def test_own(): pass")

@@ -284,6 +284,7 @@ def test_unknown_functions_may_return_what_others_were_given() -> None:
     assert aliases.may_share(made, returned) and not aliases.may_share(apart, returned)
 
 
+@pytest.mark.thorough
 def test_operators_that_really_share_memory_are_known_to() -> None:
     # in a thread, as torch looks at the whole stack for each operator it lists, and pytest's is deep
     with warnings.catch_warnings(), ThreadPoolExecutor(1) as executor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from random_programs import Recipe, build, recipes, run, same, storage
@@ -75,6 +76,7 @@ def test_what_may_be_dropped_is_not_missed(recipe: Recipe, shared: int) -> None:
         assert_unchanged(recipe, shared, before, drop)
 
 
+@pytest.mark.thorough
 @many
 @given(recipes, shared_inputs)
 def test_what_may_be_moved_computes_the_same_there(recipe: Recipe, shared: int) -> None:

@@ -19,6 +19,7 @@ EXAMPLES = 30 if hypothesis.settings().max_examples > 100 else 20  # 100 is Hypo
 LOSES_NAN = ("relu", "hardtanh", "hardsigmoid")
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(OneDNN().why_unavailable() is not None, reason="no oneDNN")
 def test_random_programs_compute_the_same_on_every_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     activate = FusedRegion.activate

@@ -73,6 +73,7 @@ class LowerAndReadBack:
         return fx.lower(graph_module, TakesAll(), self.inputs)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(find_library() is None, reason="neither tensorrt nor tensorrt_rtx is installed")
 def test_random_programs_compute_the_same_as_their_networks(tmp_path: Path) -> None:
     report = check_pass(

@@ -104,6 +104,7 @@ def test_a_saved_test_of_a_pass_that_a_conftest_registers_needs_no_conftest(mine
     require_failure(mine, monkeypatch, path, "own-fusion")
 
 
+@pytest.mark.thorough
 def test_a_saved_test_finds_modules_of_the_model_that_are_not_beside_the_pass(mine, monkeypatch):
     passes = mine.mkdir("passes")
     (passes / "theirs.py").write_text(THEIRS)
@@ -112,12 +113,14 @@ def test_a_saved_test_finds_modules_of_the_model_that_are_not_beside_the_pass(mi
     require_failure(mine, monkeypatch, path)
 
 
+@pytest.mark.thorough
 def test_a_saved_test_is_for_its_model_whatever_the_ini_file_says_of_models(mine, monkeypatch):
     mine.makeini("[pytest]\nfx_batch = 2\nfx_leaf =\n    choice\n    last\nfx_model = mine:network")
     path = saved(mine, "--fx-pass", "mine:wrong")
     require_failure(mine, monkeypatch, path)
 
 
+@pytest.mark.thorough
 def test_a_saved_test_can_be_moved_away_from_the_modules_that_it_needs(mine, monkeypatch, tmp_path_factory):
     path = saved(mine, "--fx-model", "mine:network", "--fx-pass", "mine:wrong", "--fx-leaf", "choice")
     moved = tmp_path_factory.mktemp("moved") / "folder"

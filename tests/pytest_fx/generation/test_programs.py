@@ -193,6 +193,7 @@ def test_captured_nodes_know_the_line_of_the_program(sample: list[Program]) -> N
     assert "F.relu(" in str(node.source)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "target", [F.gelu, torch.cat, "permute", "softmax", operator.sub, operator.setitem, nn.Conv1d, nn.LSTM, torch.topk]
 )
@@ -207,6 +208,7 @@ def test_what_is_asked_for_is_frequent(target: Any) -> None:
     assert sum(map(uses, drawn(programs(ops=[target]), 20))) >= 10
 
 
+@pytest.mark.thorough
 def test_sequences_are_drawn_as_they_are_asked_for() -> None:
     chain = [(nn.Linear, torch.tanh, "transpose")]
 
@@ -250,6 +252,7 @@ def test_operations_that_are_asked_for_follow_each_other() -> None:
     assert sum(map(follows, drawn(programs(ops=[torch.tanh, F.gelu]), 30))) >= 6
 
 
+@pytest.mark.thorough
 def test_layers_that_are_asked_for_stand_beside_each_other() -> None:
     found = asked_for(nn.Linear)
     assert sum("parallel-layers" in program.features for program in found) >= len(found) * 0.4
@@ -409,6 +412,7 @@ def test_first_arguments_are_written_with_and_without_their_keywords() -> None:
         assert re.search(unnamed, source)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "target,text",
     [
@@ -516,6 +520,7 @@ def test_what_an_attempt_that_fails_has_made_leaves_no_trace(data: st.DataObject
     assert not any(known)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ops", [["var"], [F.kl_div]])
 def test_programs_do_nothing_that_torch_warns_of_once_or_always(ops: list[Any]) -> None:
     found = [program.source for program in drawn(programs(ops=ops), 40)]
@@ -534,6 +539,7 @@ def test_programs_do_nothing_that_torch_warns_of_once_or_always(ops: list[Any]) 
     assert any(f"{name}(" in source for source in found for name in ("var", "kl_div"))
 
 
+@pytest.mark.thorough
 def test_formulas_that_an_operation_may_stand_for_are_frequent_where_their_operations_are_asked_for() -> None:
     found = drawn(programs(ops=[torch.rsqrt, "mean", "pow", operator.add, operator.mul]), 60)
     assert sum("torch.rsqrt(" in each.source and ".pow(2).mean(-1, keepdim=True)" in each.source for each in found) >= 3
@@ -560,6 +566,7 @@ def test_operations_that_are_asked_for_follow_each_other_in_the_opposite_order_t
     assert sum(map(ends_where_it_began, found)) >= count / 50
 
 
+@pytest.mark.thorough
 def test_a_layer_beside_another_may_differ_in_one_setting() -> None:
     def is_varied(program: Program) -> bool:
         layers = re.findall(r"nn\.Linear\((.*)\)", program.source)
@@ -604,6 +611,7 @@ RMS_NORM = ("pow", "mean", torch.rsqrt, operator.add, operator.mul)
 """What a pass that fuses a normalization looks for."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ops", [ATTENTION, RMS_NORM], ids=["attention", "rms norm"])
 def test_most_programs_have_siblings_of_a_formula_where_its_functions_are_asked_for(ops: tuple[Any, ...]) -> None:
     found = asked_for(*ops)

@@ -385,6 +385,7 @@ def test_a_model_of_many_tensors_takes_few_open_files():
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("outcome", ["skip", "fail"])
 def test_a_test_of_a_large_model_that_is_cut_short_is_tidied_up_after(pytester, outcome):
     pytester.makepyfile(
@@ -414,6 +415,7 @@ def test_a_test_of_a_large_model_that_is_cut_short_is_tidied_up_after(pytester, 
     pytester.runpytest("--fx-model", "test_it:large", "test_it.py").assert_outcomes(passed=1, **outcomes)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("width, left_out", [(8, False), (1024, True)], ids=["small", "large"])
 def test_objects_become_old_only_beside_a_large_model(pytester, width, left_out):
     pytester.makepyfile(

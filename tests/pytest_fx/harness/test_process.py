@@ -339,6 +339,7 @@ def test_an_exception_at_any_step_leaves_the_process_as_it_was(quick_collection)
     assert step > 1000
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it may strike where nobody listens
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers that send signals here")
 def test_a_signal_at_any_moment_of_a_search_leaves_the_process_as_it_was(quick_collection):

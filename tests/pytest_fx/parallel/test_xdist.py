@@ -201,6 +201,7 @@ def test_what_workers_reported_before_the_run_is_killed_is_kept(user):
     ]
 
 
+@pytest.mark.thorough
 def test_an_unknown_model_ends_the_run_before_workers_start(pytester):
     result = pytester.runpytest_subprocess("--fx-model", "resnet5", "-n", "2")
     assert result.ret == pytest.ExitCode.USAGE_ERROR

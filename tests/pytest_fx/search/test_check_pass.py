@@ -128,6 +128,7 @@ def test_a_wrong_pass_is_shown_on_a_program_of_a_line_or_two_before_and_after(sm
     assert str(folder / "test_add_as_sub_keeps_contract.py") in text
 
 
+@pytest.mark.thorough
 def test_the_same_seed_gives_the_same_failure(check):
     first, second = (str(violation_of(check, add_as_sub, max_examples=200)) for _ in range(2))
     assert first == second
@@ -326,6 +327,7 @@ def off(x, inplace=False):
     return (torch.relu(x) * (1 + 1e-6)).to(x.dtype)
 
 
+@pytest.mark.thorough
 def test_programs_are_the_callers_or_like_a_program(check):
     def full_of_tanh(x):
         return torch.tanh(x + torch.tanh(x))

@@ -247,6 +247,7 @@ def axis_of_sums(graph_module):
     graph_module.recompile()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("inputs", [(), (torch.ones(3, 16),)])
 def test_programs_are_near_to_the_one_that_is_shown(inputs):
     program = fx.symbolic_trace(Rare())

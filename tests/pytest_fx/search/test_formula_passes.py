@@ -29,6 +29,7 @@ def test_a_pass_that_leaves_one_thing_unchecked_is_caught(unchecked: str, tmp_pa
         check_pass(WRONG[unchecked], max_examples=1600, seed=0, min_changed=0, settings=ONCE, folder=tmp_path)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", list(RIGHT)[:QUICK])
 def test_a_pass_that_checks_everything_is_kept_and_has_something_to_do(name: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"settings": ONCE, "folder": tmp_path}

@@ -49,6 +49,7 @@ def test_what_ends_the_process_is_a_counterexample_and_made_small(tmp_path):
     assert "relu" in program
 
 
+@pytest.mark.thorough
 def test_a_pass_that_waits_in_native_code_breaks_the_law_that_it_terminates(tmp_path):
     violation = found(lambda: time.sleep(1e6), tmp_path, settings=UNSHRUNK, timeout=2.0)
     assert (violation.law, violation.kind) == ("terminates", "time")

@@ -353,6 +353,7 @@ def test_what_may_be_computed_later_is_refused(make):
     assert timed(Later(), Later()).threads == 1
 
 
+@pytest.mark.thorough
 def test_programs_that_follow_their_inputs_are_timed_however_far_they_are_from_eager():
     class Other(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -117,6 +117,7 @@ def attack() -> tuple[int, dict[str, str]]:
     return count, found
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_no_bad_call_made_from_a_signature_ends_in_an_error_that_tells_nothing(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch

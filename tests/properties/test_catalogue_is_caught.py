@@ -33,13 +33,13 @@ KEPT = ("activations_by_function", "linear_by_matmul", "rename_values")
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", CAUGHT)
+@pytest.mark.parametrize("name", thorough_except(CAUGHT[:5], CAUGHT))
 def test_a_wrong_pass_is_caught_by_a_law_that_it_breaks(name: str) -> None:
     trial = try_pass(WRONG[name])
     assert trial.law in WRONG[name].laws, trial.message or f"not caught: {WRONG[name].wrong}"
 
 
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", thorough_except(KEPT[:1], KEPT))
 def test_a_right_pass_is_not_flagged(name: str) -> None:
     trial = try_pass(RIGHT[name], examples=15)
     assert not trial.law, trial.message

@@ -47,6 +47,7 @@ def test_batch_sizes_and_threads_are_rows_of_their_own_however_many_are_asked_fo
     result.stdout.fnmatch_lines("compared with main.json: 1 of 1 timing(s) are in it")
 
 
+@pytest.mark.thorough
 def test_what_the_earlier_run_has_no_row_for_is_said_to_be_missing(pytester, timing):
     pytester.runpytest(*OPTIONS, timing)
     (pytester.path / ".pytest_fx" / "last_run.json").rename(pytester.path / "main.json")
@@ -75,6 +76,7 @@ def test_a_file_that_is_no_record_of_a_run_ends_the_run(pytester, timing, conten
     result.stderr.fnmatch_lines(f"ERROR: {message}")
 
 
+@pytest.mark.thorough
 def test_the_setting_is_relative_to_the_root_folder_and_the_option_to_the_current_one(pytester, timing, monkeypatch):
     pytester.runpytest(*OPTIONS, timing)
     deeper = pytester.mkdir("deeper")

@@ -84,6 +84,7 @@ def test_a_marker_can_allow_one_test_more(pytester, baseline):
     pytester.runpytest(*OPTIONS, "--fx-fail-slower", "5%", pytester.makepyfile(marked)).assert_outcomes(passed=1)
 
 
+@pytest.mark.thorough
 def test_the_ini_file_can_set_both(pytester, baseline):
     baseline(1000.0, 990.0, 1010.0)
     pytester.makeini("[pytest]\nfx_baseline = main.json\nfx_fail_slower = 5%")

@@ -201,6 +201,7 @@ def test_messages_speak_of_the_users_dtype(dtype, module, count):
     assert "element(s), both computed in float64" in located(swapped, of)
 
 
+@pytest.mark.thorough
 def test_a_cast_is_told_in_the_users_dtype_where_float64_makes_another_kind_of_value_of_it():
     assert "element(s), float32" in told(in_half_precision)
     text = located(in_half_precision, subject())

@@ -71,11 +71,13 @@ def tied(program):
     scaled(program)
 
 
+@pytest.mark.thorough
 def test_a_large_program_whose_output_is_detached_breaks_the_law():
     with pytest.raises(LawViolation, match="gradient"):
         gradients(Application(deep(nn.Linear(1024, 1024)), detached, contract=close))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["eval", "train"])
 def test_a_gradient_that_is_gone_as_two_parameters_were_tied_breaks_the_law(mode):
     first, second = nn.Linear(1024, 1024, bias=False), nn.Linear(1024, 1024, bias=False)
@@ -118,6 +120,7 @@ def frozen(program):
     program.recompile()
 
 
+@pytest.mark.thorough
 def test_a_frozen_layer_of_a_large_model_is_told_where_eager_has_to_be_shaken():
     torch.manual_seed(0)
     inputs = Arguments((torch.randn(16, 1024),))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -96,7 +97,9 @@ def measure(
     shortest: float = 0.01,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Measurement:
-    """Time all contenders in ``rounds`` rounds whose order rotates, after one round that is thrown away.
+    """Time all contenders in ``rounds`` rounds, each in another order, after one round that is thrown away.
+
+    Orders are drawn, as what rotates leaves each behind the same one, which may have emptied caches.
 
     Args:
         name: what is done, for the table.
@@ -113,8 +116,7 @@ def measure(
     labels = list(contenders)
     seconds: dict[str, list[float]] = {label: [] for label in labels}
     for number in range(rounds):
-        turn = number % len(labels)
-        for label in labels[turn:] + labels[:turn]:
+        for label in random.Random(number).sample(labels, len(labels)):
             seconds[label].append(_sample(contenders[label], repeats[label], clock))
     return Measurement(name, seconds, baseline, operations, goal)
 

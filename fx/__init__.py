@@ -15,6 +15,7 @@ from fx.capture.signature import PH, PHWithMeta
 from fx.capture.tracer import ProxyableClassMeta, Tracer, is_fx_symbolic_tracing, is_fx_tracing, symbolic_trace
 from fx.earlier_names import keep_earlier_names
 from fx.errors import (
+    CaptureError,
     CodegenError,
     FxError,
     GraphError,
@@ -30,6 +31,7 @@ from fx.errors import (
 from fx.graph import CodeGen, Graph
 from fx.graph_module import GraphModule
 from fx.immutable_collections import immutable_dict, immutable_list
+from fx.interop.capturing import capture
 from fx.interpreter import Interpreter, Transformer
 from fx.lowering import lower
 from fx.node import Node, has_side_effect, map_arg
@@ -40,6 +42,7 @@ from fx.wrapping import wrap
 
 __all__ = [
     "PH",
+    "CaptureError",
     "CodeGen",
     "CodegenError",
     "FxError",
@@ -61,6 +64,7 @@ __all__ = [
     "TraceError",
     "Tracer",
     "Transformer",
+    "capture",
     "has_side_effect",
     "immutable_dict",
     "immutable_list",

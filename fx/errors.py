@@ -75,6 +75,13 @@ class UnsupportedTraceError(TraceError, NotImplementedError):
     """A use of capture that is not supported: a value of a type no node can hold, ``wrap`` inside a function."""
 
 
+class CaptureError(TraceError):
+    """No way of capturing takes a program. The message has the cause of each, and the user's line."""
+
+    refusals: tuple[object, ...] = ()
+    """Why each way refused it, the whole messages too: :class:`fx.interop.capturing.Refusal`."""
+
+
 class PassError(FxError, RuntimeError):
     """A pass was misused, refused its input or returned something that is no program."""
 

@@ -122,6 +122,8 @@ class ModelCase:
     """Modules that are kept whole when it is captured."""
     tracer: Any | None = None
     """What captures it; None for the usual."""
+    capture: str = "auto"
+    """The way in which it is captured."""
 
     @classmethod
     def of(cls, model: Any, options: Options, batch: int | None = None, name: str | None = None) -> ModelCase:
@@ -130,7 +132,7 @@ class ModelCase:
         size = batch if batch is not None or not options.batch else options.batch[0]
         label = name if len(options.batch) < 2 else f"{name}, batch {size}"
         inputs = size, label, options.device, options.dtype, options.threads[0], options.seed
-        return cls(model, *inputs, options.leaves, options.tracer)
+        return cls(model, *inputs, options.leaves, options.tracer, options.capture)
 
 
 @dataclass(frozen=True, slots=True)

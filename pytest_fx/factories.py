@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -58,7 +59,14 @@ def _tracing(case: ModelCase, module: nn.Module, tracer: Any) -> Tracing:
     made = import_attribute(made, "tracer") if isinstance(made, str) else made
     if made is not None and not callable(made):
         raise CannotLoadError("a tracer is a class, or a function that returns one", value=repr(made)[:80])
-    tracing = Tracing(tuple(map(_leaf, case.leaves)), made)
+    tracing = Tracing(tuple(map(_leaf, case.leaves)), made, case.capture)
+    if not tracing.is_usual and case.capture == "export":
+        raise CannotLoadError(
+            f"torch.export takes {case.label} as it is called, without --fx-leaf and --fx-tracer",
+            remedy="leave out --fx-capture export: these are for symbolic tracing",
+        )
+    if not tracing.is_usual:
+        tracing = replace(tracing, how="symbolic")
     modules = dict(module.named_modules())
     for leaf, asked in zip(tracing.leaves, case.leaves, strict=True):
         if not any(tracing.keeps(leaf, inner, path) for path, inner in modules.items()):

@@ -9,6 +9,7 @@ from typing import Any
 
 SIZES = ("full", "small")
 DEVICES = ("cpu", "cuda")
+CAPTURES = ("auto", "symbolic", "export")
 
 
 def _positive(text: str) -> int:
@@ -200,6 +201,11 @@ TABLE = (
     PluginOption(
         "rounds", 30, _positive, "N",
         "Pairs of eager and transformed calls that a timing takes (default: 30). Example: --fx-rounds 100",
+    ),
+    PluginOption(
+        "capture", "auto", _one_of(CAPTURES), "auto|symbolic|export",
+        "Capture models this way: by symbolic tracing; by torch.export, for a call with the example inputs; or in the "
+        "first of these that takes the model (default: auto). Example: --fx-capture export",
     ),
     PluginOption(
         "leaf", (), str, "PATH|CLASS",

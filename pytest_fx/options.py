@@ -55,6 +55,8 @@ class Options:
     """Modules that are kept whole when a model is captured: paths, patterns of paths, names of classes, or classes."""
     tracer: Any | None = None
     """What captures models, as ``package.module:Class`` or itself; None for the usual."""
+    capture: str = "auto"
+    """The way in which models are captured: ``"symbolic"``, ``"export"``, or the first that takes the model."""
     checks: tuple[Any, ...] = ()
     """Passes to try on random programs, named as in ``passes``."""
     examples: int | None = None

@@ -143,7 +143,8 @@ class EqualityCheck:
         due = [found for found in violations if is_kept_without(law_called(found.law), application)]
         for found in violations:
             if found not in due:
-                application.waive(f"the capture itself breaks the law {found.law!r}")
+                exported = ", as it is exported for one call" if self._subject.is_exported else ""
+                application.waive(f"the capture itself breaks the law {found.law!r}{exported}")
         return due
 
     def _not_waived(self, application: Application, violations: list[LawViolation]) -> list[LawViolation]:

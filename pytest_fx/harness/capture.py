@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from torch import nn
 
 import fx as library
 from fx.interop import from_torch
+from fx.interop.capturing import defaults_left
 from pytest_fx.harness.evaluation import Arguments
 
 GraphModule = library.GraphModule
@@ -34,6 +34,13 @@ class Tracing:
     """Modules that are kept whole: paths, or patterns of them; names of classes, or classes."""
     tracer: Callable[[], Any] | None = None
     """Makes the tracer, ours or one of torch.fx; None for the usual."""
+    how: str = "symbolic"
+    """The way in, one of :data:`fx.interop.capturing.WAYS`, or ``"auto"`` for the first that takes the model."""
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether nothing is asked of symbolic tracing."""
+        return not self.leaves and self.tracer is None
 
     def keeps(self, leaf: str | type[nn.Module], module: nn.Module, path: str) -> bool:
         """Whether ``leaf`` is a name of ``module``, which is at ``path``."""
@@ -71,7 +78,7 @@ def capture(module: nn.Module, arguments: Arguments | None = None, tracing: Trac
     optional argument that nobody gives would compute with it all the same.
     """
     left = _defaults_left(module, arguments)
-    return library.symbolic_trace(module, left) if tracing == USUAL else tracing.trace(module, left, leafless=False)
+    return library.symbolic_trace(module, left) if tracing.is_usual else tracing.trace(module, left, leafless=False)
 
 
 def capture_without_leaves(
@@ -81,7 +88,7 @@ def capture_without_leaves(
 
     Raises ``TraceError`` where a module branches on values.
     """
-    if tracing != USUAL:
+    if not tracing.is_usual:
         return tracing.trace(module, _defaults_left(module, arguments), leafless=True)
     graph = LeaflessTracer().trace(module, _defaults_left(module, arguments))
     return library.GraphModule(module, graph)
@@ -89,16 +96,4 @@ def capture_without_leaves(
 
 def _defaults_left(module: nn.Module, arguments: Arguments | None) -> dict[str, Any] | None:
     """Return the parameters that a call with ``arguments`` does not give, with their defaults."""
-    if arguments is None:
-        return None
-    bound = inspect.signature(module.forward).bind(*arguments.args, **arguments.kwargs)
-    given = set(bound.arguments)
-    bound.apply_defaults()
-    kinds = inspect.Parameter
-    variable = (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD)
-    left = {
-        name: value
-        for name, value in bound.arguments.items()
-        if name not in given and bound.signature.parameters[name].kind not in variable
-    }
-    return left or None
+    return None if arguments is None else defaults_left(module, arguments.args, arguments.kwargs)

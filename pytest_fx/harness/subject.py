@@ -14,7 +14,9 @@ import torch
 from torch import nn
 
 from fx import GraphModule
-from fx.errors import TraceError, add_note
+from fx.errors import CaptureError, TraceError, add_note
+from fx.interop.capturing import CaptureRecord, export_model, first_way
+from fx.interop.exporting import ExportedModel
 from fx.modules.kept_tensors import KeptTensor
 from pytest_fx.harness.capture import USUAL, Tracing, capture, capture_without_leaves
 from pytest_fx.harness.collector import collect
@@ -131,6 +133,8 @@ class Subject:
         self._draws = draws
         self._other_inputs = other_inputs
         self._runs: dict[tuple[Inputs, bool], Run] = {}
+        self._exports: dict[Any, ExportedModel] = {}
+        self._record: CaptureRecord | None = None
         self.findings: dict[Any, Any] = {}
         """What others found out about the model and keep with it, by keys of theirs."""
         self.reported: set[str] = set()
@@ -252,6 +256,7 @@ class Subject:
         if "captured" in vars(self):
             release(vars(self).pop("captured"))
         self._runs.clear()
+        self._exports.clear()
         self._lender.close()
         if self.is_large:
             collect()  # what passes have dropped shares its tensors
@@ -329,7 +334,6 @@ class Subject:
 
         With ``leaves`` false it is in functions only, and ``TraceError`` is raised where a module branches on values.
         """
-        how = capture if leaves else capture_without_leaves
         dtype = torch.float64 if wide else self.dtype
         arguments = self._made(0) if self.has_inputs else None
         # What is computed while capturing becomes a constant.
@@ -337,10 +341,45 @@ class Subject:
         with default_dtype(dtype), same_random_numbers(), threads(self.threads):
             made = self.fresh(torch.float64 if wide else None) if module is None else module
             try:
-                return how(made, arguments, self.tracing)
+                if leaves:
+                    return self._captured_in_a_way(made, arguments, wide)
+                return capture_without_leaves(made, arguments, self.tracing)
             except TraceError as error:
+                if isinstance(error, CaptureError):
+                    error.__cause__ = None  # what torch.export says goes on for pages
                 add_note(error, "  or     --fx-leaf PATH|CLASS keeps a module whole, --fx-tracer brings a tracer")
                 raise
+
+    def _captured_in_a_way(self, module: nn.Module, arguments: Arguments | None, wide: bool) -> GraphModule:
+        """A capture of ``module`` in the way that took it before, or else in the first that does."""
+
+        def symbolic() -> tuple[GraphModule, None]:
+            return capture(module, arguments, self.tracing), None
+
+        def exported() -> tuple[GraphModule, str]:
+            call = self.arguments(wide=wide) if self.has_inputs else Arguments()
+            key = wide, repr(call.form)
+            if key not in self._exports:  # which takes seconds
+                self._exports[key] = export_model(module, call.args, call.kwargs)
+            return self._exports[key].program_for(module), self._exports[key].batch
+
+        how = self.tracing.how if self._record is None else self._record.way
+        program, record = first_way({"symbolic": symbolic, "export": exported}, how, type(module).__name__)
+        self._record = self._record or record
+        return program
+
+    @property
+    def capture_record(self) -> CaptureRecord:
+        """The way in which the model was captured, and why those before it refused."""
+        if self._record is None:
+            self.captured.graph  # noqa: B018 - found out by capturing
+        assert self._record is not None
+        return self._record
+
+    @property
+    def is_exported(self) -> bool:
+        """Whether the model came in through ``torch.export``."""
+        return self.capture_error is None and self.capture_record.way == "export"
 
     @cached_property
     def draws(self) -> int:

@@ -28,6 +28,14 @@ class SummaryRow:
     """The model's name."""
     program: str
     """The pass, or what else made the program."""
+    way: str | None = None
+    """How the model was captured: ``"symbolic"`` or ``"export"``."""
+    batch: str | None = None
+    """Of an exported one: ``"free"``, or why it takes one number of samples only."""
+    refusals: Sequence[str] | None = None
+    """Why the ways that were tried before refused it, a line each."""
+    refusal_messages: Sequence[str] | None = None
+    """The same in full."""
     nodes_before: int | None = None
     """Nodes of the captured graph."""
     nodes_after: int | None = None
@@ -195,6 +203,10 @@ def _nodes(row: SummaryRow) -> str:
     return ", ".join(filter(None, (nodes, row.outcome))) or "-"
 
 
+def _way(row: SummaryRow) -> str:
+    return "-" if row.way in (None, "symbolic") else f"{row.way}, batch {(row.batch or '').partition(':')[0]}"
+
+
 def _errors(row: SummaryRow) -> str:
     if row.eager_error is None:
         return _error(row.error)
@@ -237,6 +249,7 @@ COLUMNS = (
     SummaryColumn("model", lambda row: row.model),
     SummaryColumn("program", lambda row: row.program),
     SummaryColumn("nodes", _nodes),
+    SummaryColumn("captured by", _way, True),
     SummaryColumn("float64 error", lambda row: _error(row.float64_error)),
     SummaryColumn("error (eager's own)", _errors),
     SummaryColumn("detects", lambda row: _error(row.detects), True),
@@ -302,10 +315,21 @@ def write_summary(reporter: pytest.TerminalReporter, options: Options) -> None:
         for row in rows:
             for line in (row.less or "").splitlines():
                 reporter.write_line(line)
+    for line in _ways_in(rows, verbose=reporter.verbosity > 0):
+        reporter.write_line(line)
     for line in _warning_of_coarse(rows):
         reporter.write_line(line, yellow=True)
     for note in reporter.config.stash.get(NOTES, []):
         reporter.write_line(note)
+
+
+def _ways_in(rows: Sequence[SummaryRow], *, verbose: bool) -> Iterator[str]:
+    """Why models were not captured symbolically, a line for each way that refused, or in full."""
+    for row in rows:
+        for line in (row.refusal_messages if verbose else row.refusals) or ():
+            yield f"{row.model} is not captured by {line}"
+        if row.way == "export" and row.batch != "free":
+            yield f"{row.model} is exported for one call: its batch is {row.batch}"
 
 
 def _warning_of_coarse(rows: Sequence[SummaryRow]) -> Iterator[str]:

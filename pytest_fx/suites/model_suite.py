@@ -66,7 +66,19 @@ def _captures(item: pytest.Item, case: Any) -> bool:
 
 def test_capture_is_well_formed(request: pytest.FixtureRequest, fx_model: Subject) -> None:
     """The captured graph obeys the rules of the IR."""
-    record_row(request.node, SummaryRow(fx_model.name, "capture", nodes_after=len(fx_model.captured.graph.nodes)))
+    if fx_model.capture_error is not None:
+        raise fx_model.capture_error
+    nodes, record = len(fx_model.captured.graph.nodes), fx_model.capture_record
+    row = SummaryRow(
+        fx_model.name,
+        "capture",
+        nodes_after=nodes,
+        way=record.way,
+        batch=record.batch,
+        refusals=list(map(str, record.refusals)) or None,
+        refusal_messages=[f"{refusal.way}: {refusal.message}" for refusal in record.refusals] or None,
+    )
+    record_row(request.node, row)
     fx_model.captured.graph.lint()
 
 
@@ -84,6 +96,7 @@ def test_capture_without_leaf_modules_equals_eager(fx_model: Subject, fx_equal: 
 
 def test_generated_code_can_be_captured_again(fx_model: Subject, fx_equal: EqualityCheck) -> None:
     """The code that the graph is written as is a program that captures to the same graph."""
+    skip_if_exported(fx_model, "its code is not traced again")
     again = capture(fx_model.captured, tracing=fx_model.tracing)
     if calls_in(again) != calls_in(fx_model.captured):
         require_code(fx_model, again, "captured from its own code")
@@ -93,6 +106,7 @@ def test_generated_code_can_be_captured_again(fx_model: Subject, fx_equal: Equal
 
 def test_code_is_deterministic(fx_model: Subject) -> None:
     """Two captures of the model are written as the same code."""
+    skip_if_exported(fx_model, "that is done once in a session, and programs are copies")
     require_code(fx_model, fx_model.capture(fx_model.borrowed()), "captured a second time", "deterministic")
 
 
@@ -249,11 +263,18 @@ def import_path(folder: Path) -> Generator[None]:
         sys.path.remove(str(folder))
 
 
+def skip_if_exported(model: Subject, why: str) -> None:
+    """Skip a test of symbolic tracing for a model that came in through ``torch.export``."""
+    if model.is_exported:
+        pytest.skip(f"{model.name} is captured by torch.export: {why}")
+
+
 def skip_unless_captured_without_leaves(model: Subject) -> None:
     """Skip the test if the model cannot be captured in functions only, which is no fault of the model.
 
     A model of the zoo says so itself (``needs_leaves``). Where it does not, the fault is of the capture.
     """
+    skip_if_exported(model, "its program has no modules to trace through, only operators")
     try:
         model.capture(model.borrowed(), leaves=False)
     except TraceError as error:

@@ -155,7 +155,7 @@ def test_inputs_that_the_model_rejects_are_one_error_and_its_other_tests_are_ski
 def test_a_model_that_cannot_be_captured_fails_with_the_users_line(user):
     result = user.runpytest("--fx-model", "mine:branching", "-k", "test_capture_is_well_formed")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["E*TraceError*", "E*mine.py*if x.sum() > 0*"])
+    result.stdout.fnmatch_lines(["E*CaptureError*", "E*mine.py*if x.sum() > 0*"])
 
 
 @pytest.mark.thorough

@@ -1,0 +1,222 @@
+"""``capture``: a program of any model, symbolically where that takes it, else through ``torch.export``."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from fx.arguments import expect
+from fx.capture.tracer import symbolic_trace
+from fx.errors import CaptureError, FxError, InteropError, TraceError
+from fx.frames import _USER, _kind
+from fx.graph_module import GraphModule
+from fx.interop.exporting import ExportedModel
+from fx.interop.node_notes import location_of
+from fx.provenance import SourceLocation
+
+WAYS = ("symbolic", "export")
+"""Ways to capture a model, in the order in which they are tried."""
+AUTO = "auto"
+"""The first of them that takes the model."""
+_LONGEST_CAUSE = 160
+"""Characters of a message of torch's that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a way to capture a model did not take it."""
+
+    way: str
+    """One of :data:`WAYS`."""
+    cause: str
+    """What was raised, in a line."""
+    where: str | None
+    """The user's line, where it is known."""
+    remedy: str | None
+    """What the message says to try, if it does."""
+    message: str
+    """The whole of it."""
+
+    def __str__(self) -> str:
+        return f"{self.way}: {self.cause}" + (f" ({self.where})" if self.where else "")
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureRecord:
+    """How a program was captured: its ``meta["capture"]``."""
+
+    way: str
+    """The one of :data:`WAYS` that took the model."""
+    refusals: tuple[Refusal, ...] = ()
+    """Why those before it did not."""
+    batch: str | None = None
+    """Of an exported program: ``"free"``, or a sentence that says why it takes one number of samples only."""
+
+
+Captured = tuple[GraphModule, str | None]
+"""A program, and what is known of its batch: :attr:`CaptureRecord.batch`."""
+
+
+def capture(
+    model: nn.Module | Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    how: str = AUTO,
+) -> GraphModule:
+    """Capture a model for calls like the one with ``args`` and ``kwargs``, in the first way that takes it.
+
+    Symbolic tracing keeps modules, branches on sizes and all; where the model branches on what only a call knows,
+    ``torch.export`` calls it once, and what it decides is built in. ``meta["capture"]``, a :class:`CaptureRecord`, says
+    which way it was, why those before refused, and of an exported program whether it takes any number of samples.
+
+    Parameters that the call leaves to their defaults are captured as those. Tensors are shared with the model.
+
+    Args:
+        model: the program; ``torch.export`` takes modules only.
+        args: positional example inputs.
+        kwargs: example inputs by name.
+        how: ``"auto"``, or the only way to try: ``"symbolic"`` or ``"export"``.
+
+    Raises:
+        CaptureError: no way takes the model. The message has the cause of each, and the user's line.
+        TraceError: ``how`` is ``"symbolic"``, and that does not take it.
+
+    >>> import torch, fx
+    >>> class Padding(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return x + sum(range(int(x.shape[1])))
+    >>> program = fx.capture(Padding(), (torch.ones(2, 3),))
+    >>> program.meta["capture"].way, program.meta["capture"].batch, tuple(program(torch.ones(5, 3)).shape)
+    ('export', 'free', (5, 3))
+    """
+    if how not in (AUTO, *WAYS):
+        raise TraceError(f"fx.capture has no way {how!r}", remedy=f"how is one of {', '.join((AUTO, *WAYS))}")
+    expect(args, tuple, "fx.capture takes positional example inputs as a tuple", error=TraceError)
+    given = dict(kwargs or {})
+
+    def symbolic() -> Captured:
+        return symbolic_trace(model, defaults_left(model, args, given) if args or given else None), None
+
+    def exported() -> Captured:
+        made = export_model(model, args, given)
+        return made.program_for(model), made.batch  # type: ignore[arg-type]  it is a module, or was refused
+
+    program, record = first_way({"symbolic": symbolic, "export": exported}, how, _name_of(model))
+    program.meta["capture"] = record
+    return program
+
+
+def first_way(ways: Mapping[str, Callable[[], Captured]], how: str, name: str) -> tuple[GraphModule, CaptureRecord]:
+    """Return what the first of ``ways`` makes that raises nothing, and what was done.
+
+    Args:
+        ways: what captures the model, by :data:`WAYS`.
+        how: the only one to try, or ``"auto"``.
+        name: what the model is called in the message.
+
+    Raises:
+        CaptureError: all of those that were tried raised; or the one error that symbolic tracing alone raised.
+    """
+    tried = {way: make for way, make in ways.items() if how in (AUTO, way)}
+    refusals: list[Refusal] = []
+    errors: list[Exception] = []
+    for way, make in tried.items():
+        try:
+            program, batch = make()
+        except Exception as error:
+            if way == "symbolic" and len(tried) == 1:
+                raise
+            refusals.append(refusal_of(way, error))
+            errors.append(error)
+        else:
+            return program, CaptureRecord(way, tuple(refusals), batch)
+    # The traceback of the first shows the user's line, the cause what torch.export says of it.
+    raise _refused(name, refusals).with_traceback(errors[0].__traceback__) from errors[-1]
+
+
+def export_model(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ExportedModel:
+    """Export a model, or raise ``InteropError`` for what has no call that it could be exported for."""
+    if not isinstance(model, nn.Module):
+        raise InteropError("torch.export takes modules, and no functions")
+    try:
+        inspect.signature(model.forward).bind(*args, **kwargs)
+    except TypeError as error:
+        raise InteropError(
+            "torch.export needs example inputs", why=str(error), remedy="give the arguments of a call"
+        ) from None
+    return ExportedModel(model, args, dict(kwargs))
+
+
+def defaults_left(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the parameters that a call with ``args`` and ``kwargs`` does not give, with their defaults."""
+    bound = inspect.signature(model.forward if isinstance(model, nn.Module) else model).bind(*args, **kwargs)
+    given = set(bound.arguments)
+    bound.apply_defaults()
+    kinds = inspect.Parameter
+    variable = (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD)
+    left = {
+        name: value
+        for name, value in bound.arguments.items()
+        if name not in given and bound.signature.parameters[name].kind not in variable
+    }
+    return left or None
+
+
+def refusal_of(way: str, error: Exception) -> Refusal:
+    """Return what ``error`` says, cut to its cause: torch's messages go on for a page."""
+    message = str(error).strip()
+    lines = message.splitlines() or [type(error).__name__]
+    if isinstance(error, FxError):
+        return Refusal(way, lines[0], _labelled(lines, "where"), _labelled(lines, "try"), message)
+    cause = lines[0].partition(" (unhinted:")[0].rstrip(". ")
+    if not cause.startswith(type(error).__name__):
+        cause = f"{type(error).__name__}: {cause}"
+    if len(cause) > _LONGEST_CAUSE:
+        cause = f"{cause[:_LONGEST_CAUSE]}…"
+    where = _location(error)
+    return Refusal(way, cause, None if where is None else str(where), None, message)
+
+
+def _labelled(lines: list[str], label: str) -> str | None:
+    """What a message of ours has under one of its labels."""
+    start = f"  {label:<6} "
+    return next((line.removeprefix(start) for line in lines if line.startswith(start)), None)
+
+
+def _location(error: Exception) -> SourceLocation | None:
+    """The user's line at which a model was refused: which the message of torch names, or where it was raised."""
+    if (named := location_of(str(error))) is not None:
+        return named
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _kind(frame.filename) == _USER]
+    if not frames:
+        return None
+    frame = frames[-1]
+    return SourceLocation.of(frame.filename, frame.lineno or 0, frame.name, frame.line or "")
+
+
+def _refused(name: str, refusals: list[Refusal]) -> CaptureError:
+    places = {refusal.where.partition(",")[0]: refusal.where for refusal in reversed(refusals) if refusal.where}
+    remedies = [refusal.remedy for refusal in refusals if refusal.remedy]
+    if any("data-dependent" in refusal.cause for refusal in refusals):
+        remedies.append(
+            "choose between values with torch.where: torch.export takes no branch on what only a call knows"
+        )
+    how = ", neither symbolically nor" if len(refusals) > 1 else ""
+    error = CaptureError(
+        f"{name} cannot be captured{how} through torch.export",
+        where="\n         ".join(reversed(places.values())) or None,
+        why="\n         ".join(f"{refusal.way}: {refusal.cause}" for refusal in refusals),
+        remedy="\n  or     ".join(remedies) or None,
+    )
+    error.refusals = tuple(refusals)
+    return error
+
+
+def _name_of(model: Any) -> str:
+    return type(model).__name__ if isinstance(model, nn.Module) else getattr(model, "__name__", repr(model))

@@ -1,0 +1,200 @@
+"""A model through ``torch.export``: called once with example inputs, its batch dimension free where it can be."""
+
+from __future__ import annotations
+
+import copy
+import io
+import logging
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, redirect_stderr
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import Dim, ExportedProgram, ShapesCollection
+from torch.export import export as torch_export
+from torch.utils import _pytree as pytree
+
+from fx.graph_module import GraphModule
+from fx.interop.torch_export import from_export
+from fx.modules.attributes import find_attribute
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+"""Positional and keyword arguments."""
+
+_FEWEST_SAMPLES = 2
+"""Samples that a model is exported with at least: export takes a size of 1 for a constant."""
+_TOLERANCE = 1e-2
+"""How far answers for another batch may be apart, relative to the largest: sizes that are built in do more."""
+
+
+class ExportedModel:
+    """What ``torch.export`` made of a model, with no tensors of its own: programs for copies of the model share theirs.
+
+    >>> exported = ExportedModel(nn.Linear(2, 3), (torch.ones(4, 2),), {})
+    >>> copied = nn.Linear(2, 3)
+    >>> exported.program_for(copied).weight is copied.weight, exported.batch
+    (True, 'free')
+    """
+
+    def __init__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Export ``module`` for calls with these arguments; what ``torch.export`` raises comes through."""
+        program, self.batch = _exported(module, (args, kwargs))
+        program.train(module.training)
+        shared = {name: tensor for name, tensor in _tensors(program) if _is_tensor(find_attribute(module, name))}
+        self._stand_ins = {id(tensor): _without_memory(tensor) for tensor in shared.values()}
+        self._names = {id(self._stand_ins[id(tensor)]): name for name, tensor in shared.items()}
+        self._program = copy.deepcopy(program, dict(self._stand_ins))
+
+    def program_for(self, module: nn.Module) -> GraphModule:
+        """Return a new program for ``module``, a copy of the exported one, with which it shares its tensors."""
+        return copy.deepcopy(self._program, {held: find_attribute(module, name) for held, name in self._names.items()})
+
+
+def _tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """Parameters and buffers, those that are in two places under both names."""
+    return [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _without_memory(tensor: torch.Tensor) -> torch.Tensor:
+    empty = torch.empty_like(tensor, device="meta", requires_grad=False)
+    return nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
+
+
+# The batch.
+
+
+def _exported(module: nn.Module, given: Call) -> tuple[GraphModule, str]:
+    """The program of ``module``, and whether its batch is free: ``"free"``, or a sentence that says why it is not."""
+    size = batch_size(given)
+    if size is None:
+        return from_export(_export(module, given, None)), "none: no argument is a tensor with dimensions"
+    samples = max(size, _FEWEST_SAMPLES)
+    example = with_batch(given, size, samples)
+    try:
+        program = from_export(_export(module, example, samples))
+    except Exception as error:
+        why = f"with it free, torch.export raises {_first_line(error)}"
+    else:
+        if _is_free(program):
+            why = _refused(module, program, with_batch(given, size, samples + 1), samples + 1)
+            if why is None:
+                return program, "free"
+        elif samples == size:
+            return program, _fixed(size, "the model's code, or torch's, decides by it")
+        else:
+            why = "the model's code, or torch's, decides by it"
+    return from_export(_export(module, given, None)), _fixed(size, why)
+
+
+def _fixed(size: int, why: str) -> str:
+    return f"fixed at {size}: {why}"
+
+
+def batch_size(call: Call) -> int | None:
+    """The size of the first dimension of the first tensor that has two, or else of the first that has one."""
+    shapes = [leaf.shape for leaf in pytree.tree_leaves(call) if _is_tensor(leaf)]
+    sizes = [shape[0] for least in (2, 1) for shape in shapes if len(shape) >= least]
+    return sizes[0] if sizes and sizes[0] else None
+
+
+def with_batch(call: Call, old: int, new: int) -> Call:
+    """The call with ``new`` samples, the same ones again and again, in each tensor whose first size is ``old``."""
+
+    def resized(leaf: Any) -> Any:
+        if old == new or not _has_samples(leaf, old):
+            return leaf
+        return leaf.index_select(0, torch.arange(new, device=leaf.device) % old)
+
+    return pytree.tree_map(resized, call)
+
+
+def _has_samples(leaf: Any, samples: int | None) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and leaf.shape[0] == samples
+
+
+def _export(module: nn.Module, call: Call, samples: int | None) -> ExportedProgram:
+    """Export ``module``; for any number of samples where ``samples`` says how many the call has."""
+    shapes: Any = ShapesCollection()
+    for leaf in pytree.tree_leaves(call):
+        if samples is not None and _has_samples(leaf, samples):
+            shapes[leaf] = {0: Dim.AUTO}
+    with _quiet():
+        return torch_export(module, call[0], call[1], dynamic_shapes=shapes if samples else None, strict=False)
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Drop what torch prints and logs while it exports, programs and warnings: its errors say what matters."""
+    trace_log = logging.getLogger("torch.__trace")  # which is enabled whatever is disabled
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    trace_log.addFilter(_nothing)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        trace_log.removeFilter(_nothing)
+        logging.disable(before)
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    return False
+
+
+def _is_free(program: GraphModule) -> bool:
+    values = [node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")]
+    sizes = [value.shape[0] for value in values if isinstance(value, torch.Tensor) and value.dim()]
+    return any(isinstance(size, torch.SymInt) for size in sizes)
+
+
+def _refused(module: nn.Module, program: GraphModule, call: Call, samples: int) -> str | None:
+    """Why ``program`` cannot stand for ``module`` in a call with so many samples; None if it can."""
+    expected = _answer(module, call)
+    if isinstance(expected, Exception):
+        return f"for {samples} samples the model itself raises {_first_line(expected)}"
+    actual = _answer(program, call)
+    if isinstance(actual, Exception):
+        return f"exported with it free, {samples} samples raise {_first_line(actual)}"
+    return None if _agree(expected, actual) else f"exported with it free, {samples} samples get other answers"
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
+def _answer(module: nn.Module, call: Call) -> Any:
+    """The leaves of what ``module`` returns, or what it raises. Its buffers, and its attributes, stay as they are."""
+    parameters: dict[int, Any] = {id(one): one for one in module.parameters()}
+    own: Callable[..., Any] = copy.deepcopy(module, parameters)
+    args, kwargs = pytree.tree_map(lambda leaf: leaf.detach().clone() if _is_tensor(leaf) else leaf, call)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with torch.no_grad(), torch.random.fork_rng():
+                torch.manual_seed(0)
+                return pytree.tree_leaves(own(*args, **kwargs))
+    except Exception as error:
+        return error
+
+
+def _agree(expected: list[Any], actual: list[Any]) -> bool:
+    return len(expected) == len(actual) and all(map(_same, expected, actual))
+
+
+def _same(expected: Any, actual: Any) -> bool:
+    if not isinstance(expected, torch.Tensor) or not isinstance(actual, torch.Tensor):
+        return type(expected) is type(actual) and (not isinstance(expected, (bool, int, str)) or expected == actual)
+    if expected.shape != actual.shape or expected.dtype != actual.dtype:
+        return False
+    if not expected.is_floating_point():
+        return torch.equal(expected, actual)
+    wanted, found = expected.double(), actual.double()
+    scale = float(wanted.abs().nan_to_num(posinf=0.0).max()) if wanted.numel() else 0.0
+    return torch.allclose(found, wanted, rtol=_TOLERANCE, atol=_TOLERANCE * scale, equal_nan=True)

@@ -1,0 +1,222 @@
+"""``fx.capture`` takes a model symbolically where that can be, else through ``torch.export``, and says what it did."""
+
+# No postponed annotations: exporting reads them.
+
+import importlib
+import logging
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import fx
+from fx.errors import CaptureError, TraceError
+from fx.interop import exporting
+from fx.interop.exporting import ExportedModel
+
+X = torch.linspace(-1.0, 2.0, 12).reshape(3, 4)
+
+
+class PerColumn(nn.Module):
+    """Reads a size as a number of Python's, which no traced value is; with state of each kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.norm = nn.BatchNorm1d(4)
+        self.register_buffer("hidden", torch.ones(4), persistent=False)
+        self.plain = torch.full((4,), 2.0)
+
+    def forward(self, x: Any, shift: float = 0.5) -> Any:
+        for _ in range(int(x.shape[1])):
+            x = x + shift
+        x = self.norm(self.second(self.first(x))) * self.hidden * self.plain
+        return x + torch.tensor([1.0, 2.0, 3.0, 4.0])
+
+
+class PerSample(nn.Module):
+    """Does as many steps as there are samples: exported, it takes one number of them."""
+
+    def forward(self, x: Any) -> Any:
+        for _ in range(int(x.shape[0])):
+            x = x + 1
+        return x
+
+
+class InRows(nn.Module):
+    """Takes three samples only."""
+
+    def forward(self, x: Any) -> Any:
+        return x.reshape(int(x.shape[1]) - 1, 4) * 2
+
+
+class Branching(nn.Module):
+    """Branches on values, which no way takes."""
+
+    def forward(self, x: Any) -> Any:
+        return x if x.sum() > 0 else -x
+
+
+def test_what_symbolic_tracing_takes_is_captured_by_it_and_nothing_is_exported(monkeypatch: Any) -> None:
+    monkeypatch.setattr(exporting, "torch_export", None)
+    program = fx.capture(nn.Sequential(nn.Linear(4, 4)), (X,))
+    record = program.meta["capture"]
+    assert (record.way, record.refusals, record.batch) == ("symbolic", (), None)
+    assert [node.op for node in program.graph.nodes] == ["placeholder", "call_module", "output"]
+
+
+def test_arguments_that_the_call_leaves_out_are_captured_as_their_defaults() -> None:
+    class Optional(nn.Module):
+        def forward(self, x: Any, shift: Any = None) -> Any:
+            return x if shift is None else x + shift
+
+    assert "add" not in fx.capture(Optional(), (X,)).code
+    assert "add" in fx.capture(Optional(), (X,), {"shift": X}).code
+    assert "add" in fx.capture(Optional()).code, "nothing is known of the arguments"
+
+
+def test_a_model_that_symbolic_tracing_refuses_is_exported_with_its_batch_free() -> None:
+    model = PerColumn().eval()
+    program = fx.capture(model, (X,))
+    record = program.meta["capture"]
+    assert (record.way, record.batch) == ("export", "free")
+    assert str(record.refusals[0]).startswith("symbolic: cannot convert a traced value to int (")
+    assert "range(int(x.shape[1]))" in record.refusals[0].where
+    assert not program.training
+    for samples in (1, 2, 5):
+        given = X[:1].repeat(samples, 1)
+        assert torch.equal(program(given), model(given))
+
+
+def test_an_exported_program_shares_the_models_tensors_under_its_names() -> None:
+    model = PerColumn()
+    program = fx.capture(model, (X,))
+    assert list(program.state_dict()) == list(model.state_dict())
+    assert program.first.weight is program.second.weight is model.first.weight
+    assert program.get_buffer("hidden") is model.hidden
+    assert program.get_buffer("plain") is model.plain
+
+
+def test_capturing_a_model_in_training_leaves_its_statistics_and_the_random_numbers_alone() -> None:
+    model = PerColumn()
+    torch.manual_seed(7)
+    drawn = torch.get_rng_state()
+    program = fx.capture(model, (X,))
+    assert program.training and program.meta["capture"].batch == "free"
+    assert model.norm.num_batches_tracked == 0 and torch.equal(model.norm.running_var, torch.ones(4))
+    assert torch.equal(torch.get_rng_state(), drawn)
+
+
+def test_one_sample_is_exported_for_any_number() -> None:
+    program = fx.capture(PerColumn().eval(), (X[:1],))
+    assert program.meta["capture"].batch == "free"
+    assert program(X).shape == (3, 4)
+
+
+@pytest.mark.parametrize(
+    "model, why",
+    [
+        (PerSample(), "exported with it free, 4 samples raise AssertionError: x must have the shape (3, 4)"),
+        (InRows(), "for 4 samples the model itself raises RuntimeError: shape"),
+    ],
+    ids=["decided in the code", "the model's own"],
+)
+def test_a_batch_that_cannot_be_free_is_fixed_with_the_reason(model: nn.Module, why: str) -> None:
+    program = fx.capture(model, (X,))
+    batch = program.meta["capture"].batch
+    assert batch.startswith(f"fixed at 3: {why}")
+    assert torch.equal(program(X), model(X))
+    with pytest.raises(AssertionError, match=r"x must have the shape \(3, 4\)"):
+        program(X[:2])
+
+
+def test_arguments_by_name_and_of_any_structure_are_exported() -> None:
+    class Structured(nn.Module):
+        def forward(self, pair: Any, *, scale: Any, times: int = 2) -> Any:
+            return {"sum": (pair["a"] + pair["b"][0]) * scale * int(pair["a"].shape[1]) * times}
+
+    model, given = Structured(), ({"a": X, "b": [X]},)
+    program = fx.capture(model, given, {"scale": torch.ones(4)})
+    assert program.meta["capture"].batch == "free"
+    other = ({"a": X[:2], "b": [X[:2]]},)
+    assert torch.equal(program(*other, scale=torch.ones(4))["sum"], model(*other, scale=torch.ones(4))["sum"])
+
+
+def test_what_every_way_refuses_raises_one_error_with_each_cause_the_line_and_what_to_do() -> None:
+    with pytest.raises(CaptureError) as caught:
+        fx.capture(Branching(), (X,))
+    first, where, *rest = str(caught.value).splitlines()
+    assert first == "Branching cannot be captured, neither symbolically nor through torch.export"
+    assert where.startswith("  where  ") and where.endswith("in Branching.forward:  return x if x.sum() > 0 else -x")
+    assert rest[:2] == [
+        "  why    symbolic: symbolically traced variables cannot be used as inputs to control flow",
+        "         export: GuardOnDataDependentSymNode: Could not guard on data-dependent expression Eq(u0, 1)",
+    ]
+    assert rest[2].startswith("  try    decide from a module attribute")
+    assert rest[3].startswith("  or     choose between values with torch.where")
+    assert isinstance(caught.value, TraceError)
+    assert [refusal.way for refusal in caught.value.refusals] == ["symbolic", "export"]
+    assert "TORCH_LOGS" in caught.value.refusals[1].message
+    assert type(caught.value.__cause__).__name__ == "GuardOnDataDependentSymNode"
+
+
+def test_exporting_prints_and_logs_nothing(capsys: Any) -> None:
+    records: list[Any] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    loggers = [logging.getLogger(name) for name in ("torch", "torch.__trace", "torch.fx")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        with pytest.raises(CaptureError):
+            fx.capture(Branching(), (X,))
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+    assert capsys.readouterr() == ("", "") and not records
+
+
+@pytest.mark.parametrize(
+    "model, args, why",
+    [
+        (PerColumn(), (), "export: torch.export needs example inputs"),
+        (lambda x: int(x), (X,), "export: torch.export takes modules, and no functions"),
+    ],
+    ids=["no inputs", "a function"],
+)
+def test_what_cannot_be_exported_at_all_says_why(model: Any, args: Any, why: str) -> None:
+    with pytest.raises(CaptureError, match=why):
+        fx.capture(model, args)
+
+
+def test_one_way_alone_is_tried_where_it_is_asked_for() -> None:
+    assert fx.capture(nn.Linear(4, 4), (X,), how="export").meta["capture"].way == "export"
+    with pytest.raises(TraceError, match=r"^cannot convert a traced value to int"):
+        fx.capture(PerColumn(), (X,), how="symbolic")
+    with pytest.raises(TraceError, match=r"fx\.capture has no way 'exported'"):
+        fx.capture(PerColumn(), (X,), how="exported")
+    with pytest.raises(TraceError, match="takes positional example inputs as a tuple"):
+        fx.capture(PerColumn(), X)  # type: ignore[arg-type]
+
+
+def test_programs_of_one_export_have_the_tensors_of_the_copy_that_they_are_for() -> None:
+    model = PerColumn().eval()
+    exported = ExportedModel(model, (X,), {})
+    other = PerColumn().eval()
+    program, again = exported.program_for(other), exported.program_for(other)
+    assert torch.equal(program(X), other(X)) and not torch.equal(program(X), model(X))
+    assert program.first.weight is again.second.weight is other.first.weight
+    assert program.graph is not again.graph and program.code == again.code
+    assert program.get_buffer("lifted_tensor_0") is not again.get_buffer("lifted_tensor_0")
+
+
+def test_what_was_done_stays_with_the_program_in_copies_and_pickles() -> None:
+    program = fx.capture(PerColumn(), (X,))
+    assert pickle.loads(pickle.dumps(program)).meta["capture"] == program.meta["capture"]
+
+
+def test_the_modules_of_the_room_that_has_its_name_are_found_all_the_same() -> None:
+    assert importlib.import_module("fx.capture.tracer").Tracer is fx.Tracer

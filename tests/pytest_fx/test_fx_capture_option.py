@@ -1,0 +1,188 @@
+"""``--fx-capture`` chooses how models come in: by symbolic tracing, through ``torch.export``, or what takes them."""
+
+import json
+
+import pytest
+
+MODEL = """
+import torch
+from torch import nn
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.dimension = {dimension}
+
+    def forward(self, x):
+        for _ in range(int(x.shape[self.dimension])):
+            x = x + 1
+        return self.linear(x)
+
+class Branching(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+def network():
+    return Counting(), torch.linspace(-1, 1, 12).reshape(3, 4)
+
+def plain():
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.linspace(-1, 1, 12).reshape(3, 4)
+
+def branching():
+    return Branching(), torch.ones(3, 4)
+
+def doubled(program):
+    for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.linear.default):
+        with program.graph.inserting_after(node):
+            negated = program.graph.call_function(torch.neg, (node,))
+        with program.graph.inserting_after(negated):
+            again = program.graph.call_function(torch.neg, (negated,))
+        node.replace_all_uses_with(again, lambda user: user is not negated)
+    program.recompile()
+"""
+OPTIONS = ("--fx-no-timing", "--fx-pass", "mine:doubled")
+NETWORK = ("--fx-model", "mine:network", *OPTIONS)
+CAPTURE = ("-k", "test_capture_is_well_formed")
+
+
+@pytest.fixture
+def mine(pytester):
+    pytester.makepyfile(mine=MODEL.replace("{dimension}", "1"))
+    return pytester
+
+
+@pytest.fixture
+def per_sample(pytester):
+    pytester.makepyfile(mine=MODEL.replace("{dimension}", "0"))
+    return pytester
+
+
+def test_a_model_that_symbolic_tracing_refuses_goes_through_the_whole_suite(mine):
+    result = mine.runpytest(*NETWORK, "-rs")
+    outcomes = result.parseoutcomes()
+    assert outcomes["passed"] > 8 and not {"failed", "errors"} & set(outcomes), result.outlines
+    result.stdout.re_match_lines(
+        [
+            r"mine:network +capture +\d+ +export, batch free .*",
+            r"mine:network +doubled .*",
+            r"mine:network is not captured by symbolic: cannot convert a traced value to int \(.*mine.py:11, .*",
+        ]
+    )
+    result.stdout.fnmatch_lines_random(
+        [
+            "SKIPPED*captured by torch.export: its program has no modules to trace through, only operators",
+            "SKIPPED*captured by torch.export: its code is not traced again*",
+            "SKIPPED*captured by torch.export: that is done once in a session, and programs are copies",
+        ]
+    )
+
+
+def test_a_model_is_exported_once_for_each_dtype(mine):
+    mine.makeconftest(
+        """
+        from fx.interop import exporting
+
+        export, calls = exporting.torch_export, []
+
+        def counted(*args, **kwargs):
+            calls.append(args)
+            return export(*args, **kwargs)
+
+        exporting.torch_export = counted
+
+        def pytest_unconfigure():
+            exporting.torch_export = export
+            print("exported", len(calls))
+        """
+    )
+    mine.runpytest(*NETWORK, "-s").stdout.fnmatch_lines("exported 2")
+
+
+def test_a_model_that_symbolic_tracing_takes_has_no_row_more_to_read(mine):
+    result = mine.runpytest("--fx-model", "mine:plain", *OPTIONS, *CAPTURE)
+    assert result.ret == 0
+    assert "captured by" not in result.stdout.str()
+
+
+def test_verbose_runs_show_the_whole_of_each_refusal(mine):
+    assert "concrete_args" not in mine.runpytest(*NETWORK, *CAPTURE).stdout.str()
+    mine.runpytest(*NETWORK, *CAPTURE, "-v").stdout.fnmatch_lines(
+        ["mine:network is not captured by symbolic: cannot convert*", "  where *", "  try *concrete_args*"]
+    )
+
+
+def test_the_record_of_the_run_says_which_way_it_was(mine):
+    mine.runpytest(*NETWORK, *CAPTURE)
+    [entry] = json.loads((mine.path / ".pytest_fx" / "last_run.json").read_text())["records"]
+    assert (entry["row"]["way"], entry["row"]["batch"]) == ("export", "free")
+    assert entry["row"]["refusals"][0].startswith("symbolic: cannot convert")
+
+
+def test_a_fixed_batch_is_told_and_passes_are_not_held_to_others(per_sample):
+    result = per_sample.runpytest(*NETWORK)
+    outcomes = result.parseoutcomes()
+    assert not {"failed", "errors"} & set(outcomes), result.outlines
+    result.stdout.re_match_lines(
+        [
+            r"mine:network +capture +\d+ +export, batch fixed at 3 .*",
+            r"mine:network +doubled .*; the capture itself breaks the law 'batch sizes', as it is exported for one .*",
+            r"mine:network is exported for one call: its batch is fixed at 3: exported with it free, 4 samples .*",
+        ]
+    )
+
+
+def test_a_model_that_every_way_refuses_fails_once_with_both_causes(mine):
+    result = mine.runpytest("--fx-model", "mine:branching", *OPTIONS)
+    outcomes = result.parseoutcomes()
+    assert outcomes["failed"] == 1 and "passed" not in outcomes
+    result.stdout.fnmatch_lines(
+        [
+            "> *return x if x.sum() > 0 else -x",
+            "E*CaptureError: Branching cannot be captured, neither symbolically nor through torch.export",
+            "E*why*symbolic: symbolically traced variables cannot be used as inputs to control flow",
+            "E*export: GuardOnDataDependentSymNode: Could not guard on data-dependent expression*",
+            "E*--fx-leaf PATH|CLASS keeps a module whole*",
+        ]
+    )
+    assert "TORCH_LOGS" not in result.stdout.str() + result.stderr.str()
+
+
+def test_one_way_can_be_asked_for(mine):
+    mine.runpytest("--fx-model", "mine:plain", *OPTIONS, *CAPTURE, "--fx-capture", "export").stdout.re_match_lines(
+        [r"mine:plain +capture +\d+ +export, batch free .*"]
+    )
+    result = mine.runpytest(*NETWORK, *CAPTURE, "--fx-capture", "symbolic")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["E*TracedValueError: cannot convert a traced value to int"])
+
+
+def test_another_way_is_refused_with_those_there_are(mine):
+    result = mine.runpytest(*NETWORK, "--fx-capture", "guided")
+    result.stderr.fnmatch_lines(["*must be auto or symbolic or export, not 'guided'"])
+
+
+def test_export_keeps_no_module_whole(mine):
+    result = mine.runpytest(*NETWORK, *CAPTURE, "--fx-capture", "export", "--fx-leaf", "linear")
+    result.stdout.fnmatch_lines(["*torch.export takes mine:network as it is called, without --fx-leaf and --fx-tracer"])
+
+
+def test_the_ini_file_takes_it(mine):
+    mine.makeini("[pytest]\nfx_capture = export")
+    result = mine.runpytest("--fx-model", "mine:plain", *OPTIONS, *CAPTURE)
+    assert "export, batch free" in result.stdout.str()
+
+
+def test_a_marker_takes_it(mine):
+    mine.makepyfile(
+        test_own="""
+        import pytest
+
+        @pytest.mark.fx(model=["mine:plain"], capture="export")
+        def test_marked(fx_model):
+            assert "torch.ops.aten.linear" in fx_model.captured.code
+            assert fx_model.capture_record.way == "export"
+            assert "torch.ops.aten.linear" in fx_model.capture(wide=True).code
+        """
+    )
+    mine.runpytest("test_own.py").assert_outcomes(passed=1)

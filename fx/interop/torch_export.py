@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import namedtuple
 from typing import Any
 
@@ -30,15 +31,16 @@ def from_export(exported_program: ExportedProgram) -> GraphModule:
     original's keys) and shared with the exported program; tied ones stay tied. Arguments and results have the structure
     that the original's have, arguments by their original names. What the program was exported for (shapes, ranges of
     sizes, values built in) is checked by ``torch._assert`` nodes, which ``fx.passes.RemoveChecks`` drops. Writes to
-    buffers and inputs happen as in the original. ``meta`` is kept, and ``node.source`` read from the stack traces.
+    buffers and inputs happen as in the original, and regions under autocast or a gradient mode begin and end with nodes
+    that set it. ``meta`` is kept, and ``node.source`` read from the stack traces.
 
     Args:
         exported_program: what ``torch.export.export`` returned, decomposed or not; it stays as it is.
 
     Raises:
-        InteropError: it is no exported program, calls a higher-order operator (``torch.cond``, a region under
-            ``no_grad``), computes gradients, orders effects by tokens, or has state under a name that a GraphModule
-            uses itself. The message names the node.
+        InteropError: it is no exported program, calls a higher-order operator (``torch.cond``), computes gradients,
+            orders effects by tokens, or has state under a name that a GraphModule uses itself. The message names the
+            node.
 
     >>> import torch, fx
     >>> exported = torch.export.export(torch.nn.Linear(2, 3), (torch.ones(1, 2),))
@@ -64,20 +66,15 @@ class _Importer:
         self.out_spec: Any = exported.call_spec.out_spec
         self.module = GraphModule(torch.nn.Module(), Graph(), _class_name(self.theirs))
         self.graph = self.module.graph
-        self.values: dict[torch.fx.Node, Node] = {}
+        self.values: dict[torch.fx.Node, Any] = {}
         self.reader = NoteReader()
 
     def program(self) -> GraphModule:
         """The program."""
-        for node in self.theirs.nodes:
-            if isinstance(node.target, torch._ops.HigherOrderOperator):
-                raise self._refused(node)
         self._attach_state()
         names, codegen = self._signature()
         self._write_inputs(names, codegen is not None)
-        for node in self.theirs.nodes:
-            if node.op not in ("placeholder", "output"):
-                self.values[node] = self._copied(node, node.op, node.target, node.name)
+        self._write_nodes(self.exported.graph_module, "")
         self._write_outputs(codegen is not None)
         if codegen is not None:
             self.graph.set_codegen(codegen)
@@ -104,9 +101,6 @@ class _Importer:
         for spec in self.exported.graph_signature.input_specs:
             if spec.target is not None and spec.target not in state:
                 self._attach(spec.target, self.exported.constants[spec.target], persistent=False)
-        for node in self.theirs.find_nodes(op="get_attr"):
-            path = str(node.target)
-            self._attach(path, fetch_attribute(self.exported.graph_module, path), persistent=False)
 
     def _attach(self, path: str, value: Any, persistent: bool = True) -> None:
         try:
@@ -193,6 +187,40 @@ class _Importer:
 
     # Nodes.
 
+    def _write_nodes(self, part: torch.fx.GraphModule, prefix: str) -> None:
+        """Copy the nodes of the exported program, or of a part of it that is ``prefix`` there."""
+        for node in part.graph.nodes:
+            if node.op in ("placeholder", "output"):
+                continue
+            if node.op == "get_attr":
+                value = fetch_attribute(part, str(node.target))
+                if isinstance(value, torch.fx.GraphModule):
+                    continue  # whoever calls it writes its nodes
+                path = f"{prefix}{node.target}"
+                self._attach(path, value, persistent=False)
+                self.values[node] = self._copied(node, node.op, path, node.name)
+            elif isinstance(node.target, torch._ops.HigherOrderOperator):
+                self.values[node] = self._write_region(node, part, prefix)
+            elif node.target is operator.getitem and isinstance(self.values[node.args[0]], (tuple, list)):
+                self.values[node] = self.values[node.args[0]][node.args[1]]
+            else:
+                self.values[node] = self._copied(node, node.op, node.target, node.name)
+
+    def _write_region(self, node: torch.fx.Node, part: torch.fx.GraphModule, prefix: str) -> Any:
+        """Write what is computed in a mode between nodes that set and restore it. Return its results."""
+        mode: Any = _MODES.get(node.target.name())  # type: ignore[union-attr]  it is an operator
+        if mode is None:
+            raise self._refused(node)
+        enter, setting_count = mode
+        settings, (called, *operands) = node.args[:setting_count], node.args[setting_count:]
+        inner = fetch_attribute(part, str(called.target))  # type: ignore[union-attr]  a node that reads a program
+        for parameter, operand in zip(inner.graph.find_nodes(op="placeholder"), operands, strict=True):
+            self.values[parameter] = self._argument(operand)
+        restore, held = enter(self.graph, settings)
+        self._write_nodes(inner, f"{prefix}{called.target}.")  # type: ignore[union-attr]
+        self.graph.call_function(restore, (held,))
+        return self._argument(inner.graph.output_node().args[0])
+
     def _copied(self, node: torch.fx.Node, op: str, target: Any, name: str | None) -> Node:
         """A node that is ``node`` under another opcode and target, with its notes."""
         args, kwargs = self._argument(node.args), self._argument(node.kwargs)
@@ -203,6 +231,23 @@ class _Importer:
 
     def _argument(self, argument: Any) -> Argument:
         return map_aggregate(argument, lambda leaf: self.values[leaf] if isinstance(leaf, torch.fx.Node) else leaf)
+
+
+def _enter_autocast(graph: Graph, settings: tuple[Any, ...]) -> tuple[Any, Node]:
+    torch_amp: Any = torch.amp
+    return torch_amp._exit_autocast, graph.call_function(torch_amp._enter_autocast, settings)
+
+
+def _set_grad_enabled(graph: Graph, settings: tuple[Any, ...]) -> tuple[Any, Node]:
+    before = graph.call_function(torch.is_grad_enabled)
+    graph.call_function(torch._C._set_grad_enabled, settings)
+    return torch._C._set_grad_enabled, before
+
+
+_MODES = {"wrap_with_autocast": (_enter_autocast, 4), "wrap_with_set_grad_enabled": (_set_grad_enabled, 1)}
+"""Operators that call a part of a program in a mode: what writes its beginning, and how many arguments set it.
+
+That returns the function that ends it, and what that is called with."""
 
 
 def _class_name(graph: torch.fx.Graph) -> str:

@@ -236,3 +236,45 @@ def test_gradients_and_tokens_are_refused() -> None:
 def test_what_is_no_exported_program_is_refused() -> None:
     with pytest.raises(InteropError, match=r"from_export takes a torch.export.ExportedProgram, not Linear"):
         from_export(nn.Linear(1, 1))  # type: ignore[arg-type]
+
+
+# Regions under a mode.
+
+
+class Modes(nn.Module):
+    """A product under autocast, and a part without gradients that has a constant and returns several values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.linear(x)
+        with torch.no_grad():
+            first, second = (self.linear(x) * torch.tensor([1.0, 2.0, 3.0, 4.0])).chunk(2)
+        return y.float(), first + second + x[:1], self.linear(x)
+
+
+def test_parts_under_a_mode_are_computed_in_it_between_nodes_that_set_and_restore_it() -> None:
+    model, x = Modes(), torch.linspace(-1, 1, 8).reshape(2, 4)
+    ours = from_export(export(model, (x,)))
+    functions = [node.target for node in ours.graph.find_nodes(op="call_function")]
+    autocast: Any = torch.amp
+    assert functions.count(autocast._enter_autocast) == functions.count(autocast._exit_autocast) == 1
+    assert functions.count(torch.is_grad_enabled) == 1 and functions.count(torch._C._set_grad_enabled) == 2
+    assert list(ours.state_dict()) == list(model.state_dict())
+    assert find_violation(ours.graph) is None
+    for given in (ours, copy.deepcopy(ours), fx.passes.RemoveDeadCode()(ours)):
+        for found, expected in zip(given(x), model(x), strict=True):
+            assert torch.equal(found, expected) and found.requires_grad == expected.requires_grad
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_gradient_mode_of_the_caller_is_restored(enabled: bool) -> None:
+    x = torch.ones(2, 4)
+    ours = from_export(export(Modes(), (x,)))
+    with torch.set_grad_enabled(enabled):
+        answer = ours(x)
+        assert torch.is_grad_enabled() == enabled and not torch.is_autocast_enabled("cpu")
+    assert [one.requires_grad for one in answer] == [enabled, False, enabled]

@@ -19,6 +19,7 @@ from fx.graph_module import GraphModule
 from fx.interop.export_signatures import positional_spec
 from fx.interop.input_checks import InputChecks
 from fx.interop.node_notes import NoteReader
+from fx.interop.torch_fx import from_torch
 from fx.modules.attributes import fetch_attribute, put_attribute
 from fx.naming.printing import describe
 from fx.node import Argument, Node, map_aggregate
@@ -31,16 +32,16 @@ def from_export(exported_program: ExportedProgram) -> GraphModule:
     original's keys) and shared with the exported program; tied ones stay tied. Arguments and results have the structure
     that the original's have, arguments by their original names. What the program was exported for (shapes, ranges of
     sizes, values built in) is checked by ``torch._assert`` nodes, which ``fx.passes.RemoveChecks`` drops. Writes to
-    buffers and inputs happen as in the original, and regions under autocast or a gradient mode begin and end with nodes
-    that set it. ``meta`` is kept, and ``node.source`` read from the stack traces.
+    buffers and inputs happen as in the original, regions under autocast or a gradient mode begin and end with nodes
+    that set it, and ``torch.cond``, loops, maps and scans stay one node, their parts programs below this one. ``meta``
+    is kept, and ``node.source`` read from the stack traces.
 
     Args:
         exported_program: what ``torch.export.export`` returned, decomposed or not; it stays as it is.
 
     Raises:
-        InteropError: it is no exported program, calls a higher-order operator (``torch.cond``), computes gradients,
-            orders effects by tokens, or has state under a name that a GraphModule uses itself. The message names the
-            node.
+        InteropError: it is no exported program, calls another higher-order operator, computes gradients, orders effects
+            by tokens, or has state under a name that a GraphModule uses itself. The message names the node.
 
     >>> import torch, fx
     >>> exported = torch.export.export(torch.nn.Linear(2, 3), (torch.ones(1, 2),))
@@ -88,8 +89,8 @@ class _Importer:
             f"the higher-order operator {target.name()} has no counterpart",
             where=self.reader.locate(node.meta.get("stack_trace")),
             value=describe(node),  # type: ignore[arg-type]  it reads what both libraries' nodes have
-            why="it calls parts of the program under control of a value or a mode, and our graphs have no control flow",
-            remedy="write it without control flow (torch.where), or export the parts around it one by one",
+            why="it calls parts of the program in a way of its own",
+            remedy="write it without that operator, or export the parts around it one by one",
         )
 
     # State.
@@ -194,13 +195,17 @@ class _Importer:
                 continue
             if node.op == "get_attr":
                 value = fetch_attribute(part, str(node.target))
-                if isinstance(value, torch.fx.GraphModule):
-                    continue  # whoever calls it writes its nodes
                 path = f"{prefix}{node.target}"
+                if isinstance(value, torch.fx.GraphModule):
+                    if all(map(_is_in_mode, node.users)):
+                        continue  # its nodes are written where it is called
+                    value = from_torch(value)
                 self._attach(path, value, persistent=False)
                 self.values[node] = self._copied(node, node.op, path, node.name)
-            elif isinstance(node.target, torch._ops.HigherOrderOperator):
+            elif _is_in_mode(node):
                 self.values[node] = self._write_region(node, part, prefix)
+            elif isinstance(node.target, torch._ops.HigherOrderOperator) and node.target.name() not in _WHOLE:
+                raise self._refused(node)
             elif node.target is operator.getitem and isinstance(self.values[node.args[0]], (tuple, list)):
                 self.values[node] = self.values[node.args[0]][node.args[1]]
             else:
@@ -208,10 +213,7 @@ class _Importer:
 
     def _write_region(self, node: torch.fx.Node, part: torch.fx.GraphModule, prefix: str) -> Any:
         """Write what is computed in a mode between nodes that set and restore it. Return its results."""
-        mode: Any = _MODES.get(node.target.name())  # type: ignore[union-attr]  it is an operator
-        if mode is None:
-            raise self._refused(node)
-        enter, setting_count = mode
+        enter, setting_count = _MODES[node.target.name()]  # type: ignore[union-attr]  it is an operator
         settings, (called, *operands) = node.args[:setting_count], node.args[setting_count:]
         inner = fetch_attribute(part, str(called.target))  # type: ignore[union-attr]  a node that reads a program
         for parameter, operand in zip(inner.graph.find_nodes(op="placeholder"), operands, strict=True):
@@ -248,6 +250,14 @@ _MODES = {"wrap_with_autocast": (_enter_autocast, 4), "wrap_with_set_grad_enable
 """Operators that call a part of a program in a mode: what writes its beginning, and how many arguments set it.
 
 That returns the function that ends it, and what that is called with."""
+
+
+_WHOLE = ("cond", "map_impl", "scan", "while_loop")
+"""Operators with parts of a program as arguments that stay one node; the parts are programs of their own."""
+
+
+def _is_in_mode(node: torch.fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.HigherOrderOperator) and node.target.name() in _MODES
 
 
 def _class_name(graph: torch.fx.Graph) -> str:

@@ -3,11 +3,15 @@
 # No postponed annotations: exporting reads them.
 
 import copy
+import pickle
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops.map import map as map_rows
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
 from torch.export import Dim, export
 from torch.export.graph_signature import InputKind, OutputKind
 
@@ -15,7 +19,7 @@ import fx
 from fx.analysis.verify import find_violation
 from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.errors import InteropError
-from fx.interop import from_export, from_torch, to_torch
+from fx.interop import from_export, from_torch, to_torch, torch_export
 from model_zoo import get_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -194,18 +198,68 @@ def test_checks_of_the_program_itself_stay() -> None:
         ours(torch.tensor([9, 1]))
 
 
+# Control flow.
+
+X = torch.linspace(-1, 2, 8).reshape(2, 4)
+
+
+class Chosen(nn.Module):
+    """One of two parts, which have state and constants."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        constant = torch.tensor([1.0, 2.0, 3.0, 4.0])
+        return torch.cond(x.sum() > 0, lambda x: self.linear(x) + 1, lambda x: x - constant, (x,))
+
+
+class Looping(nn.Module):
+    """A loop that ends when a value says so."""
+
+    def forward(self, x: Any) -> Any:
+        return while_loop(lambda i, y: y.sum() + i < 9, lambda i, y: (i + 1, y + 0.5), (torch.tensor(0), x))
+
+
+class Mapped(nn.Module):
+    """A part for each row."""
+
+    def forward(self, x: Any) -> Any:
+        return map_rows(lambda row, other: row * other, x, torch.arange(4.0))
+
+
+class Scanned(nn.Module):
+    """A part for each row that hands something on."""
+
+    def forward(self, x: Any) -> Any:
+        return scan(lambda carry, row: (carry + row, carry * row), torch.zeros(4), x)
+
+
+@pytest.mark.parametrize("model", [Chosen(), Looping(), Mapped(), Scanned()], ids=lambda model: type(model).__name__)
+def test_control_flow_stays_one_node_with_its_parts_below_the_program(model: nn.Module) -> None:
+    ours = from_export(export(model, (X,), strict=False))
+    operators = [node for node in ours.graph.nodes if isinstance(node.target, torch._ops.HigherOrderOperator)]
+    assert len(operators) == 1
+    parts = [node.target for node in operators[0].all_input_nodes if "_graph_" in str(node.target)]
+    assert parts and all(isinstance(ours.get_submodule(str(part)), fx.GraphModule) for part in parts)
+    assert list(ours.state_dict()) == list(model.state_dict())
+    assert find_violation(ours.graph) is None
+    copies = (ours, copy.deepcopy(ours), pickle.loads(pickle.dumps(ours)), fx.passes.RemoveDeadCode()(ours))
+    for program in copies:
+        for x in (X, -X):
+            torch.testing.assert_close(program(x), model(x), rtol=0, atol=0)
+
+
 # Refusals.
 
 
-def test_control_flow_is_refused_with_its_node() -> None:
-    class Branch(nn.Module):
-        def forward(self, x: Any) -> Any:
-            return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
-
+def test_other_operators_that_call_parts_of_the_program_are_refused_with_their_node(monkeypatch: Any) -> None:
+    monkeypatch.setattr(torch_export, "_WHOLE", ())
     with pytest.raises(InteropError, match="the higher-order operator cond has no counterpart") as caught:
-        from_export(export(Branch(), (torch.ones(2),)))
+        from_export(export(Chosen(), (X,)))
     assert "value  %cond = call_function[" in str(caught.value)
-    assert "try    write it without control flow" in str(caught.value)
+    assert "try    write it without that operator" in str(caught.value)
 
 
 def test_state_that_is_called_like_a_part_of_a_program_is_refused() -> None:

@@ -25,6 +25,21 @@ AUTO = "auto"
 """The first of them that takes the model."""
 _LONGEST_CAUSE = 160
 """Characters of a message of torch's that are shown."""
+_ADVICE = (
+    (
+        ("data-dependent",),
+        "choose between values with torch.where: torch.export takes no branch on what a call computes",
+    ),
+    (
+        ("in output, which is not a known type", "Cache"),
+        "let the model return no cache: model.config.use_cache = False",
+    ),
+    (
+        ("in output, which is not a known type",),
+        "register the class of the output with torch.export.register_dataclass or torch.utils._pytree",
+    ),
+)
+"""What to do about messages of torch's in which all of these words stand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +195,8 @@ def refusal_of(way: str, error: Exception) -> Refusal:
     if len(cause) > _LONGEST_CAUSE:
         cause = f"{cause[:_LONGEST_CAUSE]}…"
     where = _location(error)
-    return Refusal(way, cause, None if where is None else str(where), None, message)
+    advice = next((advice for marks, advice in _ADVICE if all(mark in message for mark in marks)), None)
+    return Refusal(way, cause, None if where is None else str(where), advice, message)
 
 
 def _labelled(lines: list[str], label: str) -> str | None:
@@ -193,20 +209,16 @@ def _location(error: Exception) -> SourceLocation | None:
     """The user's line at which a model was refused: which the message of torch names, or where it was raised."""
     if (named := location_of(str(error))) is not None:
         return named
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _kind(frame.filename) == _USER]
-    if not frames:
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    frame = next((frame for frame in reversed(frames) if _kind(frame.filename) == _USER), None)
+    if frame is None:
         return None
-    frame = frames[-1]
     return SourceLocation.of(frame.filename, frame.lineno or 0, frame.name, frame.line or "")
 
 
 def _refused(name: str, refusals: list[Refusal]) -> CaptureError:
     places = {refusal.where.partition(",")[0]: refusal.where for refusal in reversed(refusals) if refusal.where}
     remedies = [refusal.remedy for refusal in refusals if refusal.remedy]
-    if any("data-dependent" in refusal.cause for refusal in refusals):
-        remedies.append(
-            "choose between values with torch.where: torch.export takes no branch on what only a call knows"
-        )
     how = ", neither symbolically nor" if len(refusals) > 1 else ""
     error = CaptureError(
         f"{name} cannot be captured{how} through torch.export",

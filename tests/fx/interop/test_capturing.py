@@ -163,6 +163,28 @@ def test_what_every_way_refuses_raises_one_error_with_each_cause_the_line_and_wh
     assert type(caught.value.__cause__).__name__ == "GuardOnDataDependentSymNode"
 
 
+class Record:
+    """What no library knows the structure of."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Cache(Record):
+    """One that a model keeps for its next call."""
+
+
+@pytest.mark.parametrize("kind, advice", [(Record, "register the class of the output"), (Cache, "use_cache = False")])
+def test_an_output_of_a_class_that_export_does_not_know_says_what_to_add(kind: type[Record], advice: str) -> None:
+    class Recording(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return kind(x + int(x.shape[1]))
+
+    with pytest.raises(CaptureError) as caught:
+        fx.capture(Recording(), (X,))
+    assert advice in str(caught.value) and "<string>" not in str(caught.value)
+
+
 def test_exporting_prints_and_logs_nothing(capsys: Any) -> None:
     records: list[Any] = []
     handler = logging.Handler()

@@ -133,7 +133,7 @@ def _quiet() -> Generator[None]:
     """Drop what torch prints and logs while it exports, programs and warnings: its errors say what matters."""
     trace_log = logging.getLogger("torch.__trace")  # which is enabled whatever is disabled
     before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    logging.disable(logging.ERROR)
     trace_log.addFilter(_nothing)
     try:
         with warnings.catch_warnings(), redirect_stderr(io.StringIO()):

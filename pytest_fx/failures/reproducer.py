@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -119,7 +119,8 @@ class _PartSearch:
         if time.monotonic() > self.end:
             return False
         model = self.failure.subject
-        subject = part.subject(model.name, model.threads, model.tracing)
+        # A part is a program that was captured, whichever way the model came in.
+        subject = part.subject(model.name, model.threads, replace(model.tracing, how="symbolic"))
         with model.set_aside():  # the part has tensors of its own
             found = self.failure.is_repeated_by(subject)
             subject.close()

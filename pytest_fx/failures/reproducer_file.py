@@ -81,8 +81,8 @@ def write_test(folder: Path, failure: Failure, part: ProgramPart, where: object 
         what=failure.first_line, model=failure.subject.name, where="" if where is None else f" at {where}",
         source=source.strip() + "\n", path=_import_paths(modules, folder),
         inputs="".join(f"{value}, " for value in inputs).rstrip(" "), slug=failure.slug,
-        # What the ini file may say of the size of models is not for a part of one.
-        options=", ".join(["model=part_of_model", *options, 'size="full"', "batch=None"]),
+        # What the ini file may say of models, their size and how they are captured, is not for a part of one.
+        options=", ".join(["model=part_of_model", *options, 'size="full"', "batch=None", 'capture="symbolic"']),
     )  # fmt: skip
     path = folder / f"test_{failure.slug}.py"
     path.write_text(text, encoding="utf-8")

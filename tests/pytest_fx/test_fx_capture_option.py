@@ -40,6 +40,13 @@ def doubled(program):
             again = program.graph.call_function(torch.neg, (negated,))
         node.replace_all_uses_with(again, lambda user: user is not negated)
     program.recompile()
+
+def scaled(program):
+    for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.linear.default):
+        with program.graph.inserting_after(node):
+            larger = program.graph.call_function(torch.ops.aten.mul.Tensor, (node, 1.001))
+        node.replace_all_uses_with(larger, lambda user: user is not larger)
+    program.recompile()
 """
 OPTIONS = ("--fx-no-timing", "--fx-pass", "mine:doubled")
 NETWORK = ("--fx-model", "mine:network", *OPTIONS)
@@ -146,6 +153,24 @@ def test_a_model_that_every_way_refuses_fails_once_with_both_causes(mine):
         ]
     )
     assert "TORCH_LOGS" not in result.stdout.str() + result.stderr.str()
+
+
+def test_a_wrong_pass_on_an_exported_model_is_told_with_the_users_line_and_a_test_that_fails_alone(mine):
+    mine.makeini("[pytest]\nfx_capture = export")
+    wrong = ("--fx-model", "mine:network", "--fx-no-timing", "--fx-pass", "mine:scaled", "-k", "keeps_its_contract")
+    result = mine.runpytest(*wrong)
+    assert result.parseoutcomes()["failed"] == 1
+    result.stdout.fnmatch_lines(
+        [
+            "*law 'contract': scaled changes what mine:network computes",
+            "*the first node that goes wrong:",
+            "*%mul_tensor = call_function*aten.mul.Tensor*",
+            "*where*mine.py:13, in forward:  return self.linear(x)",
+            "*a test of 5 nodes that shows it alone:",
+        ]
+    )
+    [saved] = mine.path.glob(".pytest_fx/*/test_*.py")
+    mine.runpytest(saved).assert_outcomes(failed=1)
 
 
 def test_one_way_can_be_asked_for(mine):

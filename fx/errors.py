@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 
 class FxError(Exception):
@@ -78,7 +79,7 @@ class UnsupportedTraceError(TraceError, NotImplementedError):
 class CaptureError(TraceError):
     """No way of capturing takes a program. The message has the cause of each, and the user's line."""
 
-    refusals: tuple[object, ...] = ()
+    refusals: tuple[Any, ...] = ()
     """Why each way refused it, the whole messages too: :class:`fx.interop.capturing.Refusal`."""
 
 

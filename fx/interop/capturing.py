@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,21 +26,12 @@ AUTO = "auto"
 """The first of them that takes the model."""
 _LONGEST_CAUSE = 160
 """Characters of a message of torch's that are shown."""
-_ADVICE = (
-    (
-        ("data-dependent",),
-        "choose between values with torch.where: torch.export takes no branch on what a call computes",
-    ),
-    (
-        ("in output, which is not a known type", "Cache"),
-        "let the model return no cache: model.config.use_cache = False",
-    ),
-    (
-        ("in output, which is not a known type",),
-        "register the class of the output with torch.export.register_dataclass or torch.utils._pytree",
-    ),
-)
-"""What to do about messages of torch's in which all of these words stand."""
+_ADVICE = {
+    r"data-dependent": "choose between values with torch.where: torch.export takes no branch on what a call computes",
+    r"Cache'> in output, which is not a known": "let the model return no cache: model.config.use_cache = False",
+    r"> in output, which is not a known": "register the class of the output: torch.export.register_dataclass",
+}
+"""What to do about messages of torch's, by words that they have; the first that fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +78,10 @@ def capture(
 ) -> GraphModule:
     """Capture a model for calls like the one with ``args`` and ``kwargs``, in the first way that takes it.
 
-    Symbolic tracing keeps modules, branches on sizes and all; where the model branches on what only a call knows,
-    ``torch.export`` calls it once, and what it decides is built in. ``meta["capture"]``, a :class:`CaptureRecord`, says
-    which way it was, why those before refused, and of an exported program whether it takes any number of samples.
+    Symbolic tracing keeps the modules and functions of the model's code. Where that needs to know sizes, or whatever
+    only a call knows, ``torch.export`` calls it once, and what it decides is built in. ``meta["capture"]``, a
+    :class:`CaptureRecord`, says which way it was, why those before refused, and of an exported program whether it takes
+    any number of samples.
 
     Parameters that the call leaves to their defaults are captured as those. Tensors are shared with the model.
 
@@ -136,7 +129,7 @@ def first_way(ways: Mapping[str, Callable[[], Captured]], how: str, name: str) -
         name: what the model is called in the message.
 
     Raises:
-        CaptureError: all of those that were tried raised; or the one error that symbolic tracing alone raised.
+        CaptureError: all that were tried raised. Where symbolic tracing alone was, what it raised comes through.
     """
     tried = {way: make for way, make in ways.items() if how in (AUTO, way)}
     refusals: list[Refusal] = []
@@ -195,7 +188,7 @@ def refusal_of(way: str, error: Exception) -> Refusal:
     if len(cause) > _LONGEST_CAUSE:
         cause = f"{cause[:_LONGEST_CAUSE]}…"
     where = _location(error)
-    advice = next((advice for marks, advice in _ADVICE if all(mark in message for mark in marks)), None)
+    advice = next((advice for words, advice in _ADVICE.items() if re.search(words, message)), None)
     return Refusal(way, cause, None if where is None else str(where), advice, message)
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from fx import GraphModule, load, save
-from fx.errors import FxError, TraceError, add_note
+from fx.errors import CaptureError, FxError, TraceError, add_note
 from fx.passes import Pass, exact, pass_name
 from pytest_fx.checks.equality_check import WITHOUT_LEAVES, EqualityCheck, require_inputs
 from pytest_fx.checks.timing_check import TimingCheck
@@ -67,6 +67,7 @@ def _captures(item: pytest.Item, case: Any) -> bool:
 def test_capture_is_well_formed(request: pytest.FixtureRequest, fx_model: Subject) -> None:
     """The captured graph obeys the rules of the IR."""
     if fx_model.capture_error is not None:
+        show_refusals(request, fx_model.capture_error)
         raise fx_model.capture_error
     nodes, record = len(fx_model.captured.graph.nodes), fx_model.capture_record
     row = SummaryRow(
@@ -261,6 +262,13 @@ def import_path(folder: Path) -> Generator[None]:
         yield
     finally:
         sys.path.remove(str(folder))
+
+
+def show_refusals(request: pytest.FixtureRequest, error: Exception) -> None:
+    """Let the report of a verbose run have what each way of capturing said, which the message is cut from."""
+    if isinstance(error, CaptureError) and request.config.get_verbosity() > 0:
+        for refusal in error.refusals:
+            request.node.add_report_section("call", f"{refusal.way} in full", refusal.message)
 
 
 def skip_if_exported(model: Subject, why: str) -> None:

@@ -327,7 +327,8 @@ def _ways_in(rows: Sequence[SummaryRow], *, verbose: bool) -> Iterator[str]:
     """Why models were not captured symbolically, a line for each way that refused, or in full."""
     for row in rows:
         for line in (row.refusal_messages if verbose else row.refusals) or ():
-            yield f"{row.model} is not captured by {line}"
+            way, _, said = line.partition(": ")
+            yield f"{row.model} is refused by {way} capture: {said}"
         if row.way == "export" and row.batch != "free":
             yield f"{row.model} is exported for one call: its batch is {row.batch}"
 

@@ -73,7 +73,7 @@ def test_a_model_that_symbolic_tracing_refuses_goes_through_the_whole_suite(mine
         [
             r"mine:network +capture +\d+ +export, batch free .*",
             r"mine:network +doubled .*",
-            r"mine:network is not captured by symbolic: cannot convert a traced value to int \(.*mine.py:11, .*",
+            r"mine:network is refused by symbolic capture: cannot convert a traced value to int \(.*mine.py:11, .*",
         ]
     )
     result.stdout.fnmatch_lines_random(
@@ -115,7 +115,7 @@ def test_a_model_that_symbolic_tracing_takes_has_no_row_more_to_read(mine):
 def test_verbose_runs_show_the_whole_of_each_refusal(mine):
     assert "concrete_args" not in mine.runpytest(*NETWORK, *CAPTURE).stdout.str()
     mine.runpytest(*NETWORK, *CAPTURE, "-v").stdout.fnmatch_lines(
-        ["mine:network is not captured by symbolic: cannot convert*", "  where *", "  try *concrete_args*"]
+        ["mine:network is refused by symbolic capture: cannot convert*", "  where *", "  try *concrete_args*"]
     )
 
 

@@ -81,14 +81,13 @@ def _exported(module: nn.Module, given: Call) -> tuple[GraphModule, str]:
     except Exception as error:
         why = f"with it free, torch.export raises {_first_line(error)}"
     else:
-        if _is_free(program):
-            why = _refused(module, program, with_batch(given, size, samples + 1), samples + 1)
-            if why is None:
-                return program, "free"
-        elif samples == size:
-            return program, _fixed(size, "the model's code, or torch's, decides by it")
-        else:
-            why = "the model's code, or torch's, decides by it"
+        is_free, other = _is_free(program), with_batch(given, size, samples + 1)
+        decided = "the model's code, or torch's, decides by it"
+        why = _refused(module, program, other, samples + 1) if is_free else decided
+        if why is None:
+            return program, "free"
+        if not is_free and samples == size:
+            return program, _fixed(size, why)
     return from_export(_export(module, given, None)), _fixed(size, why)
 
 

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.fx
 from torch import nn
 
 import fx as library
 from fx.interop import from_torch
-from fx.interop.capturing import defaults_left
+from fx.interop.capturing import CaptureRecord, defaults_left, export_model, first_way
+from fx.interop.exporting import ExportedModel
 from pytest_fx.harness.evaluation import Arguments
 
 GraphModule = library.GraphModule
@@ -79,6 +81,41 @@ def capture(module: nn.Module, arguments: Arguments | None = None, tracing: Trac
     """
     left = _defaults_left(module, arguments)
     return library.symbolic_trace(module, left) if tracing.is_usual else tracing.trace(module, left, leafless=False)
+
+
+class Captures:
+    """The captures of one model: all in the way that took it first; exports are kept, by dtype and form of inputs."""
+
+    def __init__(self) -> None:
+        """Know nothing of the model yet."""
+        self.record: CaptureRecord | None = None
+        """The way that took it; None before the first capture."""
+        self._exports: dict[str, ExportedModel] = {}
+
+    def capture(self, module: nn.Module, arguments: Arguments | None, tracing: Tracing) -> GraphModule:
+        """Return the program of ``module``, a copy of the model, with which it shares parameters and buffers.
+
+        Raises ``CaptureError`` where no way takes it, or what symbolic tracing raises where that alone is asked for.
+        """
+
+        def symbolic() -> tuple[GraphModule, None]:
+            return capture(module, arguments, tracing), None
+
+        def exported() -> tuple[GraphModule, str]:
+            call = arguments or Arguments()
+            key = repr((torch.get_default_dtype(), call.form))  # in float64 indices are what they were
+            if key not in self._exports:  # which takes seconds
+                self._exports[key] = export_model(module, call.args, call.kwargs)
+            return self._exports[key].program_for(module), self._exports[key].batch
+
+        how = tracing.how if self.record is None else self.record.way
+        program, record = first_way({"symbolic": symbolic, "export": exported}, how, type(module).__name__)
+        self.record = self.record or record
+        return program
+
+    def close(self) -> None:
+        """Let go of what was exported."""
+        self._exports.clear()
 
 
 def capture_without_leaves(

@@ -15,10 +15,9 @@ from torch import nn
 
 from fx import GraphModule
 from fx.errors import CaptureError, TraceError, add_note
-from fx.interop.capturing import CaptureRecord, export_model, first_way
-from fx.interop.exporting import ExportedModel
+from fx.interop.capturing import CaptureRecord
 from fx.modules.kept_tensors import KeptTensor
-from pytest_fx.harness.capture import USUAL, Tracing, capture, capture_without_leaves
+from pytest_fx.harness.capture import USUAL, Captures, Tracing, capture_without_leaves
 from pytest_fx.harness.collector import collect
 from pytest_fx.harness.evaluation import Arguments, converted, default_dtype, same_random_numbers, threads
 from pytest_fx.harness.lending import FULL_SIZE, Lender, in_dtype, release
@@ -133,8 +132,7 @@ class Subject:
         self._draws = draws
         self._other_inputs = other_inputs
         self._runs: dict[tuple[Inputs, bool], Run] = {}
-        self._exports: dict[Any, ExportedModel] = {}
-        self._record: CaptureRecord | None = None
+        self._captures = Captures()
         self.findings: dict[Any, Any] = {}
         """What others found out about the model and keep with it, by keys of theirs."""
         self.reported: set[str] = set()
@@ -256,7 +254,7 @@ class Subject:
         if "captured" in vars(self):
             release(vars(self).pop("captured"))
         self._runs.clear()
-        self._exports.clear()
+        self._captures.close()
         self._lender.close()
         if self.is_large:
             collect()  # what passes have dropped shares its tensors
@@ -342,7 +340,8 @@ class Subject:
             made = self.fresh(torch.float64 if wide else None) if module is None else module
             try:
                 if leaves:
-                    return self._captured_in_a_way(made, arguments, wide)
+                    call = self.arguments(wide=wide) if self.has_inputs else None
+                    return self._captures.capture(made, call, self.tracing)
                 return capture_without_leaves(made, arguments, self.tracing)
             except TraceError as error:
                 if isinstance(error, CaptureError):
@@ -350,31 +349,12 @@ class Subject:
                 add_note(error, "  or     --fx-leaf PATH|CLASS keeps a module whole, --fx-tracer brings a tracer")
                 raise
 
-    def _captured_in_a_way(self, module: nn.Module, arguments: Arguments | None, wide: bool) -> GraphModule:
-        """A capture of ``module`` in the way that took it before, or else in the first that does."""
-
-        def symbolic() -> tuple[GraphModule, None]:
-            return capture(module, arguments, self.tracing), None
-
-        def exported() -> tuple[GraphModule, str]:
-            call = self.arguments(wide=wide) if self.has_inputs else Arguments()
-            key = wide, repr(call.form)
-            if key not in self._exports:  # which takes seconds
-                self._exports[key] = export_model(module, call.args, call.kwargs)
-            return self._exports[key].program_for(module), self._exports[key].batch
-
-        how = self.tracing.how if self._record is None else self._record.way
-        program, record = first_way({"symbolic": symbolic, "export": exported}, how, type(module).__name__)
-        self._record = self._record or record
-        return program
-
     @property
     def capture_record(self) -> CaptureRecord:
         """The way in which the model was captured, and why those before it refused."""
-        if self._record is None:
-            self.captured.graph  # noqa: B018 - found out by capturing
-        assert self._record is not None
-        return self._record
+        self.captured.graph  # noqa: B018 - found out by capturing
+        assert self._captures.record is not None
+        return self._captures.record
 
     @property
     def is_exported(self) -> bool:

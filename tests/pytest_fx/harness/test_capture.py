@@ -3,8 +3,9 @@
 import torch
 from torch import nn
 
-from pytest_fx.harness.capture import capture, capture_without_leaves
+from pytest_fx.harness.capture import Tracing, capture, capture_without_leaves
 from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.subject import Subject
 
 
 class Shifting(nn.Module):
@@ -42,6 +43,28 @@ def test_without_arguments_nothing_is_known_of_them():
 def test_leaf_modules_are_kept_or_opened():
     operations = [{node.op for node in how(Shifting()).graph.nodes} for how in (capture, capture_without_leaves)]
     assert ["call_module" in kinds for kinds in operations] == [True, False]
+
+
+class Counted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(4, 2)
+
+    def forward(self, indices):
+        return self.embedding(indices) + torch.ones(int(indices.shape[1]), 2)
+
+
+def test_a_model_of_indices_is_exported_for_each_dtype():
+    indices = torch.tensor([[0, 1, 2], [3, 2, 1]])
+    subject = Subject(
+        "counted", Counted(), lambda draw: Arguments((indices,)), tracing=Tracing(how="auto"), mode="eval"
+    )
+    for wide, dtype in ((False, torch.float32), (True, torch.float64)):
+        program = subject.capture(subject.borrowed(wide), wide=wide)
+        assert [node.kwargs.get("dtype", dtype) for node in program.graph.nodes] == [dtype] * len(program.graph.nodes)
+        assert program.get_parameter("embedding.weight").dtype == dtype
+        assert [node.meta["val"].dtype for node in program.graph.nodes if node.name == "ones"] == [dtype]
+    assert subject.is_exported
 
 
 def test_parameters_are_shared_with_the_module():

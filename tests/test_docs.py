@@ -18,7 +18,7 @@ GUIDES = {
     for path in sorted((Path(__file__).parents[1] / "docs").glob("*.md"))
     if "```python" in path.read_text("utf-8")
 }
-QUICK = GUIDES.keys() - {"failures", "properties"}
+QUICK = GUIDES.keys() - {"failures", "lowering", "properties"}
 
 
 def blocks_of(path):

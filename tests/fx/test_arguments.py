@@ -175,6 +175,7 @@ for limit, call in (
 """
 
 
+@pytest.mark.thorough
 def test_endless_recursion_ends_in_an_error_where_it_does_in_eager_code() -> None:
     ended = subprocess.run([sys.executable, "-c", ENDLESS], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (0, "refused\n" * 3), ended.stderr

@@ -644,6 +644,7 @@ def _trial(world: World, row: Entry, argument: str, value: str) -> str | None:
     return None if world.snapshot() == before else "refused, but the program is another one"
 
 
+@pytest.mark.thorough
 def test_bad_calls_are_refused_in_one_form_and_change_nothing(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

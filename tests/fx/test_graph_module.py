@@ -201,6 +201,7 @@ torch.distributed.destroy_process_group()
 """
 
 
+@pytest.mark.thorough
 def test_distributed_data_parallel_reduces_each_gradient() -> None:
     """In one process: where there are two, meeting over gloo sometimes fails, and averaging is torch's own work."""
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}

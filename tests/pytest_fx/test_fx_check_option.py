@@ -38,6 +38,7 @@ def test_a_right_pass_is_reported_with_what_it_changed(passes):
     result.stdout.fnmatch_lines(["*remove-dead-code changed * of 20 programs*and kept * laws*"])
 
 
+@pytest.mark.thorough
 def test_a_wrong_pass_fails_with_its_smallest_program_and_a_file_that_fails_alone(passes):
     given = ("--fx-check", "passes_of_mine:relu_as_abs", "--fx-examples", "200", "--hypothesis-seed=1")
     result = passes.runpytest(*given)

@@ -22,6 +22,7 @@ def test_tolerances_on_the_command_line_are_those_of_close(user):
     result.stdout.fnmatch_lines("*close(rtol=1e-05, atol=0.0001) allows*")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
 def test_tolerances_bind_in_every_dtype(user, dtype):
     user.makepyfile(

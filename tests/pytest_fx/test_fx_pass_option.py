@@ -159,6 +159,7 @@ class Widen(RewritingPass):
 """
 
 
+@pytest.mark.thorough
 def test_the_edit_with_which_a_stepwise_pass_goes_wrong_is_named(user):
     user.makepyfile(stepwise=STEPWISE)
     result = user.runpytest("--fx-model", "mlp", "--fx-pass", "stepwise:Widen", "-k", CONTRACT)

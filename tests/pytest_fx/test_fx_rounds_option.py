@@ -68,6 +68,7 @@ def test_clock(fx_traced, fx_timing, monkeypatch):
 """
 
 
+@pytest.mark.thorough
 def test_a_program_that_remembers_its_outputs_is_not_timed_as_faster(pytester):
     path = pytester.makepyfile(CACHES)
     result = pytester.runpytest("--fx-model", "mlp", "--fx-rounds", "4", path)

@@ -3,7 +3,6 @@
 import sys
 
 import pytest
-from selection import thorough_except
 
 
 @pytest.fixture
@@ -17,9 +16,8 @@ def run(pytester):
     return run_in_folder
 
 
-@pytest.mark.parametrize(
-    "file", thorough_except(("fx/of_the_user.py",), ["fx/__init__.py", "fx/of_the_user.py", "model_zoo/__init__.py"])
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("file", ["fx/__init__.py", "fx/of_the_user.py", "model_zoo/__init__.py"])
 def test_a_folder_of_the_users_that_is_called_as_one_of_ours_gives_way_with_one_sentence(run, pytester, file):
     place = pytester.path / file
     place.parent.mkdir()

@@ -1,5 +1,6 @@
 """8 bits are as accurate on processors without VNNI; ``make machines`` asks it of more, and runs all tests on each."""
 
+import pytest
 from machines import accuracy, accuracy_under, errors_of_seven_bits_under, less_accurate
 
 NETWORKS = ("perceptron", "convolutions")
@@ -22,6 +23,7 @@ def test_eight_bits_are_as_accurate_with_fewer_instructions_also_where_a_program
         assert divides(loaded_here, network) == divides(saved_here, network)
 
 
+@pytest.mark.thorough
 def test_activations_of_seven_bits_are_computed_undivided_and_larger_ones_right():
     found = errors_of_seven_bits_under("AVX2")
     errors = {name: value for name, value in found.items() if not name.endswith(" on")}

@@ -71,6 +71,7 @@ def require_failure(pytester, monkeypatch, path, name="wrong"):
     result.stdout.fnmatch_lines(f"*law 'contract': {name} changes what part_of_model computes*")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "option",
     [

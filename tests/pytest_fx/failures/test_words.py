@@ -190,6 +190,7 @@ def test_counts_of_ulp_and_ratios_that_say_nothing_are_left_out():
     assert text.count("SQNR") == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("module, count", [(Net, 1), (Plain, 2)])
 def test_messages_speak_of_the_users_dtype(dtype, module, count):
@@ -249,6 +250,7 @@ def otherwise_in_functions_alone(program):
         swapped(program)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pass_, count", [(in_functions_alone_too, 1), (otherwise_in_functions_alone, 2)])
 def test_a_failure_in_functions_alone_is_told_if_it_is_another_one(pytester, monkeypatch, pass_, count):
     monkeypatch.setattr("pytest_fx.failures.explanation.find_part", lambda *given: None)  # which takes seconds

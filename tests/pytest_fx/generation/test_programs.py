@@ -652,6 +652,7 @@ PARTS = {
 """Formulas whose siblings a reader of the source sees."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", PARTS)
 def test_each_part_of_a_formula_is_another_at_times(name: str) -> None:
     ops, forms = PARTS[name]

@@ -9,7 +9,6 @@ import pytest
 import torch
 from judged import made_in_float64, violations_of
 from models_of_users import FORKING
-from selection import thorough_except
 from torch import nn
 
 from pytest_fx.harness.application import Application, applied
@@ -242,16 +241,14 @@ print(Application(Subject("linear", nn.Linear(3, 3), None), {pass_}).disturbance
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "pass_, changes",
-    thorough_except(
-        ("fork",),
-        [
-            ("in_a_thread", []),
-            ("by_multiprocessing", []),
-            ("fork", ["a copy of it, made by os.fork, was left behind"]),
-        ],
-    ),
+    [
+        ("in_a_thread", []),
+        ("by_multiprocessing", []),
+        ("fork", ["a copy of it, made by os.fork, was left behind"]),
+    ],
 )
 def test_only_copies_of_the_process_that_go_on_with_the_pass_are_held_against_it(pass_, changes):
     code = FORKING + APPLIED.replace("{pass_}", pass_)

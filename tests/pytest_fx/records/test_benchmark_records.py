@@ -43,6 +43,7 @@ def test_eager_and_transformed_are_in_the_json_with_all_samples(pytester, timing
     assert "commit" not in record["machine_info"]["fx"]  # it would make every machine another after each commit
 
 
+@pytest.mark.thorough
 def test_saved_timings_can_be_compared_with(pytester, timing):
     options = ("--fx-model", "mlp", "--fx-rounds", "3", timing)
     pytester.runpytest(*options, "--benchmark-save=first")

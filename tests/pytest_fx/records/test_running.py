@@ -21,6 +21,7 @@ def test_exits(fx_equal): fx_equal(exits)
 NAMED = "*ended during test_it.py::test_exits?mlp?: exits on mlp"
 
 
+@pytest.mark.thorough
 def test_the_next_run_names_the_test_and_the_pass_that_ended_the_last_one_and_says_so_once(pytester):
     path = pytester.makepyfile(test_it=EXITS)
     assert pytester.runpytest_subprocess("--fx-model", "mlp", path).ret == 0  # nothing failed, says the status

@@ -594,6 +594,7 @@ def test_as_many_programs_are_tried_as_there_are_and_none_twice(check):
     assert check(note, programs=program_given(WrittenAfterwards), modes=("eval",), max_examples=40).programs <= 2
 
 
+@pytest.mark.thorough
 def test_programs_are_the_same_ones_in_each_run_where_hypothesis_is_told_so(check):
     runs = []
     for _ in range(2):

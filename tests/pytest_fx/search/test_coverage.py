@@ -204,6 +204,7 @@ def test_nothing_judged_says_what_was_not_reached():
         check_pass(with_helper, seed=0, max_examples=10)
 
 
+@pytest.mark.thorough
 def test_a_failure_says_how_much_was_reached():
     def wrong(graph_module):
         for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):

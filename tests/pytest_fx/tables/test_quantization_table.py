@@ -37,6 +37,7 @@ def test_every_number_of_the_paper_and_every_claim_belongs_to_a_row():
     assert len(set(here)) == len(here) == 2 * 10 + 4 - 6 + 2 * 4 + 6
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name, peer",
     [

@@ -331,7 +331,7 @@ _enter(
     "frames",
     "a model that branches on values: the user's line, and no frame of the tracer",
     ("--fx-model", "mine:branching", "--fx-no-timing", "-rs", "-k", "test_capture_equals_eager"),
-    "mine.py:21: TraceError",
+    "mine.py:21: CaptureError",
     never=("fx/capture/tracer.py:", "fx/proxy.py:"),
 )
 _enter(

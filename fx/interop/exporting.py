@@ -71,6 +71,7 @@ def _without_memory(tensor: torch.Tensor) -> torch.Tensor:
 
 def _exported(module: nn.Module, given: Call) -> tuple[GraphModule, str]:
     """The program of ``module``, and whether its batch is free: ``"free"``, or a sentence that says why it is not."""
+    given = _told_apart(given, module)
     size = batch_size(given)
     if size is None:
         return from_export(_export(module, given, None)), "none: no argument is a tensor with dimensions"
@@ -89,6 +90,21 @@ def _exported(module: nn.Module, given: Call) -> tuple[GraphModule, str]:
         if not is_free and samples == size:
             return program, _fixed(size, why)
     return from_export(_export(module, given, None)), _fixed(size, why)
+
+
+def _told_apart(call: Call, module: nn.Module) -> Call:
+    """The call with a copy of each tensor that is in it before, or in the model: export takes the two for one."""
+    seen = {id(tensor) for _, tensor in _tensors(module)}
+
+    def own(leaf: Any) -> Any:
+        if not _is_tensor(leaf):
+            return leaf
+        if id(leaf) in seen:
+            return leaf.detach().clone().requires_grad_(leaf.requires_grad)
+        seen.add(id(leaf))
+        return leaf
+
+    return pytree.tree_map(own, call)
 
 
 def _fixed(size: int, why: str) -> str:

@@ -246,3 +246,26 @@ def test_what_was_done_stays_with_the_program_in_copies_and_pickles() -> None:
 
 def test_the_modules_of_the_room_that_has_its_name_are_found_all_the_same() -> None:
     assert importlib.import_module("fx.capture.tracer").Tracer is fx.Tracer
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * y + int(x.shape[1])
+
+
+def test_a_tensor_that_is_given_twice_stands_for_two_inputs() -> None:
+    model, twice = Scaled().eval(), torch.randn(3, 4)
+    program = fx.capture(model, (twice, twice))
+    x, y = torch.randn(5, 4), torch.randn(5, 4)
+    assert torch.allclose(program(x, y), model(x, y))
+
+
+def test_an_input_that_is_a_parameter_of_the_model_stands_for_others() -> None:
+    model = Scaled().eval()
+    program = fx.capture(model, (torch.randn(4, 4), model.linear.weight))
+    x, y = torch.randn(4, 4), torch.randn(4, 4)
+    assert torch.allclose(program(x, y), model(x, y))

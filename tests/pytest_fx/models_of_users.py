@@ -52,3 +52,33 @@ def in_a_thread(program):
     thread.join()
 """
 """Passes that copy the process."""
+
+BRANCHING = """
+import torch, torch.fx
+from torch import nn
+import fx
+
+class Branching(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.choice, self.last = nn.Linear(4, 4), Branching(), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.last(torch.sigmoid(self.choice(torch.sigmoid(self.first(x)))))
+
+def network():
+    torch.manual_seed(0)
+    return Network(), torch.ones(3, 4)
+
+class Theirs(torch.fx.Tracer):
+    def is_leaf_module(self, m, name):
+        return isinstance(m, Branching) or super().is_leaf_module(m, name)
+
+class Ours(fx.Tracer):
+    def is_leaf_module(self, m, name):
+        return isinstance(m, Branching) or super().is_leaf_module(m, name)
+"""

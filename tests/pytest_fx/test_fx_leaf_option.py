@@ -1,41 +1,14 @@
 """``--fx-leaf`` keeps modules whole, ``--fx-tracer`` and the hook bring a tracer, for models of others."""
 
 import pytest
+from models_of_users import BRANCHING
 
-MODEL = """
-import torch, torch.fx
-from torch import nn
-import fx
-
-class Branching(nn.Module):
-    def forward(self, x):
-        return x if x.sum() > 0 else -x
-
-class Network(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.choice, self.last = nn.Linear(4, 4), Branching(), nn.Linear(4, 2)
-
-    def forward(self, x):
-        return self.last(self.choice(torch.relu(self.first(x))))
-
-def network():
-    return Network(), torch.ones(3, 4)
-
-class Theirs(torch.fx.Tracer):
-    def is_leaf_module(self, m, name):
-        return isinstance(m, Branching) or super().is_leaf_module(m, name)
-
-class Ours(fx.Tracer):
-    def is_leaf_module(self, m, name):
-        return isinstance(m, Branching) or super().is_leaf_module(m, name)
-"""
 OPTIONS = ("--fx-model", "mine:network", "--fx-no-timing", "--fx-pass", "remove-identities")
 
 
 @pytest.fixture
 def mine(pytester):
-    pytester.makepyfile(mine=MODEL)
+    pytester.makepyfile(mine=BRANCHING)
     return pytester
 
 

@@ -15,7 +15,7 @@ WITH_PROPERTIES := tests/properties tests/fx/*/test_*_properties.py tests/fx/pas
 	struck fuzz fuzz-atheris
 
 verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, time it, print the table
-	$(BIN)/python -m pytest --fx-model $(MODEL) $(ARGS)
+	$(BIN)/python -m pytest --noconftest --fx-model $(MODEL) $(ARGS)
 
 test: $(INSTALLED)  ## the whole test suite, on all cores
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)

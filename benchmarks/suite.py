@@ -25,7 +25,8 @@ from .paired import parse
 
 MODEL, TINY = "resnet50", "resnet_tiny"
 PASS = "fuse-conv-bn"
-BATCHES = (1, 8)
+GOALS = {1: 60, 8: 40}
+"""Calls that the suite may cost, by batch: one of a few samples is cheap beside what does not depend on it."""
 CALLS = 5
 FIRST = "test_capture_is_well_formed"
 """The test in which the model is built."""
@@ -67,7 +68,7 @@ def build_and_forward_seconds(batch: int) -> tuple[float, float]:
 def main() -> None:
     """Print a table for each batch size."""
     options = parse(__doc__, rounds=3)
-    for batch in BATCHES[:1] if options.quick else BATCHES:
+    for batch in list(GOALS)[:1] if options.quick else GOALS:
         costs: dict[str, list[float]] = {}
         forwards: list[float] = []
         for _ in range(options.rounds):
@@ -79,7 +80,7 @@ def main() -> None:
                 costs.setdefault(name, []).append((seconds - tiny[name]) / forwards[-1])
         total = float(np.median(np.sum(list(costs.values()), axis=0)))
         milliseconds = float(np.median(forwards)) * 1e3
-        print(f"{MODEL}, {PASS}, batch {batch}: {total:.1f} calls of {milliseconds:.0f} ms (goal: at most 40)")
+        print(f"{MODEL}, {PASS}, batch {batch}: {total:.1f} calls of {milliseconds:.0f} ms (goal: at most {GOALS[batch]})")
         for name, found in sorted(costs.items(), key=lambda entry: -float(np.median(entry[1]))):
             print(f"  {float(np.median(found)):5.1f}  {name}")
 

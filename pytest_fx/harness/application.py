@@ -400,8 +400,13 @@ class Application:
                 self._collect()
 
     def close(self) -> None:
-        """Free the programs that were made, unless somebody else has them: a pass may keep what it made."""
+        """Free the programs that were made, unless somebody else has them: a pass may keep what it made.
+
+        Whether the pass changed the model is kept with the model, see :func:`changes`.
+        """
         self.let_go_of_float64()
+        if "changed" in self._cache:
+            self.subject.findings["changes", id(self.pass_), self.leaves] = self.pass_, self.changed
         self._cache.clear()
         self.result = None
         self._collect()
@@ -493,6 +498,12 @@ def applied(subject: Subject, pass_: Pass, *, leaves: bool = True) -> Applicatio
             kept.close()
         kept = subject.findings[key] = Application(subject, pass_, leaves=leaves)
     return kept
+
+
+def changes(subject: Subject, pass_: Pass, *, leaves: bool = True) -> bool:
+    """Return whether ``pass_`` changes the program captured of ``subject``, for which it need not be applied again."""
+    known = subject.findings.get(("changes", id(pass_), leaves))  # by identity: not every pass can be hashed
+    return applied(subject, pass_, leaves=leaves).changed if known is None else known[1]
 
 
 def _called(pass_: Any, program: GraphModule) -> tuple[Any, int | None]:

@@ -242,10 +242,8 @@ class Subject:
             collect()
 
     def _let_go(self) -> None:
-        for found in self.findings.values():
-            if hasattr(found, "close"):
-                found.close()
-        self.findings.clear()
+        for key in [key for key, found in self.findings.items() if hasattr(found, "close")]:
+            self.findings.pop(key).close()
         self._lender.claim_float64(None)
 
     def close(self) -> None:

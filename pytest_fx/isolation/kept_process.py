@@ -67,7 +67,8 @@ def isolated_set_up(fixture: pytest.FixtureDef[Any], node: Any, fixtures: Iterab
     if fixture.argname not in fixtures:
         yield
     else:
-        with load(_PROCESS).process_kept(imports_stay=fixture.scope != "function"), _model_kept(node):
+        imports_stay = fixture.scope != "function"
+        with load(_PROCESS).process_kept(imports_stay=imports_stay), _collections_quick(node), _model_kept(node):
             yield
 
 

@@ -24,7 +24,7 @@ from fx.errors import CaptureError, FxError, TraceError, add_note
 from fx.passes import Pass, exact, pass_name
 from pytest_fx.checks.equality_check import WITHOUT_LEAVES, EqualityCheck, require_inputs
 from pytest_fx.checks.timing_check import TimingCheck
-from pytest_fx.harness.application import applied
+from pytest_fx.harness.application import changes
 from pytest_fx.harness.capture import capture
 from pytest_fx.harness.run import Runner
 from pytest_fx.harness.structure import describe
@@ -207,7 +207,7 @@ def calls_in(program: GraphModule) -> list[tuple[str, Any]]:
 
 def skip_unless_changed(model: Subject, pass_: Pass, *, leaves: bool = True) -> None:
     """Skip the test if the pass finds nothing to do in the model."""
-    if not applied(model, pass_, leaves=leaves).changed:
+    if not changes(model, pass_, leaves=leaves):
         pytest.skip(f"{pass_name(pass_)} finds nothing to change in {model.name}")
 
 

@@ -28,6 +28,31 @@ def test_a_named_pass_that_changes_nothing_is_held_to_its_contract_but_not_timed
     assert (result.parseoutcomes()["passed"], result.parseoutcomes()["skipped"]) == (1, 1)
 
 
+def test_what_changes_nothing_in_a_large_model_is_known_to_later_tests_without_another_application(pytester):
+    pytester.makepyfile(
+        large="""
+        from dataclasses import dataclass
+        import torch
+
+        def model():
+            return torch.nn.Linear(1024, 1024), torch.ones(1, 1024)
+
+        @dataclass
+        class Counting:  # which cannot be hashed
+            calls: int = 0
+
+            def __call__(self, program):
+                self.calls += 1
+                print(f"called {self.calls} times.")
+
+        idle = Counting()
+        """
+    )
+    options = ("--fx-model=large:model", "--fx-pass=large:idle", "-s", "-k")
+    judged = pytester.runpytest(*options, CONTRACT).stdout.str().count("called")
+    assert pytester.runpytest(*options, f"{CONTRACT} or timing").stdout.str().count("called") == judged > 0
+
+
 def test_a_wrong_pass_fails_with_output_place_values_and_eagers_own_error(user):
     result = user.runpytest("--fx-model", "mine:pair", "--fx-pass", "mine:scaled", "-k", CONTRACT)
     assert result.ret == 1

@@ -27,6 +27,7 @@ BENCHMARKS = (
     "generation",
     "properties",
     "suite",
+    "verdicts",
 )
 
 

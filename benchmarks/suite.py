@@ -80,7 +80,9 @@ def main() -> None:
                 costs.setdefault(name, []).append((seconds - tiny[name]) / forwards[-1])
         total = float(np.median(np.sum(list(costs.values()), axis=0)))
         milliseconds = float(np.median(forwards)) * 1e3
-        print(f"{MODEL}, {PASS}, batch {batch}: {total:.1f} calls of {milliseconds:.0f} ms (goal: at most {GOALS[batch]})")
+        print(
+            f"{MODEL}, {PASS}, batch {batch}: {total:.1f} calls of {milliseconds:.0f} ms (goal: at most {GOALS[batch]})"
+        )
         for name, found in sorted(costs.items(), key=lambda entry: -float(np.median(entry[1]))):
             print(f"  {float(np.median(found)):5.1f}  {name}")
 

@@ -31,6 +31,8 @@ SHORTEST_SAMPLE = 2e-3
 """Seconds that a sample takes at least; faster programs are called several times in each."""
 LONGEST_SAMPLE = 2e-2
 """Seconds that a sample of the slower program takes at most, if one call does not take longer."""
+BETWEEN_COPIES = 0.01
+"""How much two copies of one program differ, as they lie elsewhere in memory; `benchmarks/verdicts.py` measures it."""
 LONG_CALL = 1.0
 """Seconds of a call from which on two pairs are warm-up enough; the first may have compiled something."""
 LONG_TIMING = 60.0
@@ -121,9 +123,12 @@ class PairedTiming:
 
     @property
     def verdict(self) -> str:
-        """``"faster"`` or ``"slower"``, or that no difference is shown or too noisy, where the interval holds 1."""
+        """``"faster"`` or ``"slower"``, or that no difference is shown or too noisy, where the interval holds 1.
+
+        An interval that leaves out 1 by less than :data:`BETWEEN_COPIES` shows no difference either.
+        """
         low, high = self.interval
-        if low <= 1.0 <= high:
+        if low - BETWEEN_COPIES <= 1.0 <= high + BETWEEN_COPIES:
             return TOO_NOISY if self.noisy else "no difference shown"
         return "faster" if low > 1.0 else "slower"
 

@@ -106,10 +106,13 @@ def test_the_speedup_is_the_median_of_the_ratios_of_pairs():
         ([2.0, 2.1, 1.9] * 5, [1.0] * 15, "faster"),
         ([1.0] * 15, [2.0, 2.1, 1.9] * 5, "slower"),
         ([1.0, 1.02, 0.98] * 5, [1.0] * 15, "no difference shown"),
+        ([1.008, 1.009, 1.007] * 5, [1.0] * 15, "no difference shown"),
+        ([1.0] * 15, [1.008, 1.009, 1.007] * 5, "no difference shown"),
+        ([1.02, 1.021, 1.022] * 5, [1.0] * 15, "faster"),
         ([1.0, 1.1, 0.9] * 5, [1.0] * 15, "too noisy to tell"),
     ],
 )
-def test_a_difference_is_claimed_only_if_the_interval_is_on_one_side_of_one(eager, transformed, verdict):
+def test_a_difference_is_claimed_only_if_the_interval_is_further_from_one_than_copies_are_from_each_other(eager, transformed, verdict):
     assert paired(eager, transformed).verdict == verdict
 
 

@@ -48,10 +48,14 @@ def variations(reached: Mapping[str, frozenset[Point]], constants: Sequence[Any]
         random: decides.
     """
     tried, failed = set(reached), 0
+    near, known = nearest(reached), len(reached)
+    spelled = [(value, expression(repr(value))) for value in constants]
     while reached and failed < ATTEMPTS:
-        tree = ast.parse(random.choice(nearest(reached)))
+        if len(reached) != known:
+            near, known = nearest(reached), len(reached)
+        tree = ast.parse(random.choice(near))
         for _ in range(random.choice((1, 1, 2, 3))):
-            kinds = _rewired(tree), _longer(tree), _alone(tree), _with_constants(tree, constants), within([tree])
+            kinds = _rewired(tree), _longer(tree), _alone(tree), _with_constants(tree, spelled), within([tree])
             edits = list(random.choice(kinds))
             tree = edited(tree, random.choice(edits)) if edits else tree
         text = written(tree)
@@ -107,17 +111,18 @@ def _alone(tree: ast.Module) -> Iterator[Edits]:
             yield from ({part.value: [ast.Tuple([each], ast.Load())]} for each in part.value.elts)
 
 
-def _with_constants(tree: ast.Module, constants: Sequence[Any]) -> Iterator[Edits]:
+def _with_constants(tree: ast.Module, constants: Sequence[tuple[Any, ast.expr]]) -> Iterator[Edits]:
     """Each constant as one of the same type that is mentioned, and each call with a further argument of those.
 
     That is a name beside what is mentioned next to it, as in ``node.kwargs.get("mode") == "reflect"``.
     """
-    further = [(name, value) for name, value in itertools.pairwise(constants) if str(name).isidentifier()]
+    pairs = itertools.pairwise(constants)
+    further = [ast.keyword(name, spelled) for (name, _), (_, spelled) in pairs if str(name).isidentifier()]
     for part in ast.walk(tree):
         if isinstance(part, ast.Constant):
-            others = [other for other in constants if type(other) is type(part.value) and other != part.value]
-            yield from ({part: [expression(repr(other))]} for other in others)
+            others = [each for other, each in constants if type(other) is type(part.value) and other != part.value]
+            yield from ({part: [other]} for other in others)
         if isinstance(part, ast.Call):
-            for name, value in further:
-                kept = [keyword for keyword in part.keywords if keyword.arg != name]
-                yield {part: [ast.Call(part.func, part.args, [*kept, ast.keyword(name, expression(repr(value)))])]}
+            for added in further:
+                kept = [keyword for keyword in part.keywords if keyword.arg != added.arg]
+                yield {part: [ast.Call(part.func, part.args, [*kept, added])]}

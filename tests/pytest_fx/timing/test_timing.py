@@ -112,7 +112,7 @@ def test_the_speedup_is_the_median_of_the_ratios_of_pairs():
         ([1.0, 1.1, 0.9] * 5, [1.0] * 15, "too noisy to tell"),
     ],
 )
-def test_a_difference_is_claimed_only_if_the_interval_is_further_from_one_than_copies_are_from_each_other(eager, transformed, verdict):
+def test_a_difference_is_claimed_only_beyond_what_two_copies_differ_by(eager, transformed, verdict):
     assert paired(eager, transformed).verdict == verdict
 
 

@@ -25,7 +25,7 @@ EXAMPLES_KEPT = 100
 """Programs on which a right pass is not to be flagged, for each seed."""
 SEEDS = 5
 """Seeds with which no right pass is to be flagged."""
-_FOUND = re.compile(r"found after (\d+) program\(s\), of which .* changed (\d+)$", re.MULTILINE)
+_FOUND = re.compile(r"found after (\d+) program\(s\), of which .* changed (\d+)(?=;|$)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,8 @@ def try_pass(row: Wrong | Right, seed: int = 0, examples: int = EXAMPLES) -> Tri
         except LawViolation as violation:
             law, message = violation.law, str(violation)
             counts = _FOUND.search(message)
-            programs, changed = map(int, counts.groups()) if counts else (examples, 0)
+            assert counts is not None, f"the message does not say after how many programs:\n{message}"
+            programs, changed = map(int, counts.groups())
         except NothingJudged as error:
             judged, message, programs, changed = False, str(error), error.programs, error.changed
     seconds = time.perf_counter() - started

@@ -28,8 +28,8 @@ def table(trials: list[Trial], seed: int, seeds: int) -> str:
         "",
         f"`make catalogue` on {machine}, {torch.get_num_threads()} thread(s), seed {seed}. Each wrong pass has",
         f"{EXAMPLES} random programs and {SECONDS:g} s of a processor in which to be caught; the time is",
-        f"that until it is, without the shrinking of the failure. Each right pass has {EXAMPLES_KEPT} programs for each of",
-        f"{seeds} seed(s).",
+        f"that until it is, without the shrinking of the failure. Each right pass has {EXAMPLES_KEPT} programs",
+        f"for each of {seeds} seed(s).",
         "",
         f"**{sum(trial.caught for trial in wrong)} of {len(wrong)} wrong passes caught, "
         f"{len(flagged)} of {len({trial.name for trial in right})} right passes flagged.**",

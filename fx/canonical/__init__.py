@@ -23,8 +23,12 @@ Functions
     * any other method is the function of ``torch`` by that name, or else the unbound method (``torch.Tensor.view``);
     * writing in place stays so: ``x.exp_()`` and ``torch.exp_`` are ``torch.Tensor.exp_``; ``operator.iadd`` stays.
 
-    A call is only ever brought into a form that gives the same bits for all inputs that were valid before. Calls of
-    ``torch.ops``, classes, builtins and calls with ``out=`` stay as they are.
+    Operators of ATen, as exported programs call them, are the functions and methods that call them; where there is
+    none of that name, :data:`fx.canonical.aten_rows.ATEN_ROWS` has what they are. :mod:`fx.canonical.forms` has the
+    way back.
+
+    A call is only ever brought into a form that gives the same bits for all inputs that were valid before. Other calls
+    of ``torch.ops``, classes, builtins and calls with ``out=`` stay as they are.
 
 Methods
     A receiver is taken for a tensor if only tensors have a method of that name. Where numbers, strings or containers

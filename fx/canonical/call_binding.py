@@ -112,6 +112,11 @@ def _takes(kinds: tuple[str, ...], value: Argument, is_tensor: IsTensor) -> bool
         if "literal" in kinds or "known" in kinds:
             return "known" in kinds and is_tensor(value)
         return "tensor" in kinds or "number" in kinds or "any" in kinds or not is_tensor(value)
+    return is_of_kinds(kinds, value)
+
+
+def is_of_kinds(kinds: tuple[str, ...], value: Argument) -> bool:
+    """Whether a literal is of one of these kinds."""
     return any(_is_kind(kind, value) for kind in kinds)
 
 
@@ -125,6 +130,10 @@ def _is_kind(kind: str, value: Argument) -> bool:
         return given in (int, float, bool, complex)
     if kind == "float":
         return given in (int, float)
+    if kind == "index":
+        return isinstance(value, int) and given is int and value >= -1
+    if kind in ("size1", "size2", "size3"):
+        return isinstance(value, (tuple, list)) and len(value) == int(kind[-1])
     if kind == "list":
         return isinstance(value, (tuple, list))
     if kind == "ints":
@@ -160,9 +169,10 @@ _KINDS = {
 }
 
 
-def _kinds(described: str, count: int | None) -> tuple[str, ...]:
+def kinds_of(described: str, count: int | None) -> tuple[str, ...]:
+    """The kinds of literals that an argument of a schema takes, by its type and how many numbers one may stand for."""
     if described.startswith("Optional["):
-        return ("none", *_kinds(described[len("Optional[") : -1], count))
+        return ("none", *kinds_of(described[len("Optional[") : -1], count))
     kinds = _KINDS.get(described, ("list",) if described.startswith("List[") else ("any",))
     return (*kinds, "int") if described == "List[int]" and count is not None else kinds
 
@@ -184,7 +194,7 @@ def shape_of_overload(overload: Overload, *, skip: int | None = None) -> Shape:
     for parameter, argument in arguments:
         name, described = _name(parameter), str(getattr(argument, "real_type", argument.type))
         count: int | None = getattr(argument, "N", None)
-        kinds[name] = _kinds(described, count)
+        kinds[name] = kinds_of(described, count)
         if "List[int]" in described and count is not None:
             counts[name] = count
         if described in ("float", "Optional[float]"):

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
+from fx.canonical.aten import by_name_of_python, function_of, is_of_aten, is_used_as_list, packet_of, spell_slice
 from fx.canonical.call_binding import (
     Binding,
     IsTensor,
@@ -84,7 +85,7 @@ class CallSpeller:
                 kept = _of_torch if _is_torchs(target) else self._functions
                 known = kept[id(target)] = (target, _function_spelling(target))
             spelling = known[1]
-        if spelling is None or "out" in kwargs:
+        if spelling is None or "out" in kwargs or (is_of_aten(target) and not _is_as_function(node)):
             return None
         call = spelling(args, kwargs, self.is_tensor)
         if call is None or (call.target is target and _is_same(call, args, kwargs)):
@@ -171,6 +172,27 @@ def _is_torch_function(target: Any) -> bool:
     )
 
 
+def _is_as_function(node: Node) -> bool:
+    """Whether a call of ATen is one that functions of torch take as well, and answer in the same way."""
+    return not is_used_as_list(node) and not _may_be_refused(node)
+
+
+def _may_be_refused(node: Node) -> bool:
+    """Whether a normalization might have one value to each mean: functions of torch refuse that, operators do not."""
+    name = str(packet_of(node._target).__name__)
+    if name not in ("group_norm", "instance_norm"):
+        return False
+    source = node._args[0] if node._args else node._kwargs.get("input")
+    value = source._meta.get("val") if isinstance(source, Node) and source._meta else None
+    if not isinstance(value, torch.Tensor) or value.dim() < 2:
+        return True
+    sizes: list[Any] = list(value.shape[2:])
+    groups = node._args[1] if len(node._args) > 1 else None
+    if name == "group_norm" and type(groups) is int:
+        sizes.append(value.shape[1] // groups)
+    return not any(type(size) is int and size > 1 for size in sizes)
+
+
 # What a function or method is, found out once for each.
 
 _of_torch: dict[int, tuple[Any, _Spelling | None]] = {}
@@ -178,7 +200,9 @@ _of_torch: dict[int, tuple[Any, _Spelling | None]] = {}
 
 
 def _is_torchs(target: Any) -> bool:
-    return isinstance(target, (*_Builtin, types.MethodDescriptorType)) or _is_torch_function(target)
+    return (
+        is_of_aten(target) or isinstance(target, (*_Builtin, types.MethodDescriptorType)) or _is_torch_function(target)
+    )
 
 
 def _function_spelling(target: Any) -> _Spelling | None:
@@ -190,6 +214,8 @@ def _function_spelling(target: Any) -> _Spelling | None:
 
 
 def _general_spelling(target: Any) -> _Spelling | None:
+    if is_of_aten(target):
+        return _overload_spelling(target)
     if isinstance(target, types.MethodDescriptorType):
         is_method = getattr(torch.Tensor, target.__name__, None) is target
         return _method_spelling(target.__name__, rows=False) if is_method else None
@@ -204,6 +230,38 @@ def _general_spelling(target: Any) -> _Spelling | None:
     is_torch = target.__module__.partition(".")[0] == "torch"
     shape = shape_of_function(target, follow=is_torch)
     return None if shape is None else _by_shapes(target, [shape])
+
+
+def _overload_spelling(overload: Any) -> _Spelling | None:
+    """Of an operator of ATen: as its rows say, else as the function or the method by its name."""
+    if overload is torch.ops.aten.slice.Tensor:
+        return _spell_slice
+    packet = packet_of(overload)
+    if (rows := rows_by_target().get(id(packet))) is not None:
+        return _by_names_of_python(_first(*map(_by_row, rows)))
+    name = str(packet.__name__)
+    if (function := function_of(name)) is not None:
+        return _by_names_of_python(_function_spelling(function))
+    method = getattr(torch.Tensor, name, None)
+    is_method = isinstance(method, types.MethodDescriptorType) and not name.startswith("_")
+    return _by_names_of_python(_method_spelling(name)) if is_method else None
+
+
+def _by_names_of_python(spelling: _Spelling | None) -> _Spelling | None:
+    """``spelling`` for calls that say `self` where functions of torch say `input`."""
+    if spelling is None:
+        return None
+
+    def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:
+        call = spelling(args, by_name_of_python(kwargs), is_tensor)
+        return None if call is None or is_of_aten(call.target) else call
+
+    return spell
+
+
+def _spell_slice(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:
+    operands = spell_slice(args, kwargs)
+    return None if operands is None else Call(operator.getitem, operands, {})
 
 
 @lru_cache(maxsize=4096)

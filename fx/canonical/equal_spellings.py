@@ -237,9 +237,9 @@ ROWS: tuple[str, ...] = (
         for dims, tuple_of in ((2, "pair"), (3, "triple"))
     ),
     # The rest.
-    "torch.embedding(weight, indices, padding_idx: -1 = -1, scale_grad_by_freq=False, sparse=False)"
-    " -> F.embedding(input=indices, weight=weight, padding_idx=None, max_norm=None, norm_type=2.0,"
-    " scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)",
+    "torch.embedding(weight, indices, padding_idx: index = -1, scale_grad_by_freq=False, sparse=False)"
+    " -> F.embedding(input=indices, weight=weight, padding_idx=unless_negative(padding_idx), max_norm=None,"
+    " norm_type=2.0, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)",
     "F.pad(input, pad, mode='constant', value=None) -> F.pad(input, sequence(pad), mode, value)",
     "torch.concat(tensors, dim=0) -> torch.cat(tensors=sequence(tensors), dim=dim)",
     "torch.concatenate(tensors, dim=0) -> torch.cat(tensors=sequence(tensors), dim=dim)",

@@ -6,12 +6,13 @@ import ast
 import builtins
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from fx.canonical.aten_rows import ATEN_ROWS
 from fx.canonical.call_binding import IsTensor, Shape
 from fx.canonical.equal_spellings import ROWS
 from fx.node import Argument
@@ -35,6 +36,8 @@ class SpellingRow:
     """The positional arguments of the canonical call, from those of the spelling by name."""
     keywords: dict[str, Callable[[dict[str, Argument]], Argument]]
     """Its keyword arguments."""
+    places: dict[str, int | str]
+    """For each argument of the spelling where the canonical call has it: by position, or under a name."""
 
     def apply(
         self, args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor
@@ -49,6 +52,16 @@ class SpellingRow:
                 return None
         keywords = {name: make(bound) for name, make in self.keywords.items()}
         return self.target, tuple([make(bound) for make in self.positional]), keywords
+
+    def invert(self, args: tuple[Argument, ...], kwargs: Mapping[str, Argument]) -> dict[str, Argument]:
+        """What arguments of a call that is spelled as the row says are taken from this canonical call."""
+        given = {**dict(enumerate(args)), **kwargs}
+        return {name: given[place] for name, place in self.places.items() if place in given}
+
+    @property
+    def fixed(self) -> dict[str, Argument]:
+        """Arguments of the spelling that the canonical call does not tell: they are always these."""
+        return {**self.shape.defaults, **self.required}
 
 
 def _count(number: int, value: Argument) -> Argument:
@@ -66,12 +79,16 @@ _ADAPTORS: dict[str, Callable[[Argument], Argument]] = {
     "dims": functools.partial(_count, 1),
     "sequence": _sequence,
     "real": lambda value: float(value) if type(value) is int else value,
+    "unless_negative": lambda value: None if value == -1 else value,
 }
 _KINDS_OF = {
     "dims": ("int", "ints", "none"),
     "tensor": ("known",),
     "dtype": ("literal", "dtype"),
     "device": ("literal", "device", "str", "int", "none"),
+    "index": ("literal", "index"),
+    **{f"size{count}": ("literal", f"size{count}") for count in (1, 2, 3)},
+    **{f"sizes{count}": ("literal", f"size{count}", "none") for count in (1, 2, 3)},
 }
 """Annotations of a row's parameters that name kinds of values."""
 _NAMESPACES: dict[str, Any] = {
@@ -80,6 +97,7 @@ _NAMESPACES: dict[str, Any] = {
     "Tensor": torch.Tensor,
     "operator": operator,
     "builtins": builtins,
+    "aten": torch.ops.aten,
 }
 
 
@@ -97,11 +115,15 @@ def _parse(text: str) -> SpellingRow:
     space, _, called = ast.unparse(call.func).partition(".")
     function = operator.attrgetter(called)(_NAMESPACES[space])
     shape, required = _parse_parameters(statement.args)
-    values = [(getattr(one, "id", None) or _name_in(one), _parse_value(one)) for one in call.args]
+    values = [(_name_in(one), _parse_value(one)) for one in call.args]
     keywords = {keyword.arg: _parse_value(keyword.value) for keyword in call.keywords}
     count = {"operator": len(values), "Tensor": 1}.get(space, 0)
     keywords = {**dict(values[count:]), **keywords}
-    return SpellingRow(text, source, shape, required, function, tuple(make for _, make in values[:count]), keywords)
+    named = [*enumerate(call.args[:count]), *((_name_in(one), one) for one in call.args[count:])]
+    named += [(keyword.arg, keyword.value) for keyword in call.keywords]
+    places = {str(name): place for place, one in reversed(named) if (name := _name_in(one)) is not None}
+    makers = tuple(make for _, make in values[:count])
+    return SpellingRow(text, source, shape, required, function, makers, keywords, places)
 
 
 def _parse_parameters(parameters: ast.arguments) -> tuple[Shape, dict[str, Any]]:
@@ -116,9 +138,10 @@ def _parse_parameters(parameters: ast.arguments) -> tuple[Shape, dict[str, Any]]
     return Shape(positional, names, defaults, kinds, {}, tuples=False), required
 
 
-def _name_in(expression: Any) -> str:
-    """The parameter that an argument without a name of its own is about: that of ``pair(stride or kernel_size)``."""
-    return next(one.id for one in ast.walk(expression) if isinstance(one, ast.Name) and one.id not in _ADAPTORS)
+def _name_in(expression: Any) -> Any:
+    """The parameter that an argument is about, ``stride`` of ``pair(stride or kernel_size)``; None of a constant."""
+    names = [one.id for one in ast.walk(expression) if isinstance(one, ast.Name)]
+    return next((name for name in names if name not in (*_ADAPTORS, "torch")), None)
 
 
 def _parse_value(expression: Any) -> Callable[[dict[str, Argument]], Argument]:
@@ -139,7 +162,7 @@ def _parse_value(expression: Any) -> Callable[[dict[str, Argument]], Argument]:
 
 @functools.cache
 def _rows() -> tuple[SpellingRow, ...]:
-    return tuple(map(_parse, ROWS))
+    return tuple(map(_parse, (*ATEN_ROWS, *ROWS)))
 
 
 @functools.cache
@@ -149,6 +172,15 @@ def rows_by_target() -> dict[int, list[SpellingRow]]:
     for row in _rows():
         function = getattr(torch.Tensor, row.source) if isinstance(row.source, str) else row.source
         found.setdefault(id(function), []).append(row)
+    return found
+
+
+@functools.cache
+def rows_by_canonical_function() -> dict[int, list[SpellingRow]]:
+    """The rows by the identity of the function of their canonical call."""
+    found: dict[int, list[SpellingRow]] = {}
+    for row in _rows():
+        found.setdefault(id(row.target), []).append(row)
     return found
 
 

@@ -1,0 +1,196 @@
+"""Programs in functions and methods of torch, or in operators of ATen: the same calls, node by node.
+
+Symbolic tracing gives the one, ``torch.export`` the other; in both, a node has the same name, line and metadata.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias
+
+import torch
+
+from fx.canonical.aten import arguments_for, candidates, is_of_aten, overloads_of
+from fx.canonical.call_binding import Shape, shape_of_function, shapes_of, shapes_of_method
+from fx.canonical.calls import Call, CallSpeller
+from fx.errors import InteropError
+from fx.graph_module import GraphModule, expect_program
+from fx.node import Argument, Node
+
+Form: TypeAlias = Literal["functional", "aten"]
+"""In what an exported program is written: functions and methods of torch, or operators of ATen."""
+FORMS: tuple[Form, ...] = ("functional", "aten")
+"""Every form."""
+OVERLOAD = "aten_overload"
+"""In ``meta`` of a call that was one of ATen, the overload that it was, as ``add.Tensor``."""
+_BY_KEYWORD = frozenset({"inplace", "ceil_mode", "return_indices"})
+"""Settings that are passed by name where they are not the defaults."""
+Written: TypeAlias = tuple[Any, Any, tuple[Argument, ...], dict[str, Argument]]
+"""Opcode, target and arguments of a call."""
+
+
+def to_functional(graph_module: GraphModule) -> GraphModule:
+    """Replace operators of ATen by functions and methods of torch, as symbolic tracing has them; return the program.
+
+    A call is replaced only where that gives the same bits for all inputs. Operators that have no such counterpart stay,
+    as do names of nodes, lines and metadata.
+
+    >>> import torch, fx
+    >>> program = fx.symbolic_trace(lambda x: torch.ops.aten.add.Tensor(torch.ops.aten.relu.default(x), 1))
+    >>> print(to_functional(program).code.strip())
+    def forward(self, x):
+        relu_default = torch.nn.functional.relu(x);  x = None
+        add_tensor = relu_default + 1;  relu_default = None
+        return add_tensor
+    """
+    expect_program(graph_module, "to_functional takes a GraphModule")
+    speller = CallSpeller(graph_module)
+    for node in graph_module.graph.nodes:
+        target: Any = node.target
+        if node.op == "call_function" and is_of_aten(target) and (call := speller.spell(node)) is not None:
+            node.meta[OVERLOAD] = _name_of(target)
+            _write_as_traced(node, call, speller)
+        speller.note(node)
+    graph_module.recompile()
+    return graph_module
+
+
+def to_aten(graph_module: GraphModule) -> GraphModule:
+    """Replace functions and methods of torch by operators of ATen, the way back of :func:`to_functional`; return it.
+
+    Where several overloads mean the same, it is the one that the call was before, or the one that Python's call of the
+    function leads to. Calls of modules stay, as does what is no one operator; ``canonicalize`` makes functions of
+    modules.
+
+    >>> import torch, fx
+    >>> print(to_aten(fx.symbolic_trace(lambda x: torch.relu(x).add(1))).code.strip())
+    def forward(self, x):
+        relu = torch.ops.aten.relu.default(x);  x = None
+        add = torch.ops.aten.add.Tensor(relu, 1);  relu = None
+        return add
+    """
+    expect_program(graph_module, "to_aten takes a GraphModule")
+    speller = CallSpeller(graph_module)
+    for node in graph_module.graph.nodes:
+        speller.note(node)
+    for node in graph_module.graph.nodes:
+        if node.op in ("call_function", "call_method") and not is_of_aten(node.target):
+            _write_as_aten(node, speller)
+    graph_module.recompile()
+    return graph_module
+
+
+def in_form(graph_module: GraphModule, form: Form) -> GraphModule:
+    """Bring a program into one of the forms and return it."""
+    if form not in FORMS:
+        raise InteropError(f"there is no form {form!r}", remedy=f"a form is one of {', '.join(FORMS)}")
+    return to_aten(graph_module) if form == "aten" else to_functional(graph_module)
+
+
+def _write(node: Node, op: Any, target: Any, args: tuple[Argument, ...], kwargs: Mapping[str, Argument]) -> None:
+    node.op, node.target = op, target
+    node._update(args, dict(kwargs))
+
+
+def _is_call(node: Node, call: Call, speller: CallSpeller) -> bool:
+    """Whether ``call`` is the canonical spelling of ``node``."""
+    found = speller.spell(node)
+    if found is None:
+        return node.op == "call_function" and node.target is call.target and _are_same(node.args, node.kwargs, call)
+    return found.target is call.target and _are_same(found.args, found.kwargs, call)
+
+
+def _are_same(args: tuple[Argument, ...], kwargs: Mapping[str, Argument], call: Call) -> bool:
+    return args == call.args and kwargs == call.kwargs
+
+
+# As symbolic tracing records it: methods are methods, and arguments have no names where they need none.
+
+
+def _write_as_traced(node: Node, call: Call, speller: CallSpeller) -> None:
+    shapes = [shape for shape in _shapes(call.target) if call.kwargs.keys() <= set(shape.names)]
+    given = {name for name, value in call.kwargs.items() if value is not None}
+    for shape in sorted(shapes, key=lambda one: -len(given & set(one.positional))):
+        for leaves_none in (True, False):
+            _write(node, *_abbreviated(call, shape, leaves_none))
+            if _is_call(node, call, speller):
+                return
+    _write(node, "call_function", call.target, call.args, call.kwargs)
+
+
+def _abbreviated(call: Call, shape: Shape, leaves_none: bool) -> Written:
+    """A call by position, defaults left out, and on request what is None."""
+    is_method = isinstance(call.target, types.MethodDescriptorType)
+    args, kwargs = list(call.args), dict(call.kwargs)
+    left = {name for name, value in kwargs.items() if _is_left(shape, name, value, leaves_none)}
+    for place, name in enumerate(shape.positional):
+        if place < len(args) - is_method:
+            continue
+        if name not in kwargs or name in _BY_KEYWORD or left.issuperset(kwargs.keys() & set(shape.positional)):
+            break
+        args.append(kwargs.pop(name))
+    kwargs = {name: value for name, value in kwargs.items() if name not in left}
+    if is_method:
+        return "call_method", call.target.__name__, tuple(args), kwargs
+    return "call_function", call.target, tuple(args), kwargs
+
+
+def _is_left(shape: Shape, name: str, value: Argument, leaves_none: bool) -> bool:
+    if leaves_none and value is None:
+        return True
+    default = shape.defaults.get(name, ...)
+    return type(value) is type(default) and value == default
+
+
+@lru_cache(maxsize=4096)
+def _shapes(target: Callable[..., Any]) -> tuple[Shape, ...]:
+    if target is torch.Tensor.to:
+        settings = ("device", "dtype", "non_blocking", "copy", "memory_format")
+        defaults = {"non_blocking": False, "copy": False}
+        return tuple(Shape(positional, settings, defaults, {}, {}) for positional in (("dtype",), ("device", "dtype")))
+    if isinstance(target, types.MethodDescriptorType):
+        shapes = [shape for shape, _ in shapes_of_method(target.__name__)]
+    elif isinstance(target, types.FunctionType):
+        shape = shape_of_function(target, follow=True)
+        return () if shape is None else (shape,)
+    else:
+        shapes = shapes_of(target)
+    # TorchScript has overloads of its own, which take by position what Python takes by name only.
+    by_name = {name for shape in shapes for name in shape.names[len(shape.positional) :]}
+    return tuple(shape for shape in shapes if by_name.isdisjoint(shape.positional)) or tuple(shapes)
+
+
+# As an operator of ATen.
+
+
+def _write_as_aten(node: Node, speller: CallSpeller) -> None:
+    call = speller.spell(node)
+    if call is None and node.op == "call_method":
+        return
+    if call is None:
+        call = Call(node.target, node.args, dict(node.kwargs))
+    before: Written = (node.op, node.target, node.args, dict(node.kwargs))
+    noted = node.meta.get(OVERLOAD) if node.meta else None
+    found = sorted(_aten_calls(call, speller), key=lambda one: _name_of(one[1]) != noted)
+    for written in found:
+        _write(node, *written)
+        if _is_call(node, call, speller):
+            node.meta.pop(OVERLOAD, None)
+            return
+    if found:
+        _write(node, *before)
+
+
+def _aten_calls(call: Call, speller: CallSpeller) -> Iterator[Written]:
+    """Calls of ATen that may be ``call``: the likeliest first."""
+    for found in candidates(call.target, call.args, call.kwargs):
+        for overload, described in overloads_of(found.operation):
+            given = arguments_for(described, found, speller.is_tensor, speller.numbers.__contains__)
+            if given is not None:
+                yield "call_function", overload, *given
+
+
+def _name_of(overload: Any) -> str:
+    return str(overload).removeprefix("aten.")

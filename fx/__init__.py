@@ -32,6 +32,7 @@ from fx.graph import CodeGen, Graph
 from fx.graph_module import GraphModule
 from fx.immutable_collections import immutable_dict, immutable_list
 from fx.interop.capturing import capture
+from fx.interop.torch_export import from_export
 from fx.interpreter import Interpreter, Transformer
 from fx.lowering import lower
 from fx.node import Node, has_side_effect, map_arg
@@ -65,6 +66,7 @@ __all__ = [
     "Tracer",
     "Transformer",
     "capture",
+    "from_export",
     "has_side_effect",
     "immutable_dict",
     "immutable_list",

@@ -82,11 +82,10 @@ def to_aten(graph_module: GraphModule) -> GraphModule:
     return graph_module
 
 
-def in_form(graph_module: GraphModule, form: Form) -> GraphModule:
-    """Bring a program into one of the forms and return it."""
+def check_form(form: str) -> None:
+    """Raise ``InteropError`` where there is no such form."""
     if form not in FORMS:
         raise InteropError(f"there is no form {form!r}", remedy=f"a form is one of {', '.join(FORMS)}")
-    return to_aten(graph_module) if form == "aten" else to_functional(graph_module)
 
 
 def _write(node: Node, op: Any, target: Any, args: tuple[Argument, ...], kwargs: Mapping[str, Argument]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from fx.arguments import expect
+from fx.canonical.forms import Form, check_form
 from fx.capture.tracer import symbolic_trace
 from fx.errors import CaptureError, FxError, InteropError, TraceError
 from fx.frames import _USER, _kind
@@ -75,6 +76,7 @@ def capture(
     kwargs: Mapping[str, Any] | None = None,
     *,
     how: str = AUTO,
+    form: Form = "functional",
 ) -> GraphModule:
     """Capture a model for calls like the one with ``args`` and ``kwargs``, in the first way that takes it.
 
@@ -90,6 +92,8 @@ def capture(
         args: positional example inputs.
         kwargs: example inputs by name.
         how: ``"auto"``, or the only way to try: ``"symbolic"`` or ``"export"``.
+        form: in what an exported program is written: ``"functional"``, which is functions and methods of torch, or
+            ``"aten"``, the operators of ATen that ``torch.export`` gives.
 
     Raises:
         CaptureError: no way takes the model. The message has the cause of each, and the user's line.
@@ -105,6 +109,7 @@ def capture(
     """
     if how not in (AUTO, *WAYS):
         raise TraceError(f"fx.capture has no way {how!r}", remedy=f"how is one of {', '.join((AUTO, *WAYS))}")
+    check_form(form)
     expect(args, tuple, "fx.capture takes positional example inputs as a tuple", error=TraceError)
     given = dict(kwargs or {})
 
@@ -113,7 +118,7 @@ def capture(
 
     def exported() -> Captured:
         made = export_model(model, args, given)
-        return made.program_for(model), made.batch  # type: ignore[arg-type]  it is a module, or was refused
+        return made.program_for(model, form), made.batch  # type: ignore[arg-type]  it is a module, or was refused
 
     program, record = first_way({"symbolic": symbolic, "export": exported}, how, _name_of(model))
     program.meta["capture"] = record

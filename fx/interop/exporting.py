@@ -16,6 +16,7 @@ from torch.export import Dim, ExportedProgram, ShapesCollection
 from torch.export import export as torch_export
 from torch.utils import _pytree as pytree
 
+from fx.canonical.forms import Form, to_functional
 from fx.graph_module import GraphModule
 from fx.interop.torch_export import from_export
 from fx.modules.attributes import find_attribute
@@ -45,11 +46,15 @@ class ExportedModel:
         shared = {name: tensor for name, tensor in _tensors(program) if _is_tensor(find_attribute(module, name))}
         self._stand_ins = {id(tensor): _without_memory(tensor) for tensor in shared.values()}
         self._names = {id(self._stand_ins[id(tensor)]): name for name, tensor in shared.items()}
-        self._program = copy.deepcopy(program, dict(self._stand_ins))
+        self._programs: dict[Form, GraphModule] = {"aten": copy.deepcopy(program, dict(self._stand_ins))}
 
-    def program_for(self, module: nn.Module) -> GraphModule:
+    def program_for(self, module: nn.Module, form: Form = "functional") -> GraphModule:
         """Return a new program for ``module``, a copy of the exported one, with which it shares its tensors."""
-        return copy.deepcopy(self._program, {held: find_attribute(module, name) for held, name in self._names.items()})
+        if form not in self._programs:
+            stand_ins = {id(tensor): tensor for tensor in self._stand_ins.values()}
+            self._programs[form] = to_functional(copy.deepcopy(self._programs["aten"], stand_ins))
+        memo = {held: find_attribute(module, name) for held, name in self._names.items()}
+        return copy.deepcopy(self._programs[form], memo)
 
 
 def _tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
@@ -74,11 +79,11 @@ def _exported(module: nn.Module, given: Call) -> tuple[GraphModule, str]:
     given = _told_apart(given, module)
     size = batch_size(given)
     if size is None:
-        return from_export(_export(module, given, None)), "none: no argument is a tensor with dimensions"
+        return _imported(module, given, None), "none: no argument is a tensor with dimensions"
     samples = max(size, _FEWEST_SAMPLES)
     example = with_batch(given, size, samples)
     try:
-        program = from_export(_export(module, example, samples))
+        program = _imported(module, example, samples)
     except Exception as error:
         why = f"with it free, torch.export raises {_first_line(error)}"
     else:
@@ -89,7 +94,7 @@ def _exported(module: nn.Module, given: Call) -> tuple[GraphModule, str]:
             return program, "free"
         if not is_free and samples == size:
             return program, _fixed(size, why)
-    return from_export(_export(module, given, None)), _fixed(size, why)
+    return _imported(module, given, None), _fixed(size, why)
 
 
 def _told_apart(call: Call, module: nn.Module) -> Call:
@@ -141,6 +146,10 @@ def _export(module: nn.Module, call: Call, samples: int | None) -> ExportedProgr
             shapes[leaf] = {0: Dim.AUTO}
     with _quiet():
         return torch_export(module, call[0], call[1], dynamic_shapes=shapes if samples else None, strict=False)
+
+
+def _imported(module: nn.Module, call: Call, samples: int | None) -> GraphModule:
+    return from_export(_export(module, call, samples), "aten")
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, CustomObjArgument, InputSpec
 from torch.utils import _pytree as pytree
 
+from fx.canonical.forms import Form, check_form, to_functional
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import GraphError, InteropError
 from fx.graph import Graph
@@ -25,8 +26,11 @@ from fx.naming.printing import describe
 from fx.node import Argument, Node, map_aggregate
 
 
-def from_export(exported_program: ExportedProgram) -> GraphModule:
-    """An exported program as one of ours: operators of ATen, called on state that is where the original had it.
+def from_export(exported_program: ExportedProgram, form: Form = "functional") -> GraphModule:
+    """An exported program as one of ours, its operations called on state that is where the original had it.
+
+    Operators of ATen become functions and methods of torch, which is what passes look for, where these mean the same;
+    what has no such counterpart stays (:func:`fx.interop.to_functional`).
 
     Parameters, buffers and constants are read by ``get_attr`` nodes under their original names (``state_dict`` has the
     original's keys) and shared with the exported program; tied ones stay tied. Arguments and results have the structure
@@ -38,6 +42,7 @@ def from_export(exported_program: ExportedProgram) -> GraphModule:
 
     Args:
         exported_program: what ``torch.export.export`` returned, decomposed or not; it stays as it is.
+        form: ``"functional"``, or ``"aten"`` for the operators of ATen as they were exported.
 
     Raises:
         InteropError: it is no exported program, calls another higher-order operator, computes gradients, orders effects
@@ -48,13 +53,17 @@ def from_export(exported_program: ExportedProgram) -> GraphModule:
     >>> program = from_export(exported)
     >>> list(program.state_dict()), tuple(program(torch.ones(1, 2)).shape)
     (['weight', 'bias'], (1, 3))
+    >>> [str(node.target) for node in from_export(exported, "aten").graph.nodes if "linear" in node.name]
+    ['aten.linear.default']
     """
     if not isinstance(exported_program, ExportedProgram):
         raise InteropError(
             f"from_export takes a torch.export.ExportedProgram, not {type(exported_program).__name__}",
             remedy="pass what torch.export.export(module, args) returns",
         )
-    return _Importer(exported_program).program()
+    check_form(form)
+    program = _Importer(exported_program).program()
+    return program if form == "aten" else to_functional(program)
 
 
 class _Importer:

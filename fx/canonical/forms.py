@@ -82,6 +82,12 @@ def to_aten(graph_module: GraphModule) -> GraphModule:
     return graph_module
 
 
+def is_written_in_aten(graph_module: GraphModule) -> bool:
+    """Whether a program calls operators of ATen for which there are functions."""
+    speller = CallSpeller(graph_module)
+    return any(is_of_aten(node.target) and speller.spell(node) is not None for node in graph_module.graph.nodes)
+
+
 def check_form(form: str) -> None:
     """Raise ``InteropError`` where there is no such form."""
     if form not in FORMS:

@@ -10,9 +10,12 @@ from typing import Any, cast
 import torch.fx
 from torch.fx import _symbolic_trace
 
+from fx.canonical.forms import Form
 from fx.errors import InteropError, PassError, add_note
 from fx.frames import clear_struck
 from fx.graph_module import GraphModule
+from fx.interop.pass_forms import PassForm
+from fx.interop.pass_library import form_of
 from fx.interop.torch_fx import FromTorch, ToTorch, check_program, check_torch_program
 from fx.passes.contract import Contract, contract_of
 from fx.passes.registered_passes import pass_name
@@ -22,7 +25,7 @@ from fx.provenance import EarlierNode, complete_origins, match_origins, record_o
 class AdaptedPass:
     """A pass of ``torch.fx`` as one of ours; ``adapt`` makes it."""
 
-    __slots__ = ("contract", "may_change", "name", "pass_")
+    __slots__ = ("contract", "form", "may_change", "name", "pass_")
 
     pass_: Callable[[torch.fx.GraphModule], Any]
     """The pass itself."""
@@ -32,12 +35,15 @@ class AdaptedPass:
     """What it promises about the numbers."""
     may_change: tuple[str, ...]
     """What it may change (see ``fx.passes.PassPipeline``): always the metadata, which tools of ``torch.fx`` lose."""
+    form: Form
+    """In what it looks for operations of exported programs: ``"aten"`` where its code mentions operators of ATen."""
 
     def __init__(self, pass_: Callable[[torch.fx.GraphModule], Any]) -> None:
         self.pass_ = pass_
         self.name = pass_name(pass_)
         self.contract = contract_of(pass_)
         self.may_change = (*getattr(pass_, "may_change", ()), "metadata")
+        self.form = form_of(pass_)
 
     def __repr__(self) -> str:
         return f"adapt({self.pass_!r})"
@@ -58,6 +64,9 @@ class AdaptedPass:
         """
         there = ToTorch()
         theirs = self._given(graph_module, there)
+        form = PassForm(graph_module, self.form)
+        if form.differs:
+            form.enter(theirs, there)
         graph = graph_module.graph
         revision = graph.revision
         capture = getattr(_symbolic_trace, "CURRENT_PATCHER", None)
@@ -65,6 +74,8 @@ class AdaptedPass:
             with _unknown_wrapped_functions_left_out():
                 returned = self.pass_(theirs)
             result = self._program_in(returned, theirs)
+            if form.differs:
+                form.leave(result, there)
             _check_convertible(result)
         except Exception as error:
             add_note(error, f"in the pass {self.name!r}, adapted from torch.fx")
@@ -79,6 +90,8 @@ class AdaptedPass:
             match_origins(program.graph, earlier)
             complete_origins(program.graph)
             program.graph.history = graph.history
+            if form.differs:
+                form.restore(program)
         return program
 
     def _given(self, graph_module: GraphModule, there: ToTorch) -> torch.fx.GraphModule:
@@ -168,6 +181,9 @@ def adapt(pass_: Callable[[torch.fx.GraphModule], Any]) -> AdaptedPass:
     identity or by name, and go to what was made from their ``meta`` or from its neighbours. Parameters and modules are
     shared with the copy, so what the pass writes to them is written. A program that the pass edits and does not
     recompile runs the code that it had, as under ``torch.fx``: ``fx.passes.verify`` says so.
+
+    Of an exported program a pass whose code mentions operators of ATen (``torch.ops.aten.relu.default``) sees those,
+    and any other pass functions and methods of torch; what it leaves is in the form in which the program was.
 
     Args:
         pass_: the pass; its attributes ``name``, ``contract`` and ``may_change`` are kept if it has them.

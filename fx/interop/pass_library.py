@@ -1,4 +1,4 @@
-"""``is_for_torch``: which library a pass is written for."""
+"""What a pass is written for, as its code shows: ``is_for_torch``, which library; ``form_of``, functions or ATen."""
 
 from __future__ import annotations
 
@@ -7,12 +7,22 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
-from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
+from typing import Any, cast
 
+import torch
+
+from fx.canonical.forms import Form
 from fx.capture.signature import annotations_of
 from fx.checks.bytecode import steps
 
+_torch: Any = torch  # for the parts of it that have no types
+_OPERATORS: Any = (_torch._ops.OpOverload, _torch._ops.OpOverloadPacket)
+_ATEN = re.compile(r"(torch\.ops\.)?aten([.:][\w.:]*)?")
+_LIBRARIES = ("torch", "fx")
+"""Whose passes find what they look for in functions."""
+_MOST_MEMBERS = 300
+"""How many members of a container are looked at."""
 _OURS = re.compile(r"(?<![\w.])fx(?![\w])")
 _THEIRS = re.compile(r"(?<![\w.])torch\.fx(?![\w])")
 
@@ -36,6 +46,70 @@ def is_for_torch(pass_: object) -> bool:
         if _name(part).partition(".")[0] != "torch":  # whose own functions use torch.fx for their own ends
             pending += _own_parts(part)
     return False
+
+
+def form_of(pass_: object) -> Form:
+    """In which form of an exported program a pass finds what it looks for.
+
+    It is ``"aten"`` where the pass's code, or a function, a container or an attribute of its own that this leads to,
+    mentions operators of ATen, as such or in a text (``"aten.relu.default"``), whatever else it mentions.
+
+    >>> def fuse(program):
+    ...     for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default): ...
+    >>> form_of(fuse)
+    'aten'
+    """
+    pending, seen = [pass_], list[object]()
+    while pending:
+        part = _behind(pending.pop(0))
+        if any(part is known for known in seen) or _name(part).partition(".")[0] in _LIBRARIES:
+            continue
+        seen.append(part)
+        if any(map(_is_aten, _mentioned_by(part))):
+            return "aten"
+        pending += _own_parts(part)
+    return "functional"
+
+
+def _mentioned_by(part: Any) -> Iterator[Any]:
+    """Yield what a function refers to, and the constants in its code; or what an object and its class hold."""
+    if isinstance(part, FunctionType):
+        found = [*_used_in(part.__code__, _known_in(part)), *_constants_in(part.__code__), *(part.__defaults__ or ())]
+    else:
+        found = [
+            *getattr(part, "__dict__", {}).values(),
+            *(v for base in _class(part).__mro__ for v in vars(base).values()),
+        ]
+        found += [getattr(part, name, None) for name in getattr(_class(part), "__dataclass_fields__", ())]
+    for value in found:
+        yield value
+        yield from _members(value)
+
+
+def _constants_in(code: CodeType) -> Iterator[Any]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _constants_in(constant)
+        else:
+            yield constant
+
+
+def _members(value: Any, depth: int = 2) -> Iterator[Any]:
+    """Yield what containers hold, and containers in them."""
+    if isinstance(value, (dict, MappingProxyType)):
+        value = (*value, *value.values())
+    if depth and isinstance(value, (tuple, list, set, frozenset)):
+        for member in tuple(cast("Any", value))[:_MOST_MEMBERS]:
+            yield member
+            yield from _members(member, depth - 1)
+
+
+def _is_aten(mentioned: Any) -> bool:
+    if isinstance(mentioned, str):
+        return _ATEN.fullmatch(mentioned) is not None
+    if isinstance(mentioned, ModuleType):
+        return mentioned is torch.ops.aten
+    return isinstance(mentioned, _OPERATORS) and str(mentioned).startswith("aten.")
 
 
 def _behind(part: Any) -> Any:

@@ -238,6 +238,8 @@ class _Importer:
         copied = self.graph.create_node(op, target, args, kwargs, name, node.type)
         notes = self.reader.of_torch(node.meta)
         copied.meta, copied.source, copied.origins = notes.meta, notes.source, notes.origins
+        if not _is_in_numbers(notes.meta.get("tensor_meta")):
+            del copied.meta["tensor_meta"]  # which says what a call had; "val" has symbols
         return copied
 
     def _argument(self, argument: Any) -> Argument:
@@ -267,6 +269,16 @@ _WHOLE = ("cond", "map_impl", "scan", "while_loop")
 
 def _is_in_mode(node: torch.fx.Node) -> bool:
     return isinstance(node.target, torch._ops.HigherOrderOperator) and node.target.name() in _MODES
+
+
+def _is_in_numbers(recorded: Any) -> bool:
+    """Whether what is recorded of a value, tensors in containers included, has no symbolic size."""
+    shapes = [getattr(leaf, "shape", ()) for leaf in pytree.tree_leaves(recorded, is_leaf=_has_shape)]
+    return all(type(size) is int for shape in shapes for size in shape)
+
+
+def _has_shape(value: Any) -> bool:
+    return hasattr(value, "shape")
 
 
 def _class_name(graph: torch.fx.Graph) -> str:

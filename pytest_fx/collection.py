@@ -124,6 +124,8 @@ class ModelCase:
     """What captures it; None for the usual."""
     capture: str = "auto"
     """The way in which it is captured."""
+    form: str = "auto"
+    """The form of an exported program."""
 
     @classmethod
     def of(cls, model: Any, options: Options, batch: int | None = None, name: str | None = None) -> ModelCase:
@@ -132,7 +134,7 @@ class ModelCase:
         size = batch if batch is not None or not options.batch else options.batch[0]
         label = name if len(options.batch) < 2 else f"{name}, batch {size}"
         inputs = size, label, options.device, options.dtype, options.threads[0], options.seed
-        return cls(model, *inputs, options.leaves, options.tracer, options.capture)
+        return cls(model, *inputs, options.leaves, options.tracer, options.capture, options.form)
 
 
 @dataclass(frozen=True, slots=True)

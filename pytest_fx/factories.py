@@ -59,7 +59,7 @@ def _tracing(case: ModelCase, module: nn.Module, tracer: Any) -> Tracing:
     made = import_attribute(made, "tracer") if isinstance(made, str) else made
     if made is not None and not callable(made):
         raise CannotLoadError("a tracer is a class, or a function that returns one", value=repr(made)[:80])
-    tracing = Tracing(tuple(map(_leaf, case.leaves)), made, case.capture)
+    tracing = Tracing(tuple(map(_leaf, case.leaves)), made, case.capture, case.form)
     if not tracing.is_usual and case.capture == "export":
         raise CannotLoadError(
             f"torch.export takes {case.label} as it is called, without --fx-leaf and --fx-tracer",

@@ -10,6 +10,7 @@ from typing import Any
 SIZES = ("full", "small")
 DEVICES = ("cpu", "cuda")
 CAPTURES = ("auto", "symbolic", "export")
+FORMS = ("auto", "functional", "aten")
 
 
 def _positive(text: str) -> int:
@@ -206,6 +207,11 @@ TABLE = (
         "capture", "auto", _one_of(CAPTURES), "auto|symbolic|export",
         "Capture models this way: by symbolic tracing; by torch.export, for a call with the example inputs; or in the "
         "first of these that takes the model (default: auto). Example: --fx-capture export",
+    ),
+    PluginOption(
+        "form", "auto", _one_of(FORMS), "auto|functional|aten",
+        "Give passes exported programs in this form: functions and methods of torch, operators of ATen, or what a "
+        "pass's code mentions (default: auto). Example: --fx-form aten",
     ),
     PluginOption(
         "leaf", (), str, "PATH|CLASS",

@@ -57,6 +57,8 @@ class Options:
     """What captures models, as ``package.module:Class`` or itself; None for the usual."""
     capture: str = "auto"
     """The way in which models are captured: ``"symbolic"``, ``"export"``, or the first that takes the model."""
+    form: str = "auto"
+    """The form of exported programs: ``"functional"``, ``"aten"``, or that in which a pass knows operations."""
     checks: tuple[Any, ...] = ()
     """Passes to try on random programs, named as in ``passes``."""
     examples: int | None = None

@@ -23,6 +23,8 @@ Form: TypeAlias = Literal["functional", "aten"]
 """In what an exported program is written: functions and methods of torch, or operators of ATen."""
 FORMS: tuple[Form, ...] = ("functional", "aten")
 """Every form."""
+FIXED = "form_is_fixed"
+"""In ``meta`` of a program, that adapted passes get it in the form in which it is, whatever their code mentions."""
 OVERLOAD = "aten_overload"
 """In ``meta`` of a call that was one of ATen, the overload that it was, as ``add.Tensor``."""
 _BY_KEYWORD = frozenset({"inplace", "ceil_mode", "return_indices"})

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch.fx
 
-from fx.canonical.forms import OVERLOAD, Form, is_written_in_aten, to_aten, to_functional
+from fx.canonical.forms import FIXED, OVERLOAD, Form, is_written_in_aten, to_aten, to_functional
 from fx.canonical.inlining import copy_graph
 from fx.graph_module import GraphModule
 from fx.interop.torch_fx import ToTorch
@@ -30,7 +30,7 @@ class PassForm:
         self._form = form
         self._before = form_of_program(program)
         self._rewritten: dict[torch.fx.Node, tuple[_Call, _Call]] = {}
-        self.differs = self._before not in (None, form)
+        self.differs = self._before not in (None, form) and not program.meta.get(FIXED)
         """Whether these are two."""
 
     def enter(self, theirs: torch.fx.GraphModule, there: ToTorch) -> None:

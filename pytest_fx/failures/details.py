@@ -6,6 +6,7 @@ import json
 import os
 import textwrap
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from fx.passes.pipeline import PassPipeline
@@ -77,8 +78,9 @@ def _fitted_line(line: str) -> list[str]:
 
 def _programs(failure: Failure) -> Iterator[tuple[str, str]]:
     """Yield the program before and after the pass as code, and what a pipeline did, as far as they can be had."""
-    subject, pass_ = failure.subject, failure.pass_
-    yield "The program before the pass", _block(subject.capture(leaves=failure.leaves).code.strip(), "python")
+    pass_ = failure.pass_
+    before = partial(failure.subject.capture, leaves=failure.leaves, pass_=pass_)
+    yield "The program before the pass", _block(before().code.strip(), "python")
     application = failure.applied()
     raised = application.error or application.refusal or application.too_long
     if application.after is None:
@@ -88,7 +90,7 @@ def _programs(failure: Failure) -> Iterator[tuple[str, str]]:
         yield "The program after the pass", _block(application.written.strip(), "python")
     if isinstance(pass_, PassPipeline):
         try:
-            report = str(pass_.run(subject.capture(leaves=failure.leaves)))
+            report = str(pass_.run(before()))
         except Exception as error:
             report = f"{type(error).__name__}: {error}"
         yield "What the pipeline did", _block(report)

@@ -145,7 +145,8 @@ class Explanation:
         else:
             return
         with default_dtype(torch.float64 if wide else subject.dtype):
-            program = subject.capture(subject.borrowed(wide), leaves=self.failure.leaves, wide=wide)
+            module = subject.borrowed(wide)
+            program = subject.capture(module, leaves=self.failure.leaves, wide=wide, pass_=pass_)
             culprit = PassPipeline(pass_).bisect(program, is_good)
         if culprit is not None:
             self.lines.append(f"the first edit that goes wrong: {culprit}")

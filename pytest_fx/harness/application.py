@@ -153,7 +153,7 @@ class Application:
     def _apply_to_capture(self) -> None:
         """Capture the module, call the pass, and look what it did to the module."""
         module = self.subject.borrowed()
-        captured = self.subject.capture(module, leaves=self.leaves)
+        captured = self.subject.capture(module, leaves=self.leaves, pass_=self.pass_)
         self.before = before = _before(captured, module, self.subject)
         self._apply(captured)
         self.damage = before.module.damage(module)
@@ -416,7 +416,8 @@ class Application:
         try:
             # Nobody else has the tensors of this copy: those that the pass replaces are free at once.
             module = (lambda: subject.fresh(torch.float64)) if subject.is_large else lambda: subject.borrowed(True)
-            return self._transformed(subject.capture(module(), leaves=self.leaves, wide=True), torch.float64)
+            captured = subject.capture(module(), leaves=self.leaves, wide=True, pass_=self.pass_)
+            return self._transformed(captured, torch.float64)
         except (Exception, TookTooLong):
             return None
         finally:
@@ -425,7 +426,7 @@ class Application:
 
     def transform(self, module: nn.Module, wide: bool = False) -> GraphModule | None:
         """Return what the pass makes of ``module``, None if that is no program, or raise what the pass raises."""
-        captured = self.subject.capture(module, leaves=self.leaves, wide=wide)
+        captured = self.subject.capture(module, leaves=self.leaves, wide=wide, pass_=self.pass_)
         return self._transformed(captured, torch.float64 if wide else self.subject.dtype)
 
     def _transformed(self, captured: GraphModule, dtype: torch.dtype) -> GraphModule | None:
@@ -445,7 +446,8 @@ class Application:
 
     def capture(self, wide: bool = False) -> GraphModule:
         """Return a new capture of the module that no pass has seen."""
-        return self.subject.capture(self.subject.borrowed(wide), leaves=self.leaves, wide=wide)
+        module = self.subject.borrowed(wide)
+        return self.subject.capture(module, leaves=self.leaves, wide=wide, pass_=self.pass_)
 
     def untouched(self) -> Application:
         """The same subject with no pass applied to its capture."""

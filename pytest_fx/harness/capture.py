@@ -12,9 +12,12 @@ import torch.fx
 from torch import nn
 
 import fx as library
-from fx.interop import from_torch
+from fx.canonical.forms import FIXED, Form
+from fx.interop import AdaptedPass, from_torch
 from fx.interop.capturing import CaptureRecord, defaults_left, export_model, first_way
 from fx.interop.exporting import ExportedModel
+from fx.interop.pass_library import form_of
+from fx.passes.pipeline import PassPipeline
 from pytest_fx.harness.evaluation import Arguments
 
 GraphModule = library.GraphModule
@@ -38,6 +41,18 @@ class Tracing:
     """Makes the tracer, ours or one of torch.fx; None for the usual."""
     how: str = "symbolic"
     """The way in, one of :data:`fx.interop.capturing.WAYS`, or ``"auto"`` for the first that takes the model."""
+
+    form: str = "auto"
+    """The form of exported programs, one of :data:`fx.canonical.forms.FORMS`, or ``"auto"`` for that of a pass."""
+
+    def form_for(self, pass_: Any) -> Form:
+        """The form in which a pass gets an exported program; what is no pass, as None, gets functions."""
+        if self.form != "auto":
+            return self.form  # type: ignore[return-value]  the option takes no other
+        if isinstance(pass_, PassPipeline):
+            forms = {self.form_for(one) for one in pass_.passes}
+            return "aten" if forms == {"aten"} else "functional"
+        return pass_.form if isinstance(pass_, AdaptedPass) else form_of(pass_)
 
     @property
     def is_usual(self) -> bool:
@@ -92,10 +107,13 @@ class Captures:
         """The way that took it; None before the first capture."""
         self._exports: dict[str, ExportedModel] = {}
 
-    def capture(self, module: nn.Module, arguments: Arguments | None, tracing: Tracing) -> GraphModule:
+    def capture(
+        self, module: nn.Module, arguments: Arguments | None, tracing: Tracing, pass_: Any = None
+    ) -> GraphModule:
         """Return the program of ``module``, a copy of the model, with which it shares parameters and buffers.
 
-        Raises ``CaptureError`` where no way takes it, or what symbolic tracing raises where that alone is asked for.
+        An exported one is in the form in which ``pass_`` knows operations. Raises ``CaptureError`` where no way takes
+        the model, or what symbolic tracing raises where that alone is asked for.
         """
 
         def symbolic() -> tuple[GraphModule, None]:
@@ -106,7 +124,9 @@ class Captures:
             key = repr((torch.get_default_dtype(), call.form))  # in float64 indices are what they were
             if key not in self._exports:  # which takes seconds
                 self._exports[key] = export_model(module, call.args, call.kwargs)
-            return self._exports[key].program_for(module), self._exports[key].batch
+            program = self._exports[key].program_for(module, tracing.form_for(pass_))
+            program.meta[FIXED] = tracing.form != "auto"
+            return program, self._exports[key].batch
 
         how = tracing.how if self.record is None else self.record.way
         program, record = first_way({"symbolic": symbolic, "export": exported}, how, type(module).__name__)

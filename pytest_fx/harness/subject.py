@@ -325,10 +325,13 @@ class Subject:
             return [self.arguments().copies(dtype if dtype != self.dtype else None)]
         return [self._made(FIRST_OF_DATA + number).copies(dtype) for number in range(CALLS_OF_DATA)]
 
-    def capture(self, module: nn.Module | None = None, *, leaves: bool = True, wide: bool = False) -> GraphModule:
+    def capture(
+        self, module: nn.Module | None = None, *, leaves: bool = True, wide: bool = False, pass_: Any = None
+    ) -> GraphModule:
         """Return a new capture, of a fresh copy or of ``module``, for calls like those with the example inputs.
 
-        With ``leaves`` false it is in functions only, and ``TraceError`` is raised where a module branches on values.
+        Through ``torch.export`` it is in the form in which ``pass_`` knows operations. With ``leaves`` false it is in
+        functions only, and ``TraceError`` is raised where a module branches on values.
         """
         dtype = torch.float64 if wide else self.dtype
         arguments = self._made(0) if self.has_inputs else None
@@ -339,7 +342,7 @@ class Subject:
             try:
                 if leaves:
                     call = self.arguments(wide=wide) if self.has_inputs else None
-                    return self._captures.capture(made, call, self.tracing)
+                    return self._captures.capture(made, call, self.tracing, pass_)
                 return capture_without_leaves(made, arguments, self.tracing)
             except TraceError as error:
                 if isinstance(error, CaptureError):

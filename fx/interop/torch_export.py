@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections import namedtuple
 from typing import Any
 
 import torch
 import torch.fx
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, CustomObjArgument, InputSpec
 from torch.utils import _pytree as pytree
@@ -86,6 +88,7 @@ class _Importer:
         self._write_inputs(names, codegen is not None)
         self._write_nodes(self.exported.graph_module, "")
         self._write_outputs(codegen is not None)
+        self.module.train(_trains(self.theirs))
         if codegen is not None:
             self.graph.set_codegen(codegen)
         self.graph.lint()
@@ -240,6 +243,9 @@ class _Importer:
         copied.meta, copied.source, copied.origins = notes.meta, notes.source, notes.origins
         if not _is_in_numbers(notes.meta.get("tensor_meta")):
             del copied.meta["tensor_meta"]  # which says what a call had; "val" has symbols
+        if "nn_module_stack" in copied.meta:
+            stack = copied.meta["nn_module_stack"]
+            copied.meta["nn_module_stack"] = {key: (path, _class_called(kind)) for key, (path, kind) in stack.items()}
         return copied
 
     def _argument(self, argument: Any) -> Argument:
@@ -279,6 +285,27 @@ def _is_in_numbers(recorded: Any) -> bool:
 
 def _has_shape(value: Any) -> bool:
     return hasattr(value, "shape")
+
+
+def _class_called(name: Any) -> Any:
+    """The class of that name, where it is imported, as captured programs have it."""
+    if not isinstance(name, str):
+        return name
+    home, _, short = name.rpartition(".")
+    found = getattr(sys.modules.get(home), short, None)
+    return found if isinstance(found, type) else name
+
+
+def _trains(graph: torch.fx.Graph) -> bool:
+    """Whether the program does what a module does in training mode only: batch norm or dropout as there."""
+    return any(True in _modes_of(node) for node in graph.nodes if isinstance(node.target, OpOverload))
+
+
+def _modes_of(node: Any) -> list[Any]:
+    """What a call passes as ``training`` to batch norm, or as ``train`` to dropout."""
+    names = [argument.name for argument in node.target._schema.arguments]
+    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    return [given[name] for name in ("training", "train") if name in given]
 
 
 def _class_name(graph: torch.fx.Graph) -> str:

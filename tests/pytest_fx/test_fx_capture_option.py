@@ -47,6 +47,13 @@ def scaled(program):
             larger = program.graph.call_function(torch.ops.aten.mul.Tensor, (node, 1.001))
         node.replace_all_uses_with(larger, lambda user: user is not larger)
     program.recompile()
+
+def scaled_functions(program):
+    for node in program.graph.find_nodes(op="call_function", target=torch.nn.functional.linear):
+        with program.graph.inserting_after(node):
+            larger = program.graph.call_function(torch.mul, (node, 1.001))
+        node.replace_all_uses_with(larger, lambda user: user is not larger)
+    program.recompile()
 """
 OPTIONS = ("--fx-no-timing", "--fx-pass", "mine:doubled")
 NETWORK = ("--fx-model", "mine:network", *OPTIONS)
@@ -157,16 +164,19 @@ def test_a_model_that_every_way_refuses_fails_once_with_both_causes(mine):
     result.stdout.fnmatch_lines(["*symbolic in full*", "*export in full*", "*TORCH_LOGS*"])
 
 
-def test_a_wrong_pass_on_an_exported_model_is_told_with_the_users_line_and_a_test_that_fails_alone(mine):
+@pytest.mark.parametrize(
+    "name, node", [("scaled", "mul_tensor = *aten.mul.Tensor"), ("scaled_functions", "mul = *torch.mul")]
+)
+def test_a_wrong_pass_on_an_exported_model_is_told_with_the_users_line_and_a_test_that_fails_alone(mine, name, node):
     mine.makeini("[pytest]\nfx_capture = export")
-    wrong = ("--fx-model", "mine:network", "--fx-no-timing", "--fx-pass", "mine:scaled", "-k", "keeps_its_contract")
+    wrong = ("--fx-model", "mine:network", "--fx-no-timing", "--fx-pass", f"mine:{name}", "-k", "keeps_its_contract")
     result = mine.runpytest(*wrong)
     assert result.parseoutcomes()["failed"] == 1
     result.stdout.fnmatch_lines(
         [
-            "*law 'contract': scaled changes what mine:network computes",
+            f"*law 'contract': {name.replace('_', '-')} changes what mine:network computes",
             "*the first node that goes wrong:",
-            "*%mul_tensor = call_function*aten.mul.Tensor*",
+            f"*%{node}*",
             "*where*mine.py:13, in forward:  return self.linear(x)",
             "*a test of 5 nodes that shows it alone:",
         ]

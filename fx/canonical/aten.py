@@ -175,17 +175,17 @@ def _packet(name: str) -> Any:
 
 
 def overloads_of(found: Any) -> list[tuple[Any, Overload]]:
-    """What may be called of an operator, or an overload of one: those that write to no ``out``."""
+    """What may be called of an operator, or an overload of one: those that write to one ``out`` at most."""
     if isinstance(found, _torch._ops.OpOverload):
         return [(found, get_overloads(found)[0])]
     return [
         (_overload(str(found.__name__), one.schema.overload_name), one)
         for one in get_overloads(found)
-        if not (one.written - frozenset(one.positional)) and "out" not in one.written and _is_of_dispatcher(found, one)
+        if one.written <= {"out", *one.positional} and _is_of_dispatcher(one)
     ]
 
 
-def _is_of_dispatcher(packet: Any, overload: Overload) -> bool:
+def _is_of_dispatcher(overload: Overload) -> bool:
     """Whether an overload is more than one that TorchScript alone has, for numbers, strings and lists."""
     name = f"{overload.schema.name}.{overload.schema.overload_name}".removesuffix(".")
     return bool(_torch._C._dispatch_has_kernel(name)) if "aten::" in name else False

@@ -85,7 +85,9 @@ class CallSpeller:
                 kept = _of_torch if _is_torchs(target) else self._functions
                 known = kept[id(target)] = (target, _function_spelling(target))
             spelling = known[1]
-        if spelling is None or "out" in kwargs or (is_of_aten(target) and not _is_as_function(node)):
+        if "out" in kwargs:
+            return _spell_out(target, args, kwargs) if is_of_aten(target) else None
+        if spelling is None or (is_of_aten(target) and not _is_as_function(node)):
             return None
         call = spelling(args, kwargs, self.is_tensor)
         if call is None or (call.target is target and _is_same(call, args, kwargs)):
@@ -257,6 +259,12 @@ def _by_names_of_python(spelling: _Spelling | None) -> _Spelling | None:
         return None if call is None or is_of_aten(call.target) else call
 
     return spell
+
+
+def _spell_out(overload: Any, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> Call | None:
+    """Of an operator that writes its result to ``out``: as the function that takes that, too."""
+    function = function_of(str(packet_of(overload).__name__))
+    return None if function is None else Call(function, args, by_name_of_python(kwargs))
 
 
 def _spell_slice(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:

@@ -1,5 +1,7 @@
 """Operators of ATen have functional spellings that give the same bits, and come back as the same overloads."""
 
+import operator
+import re
 from typing import Any
 
 import pytest
@@ -100,6 +102,8 @@ aten.tanh.default(x)
 aten.softmax.int(x, -1)
 aten.log_softmax.int(x, 1)
 aten.dropout.default(x, 0.5, False)
+aten.add.out(x, y, out=u3)
+aten.mm.out(matrix, matrix, out=u2)
 aten.relu_.default(x)
 aten.silu_.default(x)
 aten.hardswish_.default(x)
@@ -297,6 +301,8 @@ aten.upsample_nearest2d.default(image, [12, 13])
 
 NAMED |= {
     "drawn": drawn(6),
+    "u2": drawn(6, 6),
+    "u3": drawn(4, 6, 8),
     "bent": drawn(3, 5, 2),
     "whole_small": torch.tensor([[0, 2], [6, 1]]),
     "whole_row": torch.arange(8),
@@ -311,8 +317,7 @@ def program_of(call: str, *, element: bool = False) -> tuple[fx.GraphModule, lis
     """A program of one call, its tensors being inputs, and the tensors."""
     text, _, arguments = call.partition("(")
     graph = fx.Graph()
-    used = {name: value for name, value in NAMED.items() if f" {name}," in f" {arguments[:-1]},".replace("[", "[ ")
-            or f" {name}]" in f" {arguments}".replace("[", "[ ")}  # fmt: skip
+    used = {name: NAMED[name] for name in re.findall(r"\b(\w+)\b(?!=)", arguments) if name in NAMED}
     nodes: dict[str, Any] = {}
     for name, value in used.items():
         nodes[name] = graph.placeholder(name)
@@ -320,7 +325,7 @@ def program_of(call: str, *, element: bool = False) -> tuple[fx.GraphModule, lis
     args, kwargs = eval(f"(lambda *args, **kwargs: (args, kwargs))({arguments}", {"torch": torch, **nodes})
     overload = eval(text, {"aten": aten})
     result: Any = graph.call_function(overload, args, kwargs)
-    graph.output(graph.call_function(__import__("operator").getitem, (result, 1)) if element else result)
+    graph.output(graph.call_function(operator.getitem, (result, 1)) if element else result)
     return fx.GraphModule(nn.Module(), graph), list(used.values())
 
 

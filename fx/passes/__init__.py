@@ -13,6 +13,7 @@ from fx.passes.fold_constants import FoldConstants, Folding
 from fx.passes.fold_into_modules import FoldIntoModules
 from fx.passes.fuse_conv_bn import FuseConvBN, Fusion
 from fx.passes.merge_parallel_layers import MergeParallelLayers, Merging
+from fx.passes.overlap import Overlap, OverlapCommunication
 from fx.passes.pipeline import Culprit, PassPipeline, PassReport, PipelineListener, PipelineResult
 from fx.passes.registered_passes import (
     Pass,
@@ -47,6 +48,8 @@ __all__ = [
     "Kept",
     "MergeParallelLayers",
     "Merging",
+    "Overlap",
+    "OverlapCommunication",
     "Pass",
     "PassPipeline",
     "PassReport",

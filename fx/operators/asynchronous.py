@@ -1,0 +1,171 @@
+"""Operations that wait for something else, such as another process, and the two halves that each can be divided into.
+
+A fetch from a server is a start, which returns a handle at once, and a wait, which takes the handle and returns the
+result. Collectives of ``torch.ops._c10d_functional`` come in two halves from the outset.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+
+from fx.arguments import refusal
+
+Channel: TypeAlias = Callable[[Sequence[Any], Mapping[str, Any]], Hashable]
+"""From the arguments of a call, what it goes through; calls through the same keep the order in which they start."""
+
+MOST_THREADS = 8
+"""Calls that run on threads of :func:`start_on_thread` at a time; further ones wait for one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """How an operation is started and waited for."""
+
+    start: Callable[..., Any]
+    """Takes the arguments of the operation and returns a handle."""
+    wait: Callable[[Any], Any]
+    """Takes the handle and returns the result, or raises what the operation raised."""
+    channel: Channel
+    """What a call goes through."""
+    independent: bool = False
+    """Whether calls write to nothing that the program has, and may pass others with effects, also such as these."""
+    on_thread: bool = False
+    """Whether ``start`` takes the operation before its arguments."""
+
+
+_halves: dict[Any, Halves] = {}
+"""Operations that were registered."""
+
+
+def register_async(
+    blocking: Callable[..., Any],
+    start: Callable[..., Any] | None = None,
+    wait: Callable[[Any], Any] | None = None,
+    *,
+    channel: Channel | None = None,
+    independent: bool = False,
+) -> None:
+    """Say that calls of ``blocking`` can be started and waited for, for the pass ``"overlap"``.
+
+    Args:
+        blocking: the function, as graphs call it; one that cannot be traced is kept whole by :func:`fx.wrap`.
+        start: takes the same arguments and returns a handle at once; it starts this operation alone. Without it, and
+            without ``wait``, the function runs on another thread, in the modes (gradients, autocast) of who started it.
+        wait: takes the handle, and returns what ``blocking`` would have, or raises that.
+        channel: what the arguments ``(args, kwargs)`` of a call say that it goes through, such as the name of a server;
+            calls through the same channel start in the order of the program. Without it, all calls go through one.
+            Where it returns an argument that the program computes, that is a node, and stands for every channel.
+        independent: calls write to nothing that the program has, and may run while other operations with effects do,
+            and several at a time. Without it they keep their places among those, like all that is not known to be pure.
+
+    Raises:
+        GraphError: only one of ``start`` and ``wait`` is given, or something cannot be called.
+    """
+    for name, function in (("blocking", blocking), ("start", start), ("wait", wait), ("channel", channel)):
+        if not callable(function) and (function is not None or name == "blocking"):
+            raise refusal(f"register_async takes a function as {name}", function)
+    if (start is None) != (wait is None):
+        raise refusal("register_async takes both start and wait, or none of them", start or wait)
+    goes_through = channel or functools.partial(_one_channel, blocking)
+    if start is None or wait is None:
+        _halves[blocking] = Halves(start_on_thread, wait_for, goes_through, independent, on_thread=True)
+    else:
+        _halves[blocking] = _begun[start] = Halves(start, wait, goes_through, independent)
+
+
+def halves_of(target: Any) -> Halves | None:
+    """How calls of ``target`` are started and waited for, if that is known."""
+    try:
+        return _halves[target] if target in _halves else _halves_of_rpc(target)
+    except TypeError:  # what cannot be hashed is not registered
+        return None
+
+
+def halves_begun_by(target: Any, args: Sequence[Any]) -> Halves | None:
+    """The halves of which a call of ``target`` is the start: of a collective, or as the pass leaves them."""
+    try:
+        known = _halves.get(args[0]) if target is start_on_thread and args else _begun.get(target)
+    except TypeError:  # as above
+        return None
+    return known
+
+
+def channel_of(halves: Halves, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable:
+    """What a call of the operation goes through; ``None``, which stands for any, where only the program knows."""
+    found = halves.channel(args, kwargs)
+    return None if hasattr(found, "users") else found
+
+
+def start_on_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+    """Call ``function`` on another thread, with the modes of this one, and return its future."""
+    return _threads().submit(_call_in, _modes(), function, args, kwargs)
+
+
+def wait_for(future: Any) -> Any:
+    """Return what a future holds, or raise what its call raised, once that has ended."""
+    return future.result() if isinstance(future, Future) else future.wait()
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="fx-overlap")
+
+
+def _modes() -> list[Callable[[], contextlib.AbstractContextManager[Any]]]:
+    """What makes the modes of this thread, which each thread has of its own."""
+    devices = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+    casts = [
+        functools.partial(torch.autocast, kind, torch.get_autocast_dtype(kind), cache_enabled=False) for kind in devices
+    ]
+    return [
+        functools.partial(torch.inference_mode, torch.is_inference_mode_enabled()),
+        functools.partial(torch.set_grad_enabled, torch.is_grad_enabled()),
+        *casts,
+    ]
+
+
+def _call_in(modes: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    with contextlib.ExitStack() as stack:
+        for mode in modes:
+            stack.enter_context(mode())
+        return function(*args, **kwargs)
+
+
+def _one_channel(operation: Any, args: object, kwargs: object) -> Hashable:
+    return id(operation)
+
+
+def _server(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable:
+    return "torch.distributed.rpc", args[0] if args else kwargs.get("to")
+
+
+def _group(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable:
+    return "torch.distributed", args[-1] if args and "group_name" not in kwargs else kwargs.get("group_name")
+
+
+def _halves_of_rpc(target: Any) -> Halves | None:
+    """Those of ``rpc_sync``, whose module is loaded where a program calls it."""
+    rpc = sys.modules.get("torch.distributed.rpc")
+    return Halves(rpc.rpc_async, wait_for, _server) if rpc is not None and target is rpc.rpc_sync else None
+
+
+def _collectives() -> dict[Any, Halves]:
+    if not torch.distributed.is_available():
+        return {}
+    operators = torch.ops._c10d_functional
+    wait = operators.wait_tensor.default
+    names = ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single", "broadcast")
+    found = [getattr(operators, name).default for name in names if hasattr(operators, name)]
+    return {start: Halves(start, wait, _group, independent=True) for start in found}
+
+
+_begun: dict[Any, Halves] = _collectives()
+"""Starts: operators whose result another one waits for, which return new tensors, and those that were registered."""

@@ -1,0 +1,365 @@
+"""``overlap``: what a program waits for is started early and waited for late, and the rest runs meanwhile (6.2.3)."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from fx.analysis.dependence import Dependences
+from fx.errors import PassError
+from fx.graph_module import GraphModule, expect_program
+from fx.node import Node
+from fx.operators.asynchronous import Halves, channel_of, halves_begun_by, halves_of
+from fx.operators.effects import effect_of
+from fx.passes.contract import Contract, exact
+from fx.passes.registered_passes import register_pass
+from fx.passes.rewriting import Edit, RewritingPass
+from fx.provenance import SourceLocation
+
+_HARMLESS = frozenset({"write", "random", "check"})
+"""Effects that a call which is independent of others may pass, where they concern other memory than its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """What becomes of one operation that waits for something else."""
+
+    node: str
+    """Name of its node."""
+    operations: tuple[str, ...]
+    """Names of the nodes that run while it does, in order; none if it is left as it is."""
+    where: SourceLocation | None
+    """The user's line that calls it, if known."""
+
+
+@register_pass
+@dataclass(frozen=True, slots=True)
+class OverlapCommunication(RewritingPass):
+    """Start what a program waits for as early as its inputs allow, and wait for it just before its first use.
+
+    Operations are those registered by :func:`~fx.operators.asynchronous.register_async`, ``rpc_sync`` of
+    ``torch.distributed.rpc``, and collectives of ``torch.ops._c10d_functional``. Nothing else moves. Promises:
+
+    - The results are the same bit for bit: an operation passes only what it commutes with, and no memory that it reads
+      is written to while it runs.
+    - Operations through the same channel (a server, a process group) start in the order of the program, which depends
+      on the program alone: ranks that run the same one never wait for each other in a circle.
+    - At most ``in_flight`` operations run beside the program at a time, and values take at most ``memory`` times the
+      bytes that they took at the worst moment of the original, if sizes are recorded (``meta["val"]`` or
+      ``meta["tensor_meta"]``, see :class:`~fx.passes.shape_prop.ShapeProp`); without sizes each value counts as one.
+    - An error surfaces at the wait, which has the user's line of the original call.
+    """
+
+    in_flight: int = 4
+    """How many operations may run at a time."""
+    memory: float = 2.0
+    """How much the values may take at the worst moment, in parts of what they took in the original."""
+
+    name: ClassVar[str] = "overlap"
+    contract: ClassVar[Contract] = exact
+
+    def __post_init__(self) -> None:
+        if self.in_flight < 1 or not self.memory >= 1:
+            raise PassError(
+                "overlap lets one operation run at a time, or more, in the memory of the original, or more",
+                value=f"in_flight={self.in_flight}, memory={self.memory}",
+                remedy="leave both out",
+            )
+
+    def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
+        """Divide or move one operation after the other."""
+        schedule = _Schedule(graph_module, self)
+        left: list[_Call] = []
+        for call in schedule.calls:
+            if not call.moves:
+                left.append(call)
+                continue
+            yield Edit(f"{call.node} beside {len(schedule.beside(call))} operation(s)", call.node.source)
+            for each in (*left, call):  # what others start behind keeps its place among them
+                schedule.apply(each)
+            left.clear()
+
+    def explain(self, graph_module: GraphModule) -> list[Overlap]:
+        """Return what would run beside each operation that waits for something. Nothing is changed."""
+        expect_program(graph_module, f"{type(self).__name__} explains a GraphModule")
+        schedule = _Schedule(graph_module, self)
+        return [
+            Overlap(call.node.name, tuple(node.name for node in schedule.beside(call)), call.node.source)
+            for call in schedule.calls
+        ]
+
+
+class _Call:
+    """An operation that waits, and the gaps its halves go to: the one before ``others[place]`` has number ``place``."""
+
+    def __init__(self, number: int, node: Node, wait: Node | None, halves: Halves, place: int) -> None:
+        self.number = number
+        """Its place among the calls of the program."""
+        self.node = node
+        """The operation, or the half that starts it if it comes in two."""
+        self.wait = wait
+        """The half that waits for it, if it comes in two."""
+        self.halves = halves
+        self.first = self.last = place
+        self.places: tuple[int, int] = (place, place)
+        """Where its halves are in the original."""
+        self.order: tuple[int, int] = (0, 0)
+        """Where they are there among all nodes."""
+        self.starts_before_waits = False
+        """Whether it starts before the program waits for others in the same gap."""
+        args = node.args[1:] if wait is not None and halves.on_thread else node.args
+        self.channel: Hashable = channel_of(halves, args, node.kwargs)
+
+    @property
+    def moves(self) -> bool:
+        """Whether a half goes elsewhere."""
+        return (self.first, self.last) != self.places
+
+    @property
+    def result(self) -> Node:
+        """The node of its value."""
+        return self.node if self.wait is None else self.wait
+
+    def shares_channel(self, other: _Call) -> bool:
+        """Whether both go through one channel, or may."""
+        return self.channel is None or other.channel is None or self.channel == other.channel
+
+
+class _Schedule:
+    """Where the calls of a program go. All other nodes, ``others``, keep their order."""
+
+    def __init__(self, graph_module: GraphModule, limits: OverlapCommunication) -> None:
+        self._graph = graph_module.graph
+        self._dependences = Dependences(graph_module.graph)
+        self.calls: list[_Call] = []
+        self.others: list[Node] = []
+        self._gaps: dict[int, list[tuple[tuple[int, int], Node]]] = {}
+        """Halves that are where they go, by gap: what they are sorted by, and the nodes."""
+        self._waiting: dict[int, list[Node]] = {}
+        """Halves that are where they were, by gap, in order."""
+        self._collect(graph_module)
+        self._depends = [self._dependencies(call) for call in self.calls]
+        self._limits = _Limits(self.others, self.calls, limits)
+        for call in self.calls:
+            self._hoist(call)
+        for call in reversed(self.calls):
+            self._sink(call)
+        for call in self.calls:
+            if not self.beside(call):
+                self._limits.end(call, range(call.first, call.last))
+                call.first, call.last = call.places
+                self._limits.begin(call, range(call.first, call.last))
+        for call in self.calls:
+            call.starts_before_waits = call.first < call.last and self._starts_before_waits(call)
+
+    def _collect(self, graph_module: GraphModule) -> None:
+        """Tell the calls from the other nodes."""
+        waits: dict[Node, _Call] = {}
+        for position, node in enumerate(graph_module.graph.nodes):
+            place = len(self.others)
+            if (call := waits.get(node)) is not None:
+                call.last, call.places, call.order = place, (call.first, place), (call.order[0], position)
+            elif (call := self._call_of(node)) is not None:
+                call.order = position, position
+                self.calls.append(call)
+                if call.wait is not None:
+                    waits[call.wait] = call
+            else:
+                self.others.append(node)
+                continue
+            self._waiting.setdefault(place, []).append(node)
+
+    def _call_of(self, node: Node) -> _Call | None:
+        if node.op != "call_function":
+            return None
+        number, place = len(self.calls), len(self.others)
+        if (halves := halves_of(node.target)) is not None:
+            return _Call(number, node, None, halves, place)
+        halves = halves_begun_by(node.target, node.args)
+        if halves is None or len(node.users) != 1:
+            return None
+        (wait,) = node.users
+        is_wait = wait.op == "call_function" and wait.target is halves.wait
+        return _Call(number, node, wait, halves, place) if is_wait else None
+
+    def beside(self, call: _Call) -> list[Node]:
+        """Return the operations that run while ``call`` does."""
+        return [node for node in self.others[call.first : call.last] if node.op.startswith("call")]
+
+    # What may pass what.
+
+    def _passes(self, call: _Call, other: Node) -> bool:
+        """Whether a half of ``call`` may stand on the other side of ``other``."""
+        if call.result in other.all_input_nodes:
+            return False
+        if not call.halves.independent:
+            return self._dependences.why_not_swap(call.node, other) is None
+        effect = effect_of(other)
+        if effect is not None and (effect.kind not in _HARMLESS or effect.sets_modes):
+            return False
+        if other in call.node.all_input_nodes:
+            return False
+        return self._dependences.writes(other).isdisjoint(self._dependences.reads(call.node))
+
+    def _dependencies(self, call: _Call) -> list[_Call]:
+        """The earlier calls that have to be over before ``call`` starts."""
+        return [other for other in self.calls[: call.number] if self._follows(call, other)]
+
+    def _follows(self, call: _Call, other: _Call) -> bool:
+        if other.result in call.node.all_input_nodes:
+            return True
+        if call.halves.independent and other.halves.independent:
+            return False
+        return self._dependences.why_not_swap(other.node, call.node) is not None
+
+    # Where the halves go.
+
+    def _hoist(self, call: _Call) -> None:
+        """Let ``call`` start as early as it can."""
+        earlier = self.calls[: call.number]
+        earliest = max((other.last for other in self._depends[call.number]), default=0)
+        earliest = max([earliest, *(other.first for other in earlier if other.shares_channel(call))])
+        while call.first > earliest and self._limits.admit(call, call.first - 1):
+            other = self.others[call.first - 1]
+            if other.op == "placeholder" or not self._passes(call, other):
+                break
+            call.first -= 1
+            self._limits.begin(call, range(call.first, call.first + 1))
+
+    def _sink(self, call: _Call) -> None:
+        """Let ``call`` be waited for as late as it can."""
+        followers = (other for other in self.calls[call.number + 1 :] if call in self._depends[other.number])
+        latest = min((other.first for other in followers), default=len(self.others) - 1)
+        while call.last < latest and self._limits.admit(call, call.last):
+            other = self.others[call.last]
+            if not self._passes(call, other):
+                break
+            self._limits.begin(call, range(call.last, call.last + 1))
+            call.last += 1
+
+    def _starts_before_waits(self, call: _Call) -> bool:
+        """Whether ``call`` may start before the program waits for others in the same gap."""
+        gap = call.first
+        here = [other for other in self.calls[: call.number] if gap in (other.first, other.last)]
+        if any(other.last == gap and other in self._depends[call.number] for other in here):
+            return False
+        starting = [other for other in here if other.first == gap]
+        if any(not other.starts_before_waits and other.shares_channel(call) for other in starting):
+            return False
+        return self._limits.admit_more(gap, sum(other.starts_before_waits for other in starting))
+
+    # The edits.
+
+    def apply(self, call: _Call) -> None:
+        """Put ``call`` where it goes; those before it are there, and those behind it where they were."""
+        node, graph = call.node, self._graph
+        for place, half in zip(call.places, (node, call.wait), strict=True):
+            if half is not None:
+                self._waiting[place].remove(half)
+        if not call.moves and call.wait is None:
+            self._put(call.first, (1, call.order[0]), node)
+            return
+        start, wait = node, call.wait
+        if wait is None:
+            operation = (node.target,) if call.halves.on_thread else ()
+            with graph.inserting_before(node):
+                start = graph.call_function(call.halves.start, (*operation, *node.args), dict(node.kwargs))
+                wait = graph.call_function(call.halves.wait, (start,))
+            wait.meta.update(node.meta)
+            node.replace_all_uses_with(wait)
+            graph.erase_node(node)
+        self._put(call.first, (0 if call.starts_before_waits else 1, call.order[0]), start)
+        self._put(call.last, (1, call.order[1]), wait)
+
+    def _put(self, place: int, key: tuple[int, int], node: Node) -> None:
+        """Put a half into a gap: behind those of smaller keys, and before what is not yet where it goes.
+
+        So starts move up only, beside waits, and waits down. A program that waits for what another rank starts later
+        than it did would wait forever.
+        """
+        gap = self._gaps.setdefault(place, [])
+        at = bisect.bisect_right([other for other, _ in gap], key)
+        behind = [other for _, other in gap[at:]] + self._waiting.get(place, []) + self.others[place : place + 1]
+        if behind[0] is not node.next:
+            behind[0].prepend(node)
+        gap.insert(at, (key, node))
+
+
+class _Limits:
+    """How many calls run, and what they hold, while each of the other nodes does."""
+
+    def __init__(self, others: list[Node], calls: list[_Call], limits: OverlapCommunication) -> None:
+        self._most = limits.in_flight
+        self._running = [0] * len(others)
+        nodes = list(others[0].graph.nodes)
+        sizes = _sizes(nodes)
+        live = _live(nodes, sizes)
+        self._live = [live[node] for node in others]
+        self._near: list[list[tuple[_Call, int]]] = [[] for _ in others]
+        """The calls in the gaps beside each node, and what is live while each of them runs in the original."""
+        for call in calls:
+            for place, half in zip(call.places, (call.node, call.result), strict=True):
+                for beside in range(max(place - 1, 0), place + 1):
+                    self._near[beside].append((call, live[half]))
+        self._held = [0] * len(others)
+        """What the calls hold that run while each node does."""
+        self._largest = limits.memory * max(live.values())
+        self._needs = {call: sum(sizes[one] for one in {call.result, *call.node.all_input_nodes}) for call in calls}
+        for call in calls:
+            self.begin(call, range(call.first, call.last))
+
+    def admit(self, call: _Call, place: int) -> bool:
+        """Whether ``call`` may run while the node at ``place`` does."""
+        live = max([self._live[place], *(live for other, live in self._near[place] if other is not call)])
+        return self._running[place] < self._most and live + self._held[place] + self._needs[call] <= self._largest
+
+    def admit_more(self, gap: int, more: int) -> bool:
+        """Whether one call and ``more`` may start in a gap before any of those before it has ended."""
+        return gap == 0 or self._running[gap - 1] + more < self._most
+
+    def begin(self, call: _Call, places: range) -> None:
+        """Count ``call`` among those that run while the nodes at ``places`` do."""
+        self._change(call, places, 1)
+
+    def end(self, call: _Call, places: range) -> None:
+        """Count it no longer."""
+        self._change(call, places, -1)
+
+    def _change(self, call: _Call, places: range, sign: int) -> None:
+        for place in places:
+            self._running[place] += sign
+            self._held[place] += sign * self._needs[call]
+
+
+def _sizes(nodes: list[Node]) -> dict[Node, int]:
+    """The bytes of each value where those of all are recorded, and else one for each; none of inputs and state."""
+    made = [node for node in nodes if node.op.startswith("call")]
+    found = [_bytes(node) for node in made]
+    sizes = dict.fromkeys(nodes, 0)
+    known = [size for size in found if size is not None]
+    return sizes | dict(zip(made, known if len(known) == len(made) else [1] * len(made), strict=True))
+
+
+def _bytes(node: Node) -> int | None:
+    recorded: Any = node.meta.get("val", node.meta.get("tensor_meta"))
+    values: Any = recorded if isinstance(recorded, (tuple, list)) and not hasattr(recorded, "dtype") else [recorded]
+    if any(not hasattr(value, "shape") or not hasattr(value, "dtype") for value in values):
+        return None
+    return sum(math.prod(map(int, value.shape)) * value.dtype.itemsize for value in values)
+
+
+def _live(nodes: list[Node], sizes: dict[Node, int]) -> dict[Node, int]:
+    """What the values take that are there while each node runs, its own among them."""
+    last_user = {value: node for node in nodes for value in node.all_input_nodes}
+    over: dict[Node, int] = {}
+    for value, user in last_user.items():
+        over[user] = over.get(user, 0) + sizes[value]
+    live, found = 0, dict[Node, int]()
+    for node in nodes:
+        live += sizes[node]
+        found[node] = live
+        live -= over.get(node, 0) + (sizes[node] if node not in last_user else 0)
+    return found

@@ -1,0 +1,286 @@
+"""What a program waits for runs beside what does not need it."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+
+import pytest
+import torch
+
+import fx
+from fx.errors import GraphError, PassError
+from fx.operators.asynchronous import register_async
+from fx.passes import OverlapCommunication, get_pass
+from fx.passes.rewriting import make_edits
+
+
+@fx.wrap
+def fetch(server, x):
+    """Fails for what is not there; says on which thread it runs, and in which mode."""
+    if server == "gone":
+        raise ConnectionError("the server is gone")
+    seen.append((threading.current_thread().name, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")))
+    return x + 1
+
+
+@fx.wrap
+def push(x):
+    seen.append(("push", x.sum().item()))
+    return x
+
+
+seen = []
+register_async(fetch, channel=lambda args, kwargs: args[0], independent=True)
+register_async(push)
+
+
+@pytest.fixture(autouse=True)
+def nothing_seen():
+    seen.clear()
+
+
+def overlapped(function, **options):
+    return OverlapCommunication(**options)(fx.symbolic_trace(function))
+
+
+def names(program):
+    return [node.name for node in program.graph.nodes if node.op.startswith("call")]
+
+
+def test_a_fetch_right_before_its_use_starts_before_the_work_that_does_not_need_it():
+    def model(x):
+        y = torch.sin(x)
+        y = torch.cos(y)
+        return y + fetch("server", x)
+
+    program = overlapped(model)
+    assert names(program) == ["start_on_thread", "sin", "cos", "wait_for", "add"]
+    x = torch.ones(2)
+    assert torch.equal(program(x), model(x))
+    assert seen[0][0].startswith("fx-overlap") and seen[1][0] == "MainThread"
+
+
+def test_a_fetch_is_waited_for_just_before_its_first_use():
+    def model(x):
+        fetched = fetch("server", x)
+        y = torch.sin(x)
+        return torch.cos(y) + fetched
+
+    assert names(overlapped(model)) == ["start_on_thread", "sin", "cos", "wait_for", "add"]
+
+
+def test_what_is_written_while_a_fetch_would_run_is_not_passed():
+    def model(x):
+        y = torch.sin(x)
+        y.mul_(2)
+        fetched = fetch("server", y)
+        z = torch.cos(x)
+        y.mul_(3)
+        return torch.sin(z) + fetched
+
+    program = overlapped(model)
+    assert names(program) == ["sin", "mul_", "start_on_thread", "cos", "wait_for", "mul__1", "sin_1", "add"]
+    assert torch.equal(program(torch.ones(2)), model(torch.ones(2)))
+
+
+def test_calls_that_are_not_declared_independent_keep_their_order_among_effects_but_pass_arithmetic():
+    def model(x, y):
+        z = torch.cos(y)
+        first = push(x)
+        z = torch.sin(z)
+        second = push(first)
+        return torch.cos(z) + second
+
+    program = overlapped(model)
+    assert names(program) == [
+        "cos",  # the caller may have given parts of one tensor
+        "push",
+        "start_on_thread",
+        "sin",
+        "cos_1",
+        "wait_for",
+        "add",
+    ]
+    assert torch.equal(program(torch.ones(2), torch.zeros(2)), model(torch.ones(2), torch.zeros(2)))
+    assert seen[:2] == seen[2:]
+
+
+def test_calls_through_one_channel_start_in_order_and_those_through_others_may_pass():
+    def model(x):
+        late = torch.sin(x)
+        first = fetch("a", late)
+        second = fetch("a", x)
+        third = fetch("b", x)
+        return torch.cos(late) + first + second + third
+
+    program = overlapped(model)
+    started = [node.args[1] for node in program.graph.find_nodes(op="call_function") if "start" in node.name]
+    assert started == ["b", "a", "a"]
+    assert names(program).index("start_on_thread_2") < names(program).index("sin")
+
+
+def test_a_server_that_only_the_program_knows_stands_for_every_server():
+    def model(x, server):
+        late = torch.sin(x)
+        first = fetch(server, late)
+        return fetch("b", x) + first + late
+
+    assert names(overlapped(model))[0] == "sin"
+
+
+def test_no_more_than_so_many_run_at_a_time():
+    def model(x):
+        y = torch.sin(x)
+        for server in "abcdef":
+            y = torch.cos(y + fetch(server, x))
+        return y
+
+    for most in (1, 2, 4):
+        running = 0
+        for name in names(overlapped(model, in_flight=most, memory=100.0)):
+            running += name.startswith("start") - name.startswith("wait")
+            assert running <= most
+        assert running == 0
+
+
+def test_large_results_wait_where_they_would_not_fit():
+    def model(x):
+        small = x[:1]
+        for _ in range(4):
+            small = torch.sin(small)
+        return fetch("server", x).sum() + small.sum()
+
+    program = fx.symbolic_trace(model)
+    fx.passes.ShapeProp(program).propagate(torch.ones(1000))
+    assert names(OverlapCommunication(memory=1.001)(program))[:5] == [
+        "start_on_thread", "getitem", "sin", "sin_1", "sin_2"
+    ]  # fmt: skip
+    eager = fx.symbolic_trace(lambda x: x.exp().sum() + fetch("server", x).sum())
+    fx.passes.ShapeProp(eager).propagate(torch.ones(1000))
+    assert "start_on_thread" not in names(OverlapCommunication(memory=1.0)(eager))
+
+
+def test_an_error_surfaces_at_the_wait_and_names_the_users_line():
+    def model(x):
+        y = torch.sin(x)
+        return y + fetch("gone", x)
+
+    program = overlapped(model)
+    with pytest.raises(ConnectionError, match="the server is gone") as caught:
+        program(torch.ones(2))
+    assert f"{__file__}:{model.__code__.co_firstlineno + 2}" in "\n".join(caught.value.__notes__)
+    wait = next(node for node in program.graph.nodes if node.name == "wait_for")
+    assert wait.source.line == model.__code__.co_firstlineno + 2
+
+
+def test_what_runs_on_a_thread_is_in_the_modes_of_the_thread_that_started_it():
+    program = overlapped(lambda x: torch.sin(x) + fetch("server", x))
+    x = torch.ones(2, requires_grad=True)
+    assert program(x).requires_grad
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert not program(x).requires_grad
+    assert [modes for _, *modes in seen] == [[True, False], [False, True]]
+
+
+def test_gradients_flow_through_what_ran_on_a_thread():
+    program = overlapped(lambda x: torch.sin(x) * fetch("server", x))
+    x = torch.ones(2, requires_grad=True)
+    program(x).sum().backward()
+    expected = torch.cos(x) * (x + 1) + torch.sin(x)
+    assert torch.allclose(x.grad, expected)
+
+
+def test_it_may_stop_after_any_edit():
+    def model(x):
+        y = torch.sin(x)
+        first = fetch("a", x)
+        z = torch.cos(y)
+        second = fetch("b", first)
+        return z + torch.sin(z) + second
+
+    x = torch.ones(2)
+    for fuel in range(4):
+        program = fx.symbolic_trace(model)
+        made = make_edits(get_pass("overlap"), program, fuel)
+        program.graph.lint()
+        assert len(made) <= fuel and torch.equal(program(x), model(x))
+
+
+def test_explain_says_what_runs_beside_each_call_and_changes_nothing():
+    def model(x):
+        y = torch.sin(x)
+        return y + fetch("server", x)
+
+    program = fx.symbolic_trace(model)
+    (found,) = OverlapCommunication().explain(program)
+    assert (found.node, found.operations) == ("fetch", ("sin",))
+    assert found.where.line == model.__code__.co_firstlineno + 2
+    assert names(program) == ["sin", "fetch", "add"]
+
+
+def test_a_call_with_nothing_to_do_beside_it_is_left():
+    program = overlapped(lambda x: fetch("server", x))
+    assert names(program) == ["fetch"]
+
+
+def test_calls_inside_of_a_submodule_keep_those_outside_in_order():
+    class Inner(torch.nn.Module):
+        def forward(self, x):
+            return push(x)
+
+    class Outer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = fx.symbolic_trace(Inner())
+
+        def forward(self, x):
+            y = self.inner(x)
+            return push(torch.sin(x)) + y
+
+    class Whole(fx.Tracer):
+        def is_leaf_module(self, module, path):
+            return path == "inner"
+
+    outer = Outer()
+    program = OverlapCommunication()(fx.GraphModule(outer, Whole().trace(outer)))
+    program(torch.ones(1))
+    assert [value for _, value in seen] == [1.0, torch.sin(torch.ones(())).item()]
+
+
+def test_collectives_start_when_their_input_is_there_and_are_waited_for_when_they_are_used():
+    functional = torch.ops._c10d_functional
+    graph = fx.Graph()
+    a, b = graph.placeholder("a"), graph.placeholder("b")
+    sin = graph.call_function(torch.sin, (a,))
+    first = graph.call_function(functional.all_reduce.default, (sin, "sum", "0"))
+    first = graph.call_function(functional.wait_tensor.default, (first,))
+    cos = graph.call_function(torch.cos, (b,))
+    second = graph.call_function(functional.all_reduce.default, (cos, "sum", "0"))
+    second = graph.call_function(functional.wait_tensor.default, (second,))
+    graph.output((graph.call_function(torch.sin, (first,)), graph.call_function(torch.sin, (second,))))
+    program = OverlapCommunication()(fx.GraphModule(torch.nn.Module(), graph))
+    assert names(program) == [
+        "sin", "all_reduce_default", "cos", "all_reduce_default_1",
+        "wait_tensor_default", "sin_1", "wait_tensor_default_1", "sin_2",
+    ]  # fmt: skip
+    assert not make_edits(OverlapCommunication(), program)
+
+
+def test_an_overlapped_program_can_be_pickled():
+    program = overlapped(lambda x: torch.sin(x) + fetch("server", x))
+    again = pickle.loads(pickle.dumps(program))
+    assert torch.equal(again(torch.ones(2)), program(torch.ones(2)))
+
+
+@pytest.mark.parametrize("options", ["overlap{in_flight=0}", "overlap{memory=0.5}"])
+def test_limits_that_leave_no_room_are_refused(options):
+    with pytest.raises(PassError, match="one operation run at a time"):
+        get_pass(options)
+
+
+def test_registering_takes_functions_and_both_halves_or_none():
+    with pytest.raises(GraphError, match="as blocking"):
+        register_async("fetch")
+    with pytest.raises(GraphError, match="both start and wait"):
+        register_async(fetch, start=fetch)

@@ -53,11 +53,6 @@ def form_of(pass_: object) -> Form:
 
     It is ``"aten"`` where the pass's code, or a function, a container or an attribute of its own that this leads to,
     mentions operators of ATen, as such or in a text (``"aten.relu.default"``), whatever else it mentions.
-
-    >>> def fuse(program):
-    ...     for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default): ...
-    >>> form_of(fuse)
-    'aten'
     """
     pending, seen = [pass_], list[object]()
     while pending:

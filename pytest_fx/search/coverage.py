@@ -100,11 +100,12 @@ class PassCode:
 
     def leave_out_what_runs_in(self, program: GraphModule) -> None:
         """Do not count functions and modules that the pass puts into programs: they run there, and are judged so."""
+        modules = dict(program.named_modules(remove_duplicate=False))
         for node in program.graph.nodes:
             if node.op == "call_function":
                 self._leave_out(node.target)
-            elif node.op == "call_module":
-                self._leave_out(type(program.get_submodule(str(node.target))))
+            elif (module := modules.get(str(node.target))) is not None:  # a wrong pass may call one that is not there
+                self._leave_out(type(module))
 
     def _leave_out(self, target: Any) -> None:
         functions = vars(target).values() if isinstance(target, type) else (target,)

@@ -80,6 +80,7 @@ EDITS = {
     "fuse-conv-bn": (Convolutions,),
     "lower": (Convolutions, Stack),
     "merge-parallel-layers": (Attention,),
+    "overlap": (),
     "quantize": (Convolutions, Attention, Stack),
     "remove-checks": (Convolutions, Attention, Stack),
     "remove-dead-code": (),
@@ -88,8 +89,8 @@ EDITS = {
 }
 """Every pass, and what it edits."""
 KEEPS_STATE = {
-    "canonicalize", "eliminate-common-subexpressions", "fold-constants", "fold-into-modules", "remove-checks",
-    "remove-dead-code", "remove-identities",
+    "canonicalize", "eliminate-common-subexpressions", "fold-constants", "fold-into-modules", "overlap",
+    "remove-checks", "remove-dead-code", "remove-identities",
 }  # fmt: skip
 """Those that leave parameters and buffers alone."""
 

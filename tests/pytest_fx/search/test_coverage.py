@@ -255,3 +255,13 @@ def test_programs_are_near_to_the_one_that_is_shown(inputs):
     assert check_pass(axis_of_sums, seed=0, max_examples=20, min_changed=0).changed == 0
     with pytest.raises(LawViolation):
         check_pass(axis_of_sums, like=(program, *inputs) if inputs else program, seed=0, max_examples=20)
+
+
+def dangling(program):
+    for node in program.graph.find_nodes(op="call_module"):
+        node.target = "not_there"
+
+
+def test_a_pass_that_calls_a_module_that_is_not_there_is_wrong_and_nothing_crashes():
+    with pytest.raises(LawViolation, match="not_there"):
+        check_pass(dangling, max_examples=30)

@@ -78,7 +78,8 @@ def test_a_program_that_torchscript_breaks_and_the_model_survives_fails(pytester
     pytester.makepyfile(mine=MODELS)
     monkeypatch.setattr(model_suite, "script", listing)
     result = pytester.runpytest("--fx-model", "mine:sized", "--fx-no-timing", "-k", "torchscript")
-    result.assert_outcomes(failed=1, deselected=44)
+    found = result.parseoutcomes()
+    assert (found["failed"], found.get("passed", 0)) == (1, 0)
     result.stdout.fnmatch_lines("*law 'structure': the program returns something of another structure")
 
 

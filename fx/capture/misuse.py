@@ -89,10 +89,11 @@ def _innermost(traceback: TracebackType | None) -> FrameType | None:
 
 
 def _knows_traced(frame: FrameType | None) -> bool:
-    """Whether the failing line names traced values; where there is no text of it, whether its function has some."""
+    """Whether the failing line names traced values; where its text is not known, whether its function has some."""
     location = user_location(frame, {})
-    if location is not None and location.text:
+    if frame is not None and location is not None and location.text and location.line == frame.f_lineno:
         return _traced_values(frame) is not None
+    # of generated code, the location is that of the user's line that it was made from
     return frame is not None and any(type(value) is Proxy for value in frame.f_locals.values())
 
 

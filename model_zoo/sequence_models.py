@@ -105,6 +105,7 @@ def token_sequences(vocabulary: int, length: int) -> ExampleInputs:
 _ATTENTION = "Vaswani et al. 2017, with norms first; random weights"
 _RECURRENT = "Hochreiter and Schmidhuber 1997, through torch.nn.LSTM; random weights"
 _TEXT, _SMALL = frozenset({"text"}), frozenset({"text", "small"})
+_TRANSFORMER = frozenset({"transformer"})
 
 register_model(
     ZooModel(
@@ -112,7 +113,7 @@ register_model(
         built(lambda: TransformerEncoder(10_000, width=256, heads=8, hidden=1024, layers=6, length=128)),
         token_sequences(10_000, 128),
         _ATTENTION,
-        _TEXT,
+        _TEXT | _TRANSFORMER,
         small="transformer_encoder_small",
     )
 )
@@ -122,7 +123,7 @@ register_model(
         built(lambda: TransformerEncoder(50, width=16, heads=2, hidden=32, layers=2, length=12)),
         token_sequences(50, 12),
         _ATTENTION,
-        _SMALL,
+        _SMALL | _TRANSFORMER,
     )
 )
 register_model(

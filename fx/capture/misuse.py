@@ -82,9 +82,12 @@ def _what(error: Exception, frame: FrameType | None) -> str | None:
 
 
 def _innermost(traceback: TracebackType | None) -> FrameType | None:
+    """The frame that raised; where a mode of torch's made the call for it (``torch.device``), the one that called."""
     frame: FrameType | None = None
     while traceback is not None:
-        frame, traceback = traceback.tb_frame, traceback.tb_next
+        if traceback.tb_frame.f_code.co_name != "__torch_function__":
+            frame = traceback.tb_frame
+        traceback = traceback.tb_next
     return frame
 
 

@@ -14,7 +14,7 @@ from pytest_fx.timing.paired import PairedTiming
 
 RESULTS = Path(__file__).parents[3] / "results"
 OURS = ("fusion", "ir-complexity", "transform-times")
-OF_THE_HARNESS = {"catalogue.md", "looseness.md", "verdicts.md"}
+OF_THE_HARNESS = {"catalogue.md", "looseness.md", "models.md", "verdicts.md"}
 
 
 def names(table, size="full"):

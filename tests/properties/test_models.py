@@ -57,9 +57,9 @@ def test_the_page_counts_what_came_in_and_says_why_the_others_did_not(monkeypatc
     inside, outside = model_of(nn.ReLU), LibraryModel("timm", "made", "other", lambda: model_of(nn.ReLU).build())
     known = {
         inside.attribute: {"way": "symbolic", "why": [], "nodes": 3, "batch 2": "same", "batch 3": "same"},
-        outside.attribute: {"way": None, "why": ["export: a | b"]},
+        outside.attribute: {"way": None, "why": [f"export: a | b ({run.PACKAGES}/timm/made.py:1)"]},
     }
     page = run.page([inside, outside], known)
     assert "- **timm: 1 of 2** (1 symbolic, 1 out)" in page
-    assert r"| timm other | made | out |  |  |  |  |  | export: a \| b |" in page
+    assert r"| timm other | made | out |  |  |  |  |  | export: a \| b (timm/made.py:1) |" in page
     assert inside.attribute == "timm__made_here_1"

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 from models import trial
-from models.factories import by_attribute
+from models.factories import PACKAGES, by_attribute
 from models.libraries import LibraryModel
 from pytest_fx.records.baseline import describe
 from pytest_fx.records.records import describe_machine, write_atomically
@@ -56,7 +57,7 @@ def page(models: Sequence[LibraryModel], known: Known) -> str:
         'Each is captured with `fx.capture(model, how="auto")` for two samples, on one thread, and called with two and',
         "with three. *Suite* is what `pytest --fx-model` says of all passes, without timings, of models that are",
         "exported. Of torchvision the four smallest of each file are tried, up to 140 million parameters, of timm a",
-        "small one of each file, of transformers tiny ones.",
+        "small one of each file (the largest of them cut to two layers), of transformers tiny ones.",
         "",
     ]
     for name in LIBRARIES:
@@ -95,7 +96,13 @@ def _row(model: LibraryModel, record: trial.Record) -> str:
         "; ".join([record.get("suite", ""), *record.get("failed", ())]),
         "; ".join([*record.get("why", ()), record.get("note") or ""]).removesuffix("; "),
     )
-    return "| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+    return f"| {' | '.join(map(_cell, cells))} |"
+
+
+def _cell(value: object) -> str:
+    """A cell of the table, without what folders are called on this machine."""
+    text = re.sub(r"/\S*/site-packages/", "", str(value).replace(f"{PACKAGES}/", ""))
+    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def main() -> int:

@@ -22,6 +22,10 @@ _LARGEST = 140e6
 """Parameters that one of them has at most."""
 _SMALL = "test_ atto femto pico nano xxtiny xxs mini xtiny tiny xs small lite b0 18 14 26 s0 _s base".split()
 """Parts of the names of small models of timm, the smallest first."""
+_NAMED = {"vision_transformer_sam": "samvit_base_patch16_224"}
+"""Models of files of timm whose names do not say which is small."""
+_CUT = ("deepseek_vit_412m", "gemma4_vit_167m", "qwen3_vit_88m")
+"""Models of timm that have no small sibling: they are made with two layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,7 @@ def _timm() -> Iterator[LibraryModel]:
     for file in timm.list_modules():
         names = [name for name in timm.list_models(module=file) if name not in seen]
         if names:
-            name = min(names, key=_size_by_name)
+            name = _NAMED.get(file) or min(names, key=_size_by_name)
             seen.add(name)
             yield LibraryModel("timm", file, name, functools.partial(_build_timm, name))
 
@@ -119,7 +123,7 @@ def _size_by_name(name: str) -> tuple[int, int]:
 
 def _build_timm(name: str) -> tuple[nn.Module, Inputs]:
     torch.manual_seed(0)
-    model = import_module("timm").create_model(name)
+    model = import_module("timm").create_model(name, **({"depth": 2} if name in _CUT else {}))
     shape = model.pretrained_cfg["input_size"]
     return model, lambda samples: (_drawn(samples, *shape),)
 

@@ -108,18 +108,19 @@ def _cell(value: object) -> str:
 def main() -> int:
     """Try the models that are not known yet, and write the page; 1 if a program does not do what its model does."""
     parser = argparse.ArgumentParser(prog="make models", description=__doc__)
-    parser.add_argument("--only", default="", help="models in whose names this is, tried again")
+    parser.add_argument("--only", default="", help="only models in whose names this is")
+    parser.add_argument("--again", action="store_true", help="try also those that are known")
     parser.add_argument("--seconds", type=float, default=120, help="how long a model may take (120)")
     parser.add_argument("--suite", action="store_true", help="run the built-in suite on those that are exported, too")
     chosen = parser.parse_args()
     known = read()
     models = list(by_attribute().values())
     for model in models:
-        if chosen.only in model.attribute and (chosen.only or model.attribute not in known):
+        if chosen.only in model.attribute and (chosen.again or model.attribute not in known):
             keep(model, trial.capture(model, chosen.seconds), known)
     for model in models if chosen.suite else ():
-        record = known.get(model.attribute, {})
-        if chosen.only in model.attribute and record.get("way") == "export" and (chosen.only or "suite" not in record):
+        record = known[model.attribute] if chosen.only in model.attribute else {}
+        if record.get("way") == "export" and (chosen.again or "suite" not in record):
             keep(model, trial.suite(model, 5 * chosen.seconds), known)
     write_atomically(RESULT, page(models, known))
     return int(any(record.get("way") and record["batch 2"] != "same" for record in known.values()))

@@ -55,9 +55,10 @@ def page(models: Sequence[LibraryModel], known: Known) -> str:
         "",
         f"`make models` on {describe(describe_machine())}; {versions}.",
         'Each is captured with `fx.capture(model, how="auto")` for two samples, on one thread, and called with two and',
-        "with three. *Suite* is what `pytest --fx-model` says of all passes, without timings, of models that are",
-        "exported. Of torchvision the four smallest of each file are tried, up to 140 million parameters, of timm a",
-        "small one of each file (the largest of them cut to two layers), of transformers tiny ones.",
+        "with three; seconds may be those of a busy machine. *Suite* is what `pytest --fx-model` says of all passes,",
+        "without timings, of models that are exported, those that it was run on. Of torchvision the four smallest of",
+        "each file are tried, up to 140 million parameters, of timm a small one of each file (the largest of them cut",
+        "to two layers), of transformers tiny ones.",
         "",
     ]
     for name in LIBRARIES:

@@ -3,6 +3,7 @@ PYTHON ?= python3
 MODEL ?= resnet50
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+LIBRARIES := .venv-models
 # Bytecode is kept, wherever it usually is not: tests start hundreds of processes, each of which would compile anew.
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
@@ -11,8 +12,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 WITH_PROPERTIES := tests/properties tests/fx/*/test_*_properties.py tests/fx/passes/test_pipeline_origins.py \
 	tests/pytest_fx/generation tests/pytest_fx/search/test_formula_passes.py
 
-.PHONY: verify test thorough pythons torches machines lint bench catalogue verdicts looseness accuracy properties attack interrupts \
-	struck fuzz fuzz-atheris
+.PHONY: verify test thorough pythons torches machines lint bench catalogue verdicts looseness models accuracy properties attack \
+	interrupts struck fuzz fuzz-atheris
 
 verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, time it, print the table
 	$(BIN)/python -m pytest --noconftest --fx-model $(MODEL) $(ARGS)
@@ -48,6 +49,9 @@ verdicts: $(INSTALLED)  ## try the harness on what was once judged wrongly; writ
 looseness: $(INSTALLED)  ## how far outputs may be off before the harness says so; writes results/looseness.md
 	$(BIN)/python tests/properties/looseness.py
 
+models: $(LIBRARIES)/.installed  ## capture models of torchvision, timm and transformers; writes results/models.md; ARGS=--suite checks more
+	OMP_NUM_THREADS=1 PYTHONPATH=tests/properties $(BIN)/python -m models $(ARGS)
+
 accuracy: $(INSTALLED)  ## what 8 bits cost models trained on real data; writes results/accuracy.md, fails if too much
 	$(BIN)/python -m pytest --fx-tables=accuracy $(ARGS)
 	$(BIN)/python -m pytest tests/pytest_fx/tables/test_accuracy_table.py -k committed
@@ -82,4 +86,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) setuptools torch
 	$(PIP) --no-build-isolation --editable '.[dev]'
+	touch $@
+
+# Beside .venv, and without what they say they depend on: torch above all, of which they would bring another build.
+$(LIBRARIES)/.installed: constraints.txt $(INSTALLED)
+	$(PIP) --upgrade --target $(LIBRARIES) --no-deps torchvision timm transformers
+	$(PIP) --upgrade --target $(LIBRARIES) huggingface_hub tokenizers regex pyyaml tqdm
 	touch $@

@@ -11,7 +11,19 @@ True
 A model is added by a call of :func:`register_model` in its file and an import of that file here.
 """
 
-from model_zoo import deep_recommender, dlrm, learning_to_paint, resnet, sequence_models, small_models, unet
+from model_zoo import (
+    bert,
+    deep_recommender,
+    dlrm,
+    gpt2,
+    learning_to_paint,
+    llama,
+    resnet,
+    sequence_models,
+    small_models,
+    unet,
+    vit,
+)
 from model_zoo.errors import ModelError
 from model_zoo.registered_models import get_model, is_small_sibling, list_models, models_with_tag, register_model
 from model_zoo.zoo_model import ExampleInputs, ZooModel, seeded
@@ -20,12 +32,15 @@ __all__ = [
     "ExampleInputs",
     "ModelError",
     "ZooModel",
+    "bert",
     "deep_recommender",
     "dlrm",
     "get_model",
+    "gpt2",
     "is_small_sibling",
     "learning_to_paint",
     "list_models",
+    "llama",
     "models_with_tag",
     "register_model",
     "resnet",
@@ -33,4 +48,5 @@ __all__ = [
     "sequence_models",
     "small_models",
     "unet",
+    "vit",
 ]

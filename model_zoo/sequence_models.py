@@ -3,14 +3,13 @@
 # No postponed annotations here: a program that is captured from a model carries the types of its forward.
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from model_zoo.registered_models import register_model
-from model_zoo.zoo_model import ExampleInputs, ZooModel, seeded
+from model_zoo.zoo_model import ExampleInputs, ZooModel, built
 
 
 class SelfAttention(nn.Module):
@@ -103,41 +102,34 @@ def token_sequences(vocabulary: int, length: int) -> ExampleInputs:
     return example_inputs
 
 
-def _built(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
-    def build() -> nn.Module:
-        with seeded(0):
-            return make().eval()
-
-    return build
-
-
 _ATTENTION = "Vaswani et al. 2017, with norms first; random weights"
 _RECURRENT = "Hochreiter and Schmidhuber 1997, through torch.nn.LSTM; random weights"
 _TEXT, _SMALL = frozenset({"text"}), frozenset({"text", "small"})
+_TRANSFORMER = frozenset({"transformer"})
 
 register_model(
     ZooModel(
         "transformer_encoder",
-        _built(lambda: TransformerEncoder(10_000, width=256, heads=8, hidden=1024, layers=6, length=128)),
+        built(lambda: TransformerEncoder(10_000, width=256, heads=8, hidden=1024, layers=6, length=128)),
         token_sequences(10_000, 128),
         _ATTENTION,
-        _TEXT,
+        _TEXT | _TRANSFORMER,
         small="transformer_encoder_small",
     )
 )
 register_model(
     ZooModel(
         "transformer_encoder_small",
-        _built(lambda: TransformerEncoder(50, width=16, heads=2, hidden=32, layers=2, length=12)),
+        built(lambda: TransformerEncoder(50, width=16, heads=2, hidden=32, layers=2, length=12)),
         token_sequences(50, 12),
         _ATTENTION,
-        _SMALL,
+        _SMALL | _TRANSFORMER,
     )
 )
 register_model(
     ZooModel(
         "lstm_classifier",
-        _built(lambda: LSTMClassifier(10_000, width=256, layers=2)),
+        built(lambda: LSTMClassifier(10_000, width=256, layers=2)),
         token_sequences(10_000, 64),
         _RECURRENT,
         _TEXT,
@@ -148,7 +140,7 @@ register_model(
 register_model(
     ZooModel(
         "lstm_classifier_small",
-        _built(lambda: LSTMClassifier(50, width=16, layers=1)),
+        built(lambda: LSTMClassifier(50, width=16, layers=1)),
         token_sequences(50, 12),
         _RECURRENT,
         _SMALL,

@@ -51,3 +51,25 @@ def seeded(seed: int) -> Generator[None]:
     with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]
         torch.default_generator.manual_seed(seed)
         yield
+
+
+def built(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    """Return what makes a model with ``make``: always with the same weights, in evaluation mode."""
+
+    def build() -> nn.Module:
+        with seeded(0):
+            return make().eval()
+
+    return build
+
+
+def vary_vectors(module: nn.Module) -> nn.Module:
+    """Give scales and biases of ``module`` values of all sizes, as training does, and return it.
+
+    A layer norm that was never trained has scales of 1 and biases of 0: a transform could forget both.
+    """
+    for name, parameter in module.named_parameters():
+        if parameter.dim() == 1:
+            is_scale = name.endswith("weight")
+            nn.init.uniform_(parameter, 0.5, 1.5) if is_scale else nn.init.normal_(parameter, std=0.2)
+    return module

@@ -82,17 +82,21 @@ def _what(error: Exception, frame: FrameType | None) -> str | None:
 
 
 def _innermost(traceback: TracebackType | None) -> FrameType | None:
+    """The frame that raised; where a mode of torch's made the call for it (``torch.device``), the one that called."""
     frame: FrameType | None = None
     while traceback is not None:
-        frame, traceback = traceback.tb_frame, traceback.tb_next
+        if traceback.tb_frame.f_code.co_name != "__torch_function__":
+            frame = traceback.tb_frame
+        traceback = traceback.tb_next
     return frame
 
 
 def _knows_traced(frame: FrameType | None) -> bool:
-    """Whether the failing line names traced values; where there is no text of it, whether its function has some."""
+    """Whether the failing line names traced values; where its text is not known, whether its function has some."""
     location = user_location(frame, {})
-    if location is not None and location.text:
+    if frame is not None and location is not None and location.text and location.line == frame.f_lineno:
         return _traced_values(frame) is not None
+    # of generated code, the location is that of the user's line that it was made from
     return frame is not None and any(type(value) is Proxy for value in frame.f_locals.values())
 
 

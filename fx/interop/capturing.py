@@ -17,19 +17,21 @@ from fx.capture.tracer import symbolic_trace
 from fx.errors import CaptureError, FxError, InteropError, TraceError
 from fx.frames import _USER, _kind
 from fx.graph_module import GraphModule
-from fx.interop.exporting import ExportedModel
+from fx.interop.exporting import ExportedModel, settings_with_cache
 from fx.interop.node_notes import location_of
 from fx.provenance import SourceLocation
 
 WAYS = ("symbolic", "export")
 """Ways to capture a model, in the order in which they are tried."""
+NO_CACHE = "config.use_cache is off: it returns no cache"
+"""The note on a model of transformers."""
 AUTO = "auto"
 """The first of them that takes the model."""
 _LONGEST_CAUSE = 160
 """Characters of a message of torch's that are shown."""
 _ADVICE = {
     r"data-dependent": "choose between values with torch.where: torch.export takes no branch on what a call computes",
-    r"Cache'> in output, which is not a known": "let the model return no cache: model.config.use_cache = False",
+    r"Cache'> in output, which is not a known": "let the model return no cache: call it with use_cache=False",
     r"> in output, which is not a known": "register the class of the output: torch.export.register_dataclass",
 }
 """What to do about messages of torch's, by words that they have; the first that fits."""
@@ -64,6 +66,8 @@ class CaptureRecord:
     """Why those before it did not."""
     batch: str | None = None
     """Of an exported program: ``"free"``, or a sentence that says why it takes one number of samples only."""
+    note: str | None = None
+    """What was changed in the model while it was exported, if anything."""
 
 
 Captured = tuple[GraphModule, str | None]
@@ -85,7 +89,8 @@ def capture(
     :class:`CaptureRecord`, says which way it was, why those before refused, and of an exported program whether it takes
     any number of samples.
 
-    Parameters that the call leaves to their defaults are captured as those. Tensors are shared with the model.
+    Parameters that the call leaves to their defaults are captured as those. Tensors are shared with the model. A model
+    of transformers that returns a cache is exported with ``config.use_cache`` off, which the record notes.
 
     Args:
         model: the program; ``torch.export`` takes modules only.
@@ -120,18 +125,22 @@ def capture(
         made = export_model(model, args, given)
         return made.program_for(model, form), made.batch  # type: ignore[arg-type]  it is a module, or was refused
 
-    program, record = first_way({"symbolic": symbolic, "export": exported}, how, _name_of(model))
+    note = NO_CACHE if isinstance(model, nn.Module) and settings_with_cache(model) else None
+    program, record = first_way({"symbolic": symbolic, "export": exported}, how, _name_of(model), note)
     program.meta["capture"] = record
     return program
 
 
-def first_way(ways: Mapping[str, Callable[[], Captured]], how: str, name: str) -> tuple[GraphModule, CaptureRecord]:
+def first_way(
+    ways: Mapping[str, Callable[[], Captured]], how: str, name: str, note: str | None = None
+) -> tuple[GraphModule, CaptureRecord]:
     """Return what the first of ``ways`` makes that raises nothing, and what was done.
 
     Args:
         ways: what captures the model, by :data:`WAYS`.
         how: the only one to try, or ``"auto"``.
         name: what the model is called in the message.
+        note: what is changed in the model where it is exported, if anything.
 
     Raises:
         CaptureError: all that were tried raised. Where symbolic tracing alone was, what it raised comes through.
@@ -148,7 +157,7 @@ def first_way(ways: Mapping[str, Callable[[], Captured]], how: str, name: str) -
             refusals.append(refusal_of(way, error))
             errors.append(error)
         else:
-            return program, CaptureRecord(way, tuple(refusals), batch)
+            return program, CaptureRecord(way, tuple(refusals), batch, note if way == "export" else None)
     # The traceback of the first shows the user's line, the cause what torch.export says of it.
     raise _refused(name, refusals).with_traceback(errors[0].__traceback__) from errors[-1]
 

@@ -41,7 +41,8 @@ class ExportedModel:
 
     def __init__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Export ``module`` for calls with these arguments; what ``torch.export`` raises comes through."""
-        program, self.batch = _exported(module, (args, kwargs))
+        with without_cache(module):
+            program, self.batch = _exported(module, (args, kwargs))
         program.train(module.training)
         shared = {name: tensor for name, tensor in _tensors(program) if _is_tensor(find_attribute(module, name))}
         self._stand_ins = {id(tensor): _without_memory(tensor) for tensor in shared.values()}
@@ -55,6 +56,28 @@ class ExportedModel:
             self._programs[form] = to_functional(copy.deepcopy(self._programs["aten"], stand_ins))
         memo = {held: find_attribute(module, name) for held, name in self._names.items()}
         return copy.deepcopy(self._programs[form], memo)
+
+
+def settings_with_cache(module: nn.Module) -> list[Any]:
+    """The settings of models of transformers in ``module`` that say that a call returns what the next can begin with.
+
+    Such a cache changes from call to call; ``torch.export`` does not know its class.
+    """
+    found = {id(config): config for part in module.modules() if (config := getattr(part, "config", None)) is not None}
+    return [config for config in found.values() if getattr(config, "use_cache", None) is True]
+
+
+@contextmanager
+def without_cache(module: nn.Module) -> Generator[None]:
+    """Let ``module`` return no cache inside of the block."""
+    settings = settings_with_cache(module)
+    try:
+        for config in settings:
+            config.use_cache = False
+        yield
+    finally:
+        for config in settings:
+            config.use_cache = True
 
 
 def _tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:

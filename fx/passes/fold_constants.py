@@ -98,6 +98,6 @@ def _erase_unused(node: Node) -> None:
     waiting = [node]
     while waiting:
         unused = waiting.pop()
-        if not unused.users:
+        if not unused.users and not unused._erased:  # it may wait for two that it was computed for
             waiting += unused.all_input_nodes
             unused.graph.erase_node(unused)

@@ -14,8 +14,8 @@ from torch import nn
 import fx as library
 from fx.canonical.forms import FIXED, Form
 from fx.interop import AdaptedPass, from_torch
-from fx.interop.capturing import CaptureRecord, defaults_left, export_model, first_way
-from fx.interop.exporting import ExportedModel
+from fx.interop.capturing import NO_CACHE, CaptureRecord, defaults_left, export_model, first_way
+from fx.interop.exporting import ExportedModel, settings_with_cache
 from fx.interop.pass_library import form_of
 from fx.passes.pipeline import PassPipeline
 from pytest_fx.harness.evaluation import Arguments
@@ -101,8 +101,9 @@ def capture(module: nn.Module, arguments: Arguments | None = None, tracing: Trac
 class Captures:
     """The captures of one model: all in the way that took it first; exports are kept, by dtype and form of inputs."""
 
-    def __init__(self) -> None:
-        """Know nothing of the model yet."""
+    def __init__(self, note: str | None = None) -> None:
+        """Know nothing of the model yet but what was changed in it to be exported, if anything."""
+        self._note = note
         self.record: CaptureRecord | None = None
         """The way that took it; None before the first capture."""
         self._exports: dict[str, ExportedModel] = {}
@@ -129,13 +130,21 @@ class Captures:
             return program, self._exports[key].batch
 
         how = tracing.how if self.record is None else self.record.way
-        program, record = first_way({"symbolic": symbolic, "export": exported}, how, type(module).__name__)
+        program, record = first_way({"symbolic": symbolic, "export": exported}, how, type(module).__name__, self._note)
         self.record = self.record or record
         return program
 
     def close(self) -> None:
         """Let go of what was exported."""
         self._exports.clear()
+
+
+def leave_out_caches(module: nn.Module) -> str | None:
+    """Let ``module``, a copy of a model, return no cache, with which no answer is compared; return a note of that."""
+    settings = settings_with_cache(module)
+    for config in settings:
+        config.use_cache = False
+    return NO_CACHE if settings else None
 
 
 def capture_without_leaves(

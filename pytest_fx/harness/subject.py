@@ -17,7 +17,7 @@ from fx import GraphModule
 from fx.errors import CaptureError, TraceError, add_note
 from fx.interop.capturing import CaptureRecord
 from fx.modules.kept_tensors import KeptTensor
-from pytest_fx.harness.capture import USUAL, Captures, Tracing, capture_without_leaves
+from pytest_fx.harness.capture import USUAL, Captures, Tracing, capture_without_leaves, leave_out_caches
 from pytest_fx.harness.collector import collect
 from pytest_fx.harness.evaluation import Arguments, converted, default_dtype, same_random_numbers, threads
 from pytest_fx.harness.lending import FULL_SIZE, Lender, in_dtype, release
@@ -124,6 +124,7 @@ class Subject:
         self.inlines = inlines
         self.tracing = tracing
         own = copy.deepcopy(module).train(mode == "train").to(self.device)
+        self._captures = Captures(leave_out_caches(own))
         self._lender = Lender(own if working_dtype is None else in_dtype(own, working_dtype))
         if working_dtype is not None:  # also where there are no tensors that say so
             self.__dict__["dtype"] = working_dtype
@@ -132,7 +133,6 @@ class Subject:
         self._draws = draws
         self._other_inputs = other_inputs
         self._runs: dict[tuple[Inputs, bool], Run] = {}
-        self._captures = Captures()
         self.findings: dict[Any, Any] = {}
         """What others found out about the model and keep with it, by keys of theirs."""
         self.reported: set[str] = set()

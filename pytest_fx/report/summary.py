@@ -32,6 +32,8 @@ class SummaryRow:
     """How the model was captured: ``"symbolic"`` or ``"export"``."""
     batch: str | None = None
     """Of an exported one: ``"free"``, or why it takes one number of samples only."""
+    note: str | None = None
+    """What was changed in the model to export it, if anything."""
     refusals: Sequence[str] | None = None
     """Why the ways that were tried before refused it, a line each."""
     refusal_messages: Sequence[str] | None = None
@@ -331,6 +333,8 @@ def _ways_in(rows: Sequence[SummaryRow], *, verbose: bool) -> Iterator[str]:
             yield f"{row.model} is refused by {way} capture: {said}"
         if row.way == "export" and row.batch != "free":
             yield f"{row.model} is exported for one call: its batch is {row.batch}"
+        if row.note is not None:
+            yield f"{row.model} is exported with a change: {row.note}"
 
 
 def _warning_of_coarse(rows: Sequence[SummaryRow]) -> Iterator[str]:

@@ -76,6 +76,7 @@ def test_capture_is_well_formed(request: pytest.FixtureRequest, fx_model: Subjec
         nodes_after=nodes,
         way=record.way,
         batch=record.batch,
+        note=record.note,
         refusals=list(map(str, record.refusals)) or None,
         refusal_messages=[f"{refusal.way}: {refusal.message}" for refusal in record.refusals] or None,
     )

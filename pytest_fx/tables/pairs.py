@@ -1,4 +1,4 @@
-"""Paired timings as values of a row, and the numbers that are told of them."""
+"""Paired timings as values of a row, and the numbers that are told of them; answers as one tensor."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
+from pytest_fx.harness.structure import leaves
 from pytest_fx.timing.paired import PairedTiming
 
 
@@ -40,6 +43,11 @@ def tell_pairs(values: Mapping[str, Any], before: str, after: str) -> dict[str, 
         f"{after}_relative_low": round(1 / high, 6),
         f"{after}_relative_high": round(1 / low, 6),
     }
+
+
+def joined(answer: Any) -> torch.Tensor:
+    """Return the elements of all tensors of an answer in one."""
+    return torch.cat([leaf.flatten() for _, leaf in leaves(answer) if isinstance(leaf, torch.Tensor)])
 
 
 def _to_nanosecond(seconds: float) -> float:

@@ -223,3 +223,35 @@ def test_a_marker_takes_it(mine):
         """
     )
     mine.runpytest("test_own.py").assert_outcomes(passed=1)
+
+
+CACHING = """
+import torch
+from torch import nn
+
+class Settings:
+    use_cache = True
+
+class Cache:
+    pass
+
+class Caching(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.config = Settings()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = self.linear(x) + int(x.shape[1])
+        return (x, Cache()) if self.config.use_cache else (x,)
+
+def network():
+    return Caching(), torch.linspace(-1, 1, 12).reshape(3, 4)
+"""
+
+
+def test_a_model_that_returns_a_cache_is_judged_without_and_the_run_says_so(pytester):
+    pytester.makepyfile(mine=CACHING)
+    result = pytester.runpytest("--fx-model", "mine:network", "--fx-no-timing", "-k", "capture")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines("mine:network is exported with a change: config.use_cache is off: it returns no cache")

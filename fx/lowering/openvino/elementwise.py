@@ -155,12 +155,14 @@ def _on_numbers(function: Callable[[Any, Any], Any], name: str) -> Callable[[Ope
     return build
 
 
-_is_arithmetic = any_of(_FLOAT, where(is_number, "it is no arithmetic of sizes"))
+_of_sizes = where(is_number, "it is no arithmetic of sizes")
+_is_arithmetic = any_of(_FLOAT, _of_sizes)
 
 for _function, _name in (
     (operator.add, "add"), (operator.sub, "subtract"), (operator.mul, "multiply"),
 ):  # fmt: skip
     add_converter(_function, _on_numbers(_function, _name), _is_arithmetic)
+add_converter(operator.floordiv, _on_numbers(operator.floordiv, "divide"), _of_sizes)
 add_converter(operator.truediv, lambda network, *both: binary(network, "divide", *both), _FLOAT)
 add_converter(operator.pow, lambda network, *both: binary(network, "power", *both), _FLOAT)
 add_converter(torch.maximum, lambda network, input, other: binary(network, "maximum", input, other), _FLOAT)

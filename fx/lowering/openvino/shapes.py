@@ -189,6 +189,21 @@ def chunk(network: OpenVINONetwork, input: Any, chunks: int, dim: int) -> Any:
     return split(network, input, -(-total // chunks), dim)
 
 
+def unbind(network: OpenVINONetwork, input: Any, dim: int) -> tuple[Any, ...]:
+    """What there is along a dimension, one by one."""
+    return tuple(squeeze(network, part, dim) for part in split(network, input, 1, dim))
+
+
+def repeat_each(network: OpenVINONetwork, input: Any, repeats: int, dim: int, output_size: int | None = None) -> Any:
+    """Each part along a dimension several times."""
+    total = network.size(input, dim)
+    if not isinstance(total, int):
+        raise ValueError("how many parts are repeated is not known")
+    places = torch.arange(total).repeat_interleave(repeats)
+    dim %= network.rank(input)
+    return output(network.op.gather(network.value(input), network.value(places), network.value(dim, torch.int64)))
+
+
 def _split(network: OpenVINONetwork, value: Any, sizes: Sequence[int], dim: int) -> tuple[Any, ...]:
     if len(sizes) == 1:
         return (network.value(value),)
@@ -213,6 +228,8 @@ add_converter(
     pays=False,
 )
 add_converter(torch.chunk, chunk, has_numbers("chunks", "dim"), pays=False)
+add_converter(torch.unbind, unbind, has_numbers("dim"), pays=False)
+add_converter(torch.repeat_interleave, repeat_each, has_numbers("repeats", "dim"), pays=False)
 
 
 def _others(given: dict[str, Any]) -> dict[str, Any]:

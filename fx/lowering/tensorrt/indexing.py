@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fx.lowering.known_program import Operation
 from fx.lowering.support import has_values, shape_of
+from fx.lowering.tensorrt.arrangement import cat, squeeze
 from fx.lowering.tensorrt.elementwise import compute
 from fx.lowering.tensorrt.network import Number, Size, TensorRTNetwork
 from fx.lowering.tensorrt.predicates import is_one_of, takes_floats
@@ -187,6 +188,18 @@ def chunk(network: TensorRTNetwork, input: Any, chunks: int, dim: int) -> tuple[
     return split(network, input, -(-size // chunks), dim)
 
 
+def unbind(network: TensorRTNetwork, input: Any, dim: int) -> tuple[Any, ...]:
+    """What there is along a dimension, one by one."""
+    return tuple(squeeze(network, part, dim) for part in split(network, input, 1, dim))
+
+
+def repeat_interleave(
+    network: TensorRTNetwork, input: Any, repeats: int, dim: int, output_size: int | None = None
+) -> Any:
+    """Each part along a dimension several times."""
+    return cat(network, [part for part in split(network, input, 1, dim) for _ in range(repeats)], dim)
+
+
 def _divides_fixed(operation: Operation) -> str | None:
     value, dim = operation.node.all_input_nodes[0], operation.arguments.get("dim")
     if not isinstance(dim, int):
@@ -213,5 +226,7 @@ register(operator.getitem, getitem, _indexes, pays=False)
 register(torch.narrow, narrow, is_one_of(dim=int, start=int, length=int), pays=False)
 register(torch.split, split, _divides_fixed, is_one_of(split_size_or_sections=(int, tuple)), pays=False)
 register(torch.chunk, chunk, _divides_fixed, is_one_of(chunks=int), pays=False)
+register(torch.unbind, unbind, _divides_fixed, pays=False)
+register(torch.repeat_interleave, repeat_interleave, _divides_fixed, is_one_of(repeats=int), pays=False)
 register(Tensor.expand, expand, _expands, pays=False)
 register(F.pad, pad, takes_floats("input"), _pads, pays=False)

@@ -1,4 +1,4 @@
-"""``ir-complexity``: how large ResNet50 is in each representation (paper, section 6.1, figure 5)."""
+"""``ir-complexity``: how large ResNet50 and BERT are in each representation (paper, section 6.1, figure 5)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Size = Mapping[str, int]
 
 
 def _rows(scale: Scale) -> Sequence[Row]:
-    model = "resnet50" if scale.size == "full" else "resnet_tiny"
+    models = [name if scale.size == "full" else get_model(name).small or name for name in ("resnet50", "bert")]
     measures: dict[str, Callable[[str], Size]] = {
         "fx, no leaf modules": _without_leaves,
         "fx": _with_leaves,
@@ -34,7 +34,7 @@ def _rows(scale: Scale) -> Sequence[Row]:
         "torch.jit.trace": partial(_in_new_process, _jit_traced),
         "torch.jit.script": partial(_in_new_process, _jit_scripted),
     }
-    return [Row(f"{model}, {name}", partial(measure, model)) for name, measure in measures.items()]
+    return [Row(f"{model}, {name}", partial(measure, model)) for model in models for name, measure in measures.items()]
 
 
 def _without_leaves(model: str) -> Size:
@@ -50,12 +50,15 @@ def _torch_fx_without_leaves(model: str) -> Size:
     tracer.is_leaf_module = lambda m, module_qualified_name: False
     try:
         return _size(tracer.trace(get_model(model).build()))
-    except TraceError as error:
-        raise NotRun(f"TraceError: {error}") from None
+    except (TraceError, TypeError) as error:
+        raise NotRun(f"{type(error).__name__}: {error}") from None
 
 
 def _torch_fx(model: str) -> Size:
-    return _size(torch.fx.symbolic_trace(get_model(model).build()).graph)
+    try:
+        return _size(torch.fx.symbolic_trace(get_model(model).build()).graph)
+    except (TraceError, TypeError) as error:
+        raise NotRun(f"{type(error).__name__}: {error}") from None
 
 
 def _exported(model: str) -> Size:
@@ -130,7 +133,7 @@ register_table(
             Column("the paper", "{paper_lines:,}"),
         ),
         chart=Chart(
-            title="ResNet50 in each representation",
+            title="ResNet50 and BERT in each representation",
             axis="lines of the printed representation (fewer is simpler)",
             series=(Series("here", "lines", "ours"), Series("the paper", "paper_lines", "paper")),
             template="{:,}",

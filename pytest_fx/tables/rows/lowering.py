@@ -13,30 +13,34 @@ import torch
 
 from fx.errors import LoweringWarning
 from fx.lowering import TensorRT, get_backend, lower
-from model_zoo import get_model
+from model_zoo import get_model, models_with_tag
 from pytest_fx.harness import evaluation
 from pytest_fx.harness.capture import capture
-from pytest_fx.tables.pairs import record_pairs, tell_pairs
+from pytest_fx.tables.pairs import joined, record_pairs, tell_pairs
 from pytest_fx.tables.registered_tables import register_table
 from pytest_fx.tables.table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table
 from pytest_fx.timing.paired import time_pairs
 
 _RTOL, _ATOL = 1e-5, 1e-8
 """The paper's bound on the difference between lowered and eager outputs."""
+_MODELS: Mapping[str, tuple[Sequence[int], int]] = {
+    "resnet50": ((1, 8, 32), 256),
+    "learning_to_paint_actor": ((1, 8, 32, 96), 96),
+    **{name: ((1, 8), 8) for name in models_with_tag("transformer") if "small" not in get_model(name).tags},
+}
+"""Batches on a CPU, and the one on a GPU."""
 _TARGET = "8.6"
 """The compute capability that engines are built for where there is no GPU."""
 
 
 def _rows(scale: Scale) -> Sequence[Row]:
-    if scale.size == "full":
-        models = (("resnet50", (1, 8, 32), 256), ("learning_to_paint_actor", (1, 8, 32, 96), 96))
-    else:
-        models = (("resnet_tiny", (1, 2), 4), ("learning_to_paint_actor_small", (1, 2), 4))
     rows: list[Row] = []
-    for model, batches, batch_of_paper in models:
+    for model, (batches, batch_on_gpu) in _MODELS.items():
+        if scale.size != "full":
+            model, batches, batch_on_gpu = get_model(model).small or model, (1, 2), 4
         for backend in ("onednn", "openvino"):
             rows += [_row(scale, model, backend, batch) for batch in batches]
-        rows.append(_row(scale, model, "tensorrt", batch_of_paper))
+        rows.append(_row(scale, model, "tensorrt", batch_on_gpu))
     return rows
 
 
@@ -65,7 +69,7 @@ def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
             lowered = lower(capture(eager), backend, inputs)
             seconds = time.perf_counter() - start
         with torch.no_grad():
-            wanted, found = eager(*inputs), lowered(*inputs)
+            wanted, found = joined(eager(*inputs)), joined(lowered(*inputs))
     timed = time_pairs(
         partial(eager, *inputs),
         partial(lowered, *inputs),

@@ -5,26 +5,28 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx.proxy import TraceError
 
 from fx.graph_module import GraphModule
 from fx.quantize import Choice, KeptMemory, QuantizationScheme, convert, prepare
 from fx.quantize.scheme import Precision
-from model_zoo import get_model
+from model_zoo import get_model, models_with_tag
 from pytest_fx.harness import evaluation
 from pytest_fx.harness.capture import capture
-from pytest_fx.tables.pairs import record_pairs, tell_pairs
+from pytest_fx.tables.pairs import joined, record_pairs, tell_pairs
 from pytest_fx.tables.registered_tables import register_table
 from pytest_fx.tables.rounds import time_rounds
 from pytest_fx.tables.table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table
 from pytest_fx.tables.torch_ao import Backend, ao_convert, ao_prepare
 from pytest_fx.timing.memory import peak_memory
 
-Program = Callable[..., Tensor]
+Program = Callable[..., Any]
 
 _CALIBRATION = 16
 """Rows, images or sequences that scales are found on."""
@@ -43,7 +45,7 @@ _TRIALS = 3
 _MODELS: Mapping[str, tuple[Sequence[int], Sequence[int]]] = {
     "deep_recommender": ((1, 16, 64, 128, 256), (1, 2)),
     "resnet50": ((1, 8), (1,)),
-    "transformer_encoder": ((1, 8), (1,)),
+    **{name: ((1, 8), (1,)) for name in models_with_tag("transformer") if "small" not in get_model(name).tags},
 }
 """Batches and numbers of threads."""
 _PRECISIONS: Mapping[str, Precision] = {"static": "int8", "dynamic": "dynamic", "weight_only": "weight-only"}
@@ -90,13 +92,13 @@ def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
         calls |= {f"{name}_kept": partial(_in_memory, memory, calls[name]) for name in _KEPT}
     values: dict[str, Any] = {}
     with torch.no_grad(), evaluation.threads(settings["threads"]):
-        wanted = calls["float"]()
+        wanted = joined(calls["float"]())
         for name in programs:
             call = calls[name]
             call()  # which may pack weights
             values[f"{name}_bytes"] = peak_memory(call)
             if name != "float":
-                values[f"{name}_sqnr"] = _sqnr(wanted, call())
+                values[f"{name}_sqnr"] = _sqnr(wanted, joined(call()))
         del wanted
     timings = time_rounds(calls, baseline="float", rounds=settings["rounds"], threads=settings["threads"])
     for name, timing in timings.items():
@@ -127,8 +129,9 @@ def _programs(model: str, seed: int) -> Mapping[str, Program]:
             prepared = prepare(capture(module), QuantizationScheme(Choice(precision=precision)))
             prepared(*data)
             programs[name] = convert(prepared)
-        for name in ("ao", "ao_dynamic") if "transformer" in model else ("ao", "ao_onednn"):
-            programs[name] = _by_ao(module, data, *_AO[name])
+        for name in ("ao", "ao_dynamic") if "transformer" in zoo_model.tags else ("ao", "ao_onednn"):
+            with suppress(TypeError, TraceError):  # torch.fx does not capture it
+                programs[name] = _by_ao(module, data, *_AO[name])
     return programs
 
 

@@ -54,7 +54,7 @@ def _measure(
     module = get_model(settings["model"]).build()
     try:
         theirs(module)
-    except TraceError as error:
+    except (TraceError, TypeError) as error:
         raise NotRun(f"torch.fx cannot capture it: {error}") from None
     timing = time_pairs(partial(theirs, module), partial(ours, module), rounds=settings["rounds"], threads=1)
     return record_pairs(timing, "torch_fx", "fx")

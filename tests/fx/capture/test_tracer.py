@@ -461,6 +461,9 @@ def test_buffers_can_be_sliced_and_resized_by_traced_sizes(read: Callable[..., t
         assert torch.equal(traced(torch.ones(sizes)), eager(torch.ones(sizes)))
     assert torch.equal(traced.positions, eager.positions)
     assert not tracer.proxy_buffer_attributes
+    assert fx.symbolic_trace(traced).code == traced.code
+    with torch.device("meta"):
+        assert fx.symbolic_trace(Positioned(read)).code == traced.code
     with pytest.raises(TypeError, match=r"slice indices|takes 1 positional"):
         torch.fx.symbolic_trace(Positioned(read))
 

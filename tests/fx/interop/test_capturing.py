@@ -178,7 +178,7 @@ class Cache(Record):
     """One that a model keeps for its next call."""
 
 
-@pytest.mark.parametrize("kind, advice", [(Record, "register the class of the output"), (Cache, "use_cache = False")])
+@pytest.mark.parametrize("kind, advice", [(Record, "register the class of the output"), (Cache, "use_cache=False")])
 def test_an_output_of_a_class_that_export_does_not_know_says_what_to_add(kind: type[Record], advice: str) -> None:
     class Recording(nn.Module):
         def forward(self, x: Any) -> Any:
@@ -187,6 +187,35 @@ def test_an_output_of_a_class_that_export_does_not_know_says_what_to_add(kind: t
     with pytest.raises(CaptureError) as caught:
         fx.capture(Recording(), (X,))
     assert advice in str(caught.value) and "<string>" not in str(caught.value)
+
+
+class Settings:
+    """What models of transformers have as their ``config``."""
+
+    use_cache = True
+
+
+class Caching(nn.Module):
+    """Returns what its next call could begin with, unless its settings say that it should not."""
+
+    def __init__(self, config: Settings) -> None:
+        super().__init__()
+        self.config = config
+
+    def forward(self, x: Any) -> Any:
+        x = x + int(x.shape[1])
+        return (x, Cache(x)) if self.config.use_cache else (x,)
+
+
+def test_a_model_that_returns_a_cache_is_exported_without_and_keeps_its_settings() -> None:
+    settings = Settings()
+    program = fx.capture(nn.Sequential(Caching(settings)), (X,))
+    assert settings.use_cache is True and "use_cache" in vars(settings)
+    (found,) = program(X)
+    assert torch.equal(found, X + 4)
+    record = program.meta["capture"]
+    assert record.batch == "free" and record.note == "config.use_cache is off: it returns no cache"
+    assert fx.capture(PerColumn(), (X,)).meta["capture"].note is None
 
 
 def test_exporting_prints_and_logs_nothing(capsys: Any) -> None:

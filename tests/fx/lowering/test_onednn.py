@@ -536,7 +536,8 @@ def test_a_program_of_float64_is_left_alone() -> None:
     "name",
     ["resnet_tiny", "unet_small", "two_heads", "functional_convnet", "shared_convnet", "mlp", "deep_recommender_small",
      "dlrm_small", "learning_to_paint_actor_small", "learning_to_paint_critic_small",
-     "learning_to_paint_renderer_small", "lstm_classifier_small", "transformer_encoder_small"],
+     "learning_to_paint_renderer_small", "lstm_classifier_small", "transformer_encoder_small", "bert_small",
+     "gpt2_small", "llama_small", "vit_small"],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore::fx.LoweringWarning")  # of some, oneDNN takes nothing
 def test_models_of_the_zoo_compute_the_same_and_keep_their_tensors(name: str) -> None:

@@ -102,12 +102,15 @@ FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
     "pad": lambda x: F.pad(x * 2, (1, 2)) + F.pad(x + 1, (1, 2), mode="replicate") + F.pad(x * 3, (2, 1), value=3.0),
     "cat stack": lambda x: (torch.cat([x, x * 2], -1), torch.stack([x + 1, x], 1)),
     "split chunk": lambda x: ((x + 1).split(2, 1)[0], (x + 1).split(2, 1)[2], (x + 2).chunk(2, -1)[1]),
+    "unbind": lambda x: torch.stack([(x + 1).unbind(-1)[1], (x + 1).unbind(2)[0]], 1),
+    "repeat_interleave": lambda x: (x + 1).repeat_interleave(3, 1) * torch.repeat_interleave(x + 2, 3, dim=-2),
     "getitem": lambda x: (x + 1)[:, 1:3, None, ..., 0],
     "getitem last": lambda x: (x + 1)[..., -1] + (x + 1)[:, -2][:, :1],
     "getitem by constants": lambda x: (x + 1)[:, torch.tensor([0, -1]), torch.tensor([1, 2])],
     "narrow": lambda x: (x + 1).narrow(1, 1, 2),
     "dropout contiguous": lambda x: F.dropout(x * 2, 0.5, False).contiguous() + 1,
     "shape arithmetic": lambda x: (x + 1).reshape(x.shape[0] * x.shape[1], x.size(2) - 2 + 2),
+    "size divided": lambda x: (x + 1).reshape(x.shape[0] * 2, -1, x.size(2) // 2),
 }
 
 
@@ -181,7 +184,8 @@ def test_embeddings_are_those_of_pytorch() -> None:
 
 
 SMALL = ["deep_recommender_small", "dlrm_small", "learning_to_paint_actor_small", "learning_to_paint_renderer_small",
-         "lstm_classifier_small", "resnet_tiny", "transformer_encoder_small", "unet_small"]  # fmt: skip
+         "lstm_classifier_small", "resnet_tiny", "transformer_encoder_small", "unet_small",
+         "bert_small", "gpt2_small", "llama_small", "vit_small"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -61,7 +61,7 @@ IMAGES = torch.randn(2, 3, 8, 8)
     "name",
     [
         *("resnet50", "learning_to_paint_actor", "learning_to_paint_renderer", "deep_recommender"),
-        *("transformer_encoder", "unet"),
+        *("transformer_encoder", "unet", "gpt2", "vit"),
     ],
 )
 def test_a_paper_model_is_one_engine_without_fallback(name: str) -> None:
@@ -75,7 +75,7 @@ def test_a_paper_model_is_one_engine_without_fallback(name: str) -> None:
 
 
 SMALL = "mlp resnet_tiny deep_recommender_small learning_to_paint_actor_small learning_to_paint_renderer_small"
-SMALL += " transformer_encoder_small unet_small"
+SMALL += " transformer_encoder_small unet_small gpt2_small vit_small"
 
 
 @pytest.mark.parametrize("name", SMALL.split())

@@ -160,6 +160,8 @@ CASES: dict[str, Case] = {
     "split": (lambda x: torch.stack([*halves((x * 2).split(4, 1))]), (V,)),
     "split in sizes": (lambda x: (x * 2).split((1, 7), -1)[1] + 1, (V,)),
     "chunk": (lambda x: operator.mul(*halves((x * 2).chunk(3, 2))), ((2, 2, 9),)),
+    "unbind": (lambda x: operator.mul(*halves((x * 2).unbind(1))), ((2, 2, 3),)),
+    "repeat_interleave": (lambda x: (x * 2).repeat_interleave(3, 1) + torch.repeat_interleave(x, 3, dim=-1), (V,)),
     "ndim": (lambda x: (x * 2) + x.ndim + x.dim(), (V,)),
     "quantize": (
         lambda x: dequantize(input=quantize(input=x, scale=0.05, zero_point=128), scale=0.05, zero_point=128).relu(),

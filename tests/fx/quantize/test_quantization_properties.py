@@ -156,7 +156,16 @@ def test_random_programs_in_training_are_what_becomes_of_them(steps, scheme, see
 
 
 @pytest.mark.parametrize(
-    "name", ["resnet_tiny", "unet_small", "transformer_encoder_small", "learning_to_paint_actor_small"]
+    "name",
+    [
+        "resnet_tiny",
+        "unet_small",
+        "transformer_encoder_small",
+        "learning_to_paint_actor_small",
+        "bert_small",
+        "gpt2_small",
+        "vit_small",
+    ],
 )
 def test_models_on_whole_numbers_are_their_reference_form(name):
     model = model_zoo.get_model(name)

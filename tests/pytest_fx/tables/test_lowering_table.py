@@ -13,11 +13,13 @@ def rows() -> dict[str, object]:
     return {row.name: row for row in get_table("lowering").rows(Scale(size="small", rounds=2))}
 
 
-@pytest.mark.parametrize("backend", ["onednn", "openvino"])
-def test_a_small_model_is_lowered_timed_and_compared(backend):
+@pytest.mark.parametrize(
+    "model, backend", [("resnet_tiny", "onednn"), ("resnet_tiny", "openvino"), ("bert_small", "openvino")]
+)
+def test_a_small_model_is_lowered_timed_and_compared(model, backend):
     if (why := get_backend(backend).why_unavailable()) is not None:
         pytest.skip(why)
-    values = rows()[f"resnet_tiny, {backend}, batch 2"].measure()
+    values = rows()[f"{model}, {backend}, batch 2"].measure()
     numbers = get_table("lowering").numbers(values)
     assert numbers["trials"] == len(values["eager"]) == 2
     assert numbers["error"] < 1e-4

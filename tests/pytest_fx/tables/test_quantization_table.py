@@ -34,7 +34,7 @@ def test_every_number_of_the_paper_and_every_claim_belongs_to_a_row():
     assert set(table.paper) <= set(names)
     assert all(set(claim.found) <= set(names) for claim in table.claims)
     here = names + list(rows())
-    assert len(set(here)) == len(here) == 2 * 10 + 4 - 6 + 2 * 4 + 6
+    assert len(set(here)) == len(here) == 2 * (10 + 4 * 2) + 4 - 6 + 2 * 4 + 6
 
 
 @pytest.mark.thorough
@@ -44,6 +44,7 @@ def test_every_number_of_the_paper_and_every_claim_belongs_to_a_row():
         ("deep_recommender_small, 1 thread, batch 4", "torch.ao, oneDNN"),
         ("resnet_tiny, 1 thread, batch 4", "torch.ao, oneDNN"),
         ("transformer_encoder_small, 1 thread, batch 4", "torch.ao, dynamic"),
+        ("vit_small, 1 thread, batch 4", "torch.ao, dynamic"),
     ],
 )
 def test_float_ours_and_torch_ao_run_in_the_same_rounds(name, peer):
@@ -52,6 +53,14 @@ def test_float_ours_and_torch_ao_run_in_the_same_rounds(name, peer):
     cells = told(name, values)
     assert {"float, s", "static", "dynamic", "torch.ao", peer} <= cells.keys()
     assert values["static_sqnr"] > 8 and values["dynamic_sqnr"] > 8
+
+
+def test_a_model_that_torch_fx_does_not_capture_is_measured_without_torch_ao():
+    name = "bert_small, 1 thread, batch 4"
+    values = rows()[name].measure()
+    cells = told(name, values)
+    assert values["static_sqnr"] > 30 and {"static", "dynamic"} <= cells.keys()
+    assert not any("torch.ao" in column for column in cells)
 
 
 def test_phases_are_timed_beside_those_of_torch_ao():

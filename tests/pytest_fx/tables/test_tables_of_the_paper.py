@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pytest_fx.tables import Scale, get_table, list_tables
+from pytest_fx.tables import NotRun, Scale, get_table, list_tables
 from pytest_fx.tables.documents import read_sections, write_documents
 from pytest_fx.tables.pairs import record_pairs, tell_pairs
 from pytest_fx.tables.tables_run import figures_in
@@ -14,7 +14,7 @@ from pytest_fx.timing.paired import PairedTiming
 
 RESULTS = Path(__file__).parents[3] / "results"
 OURS = ("fusion", "ir-complexity", "transform-times")
-OF_THE_HARNESS = {"catalogue.md", "looseness.md", "verdicts.md"}
+OF_THE_HARNESS = {"catalogue.md", "looseness.md", "models.md", "verdicts.md"}
 
 
 def names(table, size="full"):
@@ -91,7 +91,13 @@ def test_every_model_of_the_zoo_is_captured_and_those_with_batch_norm_are_fused(
     values = row.measure()
     assert row.timed and len(values["fx"]) == len(values["torch_fx"]) == 2
     captured = {name.removesuffix(", capture") for name in names("transform-times") if name.endswith(", capture")}
-    assert captured >= {"resnet50", "deep_recommender", "transformer_encoder", "unet"}
+    assert captured >= {"resnet50", "deep_recommender", "transformer_encoder", "unet", "bert", "gpt2", "vit", "llama"}
+
+
+def test_a_model_that_torch_fx_does_not_capture_has_a_row_that_says_so():
+    rows = {row.name: row for row in get_table("transform-times").rows(Scale("small", 2))}
+    with pytest.raises(NotRun, match=r"^torch\.fx cannot capture it: slice indices must be integers"):
+        rows["gpt2_small, capture"].measure()
 
 
 def test_pairs_are_told_as_the_paper_does_and_as_a_ratio():

@@ -1,0 +1,34 @@
+"""A factory for each model, by which ``--fx-model models.factories:timm__test_vit`` finds it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from models.libraries import LibraryModel, all_models
+
+PACKAGES = Path(__file__).parents[3] / ".venv-models"
+"""Where the Makefile puts the libraries: beside those that are installed, and after them."""
+
+
+@cache
+def by_attribute() -> dict[str, LibraryModel]:
+    """The models by the names of their factories."""
+    sys.path.append(str(PACKAGES))
+    return {model.attribute: model for model in all_models()}
+
+
+def __getattr__(name: str) -> Callable[[], tuple[nn.Module, Any]]:
+    if name.startswith("__") or name not in by_attribute():
+        raise AttributeError(name)
+
+    def factory() -> tuple[nn.Module, Any]:
+        model, inputs = by_attribute()[name].build()
+        return model, inputs(2)
+
+    return factory

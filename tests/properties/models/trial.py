@@ -1,0 +1,124 @@
+"""What becomes of one model, in a process of its own: the way that takes it, or why none does."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+import warnings
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+import fx
+from models.libraries import LibraryModel
+
+_RTOL = 1e-3
+"""How far the program's answers may be from eager's, relative to the largest."""
+
+Record = dict[str, Any]
+
+
+def capture(model: LibraryModel, seconds: float) -> Record:
+    """Try the ways in, in a new process that is ended after so many seconds."""
+    context = multiprocessing.get_context("fork")  # which has all libraries imported already
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_send, args=(model, theirs), daemon=True)
+    start = time.perf_counter()
+    process.start()
+    theirs.close()
+    found: Record = {"way": None, "why": [f"not done after {seconds:g} s"]}
+    if ours.poll(seconds):
+        try:
+            found = ours.recv()
+        except EOFError:
+            process.join()
+            found = {"way": None, "why": [f"its process ended with {process.exitcode}"]}
+    process.kill()
+    process.join()
+    return {"seconds": round(time.perf_counter() - start, 1), **found}
+
+
+def _send(model: LibraryModel, pipe: Connection) -> None:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    try:
+        found = _captured(model)
+    except Exception as error:
+        found = {"way": None, "why": [f"{type(error).__name__}: {_first_line(error)}"]}
+    pipe.send(found)
+    os._exit(0)
+
+
+def _captured(model: LibraryModel) -> Record:
+    module, inputs = model.build()
+    module.eval()
+    args, kwargs = _call(inputs(2))
+    start = time.perf_counter()
+    try:
+        program = fx.capture(module, args, kwargs)
+    except fx.CaptureError as error:
+        return {"way": None, "why": [str(refusal) for refusal in error.refusals]}
+    seconds = time.perf_counter() - start
+    record = program.meta["capture"]
+    return {
+        "way": record.way,
+        "batch": record.batch,
+        "note": record.note,
+        "why": [str(refusal) for refusal in record.refusals],
+        "nodes": len(program.graph.nodes),
+        "seconds": round(seconds, 2),
+        **{f"batch {samples}": _compared(module, program, *_call(inputs(samples))) for samples in (2, 3)},
+    }
+
+
+def _call(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return ((), given) if isinstance(given, dict) else (given, {})
+
+
+def _compared(module: nn.Module, program: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    answers: list[list[torch.Tensor]] = []
+    for called in (module, program):
+        torch.manual_seed(0)
+        try:
+            with torch.no_grad():
+                answer = called(*args, **kwargs)
+        except Exception as error:
+            whose = "the model itself" if called is module else "the program"
+            return f"{whose} raises {type(error).__name__}: {_first_line(error)}"
+        answers.append([leaf for leaf in pytree.tree_leaves(answer) if isinstance(leaf, torch.Tensor)])
+    if [leaf.shape for leaf in answers[0]] != [leaf.shape for leaf in answers[1]]:
+        return "other shapes"
+    same = all(map(_same, *answers))
+    return "same" if same else "other numbers"
+
+
+def _same(wanted: torch.Tensor, found: torch.Tensor) -> bool:
+    if not wanted.is_floating_point():
+        return torch.equal(wanted, found)
+    scale = float(wanted.abs().nan_to_num(posinf=0.0).max()) if wanted.numel() else 0.0
+    return torch.allclose(found, wanted, rtol=_RTOL, atol=_RTOL * scale, equal_nan=True)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:200]
+
+
+def suite(model: LibraryModel, seconds: float) -> Record:
+    """Run the built-in suite on a model with all passes, without timings, for so many seconds at most."""
+    options = ("--fx-model", f"models.factories:{model.attribute}", "--fx-no-timing", "-q", "-rf", "--tb=line")
+    command = [sys.executable, "-m", "pytest", "--noconftest", "-p", "no:cacheprovider", *options]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment, check=False)
+    except subprocess.TimeoutExpired:
+        return {"suite": f"not done after {seconds:g} s"}
+    lines = run.stdout.strip().splitlines()
+    failed = [line.removeprefix("FAILED fx::")[:200] for line in lines if line.startswith("FAILED")]
+    return {"suite": lines[-1].partition(" in ")[0] if lines else f"rc {run.returncode}", "failed": failed}

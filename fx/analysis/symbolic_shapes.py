@@ -19,7 +19,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils import _pytree as pytree
 
 from fx.arguments import shown
-from fx.errors import PassError
+from fx.errors import PassError, add_note
 from fx.graph_module import GraphModule, expect_program
 from fx.interpreter import positional
 from fx.naming.tables import table_lines
@@ -149,8 +149,13 @@ def symbolic_shapes(
         ) from error
     names = _Names(hints or {})
     run = _SymbolicRun(gm, names)
-    with torch.no_grad():
-        run.propagate(*[names.tensor(value) for value in given])
+    fakes = [names.tensor(value) for value in given]
+    try:
+        with torch.no_grad():
+            run.propagate(*fakes)
+    except Exception as error:
+        add_note(error, names.legend())
+        raise
     tensors = {node: tuple(map(names.describe, found)) for node, found in run.found.items()}
     return ShapeReport(tensors, tuple(run.constraints()), names.hints)
 
@@ -198,6 +203,11 @@ class _Names:
             self._shown[symbol] = sympy.Symbol(name, integer=True, positive=True)
             self._sizes[name] = self.env.create_symintnode(symbol, hint=hint, source=source)
         return self._sizes[name]
+
+    def legend(self) -> str:
+        """What PyTorch's symbols stand for, for its messages."""
+        known = [f"{symbol} is {name}, here {self.hints[str(name)]}" for symbol, name in self._shown.items()]
+        return f"Sizes: {'; '.join(known) or 'numbers only'}"
 
     def spell(self, expression: Any) -> str:
         """An expression of PyTorch's in the user's names."""

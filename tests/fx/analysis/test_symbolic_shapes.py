@@ -96,3 +96,9 @@ def test_a_size_that_is_no_expression_is_refused(size: str) -> None:
 def test_inputs_that_do_not_fit_are_refused_with_the_signature() -> None:
     with pytest.raises(PassError, match=r"forward\(x\)"):
         symbolic_shapes(fx.symbolic_trace(lambda x: x + 1))
+
+
+def test_sizes_that_do_not_fit_are_told_in_the_users_names() -> None:
+    with pytest.raises(RuntimeError, match="must match") as failure:
+        symbolic_shapes(fx.symbolic_trace(lambda x, y: x + y), ("n",), ("m",))
+    assert "is n, here 64; " in "\n".join(failure.value.__notes__)

@@ -18,6 +18,7 @@ BENCHMARKS = (
     "growth",
     "forward",
     "interpreter",
+    "analysis",
     "fusion",
     "matching",
     "passes",

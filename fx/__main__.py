@@ -1,20 +1,28 @@
-"""``python -m fx lower --dry-run``: what a backend would take of a program, without running or building anything."""
+"""``python -m fx``: what a program is, costs and takes, and what a backend would take of it, without running it.
+
+``code``, ``cost``, ``memory``, ``shapes`` and ``lower --dry-run`` each have an example in their ``--help``.
+"""
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any, cast
 
 import torch
 
+from fx.analysis.cost import estimate_cost
+from fx.analysis.memory import activation_memory
+from fx.analysis.symbolic_shapes import symbolic_shapes
 from fx.arguments import expect_callable
 from fx.capture.tracer import symbolic_trace
-from fx.errors import FxError, LoweringError
+from fx.errors import FxError, LoweringError, PassError, note_lines
 from fx.graph_module import GraphModule
 from fx.interpreter import positional
 from fx.lowering import list_backends, lower
@@ -23,7 +31,10 @@ from fx.serialization import load
 _DTYPES = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64}
 
 
-_WHAT = "a file written by fx.save, or package.module:factory of a module, or of a pair of a module and its inputs"
+_WHAT = (
+    "a model of the zoo, a file written by fx.save, "
+    "or package.module:factory of a module, or of a pair of a module and its inputs"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,35 +43,113 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.path.insert(0, os.getcwd())
     try:
         program, inputs = _program(options.program)
-        inputs = [_tensor(text) for text in options.input] or inputs
-        coverage = lower(
-            program, options.backend, inputs, min_size=options.min_size, veto=tuple(options.veto), dry_run=True
-        )
+        text = options.run(program, [_tensor(text) for text in options.input] or inputs, options)
     except FxError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    sys.stdout.write(f"{coverage}\n")
+    except (RuntimeError, TypeError, ValueError) as error:  # what an operation raises, with the user's line in notes
+        sys.stderr.write("\n".join([f"{type(error).__name__}: {error}", *note_lines(error), ""]))
+        return 2
+    sys.stdout.write(f"{text}\n")
     return 0
+
+
+def _lower(program: GraphModule, inputs: Any, options: argparse.Namespace) -> str:
+    made = lower(program, options.backend, inputs, min_size=options.min_size, veto=tuple(options.veto), dry_run=True)
+    return str(made)
+
+
+def _code(program: GraphModule, inputs: Any, options: argparse.Namespace) -> str:
+    return json.dumps({"code": program.code}) if options.json else program.code.strip()
+
+
+def _cost(program: GraphModule, inputs: Any, options: argparse.Namespace) -> str:
+    report = estimate_cost(program, *_needed(inputs), backward=options.backward)
+    if not options.json:
+        return str(report)
+    nodes = [{"node": one.node.name, "module": one.module, **asdict(one.total)} for one in report.nodes]
+    known = {"parameters": report.parameters, "unknown": report.unknown}
+    return json.dumps({"total": asdict(report.total), **known, "nodes": nodes})
+
+
+def _memory(program: GraphModule, inputs: Any, options: argparse.Namespace) -> str:
+    report = activation_memory(program, *_needed(inputs), backward=options.backward)
+    if not options.json:
+        return str(report)
+    names = ("peak", "peak_is_backward", "without_freeing", "peak_in_place", "left", "inputs", "state")
+    node = None if report.peak_node is None else report.peak_node.name
+    return json.dumps({"peak_node": node, **{name: getattr(report, name) for name in names}})
+
+
+def _shapes(program: GraphModule, inputs: Any, options: argparse.Namespace) -> str:
+    sizes = [tuple(int(size) if size.isdigit() else size for size in text.split(",")) for text in options.sizes]
+    report = symbolic_shapes(program, *(sizes or _needed(inputs)))
+    if not options.json:
+        return str(report)
+    shapes = {node.name: [one.shape for one in tensors] for node, tensors in report.tensors.items()}
+    constraints = [one.text for one in report.needed]
+    return json.dumps({"shapes": shapes, "constraints": constraints})
+
+
+def _needed(inputs: Sequence[Any] | None) -> Sequence[Any]:
+    if inputs is None:
+        raise PassError(
+            "there are no inputs to follow the program with",
+            remedy="give --input 1x3x224x224, or a factory that returns a pair of a module and its inputs",
+        )
+    return inputs
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m fx", description="Programs of fx, from the command line.")
     commands = parser.add_subparsers(required=True, metavar="command")
-    command = commands.add_parser("lower", help="what a backend would take of a program, and why not the rest")
-    command.add_argument("program", help=_WHAT)
+    _add(commands, "code", _code, "the Python code of a program", "resnet50")
+    cost = _add(commands, "cost", _cost, "operations, bytes and parameters of each node", "resnet50")
+    memory = _add(commands, "memory", _memory, "the peak of activations, and what would lower it", "unet --backward")
+    for command in (cost, memory):
+        command.add_argument("--backward", action="store_true", help="gradients, too")
+    shapes = _add(commands, "shapes", _shapes, "sizes of each value", "resnet50 --sizes batch,3,h,w")
+    shapes.add_argument(
+        "--sizes", action="append", default=[], metavar="batch,3,h,w", help="sizes of an input, as expressions in names"
+    )
+    command = _add(
+        commands,
+        "lower",
+        _lower,
+        "what a backend would take of a program, and why not the rest",
+        "resnet50 --dry-run",
+        json=False,
+    )
     command.add_argument("--dry-run", action="store_true", required=True, help="build nothing; the only mode there is")
     command.add_argument("--backend", default="onednn", help=f"one of {', '.join(list_backends())} (default onednn)")
-    command.add_argument(
-        "--input", action="append", default=[], metavar="1x3x224x224", help="shape of an input, :i64 etc. behind it"
-    )
     command.add_argument("--min-size", type=int, default=None, help="operations that pay a part needs at least")
     command.add_argument("--veto", action="append", default=[], help="a node or a path of modules to keep out")
     return parser
 
 
+def _add(
+    commands: Any, name: str, run: Callable[..., str], what: str, example: str, *, json: bool = True
+) -> argparse.ArgumentParser:
+    """Add a command with what all have."""
+    command: argparse.ArgumentParser = commands.add_parser(
+        name, help=what, description=f"Show {what}.", epilog=f"example: python -m fx {name} {example}"
+    )
+    command.set_defaults(run=run)
+    command.add_argument("program", help=_WHAT)
+    command.add_argument(
+        "--input", action="append", default=[], metavar="1x3x224x224", help="shape of an input, :i64 etc. behind it"
+    )
+    if json:
+        command.add_argument("--json", action="store_true", help="print JSON, with sizes in bytes")
+    return command
+
+
 def _program(text: str) -> tuple[GraphModule, Sequence[Any] | None]:
     """The program that ``text`` leads to, and the example inputs that come with it."""
     path, colon, name = text.partition(":")
+    if not colon and not os.path.exists(text) and (model := _model_of_the_zoo(text)) is not None:
+        program = symbolic_trace(model.build())
+        return program, _in_order(program, model.example_inputs(batch=1), text)
     if not colon or os.path.exists(text):
         return load(text), None
     try:
@@ -79,6 +168,15 @@ def _program(text: str) -> tuple[GraphModule, Sequence[Any] | None]:
         )
     program = module if isinstance(module, GraphModule) else symbolic_trace(module.eval())
     return program, _in_order(program, given, text) if is_pair else None
+
+
+def _model_of_the_zoo(name: str) -> Any:
+    """The model of that name, where the zoo is installed and has it."""
+    try:
+        zoo: Any = importlib.import_module("model_zoo")
+    except ImportError:
+        return None
+    return zoo.get_model(name) if name in zoo.list_models() else None
 
 
 def _call(factory: Any, text: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from fx.naming.tables import in_bytes
 from fx.provenance import SourceLocation
 
 
@@ -89,7 +90,7 @@ class Coverage:
         if (share := self.flop_share) is not None:
             lines[0] += f", {share:.1%} of the floating-point operations"
         if self.parts and (crossing := self.boundary_bytes) is not None:
-            lines[0] += f"; {_bytes(crossing)} cross the boundary"
+            lines[0] += f"; {in_bytes(crossing)} cross the boundary"
         lines += [f"  {_part(part)}" for part in self.parts]
         reasons = Counter((one.target, one.reason) for one in self.refused)
         first = {(one.target, one.reason): one for one in reversed(self.refused)}
@@ -107,16 +108,7 @@ def _part(part: CoveredRegion) -> str:
     if part.flops is not None:
         text += f", {part.flops / 1e6:,.3g} MFLOP"
     if part.bytes_in is not None and part.bytes_out is not None:
-        text += f", {_bytes(part.bytes_in)} in, {_bytes(part.bytes_out)} out"
+        text += f", {in_bytes(part.bytes_in)} in, {in_bytes(part.bytes_out)} out"
     if part.failure is not None:
         return f"{text}: not built, {part.failure}"
     return text if part.note is None else f"{text}; {part.note}"
-
-
-def _bytes(size: int) -> str:
-    value = float(size)
-    for unit in ("B", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.4g} {unit}"
-        value /= 1024
-    return f"{value:.4g} GiB"

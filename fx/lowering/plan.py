@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fx.analysis.cost import count_flops
 from fx.canonical import canonical_form
 from fx.canonical.inlining import copy_graph
 from fx.graph import Graph
@@ -15,7 +16,7 @@ from fx.graph_module import GraphModule
 from fx.lowering.backend import Backend
 from fx.lowering.boundaries import Boundaries
 from fx.lowering.converters import has_converter
-from fx.lowering.costs import count_flops, size_of
+from fx.lowering.costs import size_of
 from fx.lowering.coverage import Coverage, CoveredRegion, Placement
 from fx.lowering.example_inputs import expect_inputs, find_misfit
 from fx.lowering.functional import make_functional

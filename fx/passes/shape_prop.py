@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from torch._guards import detect_fake_mode
 from torch._subclasses import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import UnsupportedOperatorException
 from torch.utils import _pytree as pytree
 
 from fx.arguments import expect
 from fx.code.pytree_codegen import PyTreeCodeGen
-from fx.errors import PassError
+from fx.errors import PassError, add_note
 from fx.graph_module import GraphModule, expect_program
 from fx.interpreter import Interpreter
 from fx.node import Argument, Node, Target, map_aggregate
@@ -85,6 +86,9 @@ class ShapeProp(Interpreter):
             inputs = pytree.tree_map_only(torch.Tensor, mode.from_tensor, args)
             with mode:
                 return self.run(*inputs)
+        except UnsupportedOperatorException as error:
+            add_note(error, f"{error} has no fake implementation.\n  try    register one: @torch.library.register_fake")
+            raise
         finally:
             self.fake_mode = given
             self._fake_values, self._copied = {}, {}

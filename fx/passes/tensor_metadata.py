@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fx.arguments import refusal
 from fx.errors import PassError
@@ -54,14 +55,17 @@ def extract_tensor_metadata(result: torch.Tensor, include_contiguity: bool = Tru
     if result.layout is torch.strided:
         stride = result.stride()
         if include_contiguity:
-            memory_format = torch.contiguous_format if result.is_contiguous() else _other_format(result)
+            memory_format = _format(result)
     # tuple.__new__ takes a third of the time, and one is made for every value of a program
     fields = (result.shape, result.dtype, result.requires_grad, stride, memory_format, quantized, qparams)
     return tuple.__new__(TensorMetadata, fields)
 
 
-def _other_format(tensor: torch.Tensor) -> torch.memory_format | None:
-    return next((format_ for format_ in _FORMATS[1:] if tensor.is_contiguous(memory_format=format_)), None)
+def _format(tensor: torch.Tensor) -> torch.memory_format | None:
+    try:
+        return next((format_ for format_ in _FORMATS if tensor.is_contiguous(memory_format=format_)), None)
+    except GuardOnDataDependentSymNode:  # of a size that depends on elements
+        return None
 
 
 def _quantization(tensor: torch.Tensor) -> dict[str, Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pytest_fx.harness.structure import leaves
+from fx.analysis.live_storages import LiveStorages
 
 
 def peak_memory(program: Callable[[], Any], device: str = "cpu") -> int:
@@ -46,36 +45,19 @@ class _LiveTensors(TorchDispatchMode):
         super().__init__()
         self.peak = 0
         self._now = 0
-        self._known: dict[int, weakref.finalize[..., Any]] = {}
+        self._live = LiveStorages(self._change)
 
     def __exit__(self, *exception: Any) -> None:
-        for watcher in self._known.values():
-            watcher.detach()
+        self._live.stop()
         super().__exit__(*exception)
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        self._watch(_storages((args, kwargs)), counted=False)  # what an operator takes and none made was there before
         result = func(*args, **(kwargs or {}))
-        self._watch(_storages(result), counted=True)
+        self._live.hear((args, kwargs), result)
         return result
 
-    def _watch(self, storages: Iterable[torch.UntypedStorage], *, counted: bool) -> None:
-        for storage in storages:
-            address = storage._cdata
-            if address not in self._known:
-                size = storage.nbytes() if counted else 0
-                self._known[address] = weakref.finalize(storage, self._forget, address, size)
-                self._now += size
-                self.peak = max(self.peak, self._now)
-
-    def _forget(self, address: int, size: int) -> None:
-        self._now -= size
-        del self._known[address]
-
-
-def _storages(values: Any) -> Iterable[torch.UntypedStorage]:
-    for _, leaf in leaves(values):
-        if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided:
-            yield leaf.untyped_storage()
+    def _change(self, number: int, size: int) -> None:
+        self._now += size
+        self.peak = max(self.peak, self._now)

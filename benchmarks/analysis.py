@@ -1,0 +1,60 @@
+"""Analyses beside torch.fx's ``FakeTensorProp``: ResNet50, and chains of 1,000 to 100,000 operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses import FakeTensorMode
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+import fx
+from fx.analysis.cost import estimate_cost
+from fx.analysis.memory import activation_memory
+from fx.analysis.symbolic_shapes import symbolic_shapes
+from fx.passes.shape_prop import ShapeProp
+from model_zoo import get_model
+
+from .paired import Contender, Table, measure, parse, rounds_for
+from .programs import chain
+
+NAMES = ("torch.fx", "fake", "cost", "memory", "symbolic")
+
+
+def contenders(module: Any, inputs: tuple[torch.Tensor, ...], sizes: tuple[Any, ...]) -> dict[str, Contender]:
+    theirs, ours = torch.fx.symbolic_trace(module), fx.symbolic_trace(module)
+    ways: dict[str, Callable[[], Any]] = {
+        "torch.fx": lambda: FakeTensorProp(theirs, FakeTensorMode(allow_non_fake_inputs=True)).propagate(*inputs),
+        "fake": lambda: ShapeProp(ours, fake=True).propagate(*inputs),
+        "cost": lambda: estimate_cost(ours, *inputs),
+        "memory": lambda: activation_memory(ours, *inputs),
+        "symbolic": lambda: symbolic_shapes(ours, sizes),
+    }
+    return {name: Contender(lambda _, way=way: way()) for name, way in ways.items()}
+
+
+def main() -> None:
+    """Print the table."""
+    options = parse(__doc__, rounds=11)
+    table = Table(NAMES)
+    model = get_model("resnet_tiny" if options.quick else "resnet50")
+    made = contenders(model.build(), model.example_inputs(batch=1), ("batch", 3, "h", "w"))
+    with torch.no_grad():
+        table.add(measure(model.name, made, baseline="torch.fx", rounds=options.rounds, goal="1.5"))
+        for size in [1_000] if options.quick else [1_000, 10_000, 100_000]:
+            made = contenders(chain(size), (torch.ones(1),), ("n",))
+            table.add(
+                measure(
+                    f"one operation of {size:,}",
+                    made,
+                    baseline="torch.fx",
+                    rounds=rounds_for(size, options.rounds),
+                    operations=size,
+                    goal="1.5, flat",
+                )
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,347 @@
+"""How much memory the values of a program take, when, and what would lower the peak (paper, section 6.3)."""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import itertools
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.utils import _pytree as pytree
+from torch.utils.flop_counter import flop_registry
+
+from fx.analysis.kernel_run import KernelRun
+from fx.analysis.live_storages import LiveStorages
+from fx.graph_module import GraphModule, expect_program
+from fx.naming.tables import in_bytes, table_lines
+from fx.node import Node
+
+_SHOWN = 8
+_SYMMETRIC = frozenset({torch.ops.aten.add, torch.ops.aten.mul})
+"""Operators that could write over their second operand as well."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Storage:
+    """One piece of memory that the program takes, from when it is made until it is freed."""
+
+    node: Node | None
+    """What made it; in the backward run, whose gradient did; None: the gradient that the backward run starts from."""
+    is_backward: bool
+    """Whether the backward run made it."""
+    nodes: tuple[Node, ...]
+    """The nodes whose values are in it: a value, its views and in-place results. None where it is scratch memory."""
+    size: int
+    """Bytes."""
+    made: int
+    """When it is made: the number of the change of memory, counted from 0."""
+    freed: int | None
+    """When it is freed, in the same count; None: it is there at the end."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Saving:
+    """One way to lower the peak."""
+
+    node: Node | None
+    """The node to write over its input, or to compute again; None: something that no node made."""
+    size: int
+    """Bytes of the value that would not be kept."""
+    peak: int
+    """The peak in bytes with this change alone."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemoryReport:
+    """Memory of one run of a program. Sizes are bytes; inputs, parameters and buffers are counted apart."""
+
+    peak: int
+    """The most that values take at a time, each freed after its last use, as generated code does it."""
+    peak_node: Node | None
+    """The node that runs then, or whose gradient does."""
+    peak_is_backward: bool
+    """Whether the peak is in the backward run."""
+    without_freeing: int
+    """The most that the forward run takes where every value is kept until its end."""
+    left: int
+    """What is there at the end: outputs, and gradients where there is a backward run."""
+    inputs: int
+    """The inputs, which belong to the caller."""
+    state: int
+    """Parameters and buffers that the program uses, each once."""
+    storages: tuple[Storage, ...]
+    """All that is made, in order."""
+    live: tuple[int, ...]
+    """Bytes after each change: the curve of memory over time."""
+    in_place: tuple[Saving, ...]
+    """Operations that could write over their first input, since nothing needs it after them; greatest gain first."""
+    peak_in_place: int
+    """The peak if all of those did."""
+    recompute: tuple[Saving, ...]
+    """Values that wait while the peak passes, and that one operation makes again from what is there when they are
+    needed; not products, convolutions and attention. Greatest gain first."""
+
+    @property
+    def at_peak(self) -> tuple[Storage, ...]:
+        """What is there at the peak, greatest first."""
+        if not self.live:
+            return ()
+        moment = self.live.index(self.peak)
+        found = [one for one in self.storages if one.made <= moment and (one.freed is None or one.freed > moment)]
+        return tuple(sorted(found, key=lambda one: -one.size))
+
+    def __str__(self) -> str:
+        where = _named(self.peak_node, self.peak_is_backward)
+        lines = [
+            f"peak of activations {in_bytes(self.peak)}, at {where}",
+            f"  without freeing {in_bytes(self.without_freeing)}; left at the end {in_bytes(self.left)}",
+            f"  beside inputs {in_bytes(self.inputs)}, parameters and buffers {in_bytes(self.state)}",
+            f"  with every possible operation in place {in_bytes(self.peak_in_place)}",
+        ]
+        if self.peak_node is not None and self.peak_node.source is not None:
+            lines.insert(1, f"  where {self.peak_node.source}")
+        shown = self.at_peak[:_SHOWN]
+        lines += ["", *table_lines(["at the peak", "bytes"], [[_names(one), in_bytes(one.size)] for one in shown])]
+        gains = [("in place", one) for one in self.in_place if one.peak < self.peak]
+        gains += [("computed again", one) for one in self.recompute if one.peak < self.peak]
+        if gains:
+            rows = [[how, _named(one.node, False), in_bytes(one.peak)] for how, one in gains[:_SHOWN]]
+            lines += ["", *table_lines(["alone would do", "node", "peak then"], rows)]
+        return "\n".join(lines)
+
+
+def activation_memory(gm: GraphModule, *args: Any, backward: bool = False) -> MemoryReport:
+    """Find how much memory the values of a program take while it runs, without running it (paper, section 6.3).
+
+    The program runs on fake tensors. Their storages live as long as real ones would: views, in-place results and
+    aliases share one, a value is freed after its last use, what autograd saves when the backward run has used it.
+    Scratch memory that a kernel takes and gives back is not known.
+
+    Args:
+        gm: the program; only ``meta["tensor_meta"]`` and ``meta["type"]`` of its nodes change.
+        args: its inputs, real or fake; of them only shapes, strides and dtypes count.
+        backward: also run gradients of the sum of all outputs. Without it, none are recorded.
+
+    Raises:
+        PassError: the program takes another number of inputs, or no output requires a gradient.
+        Exception: whatever an operation raises, with a note that names the node and the user's line.
+
+    >>> import fx
+    >>> program = fx.symbolic_trace(lambda x: torch.relu(torch.neg(x)) * 2)
+    >>> report = activation_memory(program, torch.ones(250))
+    >>> report.peak, report.without_freeing, report.peak_node, report.peak_in_place
+    (2000, 3000, relu, 1000)
+    """
+    expect_program(gm, "activation_memory looks at a GraphModule")
+    watch = _Watch()
+    run = watch.run = KernelRun(gm, watch.hear, backward=backward)
+    run.listeners.append(watch.note_value)
+    result = run.propagate(*args)
+    watch.live.stop()
+    del result
+    return watch.report(_bytes_of(args), _bytes_of(_state_of(gm)))
+
+
+@dataclass(slots=True)
+class _Cell:
+    """What is noted of a storage while the program runs."""
+
+    node: Node | None
+    is_backward: bool
+    size: int
+    made: int
+    func: Any
+    sources: tuple[int, ...]
+    freed: int | None = None
+    is_scratch: bool = False
+    freed_at: Node | None = None
+    nodes: list[Node] = field(default_factory=list)
+    uses: list[int] = field(default_factory=list)
+
+
+class _Watch:
+    """Follows storages through a run."""
+
+    def __init__(self) -> None:
+        self.live = LiveStorages(self._change)
+        self.cells: list[_Cell] = []
+        self.changes: list[int] = []
+        """Bytes by which the memory changed, in order; negative where some was freed."""
+        self.run: KernelRun
+        self.over_input: dict[int, int] = {}
+        """Of storages that could be written over another, that other."""
+        self._made_by: Any = None
+        self._sources: tuple[int, ...] = ()
+
+    def hear(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+        given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        numbers = tuple(number for tensor in given if (number := self.live.number_of(tensor)) is not None)
+        now, count = len(self.changes), len(self.cells)
+        self._made_by, self._sources = func, numbers
+        self.live.hear(given, result)
+        for number in numbers:
+            self.cells[number].uses.append(now)
+        if len(self.cells) == count + 1 and numbers and isinstance(result, torch.Tensor) and _has_in_place_form(func):
+            for tensor in given[:2] if func.overloadpacket in _SYMMETRIC else given[:1]:
+                number = self.live.number_of(tensor)
+                if number is not None and _could_hold(tensor, result, self.cells[number].size):
+                    self.over_input.setdefault(count, number)
+
+    def note_value(self, node: Node, value: Any) -> None:
+        """Note in which storages the value of a node is."""
+        for leaf in (value,) if isinstance(value, torch.Tensor) else pytree.tree_leaves(value):
+            number = self.live.number_of(leaf) if isinstance(leaf, torch.Tensor) else None
+            if number is not None and node.op != "output":
+                self.cells[number].nodes.append(node)
+
+    def _change(self, number: int, size: int) -> None:
+        run, now = self.run, len(self.changes)
+        if size >= 0 and number == len(self.cells):
+            self.cells.append(_Cell(run.node, run.is_backward, size, now, self._made_by, self._sources))
+        else:
+            cell = self.cells[number]
+            cell.freed, cell.freed_at = now, run.node
+            cell.is_scratch = run.is_inside and not run.is_backward
+        self.changes.append(size)
+
+    # What comes out.
+
+    def report(self, inputs: int, state: int) -> MemoryReport:
+        live = self.curve
+        peak = max(live, default=0)
+        moment = live.index(peak) if live else 0
+        at_peak = next((cell for cell in self.cells if cell.made == moment), None)
+        in_place, together = self._in_place(peak)
+        return MemoryReport(
+            peak=peak,
+            peak_node=None if at_peak is None else at_peak.node,
+            peak_is_backward=at_peak is not None and at_peak.is_backward,
+            without_freeing=self._without_freeing(),
+            left=live[-1] if live else 0,
+            inputs=inputs,
+            state=state,
+            storages=tuple(
+                Storage(cell.node, cell.is_backward, tuple(cell.nodes), cell.size, cell.made, cell.freed)
+                for cell in self.cells
+            ),
+            live=tuple(live),
+            in_place=in_place,
+            peak_in_place=together,
+            recompute=self._recompute(peak, moment) if live else (),
+        )
+
+    def _without_freeing(self) -> int:
+        changes = [0] * len(self.changes)
+        for cell in self.cells:
+            if not cell.is_backward:
+                changes[cell.made] += cell.size
+                if cell.is_scratch and cell.freed is not None:
+                    changes[cell.freed] -= cell.size
+        return max(itertools.accumulate(changes), default=0)
+
+    def _in_place(self, peak: int) -> tuple[tuple[Saving, ...], int]:
+        """What could be written over an input, with the peak that each leaves alone, and the peak that all leave."""
+        changes, merged = list(self.changes), list[tuple[int, int]]()
+        for number, source in self.over_input.items():
+            cell, other = self.cells[number], self.cells[source]
+            ends_here = other.freed is not None and other.freed_at is cell.node and other.freed > cell.made
+            if ends_here and not (other.uses and other.uses[-1] > cell.made) and not cell.is_backward:
+                merged.append((number, source))
+                changes[cell.made] -= cell.size
+                changes[other.freed or 0] += cell.size
+        together = max(itertools.accumulate(changes), default=0)
+        found: list[tuple[_Cell, int]] = []
+        for number, source in merged:
+            start, stop = self.cells[number].made, self.cells[source].freed or 0
+            inside = max(self.curve[start:stop])
+            found.append((self.cells[number], self._peak_without(start, stop, inside - self.cells[number].size)))
+        return _savings(found), together
+
+    def _recompute(self, peak: int, moment: int) -> tuple[Saving, ...]:
+        """What is there at the peak, unused then, and could be made again for its next use."""
+        found: list[tuple[_Cell, int]] = []
+        for cell in self.cells:
+            if cell.made >= moment or (cell.freed is not None and cell.freed <= moment):
+                continue
+            place = bisect.bisect_right(cell.uses, moment)
+            if place == len(cell.uses) or getattr(cell.func, "overloadpacket", None) in flop_registry:
+                continue
+            last, again = max(cell.made, cell.uses[place - 1] if place else 0), cell.uses[place]
+            sources = [self.cells[number] for number in cell.sources]
+            if last < moment and all(source.freed is None or source.freed >= again for source in sources):
+                found.append((cell, self._peak_without(last + 1, again, peak - cell.size)))
+        return _savings(found)
+
+    def _peak_without(self, start: int, stop: int, inside: int) -> int:
+        """The peak where it is ``inside`` from change ``start`` up to change ``stop``."""
+        before, after = self._greatest
+        return max(before[start], after[stop], inside)
+
+    @functools.cached_property
+    def curve(self) -> list[int]:
+        """Bytes after each change; once the run is over."""
+        return list(itertools.accumulate(self.changes))
+
+    @functools.cached_property
+    def _greatest(self) -> tuple[list[int], list[int]]:
+        """The greatest amount before each change, and from each change on."""
+        before = [0, *itertools.accumulate(self.curve, max)]
+        after = [0, *itertools.accumulate(reversed(self.curve), max)][::-1]
+        return before, after
+
+
+def _savings(found: Iterable[tuple[_Cell, int]]) -> tuple[Saving, ...]:
+    made = [Saving(cell.node, cell.size, peak) for cell, peak in found]
+    return tuple(sorted(made, key=lambda saving: (saving.peak, -saving.size)))
+
+
+@functools.cache
+def _has_in_place_form(func: Any) -> bool:
+    """Whether an operator has a sibling that writes the result over its first operand, as ``relu`` has ``relu_``."""
+    if not isinstance(func, OpOverload) or func._schema.is_mutable:
+        return False
+    namespace, _, name = func._schema.name.partition("::")
+    return hasattr(getattr(torch.ops, namespace), f"{name}_")
+
+
+def _could_hold(tensor: torch.Tensor, result: torch.Tensor, size: int) -> bool:
+    """Whether a result fits in the place of a tensor that fills its storage of ``size`` bytes."""
+    same = tensor.shape == result.shape and tensor.dtype == result.dtype and tensor.stride() == result.stride()
+    return same and tensor.numel() * tensor.element_size() == size
+
+
+def _bytes_of(values: Any) -> int:
+    """The bytes of the storages of the tensors in ``values``, each once."""
+    tensors = [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+    strided = [tensor.untyped_storage() for tensor in tensors if tensor.layout is torch.strided]
+    return sum({storage._cdata: storage.nbytes() for storage in strided}.values())
+
+
+def _state_of(program: GraphModule) -> list[torch.Tensor]:
+    """The tensors that a program uses of its module."""
+    found: list[Any] = []
+    for node in program.graph.nodes:
+        if node.op == "get_attr":
+            found.append(operator.attrgetter(str(node.target))(program))
+        elif node.op == "call_module":
+            module = program.get_submodule(str(node.target))
+            found += [*module.parameters(), *module.buffers()]
+    return found
+
+
+def _names(storage: Storage) -> str:
+    """The nodes that are in a storage, or what else it is."""
+    if storage.nodes:
+        return ", ".join(dict.fromkeys(node.name for node in storage.nodes))
+    how = "gradient of" if storage.is_backward else "scratch or saved, of"
+    return "gradient of the outputs" if storage.node is None else f"{how} {storage.node}"
+
+
+def _named(node: Node | None, is_backward: bool) -> str:
+    name = "the outputs" if node is None else node.name
+    return f"the gradient of {name}" if is_backward else name

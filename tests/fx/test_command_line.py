@@ -1,0 +1,45 @@
+"""``python -m fx``: each command on a model of the zoo and on one of the user's."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fx.__main__ import main
+
+COMMANDS = {
+    "code": ["code", "mlp"],
+    "cost": ["cost", "mlp"],
+    "memory": ["memory", "resnet_tiny", "--backward"],
+    "shapes": ["shapes", "resnet_tiny", "--sizes", "batch,3,h,w"],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_prints_lines_of_80_columns_and_json(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(COMMANDS[name]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines
+    assert name == "code" or max(len(line) for line in lines if "where" not in line) <= 80
+    assert main([*COMMANDS[name], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    assert f"example: python -m fx {name}" in " ".join(capsys.readouterr().out.split())
+
+
+def test_costs_of_a_model_of_the_user_need_inputs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cost", "torch.nn:ReLU"]) == 2
+    assert "--input 1x3x224x224" in capsys.readouterr().err
+    assert main(["cost", "torch.nn:ReLU", "--input", "2x3"]) == 0
+    assert "6 FLOP" in capsys.readouterr().out
+
+
+def test_what_an_operation_raises_is_shown_with_the_users_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cost", "resnet_tiny", "--input", "1x4x32x32"]) == 2
+    assert "model_zoo" in capsys.readouterr().err

@@ -99,7 +99,7 @@ def test_methods_functions_modules_and_exported_programs_cost_the_same() -> None
 
 
 def test_an_operator_without_a_formula_is_named_and_widens_the_interval() -> None:
-    name = f"costs::{uuid.uuid4().hex}"
+    name = f"costs::op_{uuid.uuid4().hex}"
     twice = torch.library.custom_op(name, lambda x: x * 2, mutates_args=(), schema="(Tensor x) -> Tensor")
     twice.register_fake(torch.empty_like)
     operator = getattr(torch.ops.costs, name.partition("::")[2])

@@ -211,7 +211,7 @@ register_table(
         ),
         chart=Chart(
             title="A recommender that fetches from a parameter server",
-            axis="time of a query over that of blocking fetches (lower is better; 95 % intervals)",
+            axis="time over that of blocking fetches (lower is better; 95 % intervals)",
             series=(
                 Series("after overlap", "after_relative", "ours", "after_relative_low", "after_relative_high"),
                 Series("ideal: the larger of work and fetches", "ideal_relative", "baseline"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
+import threading
 import time
 import traceback
 
@@ -164,3 +166,35 @@ def test_a_bad_answer_is_an_error_at_the_wait_and_other_queries_keep_theirs(wron
     (first, _), (second, _), (third, _) = try_against(lambda ids: (wrong if ids[0, 0] == 2 else doubled)(ids))
     assert (first, third) == (answer(0), answer(2))
     assert_says(second, said)
+
+
+def test_a_server_that_nobody_knows_is_an_error_at_the_wait():
+    def work():
+        with parameter_servers({FINE: {"rows": doubled}}):
+            return attempt(overlapped())
+
+    said, _ = as_client(work)
+    assert_says(said, "why    RuntimeError: ")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(8))
+def test_whenever_a_server_is_killed_each_query_has_its_result_or_an_error_in_bounded_time(seed):
+    delay = random.Random(seed).uniform(0.0, 0.1)
+
+    def work():
+        with parameter_servers({FINE: {"rows": doubled}, OTHER: {"rows": doubled}}) as servers:
+            program = overlapped()
+            killer = threading.Timer(delay, os.kill, (servers[OTHER].pid, signal.SIGKILL))
+            killer.start()
+            found = []
+            while not found or isinstance(found[-1][0], list):
+                found.append(attempt(program, len(found)))
+            killer.join()
+            return [*found, attempt(program, len(found))]
+
+    *fine, (failed, taken), (later, _) = as_client(work)
+    assert [said for said, _ in fine] == [answer(number) for number in range(len(fine))]
+    assert taken < 10
+    for said in (failed, later):
+        assert_says(said, "why    RuntimeError: ")

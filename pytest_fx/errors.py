@@ -197,3 +197,7 @@ class TimeLimitExceeded(FxError, AssertionError):
 
 class TableError(FxError, LookupError):
     """A name leads to no table of the evaluation, or to two. The message lists the nearest names."""
+
+
+class FetchError(FxError, RuntimeError):
+    """A server gave no answer in time, an error, or something else than it was asked for. The message says which."""

@@ -13,7 +13,7 @@ from pytest_fx.tables.tables_run import figures_in
 from pytest_fx.timing.paired import PairedTiming
 
 RESULTS = Path(__file__).parents[3] / "results"
-OURS = ("fusion", "ir-complexity", "transform-times")
+OURS = ("fusion", "ir-complexity", "scheduling", "transform-times")
 OF_THE_HARNESS = {"catalogue.md", "looseness.md", "models.md", "verdicts.md"}
 
 

@@ -1,0 +1,200 @@
+"""Programs that fetch from servers which die, hang, are slow or answer something else, before and after the pass."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import threading
+import time
+import traceback
+
+import pytest
+import torch
+
+import fx
+from fx.passes import OverlapCommunication
+from pytest_fx.processes.child import Child, Limits
+from pytest_fx.tables import parameter_server
+from pytest_fx.tables.parameter_server import parameter_servers
+
+pytestmark = pytest.mark.skipif(parameter_server.unavailable() is not None, reason=str(parameter_server.unavailable()))
+
+SECONDS = 0.5
+"""How long programs wait for an answer."""
+FINE, OTHER = "fine", "other"
+IDS = torch.tensor([[1, 2], [3, 4]])
+
+
+def as_client(work):
+    """Return what ``work`` returns in a process of its own, which is the client of servers that it starts."""
+
+    def report(channel):
+        torch.set_num_threads(1)
+        try:
+            said = {"found": work()}
+        except BaseException:
+            said = {"failed": traceback.format_exc()}
+        channel.send(json.dumps(said).encode())
+
+    with Child(report) as child:
+        said = json.loads(child.receive(Limits(seconds=60)))
+    assert "failed" not in said, said["failed"]
+    return said["found"]
+
+
+def doubled(ids):
+    return ids.sum(1, keepdim=True) * torch.tensor([2.0, 3.0])
+
+
+class Network(torch.nn.Module):
+    def forward(self, dense, ids):
+        dense = torch.relu(dense)
+        dense = dense + parameter_server.fetch(FINE, "rows", ids, 2, 10.0)
+        return dense + parameter_server.fetch(OTHER, "rows", ids, 2, SECONDS)
+
+
+def query(number=0):
+    return torch.full((2, 2), float(number)), IDS + number
+
+
+def answer(number=0):
+    dense, ids = query(number)
+    return (dense + 2 * doubled(ids)).tolist()
+
+
+def attempt(program, number=0):
+    """What a call returns, or what its error says with its notes, and how long it took."""
+    started = time.monotonic()
+    try:
+        said = program(*query(number)).tolist()
+    except Exception as error:
+        said = "\n".join([type(error).__name__, str(error), *error.__notes__])
+    return said, time.monotonic() - started
+
+
+def overlapped():
+    program = OverlapCommunication()(fx.symbolic_trace(Network()))
+    targets = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    assert targets.index(parameter_server.wait_for_vectors) > targets.index(torch.relu)
+    return program
+
+
+def try_against(table, meanwhile=lambda server: None, after=lambda server: None, numbers=(0, 1, 2)):
+    """Query servers of which one holds ``table``: one after the other, with something done to it around the second."""
+
+    def work():
+        with parameter_servers({FINE: {"rows": doubled}, OTHER: {"rows": table}}) as servers:
+            program, found = overlapped(), []
+            for number in numbers:
+                if number == 1:
+                    meanwhile(servers[OTHER].pid)
+                found.append(attempt(program, number))
+                if number == 1:
+                    after(servers[OTHER].pid)
+            return found
+
+    return as_client(work)
+
+
+def assert_says(said, *parts):
+    """The error names the table, and the user's line; it says the rest as well."""
+    line = 'in Network.forward:  return dense + parameter_server.fetch(OTHER, "rows", ids, 2, SECONDS)'
+    for part in ("FetchError", "table 'rows' of server 'other' gave no vectors", "wait_for_vectors", line, *parts):
+        assert part in said, said
+
+
+def test_programs_fetch_the_same_before_and_after_the_pass():
+    def work():
+        with parameter_servers({FINE: {"rows": doubled}, OTHER: {"rows": doubled}}):
+            programs = Network(), fx.symbolic_trace(Network()), overlapped()
+            return [program(*query()).tolist() for program in programs]
+
+    assert as_client(work) == [answer()] * 3
+
+
+def test_a_server_that_dies_mid_call_is_an_error_at_the_wait_with_the_users_line():
+    def dies(ids):
+        if ids[0, 0] == 2:  # in the second query
+            os._exit(3)
+        return doubled(ids)
+
+    (first, _), (second, taken), (third, _) = try_against(dies)
+    assert first == answer(0)
+    assert_says(second, "why    RuntimeError: ")
+    assert taken < 10
+    assert_says(third, "why    RuntimeError: ")
+
+
+def test_a_server_that_hangs_is_an_error_in_bounded_time_and_serves_later_queries():
+    def stop(server):
+        os.kill(server, signal.SIGSTOP)
+
+    def go_on(server):
+        os.kill(server, signal.SIGCONT)
+
+    (first, _), (second, taken), (third, _) = try_against(doubled, stop, go_on)
+    assert (first, third) == (answer(0), answer(2))
+    assert_says(second, "timeout", "answers within 0.5 s")
+    assert SECONDS * 0.9 < taken < 10
+
+
+def test_a_slow_server_is_waited_for():
+    def slow(ids):
+        time.sleep(0.2)
+        return doubled(ids)
+
+    assert [said for said, _ in try_against(slow, numbers=(0, 2))] == [answer(0), answer(2)]
+
+
+def raises(ids):
+    raise KeyError("row 7")
+
+
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        (lambda ids: doubled(ids)[:1], "((1, 2), torch.float32)"),
+        (lambda ids: doubled(ids).double(), "((2, 2), torch.float64)"),
+        (lambda ids: None, "NoneType"),
+        (raises, "KeyError: "),
+    ],
+    ids=["few vectors", "another type", "no tensor", "an error"],
+)
+def test_a_bad_answer_is_an_error_at_the_wait_and_other_queries_keep_theirs(wrong, said):
+    (first, _), (second, _), (third, _) = try_against(lambda ids: (wrong if ids[0, 0] == 2 else doubled)(ids))
+    assert (first, third) == (answer(0), answer(2))
+    assert_says(second, said)
+
+
+def test_a_server_that_nobody_knows_is_an_error_at_the_wait():
+    def work():
+        with parameter_servers({FINE: {"rows": doubled}}):
+            return attempt(overlapped())
+
+    said, _ = as_client(work)
+    assert_says(said, "why    RuntimeError: ")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(8))
+def test_whenever_a_server_is_killed_each_query_has_its_result_or_an_error_in_bounded_time(seed):
+    delay = random.Random(seed).uniform(0.0, 0.1)
+
+    def work():
+        with parameter_servers({FINE: {"rows": doubled}, OTHER: {"rows": doubled}}) as servers:
+            program = overlapped()
+            killer = threading.Timer(delay, os.kill, (servers[OTHER].pid, signal.SIGKILL))
+            killer.start()
+            found = []
+            while not found or isinstance(found[-1][0], list):
+                found.append(attempt(program, len(found)))
+            killer.join()
+            return [*found, attempt(program, len(found))]
+
+    *fine, (failed, taken), (later, _) = as_client(work)
+    assert [said for said, _ in fine] == [answer(number) for number in range(len(fine))]
+    assert taken < 10
+    for said in (failed, later):
+        assert_says(said, "why    RuntimeError: ")

@@ -1,0 +1,85 @@
+"""The table of scheduling: small models are measured against a server of their own, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from pytest_fx.processes.child import ChildEnded
+from pytest_fx.tables import NotRun, Scale, get_table, parameter_server
+from pytest_fx.tables.rows import scheduling
+
+if (why := parameter_server.unavailable()) is not None:
+    pytest.skip(why, allow_module_level=True)
+
+SMALL = "3 tables of 30 rows, bottom 16"
+
+
+def rows():
+    return {row.name: row for row in get_table("scheduling").rows(Scale(size="small", rounds=2))}
+
+
+def processes_of_this_one():
+    """Those that it, or one of its children, has started; zombies, too."""
+    tasks = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    return sorted(int(child) for task in tasks for child in task.read_text().split())
+
+
+def runs(process):
+    """Whether a process is there and has not ended; who adopts it may reap it later."""
+    status = Path(f"/proc/{process}/status")
+    try:
+        return "(zombie)" not in status.read_text()
+    except OSError:
+        return False
+
+
+def test_a_small_model_fetches_the_same_and_is_timed_before_and_after_the_pass():
+    row = rows()[SMALL]
+    values = row.measure()
+    numbers = get_table("scheduling").numbers(values)
+    assert row.timed
+    assert [len(values[name]) for name in ("before", "after", "work", "fetches")] == [2] * 4
+    assert (numbers["same"], numbers["moved"], numbers["fetches_count"]) == (32, 3, 3)
+    assert numbers["over_ideal_low"] <= numbers["over_ideal"] <= numbers["over_ideal_high"]
+    assert numbers["before_queries"] > 0
+
+
+def test_fewer_fetches_in_flight_are_asked_for_by_the_row():
+    numbers = get_table("scheduling").numbers(rows()[f"{SMALL}, 2 in flight"].measure())
+    assert (numbers["moved"], numbers["fetches_count"]) == (2, 3)
+
+
+def test_without_rpc_the_reason_stands_in_the_row(monkeypatch):
+    monkeypatch.setattr(parameter_server.rpc, "is_available", lambda: False)
+    with pytest.raises(NotRun, match=r"^not run: this build of torch has no torch\.distributed\.rpc$"):
+        rows()[SMALL].measure()
+
+
+def test_a_measurement_that_fails_or_hangs_leaves_no_process(monkeypatch, tmp_path):
+    before = processes_of_this_one()
+    noted = tmp_path / "server"
+
+    def fails(*args):
+        raise ValueError("no time")
+
+    def hangs(*args):
+        noted.write_text(str(processes_of_this_one()[0]))
+        signal.pause()
+
+    monkeypatch.setattr(scheduling, "_time", fails)
+    with pytest.raises(ChildEnded, match="status 1"):
+        rows()[SMALL].measure()
+    monkeypatch.setattr(scheduling, "_time", hangs)
+    monkeypatch.setattr(scheduling, "_LIMIT", 2.0)
+    with pytest.raises(ChildEnded, match="longer than 2 s"):
+        rows()[SMALL].measure()
+    assert processes_of_this_one() == before
+    until = time.monotonic() + 20
+    while runs(int(noted.read_text())):
+        assert time.monotonic() < until
+        time.sleep(0.02)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import sys
+import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -105,8 +107,18 @@ def channel_of(halves: Halves, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
 
 def start_on_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-    """Call ``function`` on another thread, with the modes of this one, and return its future."""
-    return _threads().submit(_call_in, _modes(), function, args, kwargs)
+    """Call ``function`` on another thread, with the modes of this one, and return its future.
+
+    What runs on such a thread already calls it at once: all threads could wait for further ones otherwise.
+    """
+    if not getattr(_is_ours, "yes", False):
+        return _threads().submit(_call_in, _modes(), function, args, kwargs)
+    future: Future[Any] = Future()
+    try:
+        future.set_result(function(*args, **kwargs))
+    except Exception as error:
+        future.set_exception(error)
+    return future
 
 
 def wait_for(future: Any) -> Any:
@@ -116,7 +128,13 @@ def wait_for(future: Any) -> Any:
 
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="fx-overlap")
+    return ThreadPoolExecutor(MOST_THREADS, "fx-overlap", initializer=lambda: setattr(_is_ours, "yes", True))
+
+
+_is_ours = threading.local()
+"""What a thread of these is known by."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_threads.cache_clear)  # the threads are not there
 
 
 def _modes() -> list[Callable[[], contextlib.AbstractContextManager[Any]]]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
 import threading
+import warnings
 
 import pytest
 import torch
 
 import fx
 from fx.errors import GraphError, PassError
-from fx.operators.asynchronous import register_async
+from fx.operators.asynchronous import MOST_THREADS, register_async, start_on_thread, wait_for
 from fx.passes import OverlapCommunication, get_pass
 from fx.passes.rewriting import make_edits
 
@@ -181,6 +184,25 @@ def test_what_runs_on_a_thread_is_in_the_modes_of_the_thread_that_started_it():
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         assert not program(x).requires_grad
     assert [modes for _, *modes in seen] == [[True, False], [False, True]]
+
+
+def test_programs_that_run_on_all_threads_and_start_further_calls_do_not_wait_for_each_other():
+    inner = overlapped(lambda x: torch.sin(x) + fetch("server", x))
+    x = torch.ones(2)
+    futures = [start_on_thread(inner, x) for _ in range(2 * MOST_THREADS)]
+    assert all(torch.equal(future.result(timeout=30), torch.sin(x) + x + 1) for future in futures)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+def test_a_forked_process_has_threads_of_its_own():
+    assert wait_for(start_on_thread(torch.sum, torch.ones(2))) == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python 3.12 warns of any fork beside threads
+        child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # ends a child that waits for threads that are not there
+        os._exit(int(start_on_thread(max, 1, 2).result() != 2))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_gradients_flow_through_what_ran_on_a_thread():

@@ -16,7 +16,6 @@ from fx.graph_module import GraphModule
 from fx.lowering.backend import Backend
 from fx.lowering.boundaries import Boundaries
 from fx.lowering.converters import has_converter
-from fx.lowering.costs import size_of
 from fx.lowering.coverage import Coverage, CoveredRegion, Placement
 from fx.lowering.example_inputs import expect_inputs, find_misfit
 from fx.lowering.functional import make_functional
@@ -27,6 +26,7 @@ from fx.lowering.support import Veto, all_of, is_pure, not_vetoed
 from fx.naming.printing import target_name
 from fx.node import Node
 from fx.passes.regions import Region, Regions
+from fx.passes.tensor_metadata import bytes_recorded
 from fx.provenance import record_origins
 
 _NOT_DIVIDED = ("placeholder", "get_attr", "output")
@@ -148,7 +148,7 @@ def _why_dropped(
     if work < paying * backend.flops_per_operation:
         return f"its region does {work} floating-point operations in {paying} steps, too few for what a step costs"
     returned = [node for node in members if not inside.issuperset(node.users)]
-    crossing = sum(size_of(node) or 0 for node in (*given, *returned))
+    crossing = sum(_size_of(node) or 0 for node in (*given, *returned))
     if work < crossing * backend.flops_per_byte:
         return f"its region does {work} floating-point operations, too few for the {crossing} bytes that cross into it"
     return None
@@ -164,8 +164,12 @@ def _placement(node: Node, home: dict[Node, Region], reason: str | None, flops: 
 
 def _part(region: Region, flops: dict[Node, int] | None) -> CoveredRegion:
     work = [None if flops is None else flops.get(node) for node in region.nodes if node.op not in _NOT_DIVIDED]
-    bytes_in, bytes_out = (_total(map(size_of, boundary)) for boundary in (region.inputs, region.outputs))
+    bytes_in, bytes_out = (_total(map(_size_of, boundary)) for boundary in (region.inputs, region.outputs))
     return CoveredRegion(region.name, len(work), _total(work), bytes_in, bytes_out)
+
+
+def _size_of(node: Node) -> int | None:
+    return bytes_recorded(node.meta.get("tensor_meta") if node._meta else None)
 
 
 def _total(counts: Iterable[int | None]) -> int | None:

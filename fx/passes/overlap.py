@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import bisect
-import math
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from fx.analysis.dependence import Dependences
-from fx.errors import PassError
+from fx.errors import PassError, add_note
 from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
 from fx.operators.asynchronous import Halves, channel_of, halves_begun_by, halves_of
@@ -17,6 +16,7 @@ from fx.operators.effects import effect_of
 from fx.passes.contract import Contract, exact
 from fx.passes.registered_passes import register_pass
 from fx.passes.rewriting import Edit, RewritingPass
+from fx.passes.tensor_metadata import bytes_recorded
 from fx.provenance import SourceLocation
 
 _HARMLESS = frozenset({"write", "random", "check"})
@@ -111,7 +111,11 @@ class _Call:
         self.starts_before_waits = False
         """Whether it starts before the program waits for others in the same gap."""
         args = node.args[1:] if wait is not None and halves.on_thread else node.args
-        self.channel: Hashable = channel_of(halves, args, node.kwargs)
+        try:
+            self.channel: Hashable = channel_of(halves, args, node.kwargs)
+        except Exception as error:  # of the user's function
+            add_note(error, f"the channel of `%{node}` is asked for, {node.source}: register_async has the function")
+            raise
 
     @property
     def moves(self) -> bool:
@@ -337,18 +341,10 @@ class _Limits:
 def _sizes(nodes: list[Node]) -> dict[Node, int]:
     """The bytes of each value where those of all are recorded, and else one for each; none of inputs and state."""
     made = [node for node in nodes if node.op.startswith("call")]
-    found = [_bytes(node) for node in made]
+    found = [bytes_recorded(node.meta.get("val", node.meta.get("tensor_meta"))) for node in made]
     sizes = dict.fromkeys(nodes, 0)
     known = [size for size in found if size is not None]
     return sizes | dict(zip(made, known if len(known) == len(made) else [1] * len(made), strict=True))
-
-
-def _bytes(node: Node) -> int | None:
-    recorded: Any = node.meta.get("val", node.meta.get("tensor_meta"))
-    values: Any = recorded if isinstance(recorded, (tuple, list)) and not hasattr(recorded, "dtype") else [recorded]
-    if any(not hasattr(value, "shape") or not hasattr(value, "dtype") for value in values):
-        return None
-    return sum(math.prod(map(int, value.shape)) * value.dtype.itemsize for value in values)
 
 
 def _live(nodes: list[Node], sizes: dict[Node, int]) -> dict[Node, int]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.utils import _pytree as pytree
 
 from fx.arguments import refusal
 from fx.errors import PassError
@@ -34,6 +36,18 @@ class TensorMetadata(NamedTuple):
     """Whether its dtype is one of torch's quantized ones."""
     qparams: dict[str, Any]
     """Of a quantized tensor ``qscheme``, ``scale``, ``zero_point`` and, if it has one for each channel, ``axis``."""
+
+
+def bytes_recorded(recorded: Any) -> int | None:
+    """Return the bytes of the tensors in what is recorded of a value; ``None`` if none is, or a size is unknown."""
+    if recorded is None:
+        return None
+    leaves = pytree.tree_leaves(recorded, is_leaf=lambda value: isinstance(value, TensorMetadata))
+    tensors = [leaf for leaf in leaves if isinstance(leaf, (TensorMetadata, torch.Tensor))]
+    try:
+        return sum(int(math.prod(one.shape)) * one.dtype.itemsize for one in tensors)
+    except GuardOnDataDependentSymNode:
+        return None
 
 
 def extract_tensor_metadata(result: torch.Tensor, include_contiguity: bool = True) -> TensorMetadata:

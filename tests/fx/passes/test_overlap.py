@@ -306,3 +306,15 @@ def test_registering_takes_functions_and_both_halves_or_none():
         register_async("fetch")
     with pytest.raises(GraphError, match="both start and wait"):
         register_async(fetch, start=fetch)
+
+
+def test_a_channel_that_fails_names_the_call():
+    def careless(x, *, server="here"):
+        return x
+
+    register_async(careless, channel=lambda args, kwargs: kwargs["server"])
+    graph = fx.Graph()
+    graph.output(graph.call_function(careless, (graph.placeholder("x"),)))
+    with pytest.raises(KeyError) as caught:
+        OverlapCommunication()(fx.GraphModule(torch.nn.Module(), graph))
+    assert "the channel of `%careless`" in caught.value.__notes__[0]

@@ -1,0 +1,256 @@
+"""Programs that call modules with other parameters, and functions of functions."""
+
+from __future__ import annotations
+
+import copy
+import functools
+
+import torch
+from torch import nn
+from torch.func import functional_call, vmap
+from torch.nn.utils import parametrizations, parametrize
+
+from .programs import program, rows
+
+
+@program(rows)
+class Functional(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(6, 6)
+
+    def forward(self, x):
+        parameters = {name: p * 2 for name, p in self.net.named_parameters()}
+        return functional_call(self.net, parameters, (x,))
+
+
+@program(rows)
+class FunctionalFromInput(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return torch.func.functional_call(self.net, {"bias": x.mean(0)}, x)
+
+
+@program(rows)
+class FunctionalOfOwn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 2))
+
+    def forward(self, x):
+        new = {name: p + 0.5 for name, p in self.net.named_parameters()}
+        return torch.nn.utils.stateless.functional_call(self.net, new, (x,))
+
+
+@program(rows)
+class HyperNetwork(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.maker = nn.Linear(6, 36)
+        self.target = nn.Linear(6, 6, bias=False)
+
+    def forward(self, x):
+        del self.target.weight
+        self.target.weight = self.maker(x.mean(0)).view(6, 6)
+        return self.target(x)
+
+
+@program(rows)
+class SwappedParameters(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(6, 6)
+        self.b = nn.Linear(6, 6)
+
+    def forward(self, x):
+        self.a.weight, self.b.weight = self.b.weight, self.a.weight
+        return self.a(x)
+
+
+@program(rows)
+class WeightNormed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = parametrizations.weight_norm(nn.Linear(6, 6))
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+@program(rows)
+class SpectralNormed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = parametrizations.spectral_norm(nn.Linear(6, 6))
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+@program(rows)
+class SpectralNormedWeight(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = parametrizations.spectral_norm(nn.Linear(6, 6))
+
+    def forward(self, x):
+        return x @ self.layer.weight
+
+
+@program(rows)
+class OldSpectralNorm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.utils.spectral_norm(nn.Linear(6, 6))
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class _Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(-1, 1, 36).reshape(6, 6))
+
+    def forward(self, x):
+        return x @ self.weight
+
+
+@program(rows)
+class OldSpectralNormInlined(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.utils.spectral_norm(_Inner())
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class _Symmetric(nn.Module):
+    def forward(self, weight):
+        return weight.triu() + weight.triu(1).transpose(-1, -2)
+
+
+@program(rows)
+class OwnParametrization(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        parametrize.register_parametrization(self.layer, "weight", _Symmetric())
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+@program(rows)
+def mapped(x):
+    return vmap(lambda row: row * row.sum())(x)
+
+
+@program(rows)
+def mapped_twice(x):
+    return vmap(vmap(torch.sin))(x)
+
+
+@program(rows)
+def gradient_of_function(x):
+    return torch.func.grad(lambda y: (y**3).sum())(x)
+
+
+@program(rows)
+def jacobian(x):
+    return torch.func.jacrev(lambda y: y * 2)(x[0])
+
+
+@program(rows)
+def partial_function(x):
+    doubled = functools.partial(torch.mul, other=2)
+    return doubled(x)
+
+
+@program(rows)
+def mapped_by_python(x):
+    return list(map(torch.relu, [x, -x]))
+
+
+@program(rows)
+def reduced(x):
+    return functools.reduce(torch.add, [x, x * 2, x * 3])
+
+
+@program(rows)
+class CopiedInside(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return copy.deepcopy(self.layer)(x)
+
+
+@program(rows)
+class MadeInside(nn.Module):
+    def forward(self, x):
+        return nn.ReLU()(x)
+
+
+@program(rows)
+class WeightsMadeInside(nn.Module):
+    def forward(self, x):
+        return nn.Linear(6, 6)(x)
+
+
+@program(rows)
+class LossInside(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return nn.MSELoss()(self.layer(x), x)
+
+
+@program(rows)
+class Penalty(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x):
+        decay = sum(p.pow(2).sum() for p in self.parameters())
+        return self.layer(x).sum() + decay
+
+
+@program(rows)
+class PenaltyByName(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x):
+        decay = sum(p.abs().sum() for name, p in self.named_parameters() if "weight" in name)
+        return self.layer(x).mean() + 0.1 * decay
+
+
+@program(rows)
+class ThroughStateDict(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return x @ self.layer.state_dict()["weight"]
+
+
+@program(rows)
+class ThroughList(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(6))
+        self.kept = [self.weight]
+
+    def forward(self, x):
+        return x * (self.kept[0] * 2)

@@ -1,0 +1,59 @@
+"""Every program of the corpus: captured and equal to eager, or refused by the user's line; never another meaning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import fx
+
+from . import (
+    augmented_assignment,
+    autocast,
+    autograd_functions,
+    caught,
+    counters,
+    damage,
+    everyday,
+    functional_calls,
+    grad_mode,
+    hooks,
+    mutability,
+    questions,
+    random_numbers,
+    results,
+    state,
+    training_flag,
+)
+from .judge import REFUSED, RIGHT, judge, names_in
+from .programs import REGISTRY, Program
+
+THEMES = (augmented_assignment, autocast, autograd_functions, caught, counters, damage, everyday, functional_calls,
+          grad_mode, hooks, mutability, questions, random_numbers, results, state, training_flag)  # fmt: skip
+HERE = Path(__file__).parent
+NOT_YET = names_in(HERE / "not_yet.txt")
+REFUSALS = names_in(HERE / "refused.txt")
+PROGRAMS = list(REGISTRY.values())
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_a_program_means_what_eager_means_or_is_refused_by_its_line(program: Program) -> None:
+    verdict = judge(program, fx)
+    if program.name in NOT_YET:
+        assert verdict.kind == NOT_YET[program.name], f"{program.name} is {verdict.kind} now: correct not_yet.txt"
+    elif program.name in REFUSALS or program.must_refuse:
+        assert verdict.kind == REFUSED, f"{verdict.kind} now ({verdict.why}): correct refused.txt"
+    else:
+        assert verdict.kind == RIGHT, verdict.why
+
+
+def test_the_lists_name_programs_of_the_corpus() -> None:
+    assert set(NOT_YET) | set(REFUSALS) <= set(REGISTRY)
+    assert not set(NOT_YET) & set(REFUSALS)
+
+
+def test_every_theme_has_its_programs() -> None:
+    themes = {program.theme for program in PROGRAMS}
+    assert themes == {theme.__name__.rpartition(".")[2] for theme in THEMES}
+    assert len(PROGRAMS) >= 300

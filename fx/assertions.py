@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
+from fx.errors import GuardError
+
 T = TypeVar("T")
 
 READ_ATTRIBUTES = frozenset(
@@ -60,6 +62,22 @@ def assert_is_none(value: T, msg: str) -> T:
     if value is not None:
         raise AssertionError(msg)
     return value
+
+
+def check_value(value: Any, expected: Any, message: str) -> None:
+    """Raise a ``GuardError`` with ``message`` unless ``value`` is what it was when the program was captured.
+
+    >>> check_value(2, 2, "the program was captured where this was 2")
+    """
+    if has_torch_function((value,)):
+        handle_torch_function(check_value, (value,), value, expected, message)
+    elif value != expected:
+        raise GuardError(
+            message,
+            value=f"it is {value!r} now",
+            why="what the program does was decided by it, once, while it was captured",
+            remedy="capture the program again as it is now, or make the module that decides it a leaf",
+        )
 
 
 CHECKS = (vars(torch)["_assert"], check, assert_is_none)

@@ -39,7 +39,7 @@ MOVED = {
     "targets": "naming.targets",
     "tracer": "capture.tracer",
     "verify": "analysis.verify",
-    "written_tensors": "capture.written_tensors",
+    "written_tensors": "capture.real_tensors",
 }
 """Where each module is now, below the package."""
 

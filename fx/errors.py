@@ -76,6 +76,13 @@ class UnsupportedTraceError(TraceError, NotImplementedError):
     """A use of capture that is not supported: a value of a type no node can hold, ``wrap`` inside a function."""
 
 
+class GuardError(FxError, RuntimeError):
+    """A captured program is run where something that decided what it does is not what it was during capture.
+
+    The message names the user's line that asked for it, and the value now.
+    """
+
+
 class CaptureError(TraceError):
     """No way of capturing takes a program. The message has the cause of each, and the user's line."""
 

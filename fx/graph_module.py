@@ -84,14 +84,19 @@ class GraphModule(QuickModule):
         self.graph = graph
 
     @classmethod
-    def of_capture(cls, root: torch.nn.Module, graph: Graph, class_name: str) -> GraphModule:
+    def of_capture(cls, root: torch.nn.Module, graph: Graph, class_name: str, keeps_state: bool = False) -> GraphModule:
         """The module of a graph that was just captured from ``root``, which generates its code when it is needed.
 
-        That is when it is asked for or run, or before the first edit of the graph: what it says is the same.
+        That is when it is asked for or run, or before the first edit of the graph: what it says is the same. With
+        ``keeps_state``, it has all parameters and buffers of ``root``, also those that the graph does not use.
         """
         module = cls.__new__(cls)
         torch.nn.Module.__init__(module)
         module._take(root, graph, class_name)
+        if keeps_state:
+            found: dict[int, torch.nn.Module] = {}
+            _counterparts(root, module, found)
+            _hold_state(root, module, found)
         module.__dict__["_graph"] = graph
         graph.owning_module = module
         graph.before_edit = module._write
@@ -453,6 +458,41 @@ def _check_name(node: Node) -> None:
         )
 
 
+def _counterparts(source: torch.nn.Module, owner: torch.nn.Module, found: dict[int, torch.nn.Module]) -> None:
+    """Note the modules of a captured root that its program has, as they are or as containers, by their identities."""
+    found[id(source)] = owner
+    for name, child in source._modules.items():
+        held = None if child is None else owner._modules.get(name)
+        if held is child:
+            found[id(child)] = held  # type: ignore[assignment]
+        elif held is not None:
+            _counterparts(child, held, found)  # type: ignore[arg-type]
+
+
+def _hold_state(source: torch.nn.Module, owner: torch.nn.Module, found: dict[int, torch.nn.Module]) -> None:
+    """Let ``owner`` hold the parameters and buffers of ``source`` that its graph does not use, too.
+
+    So a program has the state of what was captured, under all its names.
+    """
+    for name, parameter in source._parameters.items():
+        if parameter is not None and name not in owner._parameters:
+            owner.register_parameter(name, parameter)
+    for name, buffer in source._buffers.items():
+        if buffer is not None and name not in owner._buffers:
+            owner.register_buffer(name, buffer, name not in source._non_persistent_buffers_set)
+    for name, child in source._modules.items():
+        if child is None or (held := owner._modules.get(name)) is child:
+            continue
+        if held is None and (held := found.get(id(child))) is None:
+            if next(child.parameters(), None) is None and next(child.buffers(), None) is None:
+                continue
+            held = found[id(child)] = Container()
+            held.training = child.training
+        owner._modules[name] = held
+        if isinstance(held, Container):
+            _hold_state(child, held, found)
+
+
 class _Copier:
     """Copies attributes from one module hierarchy to another by dotted path."""
 
@@ -475,7 +515,7 @@ class _Copier:
                     self.pairs[target] = (child, child)
                 continue
             if not hasattr(source, name) and target in self.constants:
-                put_attribute(owner, name, self.constants[target])
+                put_attribute(owner, name, self.constants[target], persistent=False)
                 continue
             self._copy_attribute(target, source, owner, name)
 
@@ -486,8 +526,8 @@ class _Copier:
                 why=f"{type(source).__name__} has no attribute {name!r}",
                 remedy="add it to the root before making the GraphModule, or give the root as a dict",
             )
-        transient = name in getattr(source, "_non_persistent_buffers_set", ())
-        put_attribute(owner, name, getattr(source, name), persistent=not transient)
+        persistent = name in source._buffers and name not in source._non_persistent_buffers_set
+        put_attribute(owner, name, getattr(source, name), persistent=persistent)
 
     def _pair(self, prefix: str) -> tuple[Any, torch.nn.Module]:
         """The module at ``prefix`` in the source, and its counterpart."""

@@ -718,6 +718,11 @@ def _cannot_fail(node: Node) -> bool:
     return node.op == "call_function" and node.target in COMPARISONS
 
 
+def is_tensor_method(function: Any) -> bool:
+    """Whether a function is a method or property of tensors."""
+    return function in _tensor_methods()
+
+
 @functools.cache
 def _tensor_methods() -> frozenset[Callable[..., Any]]:
     """Methods and properties of tensors.

@@ -15,8 +15,8 @@ from fx.arguments import expect, expect_all, explained, shown
 from fx.capture import patching
 from fx.capture.misuse import explain_misuse, is_of_real_tensor
 from fx.capture.patching import Trace
+from fx.capture.real_tensors import RealTensors, enter, leave_ended
 from fx.capture.signature import PH, PHBase, PHWithMeta, Signature
-from fx.capture.written_tensors import ReadsOfWritten, leave_ended, share_memory
 from fx.errors import ForeignModuleError, TracedValueError, TraceError
 from fx.frames import boundary, user_location
 from fx.graph import Graph
@@ -85,11 +85,9 @@ class Tracer(TracerBase):
         self.param_shapes_constant = param_shapes_constant
         self.submodule_paths: dict[torch.nn.Module, str] | None = None
         self.num_calls: dict[str, int] = {}
-        self._written: dict[int, torch.Tensor] = {}
         self._current: Trace | None = None
-        self._outer_modes = 0
         self._reads_buffers_once = False
-        self._notes_reads = False
+        self._real: RealTensors | None = None
         self._attribute_paths: dict[int, tuple[Any, str]] | None = None
         self._parameter_paths: dict[int, str] | None = None
 
@@ -159,9 +157,7 @@ class Tracer(TracerBase):
         if isinstance(attr_val, torch.nn.Parameter):
             path = self._parameters().get(id(attr_val))
             return attr_val if path is None else self._cached_proxy(path, attr_val, parameter_proxy_cache)
-        if isinstance(attr_val, torch.Tensor) and (
-            self.proxy_buffer_attributes or share_memory(attr_val, self._written)
-        ):
+        if self.proxy_buffer_attributes and isinstance(attr_val, torch.Tensor):
             known = self._attributes().get(id(attr_val))
             return attr_val if known is None else self._cached_proxy(known[1], None, parameter_proxy_cache)
         return attr_val
@@ -210,18 +206,17 @@ class Tracer(TracerBase):
             tensor = fetch_attribute(self.root, path) if constant is None else constant
             if not isinstance(tensor, torch.Tensor):
                 return
-            self._written[id(tensor)] = tensor
-            trace = self._current
-            if trace is None or self._notes_reads:  # a Transformer makes nodes, and traces nothing
-                return
-            # Modes are left in the order in which they are entered: not inside a mode of the traced code's.
-            if torch._C._len_torch_function_stack() == self._outer_modes:
-                torch._C._push_on_torch_function_stack(ReadsOfWritten(self._read, trace.is_running))
-                self._notes_reads = True
+            if self._real is not None:  # a Transformer makes nodes, and traces nothing
+                self._real.is_written(tensor)
 
-    def _read(self, tensor: torch.Tensor) -> Any:
-        """A proxy for a tensor that the traced code wrote to; any other tensor as it is."""
-        return self.proxy(self._tensor_arg(tensor)) if share_memory(tensor, self._written) else tensor
+    def is_state(self, tensor: torch.Tensor) -> bool:
+        """Whether the root, or a module below it, holds a tensor; constants of the program are not its state."""
+        if not self.submodule_paths:
+            return False
+        if id(tensor) in self._parameters():
+            return True
+        known = self._attributes().get(id(tensor))
+        return known is not None and known[1] not in self.graph.constants
 
     def get_fresh_qualname(self, prefix: str) -> str:
         """A name that starts with ``prefix``, ends in a number and is no attribute of the root yet."""
@@ -247,6 +242,9 @@ class Tracer(TracerBase):
     # Attributes of the root.
 
     def _tensor_arg(self, a: torch.Tensor) -> Argument:
+        real = self._real
+        if real is not None and (node := real.node_of(a)) is not None:
+            return node
         if isinstance(a, torch.nn.Parameter):
             path = self._parameters().get(id(a))
             if path is None:
@@ -255,6 +253,8 @@ class Tracer(TracerBase):
         known = self._attributes().get(id(a))
         if known is not None:
             return self._fetch(known[1])
+        if real is not None:
+            real.is_constant(a)
         return self._constant("_tensor_constant", a)
 
     def _fetch(self, path: str) -> Argument:
@@ -349,10 +349,13 @@ class Tracer(TracerBase):
             self._current = trace
             self._tracing = True
             state.keep_until_restored(trace)
+            self._real = RealTensors(self, trace.is_running)
+            enter(self._real)
             self._wrap_functions(session, trace, function)
             called, args = self._inputs(function, isinstance(root, torch.nn.Module), concrete_args)
             returned = self.create_arg(called(*args))
             self.create_node("output", "output", (returned,), {}, type_expr=Signature.return_annotation(called))
+            self._real.drop_unused()
 
         try:
             patching.run(session, program)
@@ -382,7 +385,7 @@ class Tracer(TracerBase):
         leave_ended()
         self._tracing = False
         self._finished = True
-        self._current = None
+        self._current = self._real = None
         lost = state.restore()
         self.submodule_paths = self._attribute_paths = self._parameter_paths = None
         self._locations = {}
@@ -401,10 +404,7 @@ class Tracer(TracerBase):
         self._finished = False
         self._refused = None
         self.num_calls = {}
-        self._written = {}
-        self._current = None
-        self._outer_modes = torch._C._len_torch_function_stack()
-        self._notes_reads = False
+        self._current = self._real = None
         self._attributes_read = []
         self._attribute_paths = self._parameter_paths = None
         self._locations = {}
@@ -534,7 +534,8 @@ class ModuleState:
         for entries, saved in (*self._held, *self._state):
             if _differs(entries, saved):
                 if any(entries is state for state, _ in self._state):
-                    lost = next((value for value in entries.values() if isinstance(value, Proxy)), lost)
+                    values = ((name, value) for name, value in entries.items() if isinstance(value, Proxy))
+                    lost = next((value for name, value in values if not _is_written_in_place(name, value)), lost)
                 # entry by entry: other threads may be using the module
                 for name in entries.keys() - saved.keys():
                     del entries[name]
@@ -554,6 +555,14 @@ def forget_traced_values() -> None:
     """Take the traced values of traces that have ended out of modules."""
     for state in list(_unrestored.values()):
         state.forget_traced_values()
+
+
+def _is_written_in_place(name: str, value: Proxy) -> bool:
+    """Whether a value is what an in-place operation on the attribute ``name`` returned, as in ``self.count += 1``."""
+    node = value.node
+    while node.op == "call_method" and str(node.target).endswith("_") and isinstance(node.args[0], Node):
+        node = node.args[0]
+    return node is not value.node and node.op == "get_attr" and str(node.target).rpartition(".")[2] == name
 
 
 def _differs(entries: dict[str, Any], saved: dict[str, Any]) -> bool:
@@ -666,7 +675,7 @@ def symbolic_trace(root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] |
     tracer = Tracer()
     graph = tracer.trace(root, concrete_args)
     name = type(root).__name__ if isinstance(root, torch.nn.Module) else root.__name__
-    return GraphModule.of_capture(tracer.root, graph, name)
+    return GraphModule.of_capture(tracer.root, graph, name, keeps_state=True)
 
 
 boundary(Tracer.trace)

@@ -42,6 +42,16 @@ DIFFERENCES: tuple[Difference, ...] = (
     _row("indexing_by_values", "print", "Printing"),
     _row("in_place_methods", "dead code", "Dead code"),
     _row("ParameterAndBuffer", "state", "State"),
+    _row("no_input", "state", "State"),
+    _row("wrapped_without_traced_arguments", "state", "State"),
+    _row("PlainTensorAttribute", "state", "State"),
+    _row("Shared", "state", "State"),
+    _row("matrix_product", "state", "State"),
+    _row("index_of_constant", "state", "State"),
+    _row("constants_on_either_side", "state", "State"),
+    _row("unnamed_constants", "state", "State"),
+    _row("factories", "state", "State"),
+    _row("convolution_functionals", "state", "State"),
 )
 
 

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 import fx
-from fx.capture import patching, tracer, written_tensors
+from fx.capture import patching, tracer, real_tensors
 from fx.gradients import without_gradients
 
 
@@ -56,7 +56,7 @@ def test_nothing_is_left_of_exceptions_at_random_moments() -> None:
     assert struck > 25
 
 
-FILES = {module.__file__ for module in (patching, tracer, written_tensors)}
+FILES = {module.__file__ for module in (patching, tracer, real_tensors)}
 EVERY_STEP = "FX_EVERY_STEP" in os.environ
 """Whether a capture is interrupted at each of its steps, which ``make interrupts`` asks for, or at a tenth of them."""
 

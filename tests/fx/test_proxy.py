@@ -111,10 +111,6 @@ def slices_a_list(x: Any) -> Any:
     return [1, 2][: x.size(0)]
 
 
-def slices_a_tensor(x: Any) -> Any:
-    return torch.arange(4)[: x.size(0)]
-
-
 def spreads_sizes(x: Any) -> Any:
     return torch.ones(x.size(0), x.size(1))
 
@@ -145,7 +141,6 @@ def passes_a_set(x: Any) -> Any:
         (sets_an_attribute, "cannot set an attribute of a traced value", "%x = placeholder"),
         (deletes_an_element, "cannot delete an element of a traced value", "%x = placeholder"),
         (slices_a_list, "cannot use a traced value as a bound of a slice of a real list or tensor", "%x = placeholder"),
-        (slices_a_tensor, "cannot use a traced value as a bound of a slice of a real list or tensor", "%x = placehol"),
         (spreads_sizes, "cannot use traced values as sizes, one by one, for a function of real tensors", "%x = plac"),
         (passes_a_set, "argument of type: <class 'set'> cannot be held by a node", "{0}"),
     ],

@@ -110,6 +110,7 @@ def test_what_stays_unused_is_explained_with_the_users_line() -> None:
     assert reasons(program_of(function)) == [
         "kept: `%mul_` writes to `%mul`, which functions without a schema were given and may have kept",
         "kept: `%relu_` writes to `%x`, which may be memory of the caller",
+        "kept: `%rand` draws random numbers",
         "kept: `%dropout` draws random numbers",
         "kept: `%keeper` calls `test_dead_code.keeper`, which has no operator schema and is not declared pure",
     ]

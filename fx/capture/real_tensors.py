@@ -1,0 +1,421 @@
+"""What the traced code does with tensors that are no traced values: buffers, parameters, and tensors that it makes.
+
+Operations on a module's own tensors are recorded, so that the program follows them, and computed beside that where
+nothing has been written yet, so that shapes and lengths are real numbers. What is made of constants alone is computed
+now, and is a constant of the program, unless a traced value or a random number is written to it: then all that led to
+it is recorded. Random numbers are recorded and never drawn; writes to what existed before the trace are recorded and
+never carried out.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from fx.assertions import check_value
+from fx.errors import TraceError
+from fx.frames import user_location
+from fx.node import Argument, Node
+from fx.operators.effect_rules import Effect, find_rule
+from fx.operators.python import OPERATORS
+from fx.operators.sharing import attribute_kind
+from fx.proxy import Attribute, ParameterProxy, Proxy, is_tensor_method
+
+_torch: Any = torch
+_OF_THE_LAYOUT = frozenset(
+    "__hash__ __len__ __repr__ __format__ data_ptr dim element_size get_device is_complex is_contiguous "
+    "is_floating_point is_inference is_same_size is_signed ndimension nelement numel size storage_offset stride "
+    "untyped_storage type".split()
+)
+"""Methods that tell what a write leaves as it is."""
+_NEW_LAYOUT = frozenset("resize_ resize_as_ set_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_".split())
+_OF_VALUES = frozenset(
+    "argwhere bincount masked_select nonzero repeat_interleave unique unique_consecutive where".split()
+)
+"""Functions whose result has a shape that depends on the values."""
+_ONE_VALUE = frozenset("__bool__ __float__ __index__ __int__ is_nonzero item".split())
+_OF_EAGER = frozenset("__reduce_ex__ __deepcopy__ __dlpack__ numpy __array__".split())
+_AUGMENTED = frozenset(f"__{row.method}__" for row in OPERATORS if row.in_place)
+_PLAIN = (Proxy, Attribute, ParameterProxy)
+_MOST_VALUES = 256
+"""How many numbers of a tensor the traced code may read as a list."""
+
+
+class Recorder(Protocol):
+    """The tracer that operations are recorded by."""
+
+    def create_proxy(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy:
+        """Make a node and its proxy."""
+        ...
+
+    def create_arg(self, a: Any) -> Argument:
+        """What a node holds for a value."""
+        ...
+
+    def proxy(self, node: Node) -> Proxy:
+        """The proxy of a node."""
+        ...
+
+    def is_state(self, tensor: torch.Tensor) -> bool:
+        """Whether the traced root, or a module below it, holds the tensor."""
+        ...
+
+    def _refusal(self, what: str, **lines: Any) -> TraceError: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call whose arguments hold constants alone, and which was carried out."""
+
+    function: Any
+    """What was called."""
+    args: tuple[Any, ...]
+    """Its positional arguments."""
+    kwargs: dict[str, Any]
+    """Its keyword arguments."""
+    result: Any
+    """What it returned."""
+    written: tuple[torch.Tensor, ...]
+    """The arguments that it wrote to."""
+
+
+class RealTensors(TorchFunctionMode):
+    """Sees all that the traced code does with tensors. Once the trace has ended, it does nothing.
+
+    A trace pushes it onto the stack of modes, and :func:`leave_ended` takes it off.
+    """
+
+    def __init__(self, tracer: Recorder, is_tracing: Callable[[], bool]) -> None:
+        """A mode of one trace.
+
+        Args:
+            tracer: records operations.
+            is_tracing: whether the trace is running.
+        """
+        super().__init__()
+        self._tracer = tracer
+        self.is_tracing = is_tracing
+        self._recorded: dict[int, tuple[torch.Tensor, Node]] = {}
+        self._calls: list[_Call] = []
+        self._made: dict[int, torch.Tensor] = {}
+        self._fixed: dict[int, torch.Tensor] = {}
+        self._stale: dict[int, torch.Tensor] = {}
+        self._nodes: list[Node] = []
+
+    # What the tracer asks.
+
+    def node_of(self, tensor: torch.Tensor) -> Node | None:
+        """The node that computes a tensor which the traced code made of recorded ones."""
+        known = self._recorded.get(id(tensor))
+        return None if known is None or known[1]._erased else known[1]
+
+    def is_constant(self, tensor: torch.Tensor) -> None:
+        """Note that a node uses a tensor as a constant: from now on its contents stay."""
+        self._fixed[id(tensor)] = tensor
+
+    def is_written(self, tensor: torch.Tensor) -> None:
+        """Note that a node writes to a tensor: what it holds is known at run time only."""
+        self._stale[id(tensor)] = tensor
+
+    def drop_unused(self) -> None:
+        """Remove what was recorded of real tensors alone and is not used."""
+        for node in reversed(self._nodes):
+            if not node._erased and not node.users and not node.is_impure():
+                node.graph.erase_node(node)
+
+    # Calls.
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call ``func``, or record the call."""
+        kwargs = kwargs or {}
+        if not self.is_tracing():
+            return func(*args, **kwargs)
+        for kind in types:
+            if issubclass(kind, Proxy):
+                return self._with_traced(kind, func, types, args, kwargs)
+        if _holds_traced((args, kwargs)):
+            return self._with_traced(Proxy, func, types, args, kwargs)
+        return self._with_real(func, args, kwargs)
+
+    def _with_traced(self, kind: Any, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record a call that a traced value takes part in."""
+        real = list(_tensors((args, kwargs)))
+        written = _written_by(_effect(func, args, kwargs), args, kwargs, real) if real else ()
+        for tensor in written:
+            self._record_history(tensor)
+        if kind not in _PLAIN:
+            return func(*args, **kwargs)
+        name = getattr(func, "__name__", "")
+        if name in _AUGMENTED and written:
+            self._record(func, args, kwargs)
+            return args[0]
+        return kind.__torch_function__(func, types, args, kwargs)
+
+    def _with_real(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Carry out a call, record it, or both."""
+        name = getattr(func, "__name__", "")
+        attribute = func.__self__.__name__ if name in ("__get__", "__set__") else None
+        if name in _OF_THE_LAYOUT or (name == "__get__" and attribute_kind(attribute) == "number"):
+            return func(*args, **kwargs)
+        tensors = list(_tensors((args, kwargs)))
+        kept = [tensor for tensor in tensors if self._is_kept(tensor)]
+        if name == "__set__":
+            return self._set(func, attribute, args, kept)
+        effect = _effect(func, args, kwargs)
+        written = _written_by(effect, args, kwargs, tensors)
+        draws = effect is not None and (effect.kind == "random" or effect.draws)
+        if written:
+            if draws or kept or not all(map(self._may_be_written, written)):
+                return self._write(name, func, args, kwargs, written)
+        elif draws or (kept and not self._can_compute(name, effect, args, kept)):
+            return self._record(func, args, kwargs)
+        elif kept:
+            return self._compute(name, func, args, kwargs, kept)
+        result = func(*args, **kwargs)
+        made = list(_tensors(result))
+        if made or written:
+            self._calls.append(_Call(func, args, kwargs, result, tuple(written)))
+            self._made.update((id(tensor), tensor) for tensor in made)
+        return result
+
+    def _is_kept(self, tensor: torch.Tensor) -> bool:
+        """Whether what is done with a tensor is recorded."""
+        return id(tensor) in self._recorded or self._tracer.is_state(tensor) or self._is_stale(tensor)
+
+    def _is_stale(self, tensor: torch.Tensor) -> bool:
+        return bool(self._stale) and share_memory(tensor, self._stale)
+
+    def _may_be_written(self, tensor: torch.Tensor) -> bool:
+        """Whether a write can be carried out: the traced code made the tensor, and no node uses it yet."""
+        return id(tensor) in self._made and not (self._fixed and share_memory(tensor, self._fixed))
+
+    def _can_compute(self, name: str, effect: Effect | None, args: tuple[Any, ...], kept: list[torch.Tensor]) -> bool:
+        """Whether a recorded call may also be carried out, for what its result looks like."""
+        if (effect is not None and effect.kind != "check") or any(map(self._is_stale, kept)):
+            return False
+        if name == "__getitem__":
+            return not any(index.dtype in (torch.bool, torch.uint8) for index in _tensors(args[1]))
+        return name not in _OF_VALUES or (name == "where" and len(args) > 1)
+
+    def _compute(
+        self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], kept: list[torch.Tensor]
+    ) -> Any:
+        """Carry out a call on recorded tensors, and record it."""
+        result = func(*args, **kwargs)
+        if not any(True for _ in _tensors(result)):
+            return self._read_values(name, func, args, kwargs, result)
+        given = {id(tensor) for tensor in _tensors((args, kwargs))}
+        if isinstance(result, torch.Tensor):
+            if id(result) in given:
+                result = torch.ops.aten.alias(result)
+            self._know(result, self._record(func, args, kwargs).node)
+            return result
+        if not isinstance(result, (tuple, list)) or any(not isinstance(one, torch.Tensor) for one in result):
+            return self._record(func, args, kwargs)
+        whole = self._record(func, args, kwargs)
+        for index, tensor in enumerate(result):
+            self._know(tensor, self._noted(whole[index]).node)  # type: ignore[index]
+        return result
+
+    def _know(self, tensor: torch.Tensor, node: Node) -> None:
+        self._recorded[id(tensor)] = (tensor, node)
+
+    def _noted(self, proxy: Proxy) -> Proxy:
+        self._nodes.append(proxy.node)
+        return proxy
+
+    def _read_values(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+        """Numbers that the traced code reads out of recorded tensors: the program checks that they still are these."""
+        if name in _ONE_VALUE:
+            func, args, value = torch.Tensor.item, args[:1], args[0].item()
+        else:
+            value = result
+        if name in _OF_EAGER or not _is_plain(value):
+            raise self._tracer._refusal(
+                "cannot read the values of a tensor of the module while it is captured",
+                where=_here(),
+                value=f"{name} gives {type(result).__name__}",
+                why="they would be constants of the program, whatever the tensor holds later",
+                remedy="compute it with functions of torch, or put the line in a function marked fx.wrap",
+            )
+        found = self._record(func, args, kwargs)
+        where = _here()
+        message = f"the program was captured where this was {value!r}: {where}"
+        self._tracer.create_proxy("call_function", check_value, (found, value, message), {})
+        return result
+
+    # Writes.
+
+    def _write(
+        self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], written: tuple[torch.Tensor, ...]
+    ) -> Any:
+        """Record a write to tensors that the program keeps."""
+        if name in _NEW_LAYOUT and any(map(self._tracer.is_state, written)):
+            raise self._tracer._refusal(
+                "cannot change the layout of a tensor of the module while it is captured",
+                where=_here(),
+                value=name,
+                why="what follows would see the tensor as it was",
+                remedy="use the function that returns a new tensor, or make the module a leaf",
+            )
+        for tensor in written:
+            self._record_history(tensor)
+        recorded = self._record(func, args, kwargs)
+        return args[0] if name in _AUGMENTED else None if name == "__setitem__" else recorded
+
+    def _set(self, func: Any, attribute: str | None, args: tuple[Any, ...], kept: list[torch.Tensor]) -> Any:
+        """Set an attribute of a tensor, as ``requires_grad`` or ``data``."""
+        if kept or id(args[0]) not in self._made:
+            raise self._tracer._refusal(
+                f"cannot set {attribute} of a tensor of the module while it is captured",
+                where=_here(),
+                value=f"a tensor of shape {tuple(args[0].shape)}",
+                why="a captured program has no assignment to attributes, so it would be lost",
+                remedy="write in place (copy_, requires_grad_), or make the module a leaf",
+            )
+        return func(*args)
+
+    def _record_history(self, tensor: torch.Tensor) -> None:
+        """Record all that led to a tensor which is about to be written to, unless the program has it anyway."""
+        if id(tensor) in self._made and id(tensor) not in self._recorded:
+            for call in self._history(tensor):
+                self._replay(call)
+        self._stale[id(tensor)] = tensor
+
+    def _history(self, tensor: torch.Tensor) -> list[_Call]:
+        """The calls that what is in a tensor's memory comes from, and those that look at that memory, in order."""
+        needed, found = {id(tensor): tensor}, set[int]()
+        grows = True
+        while grows:
+            grows = False
+            for number in reversed(range(len(self._calls))):
+                call = self._calls[number]
+                made = (*_tensors(call.result), *call.written)
+                if number not in found and any(share_memory(one, needed) for one in made):
+                    found.add(number)
+                    grows = True
+                    given = [one for one in _tensors((call.args, call.kwargs)) if id(one) in self._made]
+                    needed.update((id(one), one) for one in (*made, *given))
+        calls = [self._calls[number] for number in sorted(found)]
+        self._calls = [call for number, call in enumerate(self._calls) if number not in found]
+        return calls
+
+    def _replay(self, call: _Call) -> None:
+        given = {id(tensor) for tensor in _tensors((call.args, call.kwargs))}
+        made = self._record(call.function, call.args, call.kwargs)
+        if isinstance(call.result, torch.Tensor):
+            if id(call.result) not in given:
+                self._know(call.result, made.node)
+        elif isinstance(call.result, (tuple, list)):
+            for index, tensor in enumerate(call.result):
+                if isinstance(tensor, torch.Tensor):
+                    self._know(tensor, self._noted(made[index]).node)  # type: ignore[index]
+
+    # Nodes.
+
+    def _record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy:
+        """The proxy of a new node for a call."""
+        name = getattr(func, "__name__", "")
+        if name == "__get__":
+            return self._noted(
+                self._tracer.create_proxy("call_function", getattr, (args[0], func.__self__.__name__), {})
+            )
+        if is_tensor_method(func) and args and isinstance(args[0], (torch.Tensor, Proxy)):
+            first = args[0] if isinstance(args[0], Proxy) else self._traced(args[0])
+            if name == "__setitem__":
+                first[args[1]] = args[2]
+                return self._noted(self._tracer.proxy(_last(first)))
+            if name in _AUGMENTED:
+                name = f"{name[3:-2]}_" if hasattr(torch.Tensor, f"{name[3:-2]}_") else name
+            return self._noted(getattr(first, name)(*args[1:], **kwargs))
+        return self._noted(self._tracer.create_proxy("call_function", func, args, kwargs))
+
+    def _traced(self, tensor: torch.Tensor) -> Proxy:
+        node = self.node_of(tensor)
+        if node is None:
+            node = self._tracer.create_arg(tensor)
+            self._nodes.append(node)
+        return self._tracer.proxy(node)
+
+
+def leave_ended() -> None:
+    """Take the modes of traces that have ended off the stack of the calling thread, where they are its innermost."""
+    while count := _torch._C._len_torch_function_stack():
+        mode = _torch._C._get_function_stack_at(count - 1)
+        if not isinstance(mode, RealTensors) or mode.is_tracing():
+            break
+        _torch._C._pop_torch_function_stack()
+
+
+def enter(mode: RealTensors) -> None:
+    """Put the mode of a trace onto the stack of the calling thread."""
+    _torch._C._push_on_torch_function_stack(mode)
+
+
+def share_memory(one: torch.Tensor, others: dict[int, torch.Tensor]) -> bool:
+    """Whether a tensor is one of ``others``, which are known by their identities, or lies in the memory of one."""
+    return id(one) in others or any(_torch._C._is_alias_of(one, other) for other in others.values())
+
+
+def _effect(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Effect | None:
+    name = getattr(func, "__name__", "")
+    if name == "__get__":
+        return None
+    rule = find_rule(name if is_tensor_method(func) else func)
+    return rule if rule is None or isinstance(rule, Effect) else rule(args, kwargs)
+
+
+def _written_by(
+    effect: Effect | None, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
+    """The real tensors that a call writes to."""
+    if effect is None or effect.kind != "write":
+        return ()
+    place = effect.written
+    if place is None:
+        return tuple(tensors)
+    value = args[place] if isinstance(place, int) and place < len(args) else kwargs.get(place)  # type: ignore[call-overload]
+    return tuple(_tensors(value if value is not None else (args, kwargs)))
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in a value."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for element in value:
+            yield from _tensors(element)
+    elif isinstance(value, dict):
+        for element in value.values():
+            yield from _tensors(element)
+
+
+def _holds_traced(value: Any) -> bool:
+    if isinstance(value, Proxy):
+        return True
+    if isinstance(value, (tuple, list)):
+        return any(map(_holds_traced, value))
+    if isinstance(value, dict):
+        return any(map(_holds_traced, value.values()))
+    return isinstance(value, slice) and any(map(_holds_traced, (value.start, value.stop, value.step)))
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return len(value) <= _MOST_VALUES and all(map(_is_plain, value))
+    return isinstance(value, (bool, int, float))
+
+
+def _last(proxy: Proxy) -> Node:
+    return next(reversed(proxy.node.graph.nodes))
+
+
+def _here() -> Any:
+    return user_location(sys._getframe(1), {})

@@ -82,6 +82,11 @@ def user_location(frame: FrameType | None, known: dict[tuple[int, int], SourceLo
     return location
 
 
+def is_users(frame: FrameType) -> bool:
+    """Whether a frame belongs neither to this package nor to torch."""
+    return _kind(frame.f_code.co_filename) == _USER
+
+
 def callers(frame: FrameType) -> Iterator[FrameType]:
     """The frames of the traced program outside ``frame``, innermost first."""
     outer = frame.f_back

@@ -448,7 +448,7 @@ _RESERVED = frozenset({*vars(GraphModule), "meta", "training"})
 def _check_name(node: Node) -> None:
     """Refuse an attribute under whose name every GraphModule has something else."""
     name = node.target.partition(".")[0]
-    if name in _RESERVED:
+    if name in _RESERVED and node.target != "training":
         raise GraphError(
             f"a GraphModule cannot hold an attribute called {name!r}",
             where=node.source,

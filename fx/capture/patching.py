@@ -66,7 +66,10 @@ class _Replacement:
 
     def _write(self, value: Any) -> None:
         if isinstance(self.owner, type):
-            setattr(self.owner, self.name, value)
+            if value is _ABSENT:
+                delattr(self.owner, self.name)
+            else:
+                setattr(self.owner, self.name, value)
         elif value is _ABSENT:
             del self.owner[self.name]
         else:
@@ -90,11 +93,12 @@ class Trace:
         return self.steps.gi_running
 
     def replace(
-        self, owner: dict[str, Any] | type, names: Iterable[str], make: Callable[[Any], Callable[..., Any]]
+        self, owner: dict[str, Any] | type, names: Iterable[str], make: Callable[[Any], Any], absent: bool = False
     ) -> None:
         """Let ``owner[name]`` be ``make(its value)`` until this trace, and others that replaced it, have ended.
 
-        A name that a dictionary does not have stands for the builtin.
+        A name that a dictionary does not have stands for the builtin. With ``absent``, ``make`` is given ``None`` for
+        what is not there.
         """
         with _lock:
             for name in names:
@@ -104,7 +108,7 @@ class Trace:
                     replacement = _Replacement(owner, name)
                     found = replacement.original
                     original = getattr(builtins, name, None) if found is _ABSENT else found
-                    if original is None:
+                    if original is None and not absent:
                         continue
                     replacement.value = make(original)
                 replacement.holders.add(self)
@@ -213,6 +217,14 @@ def is_settled() -> bool:
 def is_tracing() -> bool:
     """Whether the calling thread is capturing a program."""
     return _running_trace() is not None
+
+
+def running_session() -> Any:
+    """The session of the innermost trace of the calling thread; ``None`` where there is no trace."""
+    trace = _thread.trace
+    if trace is None or (trace := _running_trace()) is None:
+        return None
+    return trace.session
 
 
 def _running_trace() -> Trace | None:

@@ -18,6 +18,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from fx.assertions import check_value
+from fx.capture.modes import Modes
 from fx.errors import TraceError
 from fx.frames import user_location
 from fx.node import Argument, Node
@@ -40,6 +41,8 @@ _OF_VALUES = frozenset(
 """Functions whose result has a shape that depends on the values."""
 _ONE_VALUE = frozenset("__bool__ __float__ __index__ __int__ is_nonzero item".split())
 _OF_EAGER = frozenset("__reduce_ex__ __deepcopy__ __dlpack__ numpy __array__".split())
+_AUTOCAST = (_torch.amp._enter_autocast, _torch.amp._exit_autocast)
+_set_grad_enabled: Any = _torch._C._set_grad_enabled
 _AUGMENTED = frozenset(f"__{row.method}__" for row in OPERATORS if row.in_place)
 _PLAIN = (Proxy, Attribute, ParameterProxy)
 _MOST_VALUES = 256
@@ -90,15 +93,17 @@ class RealTensors(TorchFunctionMode):
     A trace pushes it onto the stack of modes, and :func:`leave_ended` takes it off.
     """
 
-    def __init__(self, tracer: Recorder, is_tracing: Callable[[], bool]) -> None:
+    def __init__(self, tracer: Recorder, modes: Modes, is_tracing: Callable[[], bool]) -> None:
         """A mode of one trace.
 
         Args:
             tracer: records operations.
+            modes: what it knows of modes.
             is_tracing: whether the trace is running.
         """
         super().__init__()
         self._tracer = tracer
+        self._modes = modes
         self.is_tracing = is_tracing
         self._recorded: dict[int, tuple[torch.Tensor, Node]] = {}
         self._calls: list[_Call] = []
@@ -137,6 +142,8 @@ class RealTensors(TorchFunctionMode):
         kwargs = kwargs or {}
         if not self.is_tracing():
             return func(*args, **kwargs)
+        if func is _set_grad_enabled:
+            return self._modes.set_gradients(args[0], sys._getframe(1))
         for kind in types:
             if issubclass(kind, Proxy):
                 return self._with_traced(kind, func, types, args, kwargs)
@@ -169,6 +176,8 @@ class RealTensors(TorchFunctionMode):
         if name == "__set__":
             return self._set(func, attribute, args, kept)
         effect = _effect(func, args, kwargs)
+        if func in _AUTOCAST:
+            return self._record(func, args, kwargs)
         written = _written_by(effect, args, kwargs, tensors)
         draws = effect is not None and (effect.kind == "random" or effect.draws)
         if written:

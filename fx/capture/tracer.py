@@ -5,15 +5,16 @@ from __future__ import annotations
 import copy
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
 
 from fx.arguments import expect, expect_all, explained, shown
-from fx.capture import patching
+from fx.capture import modes, patching
 from fx.capture.misuse import explain_misuse, is_of_real_tensor
+from fx.capture.module_state import ModuleState, dependence_on_earlier_call, forget_traced_values, same_program
 from fx.capture.patching import Trace
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
 from fx.capture.signature import PH, PHBase, PHWithMeta, Signature
@@ -88,6 +89,8 @@ class Tracer(TracerBase):
         self._current: Trace | None = None
         self._reads_buffers_once = False
         self._real: RealTensors | None = None
+        self._modes: modes.Modes | None = None
+        self._state: ModuleState | None = None
         self._attribute_paths: dict[int, tuple[Any, str]] | None = None
         self._parameter_paths: dict[int, str] | None = None
 
@@ -138,6 +141,8 @@ class Tracer(TracerBase):
         self.module_stack = {**outer, f"{path}@{count}" if count else path: (path, type(m))}
         try:
             if self.is_leaf_module(m, path):
+                if self._modes is not None:
+                    self._modes.leaf_called(m)
                 return self.create_proxy("call_module", path, args, kwargs)
             with ScopeContextManager(self.scope, Scope(path, type(m))):
                 return forward(*args, **kwargs)
@@ -275,9 +280,10 @@ class Tracer(TracerBase):
         """Path of every buffer and of every tensor or script object that a module of the root holds as an attribute."""
         if self._attribute_paths is None:
             found: dict[int, tuple[Any, str]] = {}
+            state = self._state
             for prefix, module in self.root.named_modules():
-                held = {**module.__dict__, **module._buffers}
-                for name, value in held.items():
+                own = module.__dict__ if state is None else state.attributes_of(module)
+                for name, value in {**own, **own["_buffers"]}.items():
                     if isinstance(value, (torch.Tensor, torch.ScriptObject)):
                         found.setdefault(id(value), (value, f"{prefix}.{name}" if prefix else name))
             self._attribute_paths = found
@@ -337,19 +343,63 @@ class Tracer(TracerBase):
             self._reads_buffers_once = False
 
     def _trace(self, root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> Graph:
-        """One run of ``root``, from the start."""
+        """One run of ``root``, from the start, and another one if it assigned attributes or changed containers."""
         leave_ended()
         forget_traced_values()
         function = self._start(root)
-        session = _Session(self)
         state = ModuleState(self.submodule_paths or {})
         lost: Proxy | None = None
+        try:
+            self._run(root, function, concrete_args, state)
+            if changes := state.find_changes():
+                self._run_again(root, concrete_args, state, changes)
+        finally:
+            try:
+                lost = self._finish(state)
+            finally:
+                self._finish(state)  # the one before may have been struck
+        if lost is not None:
+            raise _lost_update(lost)
+        return self.graph
+
+    def _run_again(
+        self,
+        root: Root,
+        concrete_args: dict[str, Any] | tuple[Any, ...] | None,
+        state: ModuleState,
+        changes: list[tuple[torch.nn.Module, str]],
+    ) -> None:
+        """Let the program find what it has left in its modules: it must do the same, as a graph cannot remember.
+
+        Raises:
+            TraceError: it does not.
+        """
+        first, cause = self.graph, None
+        try:
+            if not any(isinstance(vars(module)["_modules"].get(name), torch.nn.Module) for module, name in changes):
+                self._run(root, self._start(root), concrete_args, state)
+                if same_program(first, self.graph):
+                    return
+        except Exception as error:  # among them: what was left is a traced value of the first run
+            cause = error
+        raise dependence_on_earlier_call(changes) from cause
+
+    def _run(
+        self,
+        root: Root,
+        function: Callable[..., Any],
+        concrete_args: dict[str, Any] | tuple[Any, ...] | None,
+        state: ModuleState,
+    ) -> None:
+        session = _Session(self)
+        self._state = state
 
         def program(trace: Trace) -> None:
             self._current = trace
             self._tracing = True
             state.keep_until_restored(trace)
-            self._real = RealTensors(self, trace.is_running)
+            self._modes = session.modes
+            self._real = RealTensors(self, session.modes, trace.is_running)
             enter(self._real)
             self._wrap_functions(session, trace, function)
             called, args = self._inputs(function, isinstance(root, torch.nn.Module), concrete_args)
@@ -365,27 +415,17 @@ class Tracer(TracerBase):
             explain_misuse(error)
             raise
         finally:
-            try:
-                lost = self._finish(state)
-            finally:
-                self._finish(state)  # the one before may have been struck
-        if lost is not None:
-            raise _lost_update(lost)
-        if (name := state.written()) is not None:
-            raise TraceError(
-                f"the traced code wrote to the parameter or buffer {name!r} of a module while it was captured",
-                where=self.root_module_name or "the traced function",
-                why="the write used no traced value, so it was carried out once, now, and is not in the program",
-                remedy="set proxy_buffer_attributes of the Tracer, capture in eval mode, or make the module a leaf",
-            )
-        return self.graph
+            leave_ended()
+            self._finished = True
+            session.modes.restore()
 
     def _finish(self, state: ModuleState) -> Proxy | None:
         """Leave everything as it was. To be called again where an exception of a signal's handler strikes meanwhile."""
         leave_ended()
         self._tracing = False
         self._finished = True
-        self._current = self._real = None
+        self._state = None
+        self._current = self._real = self._modes = None
         lost = state.restore()
         self.submodule_paths = self._attribute_paths = self._parameter_paths = None
         self._locations = {}
@@ -404,7 +444,7 @@ class Tracer(TracerBase):
         self._finished = False
         self._refused = None
         self.num_calls = {}
-        self._current = self._real = None
+        self._current = self._real = self._modes = None
         self._attributes_read = []
         self._attribute_paths = self._parameter_paths = None
         self._locations = {}
@@ -434,6 +474,7 @@ class Tracer(TracerBase):
 
     def _wrap_functions(self, session: _Session, trace: Trace, function: Callable[..., Any]) -> None:
         session.trace = trace
+        modes.replace(trace)
         for namespace, name in wrapped_globals():
             trace.replace(namespace, (name,), _recording)
         for module in self._autowrap_search:
@@ -455,6 +496,7 @@ class _Session:
 
     def __init__(self, tracer: Tracer) -> None:
         self.tracer = tracer
+        self.modes = modes.Modes(tracer)
         self.trace: Trace | None = None
         self.parameter_proxies: dict[str, Any] = {}
         self.searched: set[int] = set()
@@ -482,94 +524,6 @@ class _Session:
         functions = self.tracer._autowrap_functions
         names = [name for name, value in list(namespace.items()) if id(_behind_recording(value)) in functions]
         self.trace.replace(namespace, names, _recording)
-
-
-class ModuleState:
-    """What modules hold, to be put back after a trace: whatever the traced code assigned is no part of the model."""
-
-    def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
-        held: list[dict[str, Any]] = []
-        state: list[dict[str, Any]] = []
-        for module in modules:
-            own = module.__dict__
-            held += (own, own["_modules"])
-            state += (own["_parameters"], own["_buffers"])
-        self._trace: Trace | None = None
-        self._held = [(entries, entries.copy()) for entries in held]
-        self._state = [(entries, entries.copy()) for entries in state]
-        self._versions = [
-            (name, tensor, tensor._version)
-            for entries in state
-            for name, tensor in entries.items()
-            if type(tensor) in (torch.Tensor, torch.nn.Parameter) and not tensor.is_inference()
-        ]
-
-    def written(self) -> str | None:
-        """The name of a parameter or buffer that the traced code wrote to without a trace in the graph."""
-        return next((name for name, tensor, version in self._versions if tensor._version != version), None)
-
-    def keep_until_restored(self, trace: Trace) -> None:
-        """Let :func:`forget_traced_values` do what it can, should nothing be put back though ``trace`` has ended."""
-        self._trace = trace
-        _unrestored[id(self)] = self
-
-    def forget_traced_values(self) -> None:
-        """Put back what traced values stand for, if the trace has ended.
-
-        Other attributes may have been assigned since.
-        """
-        if self._trace is not None and self._trace.is_running():
-            return
-        for entries, saved in (*self._held, *self._state):
-            for name in [name for name, value in list(entries.items()) if isinstance(value, Proxy)]:
-                if name in saved:
-                    entries[name] = saved[name]
-                else:
-                    entries.pop(name, None)
-        _unrestored.pop(id(self), None)
-
-    def restore(self) -> Proxy | None:
-        """Put everything back. Return the traced value that was assigned to a buffer or parameter, if there is one."""
-        lost: Proxy | None = None
-        for entries, saved in (*self._held, *self._state):
-            if _differs(entries, saved):
-                if any(entries is state for state, _ in self._state):
-                    values = ((name, value) for name, value in entries.items() if isinstance(value, Proxy))
-                    lost = next((value for name, value in values if not _is_written_in_place(name, value)), lost)
-                # entry by entry: other threads may be using the module
-                for name in entries.keys() - saved.keys():
-                    del entries[name]
-                for name, value in saved.items():
-                    if entries.get(name, self) is not value:
-                        entries[name] = value
-        self._held = self._state = []
-        _unrestored.pop(id(self), None)
-        return lost
-
-
-_unrestored: dict[int, ModuleState] = {}
-"""What modules held that are being traced; or were, where signals have kept it from being put back."""
-
-
-def forget_traced_values() -> None:
-    """Take the traced values of traces that have ended out of modules."""
-    for state in list(_unrestored.values()):
-        state.forget_traced_values()
-
-
-def _is_written_in_place(name: str, value: Proxy) -> bool:
-    """Whether a value is what an in-place operation on the attribute ``name`` returned, as in ``self.count += 1``."""
-    node = value.node
-    while node.op == "call_method" and str(node.target).endswith("_") and isinstance(node.args[0], Node):
-        node = node.args[0]
-    return node is not value.node and node.op == "get_attr" and str(node.target).rpartition(".")[2] == name
-
-
-def _differs(entries: dict[str, Any], saved: dict[str, Any]) -> bool:
-    try:
-        return entries != saved  # values that are the same object are not compared further
-    except Exception:  # comparing a traced value or a tensor may raise; that it came to that says enough
-        return True
 
 
 def _paths(root: torch.nn.Module) -> dict[torch.nn.Module, str]:

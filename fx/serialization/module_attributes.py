@@ -41,6 +41,8 @@ def check_path(root: torch.nn.Module, op: str, path: str) -> None:
         if owner._parameters.get(name) is not None or owner._buffers.get(name) is not None:
             return
         is_state = name in FRESH.__dict__ or name in PROGRAM_STATE
+        if name == "training" and type(owner.training) is bool:  # which programs check that depend on it
+            return
         if not is_state and isinstance(owner.__dict__.get(name, owner), _PLAIN):
             return
     kind = "submodule" if op == "call_module" else "parameter, buffer, submodule or attribute of its own"

@@ -42,6 +42,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     _row("indexing_by_values", "print", "Printing"),
     _row("in_place_methods", "dead code", "Dead code"),
     _row("ParameterAndBuffer", "state", "State"),
+    _row("ModuleFlags", "nodes, names, print, code, dead code, retrace, transformer", "Modes"),
     _row("no_input", "state", "State"),
     _row("wrapped_without_traced_arguments", "state", "State"),
     _row("PlainTensorAttribute", "state", "State"),

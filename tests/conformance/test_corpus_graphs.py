@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from .differences import assert_equal_unless_intended
+from .differences import assert_equal_unless_intended, is_intended
 from .libraries import OURS, THEIRS, describe_graph, module_stacks, neutral
 from .programs import Program
 
@@ -20,6 +20,8 @@ def test_program_is_captured_as_the_same_nodes(program: Program) -> None:
 
 
 def test_targets_are_the_same_objects(program: Program) -> None:
+    if is_intended(program.name, "nodes"):
+        return
     for mine, other in zip(program.captured(OURS).graph.nodes, program.captured(THEIRS).graph.nodes, strict=True):
         if not (getattr(other.target, "__module__", None) or "").startswith(THEIRS.__name__):
             assert mine.target == other.target

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 import fx
-from fx.capture import patching, tracer, real_tensors
+from fx.capture import module_state, patching, real_tensors, tracer
 from fx.gradients import without_gradients
 
 
@@ -56,7 +56,7 @@ def test_nothing_is_left_of_exceptions_at_random_moments() -> None:
     assert struck > 25
 
 
-FILES = {module.__file__ for module in (patching, tracer, real_tensors)}
+FILES = {module.__file__ for module in (patching, tracer, real_tensors, module_state)}
 EVERY_STEP = "FX_EVERY_STEP" in os.environ
 """Whether a capture is interrupted at each of its steps, which ``make interrupts`` asks for, or at a tenth of them."""
 
@@ -133,12 +133,12 @@ def test_a_capture_that_is_struck_twice_while_it_ends_leaves_nothing_to_the_next
         assert (vars(nn.Module)["__call__"], vars(nn.Module)["__getattr__"]) == methods
         assert vars(math) == functions
         assert not torch._C._len_torch_function_stack()
-        assert patching.is_settled() and not patching._replacements and not tracer._unrestored
+        assert patching.is_settled() and not patching._replacements and not module_state._unrestored
 
 
 def test_a_traced_value_that_is_left_in_a_module_is_taken_out_and_the_rest_stays() -> None:
     model = Writing()
-    state = tracer.ModuleState([model])
+    state = module_state.ModuleState([model])
     state.keep_until_restored(ended := patching.Trace(None, lambda trace: None))  # type: ignore[arg-type]
     model.last = fx.Proxy(fx.Graph().placeholder("x"))
     model.name = "assigned since"

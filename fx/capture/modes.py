@@ -1,0 +1,276 @@
+"""Modes that the traced code sets or asks for: recording of gradients, autocast, and the training flag of modules.
+
+The first two become operations of the program, which set the mode and set it back to what it was when the program ran.
+What the traced code asks about a mode is answered as it is now, and the program checks that it is the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+from torch.amp.autocast_mode import autocast
+
+from fx.assertions import check_value
+from fx.capture import patching
+from fx.capture.patching import Trace
+from fx.errors import TraceError
+from fx.frames import is_users, user_location
+from fx.provenance import GENERATED_FILES
+from fx.proxy import Proxy
+
+_torch: Any = torch
+_set_grad_enabled: Any = _torch._C._set_grad_enabled
+_enter_autocast: Any = _torch.amp._enter_autocast
+_exit_autocast: Any = _torch.amp._exit_autocast
+_is_grad_enabled = torch.is_grad_enabled
+_is_autocast_enabled: Any = torch.is_autocast_enabled
+
+
+class Recorder(Protocol):
+    """The tracer that operations are recorded by."""
+
+    root: torch.nn.Module
+    submodule_paths: dict[torch.nn.Module, str] | None
+
+    def create_proxy(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy:
+        """Make a node and its proxy."""
+        ...
+
+    def _refusal(self, what: str, **lines: Any) -> TraceError: ...
+
+
+class Modes:
+    """The modes of one trace."""
+
+    def __init__(self, tracer: Recorder) -> None:
+        self._tracer = tracer
+        self._gradients: list[tuple[bool, bool, Proxy]] = []
+        """Of each switch that was not undone: what it was before, what it was set to, what it was at run time."""
+        self._autocasts: dict[int, list[Proxy]] = {}
+        self._asked: set[str] = set()
+        self._overridden: bool | None = None
+        self._enabled = _is_grad_enabled()
+
+    def restore(self) -> None:
+        """Set what belongs to the thread back to what it was before the trace."""
+        if _is_grad_enabled() != self._enabled:
+            _set_grad_enabled(self._enabled)
+
+    # Gradients.
+
+    def set_gradients(self, enabled: bool, frame: FrameType | None) -> None:
+        """Record that the traced code switches the recording of gradients, and switch it."""
+        where = _entering_or_leaving(frame)
+        now = _is_grad_enabled()
+        innermost = self._gradients[-1] if self._gradients else None
+        if where == "__enter__" and innermost is not None and innermost[1] == enabled == now and _is_switch(frame):
+            return  # set_grad_enabled(…) has done so when it was made
+        _set_grad_enabled(enabled)
+        undoes = where == "__exit__" or (where is None and innermost is not None and innermost[:2] == (enabled, now))
+        if undoes and innermost is not None:
+            self._gradients.pop()
+            self._record(_set_grad_enabled, innermost[2])
+            return
+        before = self._record(_is_grad_enabled)
+        self._gradients.append((now, enabled, before))
+        self._record(_set_grad_enabled, enabled)
+
+    def _record(self, function: Any, *args: Any) -> Proxy:
+        return self._tracer.create_proxy("call_function", function, args, {})
+
+    def are_gradients_enabled(self, frame: FrameType) -> bool:
+        """Answer the traced code, and let the program check the answer where it was not the program that set it."""
+        answer = _is_grad_enabled()
+        if not self._gradients and _asks(frame):
+            self._check(_is_grad_enabled, (), answer, frame)
+        return answer
+
+    # Autocast.
+
+    def enter_autocast(self, context: Any) -> None:
+        """Record that an autocast region begins."""
+        settings = (context.device, context.fast_dtype, context._enabled, context._cache_enabled)
+        self._autocasts.setdefault(id(context), []).append(self._record(_enter_autocast, *settings))
+
+    def leave_autocast(self, context: Any) -> None:
+        """Record that an autocast region ends."""
+        if entered := self._autocasts.get(id(context)):
+            self._record(_exit_autocast, entered.pop())
+
+    def is_autocast_enabled(self, args: tuple[Any, ...], frame: FrameType) -> bool:
+        """Answer the traced code, and let the program check the answer where it was not the program that set it."""
+        answer = _is_autocast_enabled(*args)
+        if not any(self._autocasts.values()) and _asks(frame):
+            self._check(_is_autocast_enabled, args, answer, frame)
+        return answer
+
+    # The training flag.
+
+    def training_read(self, module: torch.nn.Module, value: bool, frame: FrameType) -> None:
+        """Let the program check the mode that a module is in, which the traced code has asked for."""
+        if is_users(frame) or not type(module).__module__.startswith("torch."):
+            self._check_training(module, value, frame)
+
+    def _check_training(self, module: torch.nn.Module, value: bool, frame: FrameType | None) -> None:
+        paths = self._tracer.submodule_paths
+        path = paths.get(module) if paths else None
+        if path is None:
+            return
+        name = f"{path}.training" if path else "training"
+        if name not in self._asked:
+            self._asked.add(name)
+            mode = "training" if value else "evaluation"
+            message = f"the program was captured in {mode} mode, and depends on it: {user_location(frame, {})}"
+            flag = self._tracer.create_proxy("get_attr", name, (), {})
+            self._record(check_value, flag, value, message)
+
+    def training_set(self, module: torch.nn.Module, value: bool, frame: FrameType) -> None:
+        """Refuse that the traced code switches the mode of a module.
+
+        Raises:
+            TraceError: it is another mode than the module is in.
+        """
+        paths = self._tracer.submodule_paths
+        if not paths or module not in paths:
+            return
+        before = module.__dict__.get("training")
+        if before != value:
+            raise self._tracer._refusal(
+                "cannot switch a module between training and evaluation while it is captured",
+                where=user_location(frame, {}),
+                value=f"{type(module).__name__}, which {'was' if before else 'was not'} in training mode",
+                why="a captured program has no assignment to attributes, so the switch would be lost",
+                remedy="switch the mode before the module is captured, or make the module that does it a leaf",
+            )
+        self._check_training(module, value, frame)
+
+    def leaf_called(self, module: torch.nn.Module) -> None:
+        """Let the program check the mode of a leaf, where a module decides by itself what ``train()`` does."""
+        if self._overridden is None:
+            classes = {type(one) for one in self._tracer.submodule_paths or ()}
+            own = [one for one in classes if not one.__module__.startswith("torch.")]
+            self._overridden = any(
+                one.train is not torch.nn.Module.train or one.eval is not torch.nn.Module.eval for one in own
+            )
+        if self._overridden:
+            root = self._tracer.root
+            for one in (root, module):
+                self._check_training(one, one.__dict__["training"], sys._getframe(2))
+
+    def _check(self, function: Any, args: tuple[Any, ...], answer: bool, frame: FrameType) -> None:
+        key = f"{function.__name__}{args}"
+        if key not in self._asked:
+            self._asked.add(key)
+            message = f"the program was captured where {key.strip('()')} was {answer}: {user_location(frame, {})}"
+            self._record(check_value, self._record(function, *args), answer, message)
+
+
+class Session(Protocol):
+    """A trace whose tracer has modes."""
+
+    modes: Modes
+
+
+def replace(trace: Trace) -> None:
+    """Let a trace see what the traced code does with modes."""
+    trace.replace(torch.nn.Module, ("training",), _make_training, absent=True)
+    trace.replace(torch.__dict__, ("is_grad_enabled",), _make_question(Modes.are_gradients_enabled, takes_args=False))
+    trace.replace(torch.__dict__, ("is_autocast_enabled",), _make_question(Modes.is_autocast_enabled, takes_args=True))
+    trace.replace(torch.inference_mode, ("__enter__", "__exit__"), _make_inference_mode)
+    trace.replace(autocast, ("__enter__",), _make_autocast(Modes.enter_autocast))
+    trace.replace(autocast, ("__exit__",), _make_autocast(Modes.leave_autocast))
+
+
+def _modes() -> Modes | None:
+    session: Any = patching.running_session()
+    return None if session is None else session.modes
+
+
+def _make_training(_: Any) -> Any:
+    def read(self: torch.nn.Module) -> bool:
+        try:
+            value = self.__dict__["training"]
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute 'training'") from None
+        if (modes := _modes()) is not None:
+            modes.training_read(self, value, sys._getframe(1))
+        return value
+
+    def write(self: torch.nn.Module, value: bool) -> None:
+        if (modes := _modes()) is not None:
+            modes.training_set(self, value, sys._getframe(1))
+        self.__dict__["training"] = value
+
+    return property(read, write)
+
+
+def _make_question(ask: Callable[..., bool], takes_args: bool) -> Callable[[Any], Any]:
+    def make(original: Any) -> Any:
+        def answer(*args: Any) -> bool:
+            modes = _modes()
+            if modes is None:
+                return original(*args)
+            return ask(modes, args, sys._getframe(1)) if takes_args else ask(modes, sys._getframe(1))
+
+        answer.__wrapped__ = original  # type: ignore[attr-defined]
+        return answer
+
+    return make
+
+
+def _make_inference_mode(original: Any) -> Any:
+    """Inference mode is captured as what it is for the values of a program: gradients are not recorded."""
+    if original.__name__ == "__enter__":
+
+        def __enter__(self: Any) -> None:
+            if _modes() is None:
+                return original(self)
+            self._before_trace = _is_grad_enabled()
+            _torch._C._set_grad_enabled(not self.mode and self._before_trace)
+            return None
+
+        return __enter__
+
+    def __exit__(self: Any, *exception: Any) -> None:
+        if "_before_trace" not in vars(self):
+            return original(self, *exception)
+        _torch._C._set_grad_enabled(vars(self).pop("_before_trace"))
+        return None
+
+    return __exit__
+
+
+def _make_autocast(record: Callable[[Modes, Any], None]) -> Callable[[Any], Any]:
+    def make(original: Any) -> Any:
+        def method(self: Any, *exception: Any) -> Any:
+            if (modes := _modes()) is not None and exception[:1] in ((), (None,)):
+                record(modes, self)
+            return original(self, *exception)
+
+        return method
+
+    return make
+
+
+def _entering_or_leaving(frame: FrameType | None) -> str | None:
+    """``__enter__`` or ``__exit__``, if it is one of them, of torch's or a replaced one, that switches."""
+    for _ in range(3):
+        if frame is None or is_users(frame):
+            return None
+        if frame.f_code.co_name in ("__enter__", "__exit__"):
+            return frame.f_code.co_name
+        frame = frame.f_back
+    return None
+
+
+def _is_switch(frame: FrameType | None) -> bool:
+    return frame is not None and type(frame.f_locals.get("self")) is torch.set_grad_enabled
+
+
+def _asks(frame: FrameType) -> bool:
+    """Whether it is the user's code that asks, not torch's, and not code that was generated of a program."""
+    return is_users(frame) and frame.f_code.co_filename not in GENERATED_FILES

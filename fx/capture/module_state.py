@@ -1,0 +1,201 @@
+"""What modules hold, which a trace leaves as it was, and what the traced code may not leave for its next call."""
+
+from __future__ import annotations
+
+import dis
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Mapping
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from fx.capture.patching import Trace
+from fx.errors import TraceError
+from fx.graph import Graph
+from fx.modules.containers import QuickModule
+from fx.node import Node, map_arg
+from fx.provenance import SourceLocation
+from fx.proxy import Proxy
+
+_CONTAINERS = frozenset({list, dict, set, OrderedDict, defaultdict, deque})
+_OF_EVERY_MODULE = frozenset(vars(torch.nn.Module()))
+_DEEPEST = 4
+"""How deep containers in containers are looked at."""
+
+
+class ModuleState:
+    """What modules hold, to be put back after a trace: whatever the traced code assigned is no part of the model."""
+
+    def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
+        self._modules = list(modules)
+        self._trace: Trace | None = None
+        self._saved: dict[int, dict[str, Any]] | None = None
+        self._held: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._state: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._containers: list[tuple[torch.nn.Module, str, Any, Any]] = []
+        for module in self._modules:
+            own = module.__dict__
+            children, parameters, buffers = own["_modules"], own["_parameters"], own["_buffers"]
+            self._held += ((own, own.copy()), (children, children.copy()))
+            self._state += ((parameters, parameters.copy()), (buffers, buffers.copy()))
+            if not type(module).__module__.startswith("torch."):
+                for name, value in own.items():
+                    if type(value) in _CONTAINERS and name not in _OF_EVERY_MODULE:
+                        self._keep(module, name, value, _DEEPEST)
+
+    def _keep(self, module: torch.nn.Module, name: str, container: Any, depth: int) -> None:
+        self._containers.append((module, name, container, container.copy()))
+        elements = container.values() if isinstance(container, dict) else container
+        for element in elements if depth else ():
+            if type(element) in _CONTAINERS:
+                self._keep(module, name, element, depth - 1)
+
+    def attributes_of(self, module: torch.nn.Module) -> dict[str, Any]:
+        """What stood in the ``__dict__`` of a module; with buffers as they were."""
+        if self._saved is None:
+            self._saved = {id(entries): saved for entries, saved in (*self._held, *self._state)}
+        own = self._saved.get(id(module.__dict__), module.__dict__)
+        return {**own, "_buffers": self._saved.get(id(own["_buffers"]), own["_buffers"])}
+
+    def find_changes(self) -> list[tuple[torch.nn.Module, str]]:
+        """The attributes that are others now, or containers with other elements, each with its module."""
+        changes: list[tuple[torch.nn.Module, str]] = []
+        for number, (entries, saved) in enumerate(self._held):
+            if _differs(entries, saved):
+                module = self._modules[number // 2]
+                names = {*entries, *saved}
+                if isinstance(module, QuickModule):  # which has its children there, too, once it has run
+                    names -= module._modules.keys()
+                changes += [(module, name) for name in names if entries.get(name, self) is not saved.get(name, self)]
+        changes += [(module, name) for module, name, container, saved in self._containers if _other(container, saved)]
+        return changes
+
+    def keep_until_restored(self, trace: Trace) -> None:
+        """Let :func:`forget_traced_values` do what it can, should nothing be put back though ``trace`` has ended."""
+        self._trace = trace
+        _unrestored[id(self)] = self
+
+    def forget_traced_values(self) -> None:
+        """Put back what traced values stand for, if the trace has ended.
+
+        Other attributes may have been assigned since.
+        """
+        if self._trace is not None and self._trace.is_running():
+            return
+        for entries, saved in (*self._held, *self._state):
+            for name in [name for name, value in list(entries.items()) if isinstance(value, Proxy)]:
+                if name in saved:
+                    entries[name] = saved[name]
+                else:
+                    entries.pop(name, None)
+        _unrestored.pop(id(self), None)
+
+    def restore(self) -> Proxy | None:
+        """Put everything back. Return the traced value that was assigned to a buffer or parameter, if there is one."""
+        lost: Proxy | None = None
+        for entries, saved in (*self._held, *self._state):
+            if _differs(entries, saved):
+                if any(entries is state for state, _ in self._state):
+                    values = ((name, value) for name, value in entries.items() if isinstance(value, Proxy))
+                    lost = next((value for name, value in values if not _is_written_in_place(name, value)), lost)
+                # entry by entry: other threads may be using the module
+                for name in entries.keys() - saved.keys():
+                    del entries[name]
+                for name, value in saved.items():
+                    if entries.get(name, self) is not value:
+                        entries[name] = value
+        for _, _, container, saved in self._containers:
+            if _other(container, saved):
+                container.clear()
+                container.extend(saved) if isinstance(container, (list, deque)) else container.update(saved)
+        self._held = self._state = []
+        self._containers = []
+        _unrestored.pop(id(self), None)
+        return lost
+
+
+_unrestored: dict[int, ModuleState] = {}
+"""What modules held that are being traced; or were, where signals have kept it from being put back."""
+
+
+def forget_traced_values() -> None:
+    """Take the traced values of traces that have ended out of modules."""
+    for state in list(_unrestored.values()):
+        state.forget_traced_values()
+
+
+def same_program(one: Graph, other: Graph) -> bool:
+    """Whether two graphs of one tracer have the same nodes, and constants that are equal."""
+    if len(one.nodes) != len(other.nodes) or one.constants.keys() != other.constants.keys():
+        return False
+    if not all(map(_same_node, one.nodes, other.nodes)):
+        return False
+    return all(_same_constant(value, other.constants[name]) for name, value in one.constants.items())
+
+
+def _same_node(one: Node, other: Node) -> bool:
+    if (one.op, one.name) != (other.op, other.name) or (one.target is not other.target and one.target != other.target):
+        return False
+    described = [repr(map_arg((node.args, node.kwargs), lambda used: used.name)) for node in (one, other)]
+    return described[0] == described[1]
+
+
+def _same_constant(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        with torch._C.DisableTorchFunction():
+            return one is other or (one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other))
+    return one is other
+
+
+def dependence_on_earlier_call(changes: list[tuple[torch.nn.Module, str]]) -> TraceError:
+    """The refusal of a program that does something else once it has been called."""
+    module, name = changes[0]
+    return TraceError(
+        f"what the program does depends on what an earlier call of it has left in {name!r}",
+        where=_assignment(module, name),
+        value=f"{type(module).__name__}.{name}",
+        why="a captured program has no assignment to attributes, so each call would be like the first",
+        remedy="keep it in a buffer that is written in place (self.step.add_(1)), or make the module a leaf",
+    )
+
+
+def _assignment(module: torch.nn.Module, name: str) -> SourceLocation | str:
+    """The line of a method that names the attribute last; the class where there is none."""
+    for kind in type(module).__mro__:
+        for function in vars(kind).values():
+            if (
+                isinstance(function, FunctionType)
+                and function.__name__ != "__init__"
+                and name in function.__code__.co_names
+            ):
+                code = function.__code__
+                named = [step.offset for step in dis.get_instructions(code) if step.argval == name]
+                return SourceLocation(code, named[-1])
+    return type(module).__name__
+
+
+def _is_written_in_place(name: str, value: Proxy) -> bool:
+    """Whether a value is what an in-place operation on the attribute ``name`` returned, as in ``self.count += 1``."""
+    node = value.node
+    while node.op == "call_method" and str(node.target).endswith("_") and isinstance(node.args[0], Node):
+        node = node.args[0]
+    return node is not value.node and node.op == "get_attr" and str(node.target).rpartition(".")[2] == name
+
+
+def _differs(entries: Mapping[str, Any], saved: Mapping[str, Any]) -> bool:
+    try:
+        return entries != saved  # values that are the same object are not compared further
+    except Exception:  # comparing a traced value or a tensor may raise; that it came to that says enough
+        return True
+
+
+def _other(container: Any, saved: Any) -> bool:
+    """Whether a container has other elements than it had."""
+    if len(container) != len(saved):
+        return True
+    if isinstance(container, set):
+        return container != saved
+    if isinstance(container, dict):
+        return any(key not in saved or saved[key] is not value for key, value in container.items())
+    return any(one is not other for one, other in zip(container, saved, strict=True))

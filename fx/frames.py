@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import traceback
 from collections.abc import Callable, Iterator
@@ -14,6 +15,8 @@ from fx.provenance import GENERATED_FILES, SourceLocation
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_LIBRARIES = (_TORCH, os.path.abspath(contextlib.__file__))
+"""Whose lines are none of the user's: torch's, and those of ``with`` statements over generators."""
 _USER, _LIBRARY, _SELF = range(3)
 
 _kinds: dict[str, int] = {}
@@ -23,7 +26,7 @@ _boundaries: set[CodeType] = set()
 def _kind(file: str) -> int:
     kind = _kinds.get(file)
     if kind is None:
-        kind = _SELF if file.startswith(_OURS) else _LIBRARY if file.startswith(_TORCH) else _USER
+        kind = _SELF if file.startswith(_OURS) else _LIBRARY if file.startswith(_LIBRARIES) else _USER
         _kinds[file] = kind
     return kind
 
@@ -85,6 +88,11 @@ def user_location(frame: FrameType | None, known: dict[tuple[int, int], SourceLo
 def is_users(frame: FrameType) -> bool:
     """Whether a frame belongs neither to this package nor to torch."""
     return _kind(frame.f_code.co_filename) == _USER
+
+
+def is_users_file(file: str) -> bool:
+    """Whether a file belongs neither to this package nor to torch."""
+    return _kind(file) == _USER
 
 
 def callers(frame: FrameType) -> Iterator[FrameType]:

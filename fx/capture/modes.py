@@ -6,9 +6,14 @@ What the traced code asks about a mode is answered as it is now, and the program
 
 from __future__ import annotations
 
+import dis
+import inspect
+import itertools
 import sys
-from collections.abc import Callable
-from types import FrameType
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import CodeType, FrameType
 from typing import Any, Protocol
 
 import torch
@@ -18,8 +23,8 @@ from fx.assertions import check_value
 from fx.capture import patching
 from fx.capture.patching import Trace
 from fx.errors import TraceError
-from fx.frames import is_users, user_location
-from fx.provenance import GENERATED_FILES
+from fx.frames import is_users, is_users_file, user_location
+from fx.provenance import GENERATED_FILES, SourceLocation
 from fx.proxy import Proxy
 
 _torch: Any = torch
@@ -53,6 +58,8 @@ class Modes:
         self._autocasts: dict[int, list[Proxy]] = {}
         self._asked: set[str] = set()
         self._overridden: bool | None = None
+        self._flags: dict[int, bool] | None = None
+        self._switches: SourceLocation | None = None
         self._enabled = _is_grad_enabled()
 
     def restore(self) -> None:
@@ -110,12 +117,42 @@ class Modes:
 
     # The training flag.
 
-    def training_read(self, module: torch.nn.Module, value: bool, frame: FrameType) -> None:
-        """Let the program check the mode that a module is in, which the traced code has asked for."""
-        if is_users(frame) or not type(module).__module__.startswith("torch."):
-            self._check_training(module, value, frame)
+    def module_entered(self, module: torch.nn.Module) -> None:
+        """Let the program check the mode of a module whose forward is traced, if its code names the training flag."""
+        kind = type(module)
+        if kind.__module__.startswith("torch."):
+            return
+        for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values()):
+            if any("training" in code.co_names for code in _codes(getattr(type(hook), "__call__", hook))):
+                self._check_training(module, module.__dict__["training"], SourceLocation(_code_of(kind.forward), 0))
+        mentions = mentions_of_training(kind)
+        for child, location in mentions.reads:
+            owner = module if child is None else module._modules.get(child)
+            if owner is not None:
+                self._check_training(owner, owner.__dict__["training"], location)
+        if mentions.switches is not None:
+            self._switches = mentions.switches
+            if self._flags is None:
+                paths = self._tracer.submodule_paths or {}
+                self._flags = {id(one): one.__dict__["training"] for one in paths}
 
-    def _check_training(self, module: torch.nn.Module, value: bool, frame: FrameType | None) -> None:
+    def expect_modes_kept(self) -> None:
+        """Refuse a program that has switched the mode of a module, and has not switched it back."""
+        for module in (self._tracer.submodule_paths or {}) if self._flags is not None else ():
+            self._expect_mode_kept(module)
+
+    def _expect_mode_kept(self, module: torch.nn.Module) -> None:
+        before = (self._flags or {}).get(id(module))
+        if before is not None and before != module.__dict__["training"]:
+            raise TraceError(
+                "cannot switch a module between training and evaluation while it is captured",
+                where=self._switches,
+                value=f"{type(module).__name__}, which {'was' if before else 'was not'} in training mode",
+                why="a captured program has no assignment to attributes, so the switch would be lost",
+                remedy="switch the mode before the module is captured, or make the module that does it a leaf",
+            )
+
+    def _check_training(self, module: torch.nn.Module, value: bool, where: object) -> None:
         paths = self._tracer.submodule_paths
         path = paths.get(module) if paths else None
         if path is None:
@@ -124,32 +161,15 @@ class Modes:
         if name not in self._asked:
             self._asked.add(name)
             mode = "training" if value else "evaluation"
-            message = f"the program was captured in {mode} mode, and depends on it: {user_location(frame, {})}"
+            message = f"the program was captured in {mode} mode, and depends on it: {where}"
             flag = self._tracer.create_proxy("get_attr", name, (), {})
             self._record(check_value, flag, value, message)
 
-    def training_set(self, module: torch.nn.Module, value: bool, frame: FrameType) -> None:
-        """Refuse that the traced code switches the mode of a module.
-
-        Raises:
-            TraceError: it is another mode than the module is in.
-        """
-        paths = self._tracer.submodule_paths
-        if not paths or module not in paths:
-            return
-        before = module.__dict__.get("training")
-        if before != value:
-            raise self._tracer._refusal(
-                "cannot switch a module between training and evaluation while it is captured",
-                where=user_location(frame, {}),
-                value=f"{type(module).__name__}, which {'was' if before else 'was not'} in training mode",
-                why="a captured program has no assignment to attributes, so the switch would be lost",
-                remedy="switch the mode before the module is captured, or make the module that does it a leaf",
-            )
-        self._check_training(module, value, frame)
-
     def leaf_called(self, module: torch.nn.Module) -> None:
         """Let the program check the mode of a leaf, where a module decides by itself what ``train()`` does."""
+        if self._flags is not None:
+            self._expect_mode_kept(module)
+            self._check_training(module, module.__dict__["training"], self._switches)
         if self._overridden is None:
             classes = {type(one) for one in self._tracer.submodule_paths or ()}
             own = [one for one in classes if not one.__module__.startswith("torch.")]
@@ -159,7 +179,7 @@ class Modes:
         if self._overridden:
             root = self._tracer.root
             for one in (root, module):
-                self._check_training(one, one.__dict__["training"], sys._getframe(2))
+                self._check_training(one, one.__dict__["training"], user_location(sys._getframe(2), {}))
 
     def _check(self, function: Any, args: tuple[Any, ...], answer: bool, frame: FrameType) -> None:
         key = f"{function.__name__}{args}"
@@ -167,6 +187,71 @@ class Modes:
             self._asked.add(key)
             message = f"the program was captured where {key.strip('()')} was {answer}: {user_location(frame, {})}"
             self._record(check_value, self._record(function, *args), answer, message)
+
+
+@dataclass(frozen=True, slots=True)
+class Mentions:
+    """Where the code of a class of modules names the training flag, as far as its ``forward`` reaches."""
+
+    reads: tuple[tuple[str | None, SourceLocation], ...]
+    """The submodule whose flag it is, None for the module itself, and the line."""
+    switches: SourceLocation | None
+    """The line that calls ``train`` or ``eval``."""
+
+
+_mentions: weakref.WeakKeyDictionary[type, Mentions] = weakref.WeakKeyDictionary()
+
+
+def mentions_of_training(kind: type[torch.nn.Module]) -> Mentions:
+    """Where ``forward``, and the methods that it names, name the training flag, or what switches it.
+
+    The flag stands in the ``__dict__`` of each module, where nothing tells that it is read.
+    """
+    known = _mentions.get(kind)
+    if known is None:
+        reads: list[tuple[str | None, SourceLocation]] = []
+        switches: SourceLocation | None = None
+        for code in _reached(kind):
+            shown = code if is_users_file(code.co_filename) else _code_of(kind.forward)
+            steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "EXTENDED_ARG")]
+            for before, step in itertools.pairwise(steps):
+                if step.argval == "training" and step.opname.startswith(("LOAD_ATTR", "LOAD_CONST", "LOAD_METHOD")):
+                    child = before.argval if before.opname == "LOAD_ATTR" else None
+                    reads.append((child, SourceLocation(shown, step.offset if shown is code else 0)))
+                elif step.argval in ("train", "eval") and step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                    switches = SourceLocation(code, step.offset)
+        known = _mentions[kind] = Mentions(tuple(reads), switches)
+    return known
+
+
+def _code_of(function: Any) -> CodeType:
+    return inspect.unwrap(function).__code__
+
+
+def _reached(kind: type[torch.nn.Module]) -> Iterator[CodeType]:
+    """The code of ``forward`` and of all methods that it names, in classes up to ``torch.nn.Module``."""
+    classes = [one for one in kind.__mro__ if one is not torch.nn.Module and one is not object]
+    pending, seen = ["forward"], {"forward"}
+    while pending:
+        name = pending.pop()
+        for one in classes:
+            function: Any = vars(one).get(name)
+            for code in _codes(
+                inspect.unwrap(getattr(function, "fget", None) or getattr(function, "__func__", function))
+            ):
+                yield code
+                named = [other for other in code.co_names if other not in seen]
+                seen.update(named)
+                pending += named
+
+
+def _codes(function: Any) -> Iterator[CodeType]:
+    """The code of a function, and of those that are written in it."""
+    pending = [getattr(function, "__code__", None)]
+    for code in pending:
+        if isinstance(code, CodeType):
+            yield code
+            pending += [one for one in code.co_consts if isinstance(one, CodeType)]
 
 
 class Session(Protocol):
@@ -177,7 +262,6 @@ class Session(Protocol):
 
 def replace(trace: Trace) -> None:
     """Let a trace see what the traced code does with modes."""
-    trace.replace(torch.nn.Module, ("training",), _make_training, absent=True)
     trace.replace(torch.__dict__, ("is_grad_enabled",), _make_question(Modes.are_gradients_enabled, takes_args=False))
     trace.replace(torch.__dict__, ("is_autocast_enabled",), _make_question(Modes.is_autocast_enabled, takes_args=True))
     trace.replace(torch.inference_mode, ("__enter__", "__exit__"), _make_inference_mode)
@@ -188,24 +272,6 @@ def replace(trace: Trace) -> None:
 def _modes() -> Modes | None:
     session: Any = patching.running_session()
     return None if session is None else session.modes
-
-
-def _make_training(_: Any) -> Any:
-    def read(self: torch.nn.Module) -> bool:
-        try:
-            value = self.__dict__["training"]
-        except KeyError:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute 'training'") from None
-        if (modes := _modes()) is not None:
-            modes.training_read(self, value, sys._getframe(1))
-        return value
-
-    def write(self: torch.nn.Module, value: bool) -> None:
-        if (modes := _modes()) is not None:
-            modes.training_set(self, value, sys._getframe(1))
-        self.__dict__["training"] = value
-
-    return property(read, write)
 
 
 def _make_question(ask: Callable[..., bool], takes_args: bool) -> Callable[[Any], Any]:

@@ -12,6 +12,7 @@ import torch
 
 from fx.capture.patching import Trace
 from fx.errors import TraceError
+from fx.frames import is_users_file
 from fx.graph import Graph
 from fx.modules.containers import QuickModule
 from fx.node import Node, map_arg
@@ -70,6 +71,27 @@ class ModuleState:
                 changes += [(module, name) for name in names if entries.get(name, self) is not saved.get(name, self)]
         changes += [(module, name) for module, name, container, saved in self._containers if _other(container, saved)]
         return changes
+
+    def expect_parameters_kept(self) -> None:
+        """Refuse a program that has put other parameters or buffers in the place of a module's own.
+
+        Raises:
+            TraceError: it has; traced values are the affair of :meth:`restore`.
+        """
+        for number, (entries, saved) in enumerate(self._state):
+            if not _differs(entries, saved):
+                continue
+            module = self._modules[number // 2]
+            for name in {*entries, *saved}:
+                now = entries.get(name, self)
+                if now is not saved.get(name, self) and not isinstance(now, Proxy):
+                    raise TraceError(
+                        f"cannot replace the parameter or buffer {name!r} of a module while it is captured",
+                        where=_assignment(module, name, [type(one) for one in self._modules]),
+                        value=f"{type(module).__name__}.{name}",
+                        why="a captured program has no assignment to attributes, so it would use the one from before",
+                        remedy="write in place (self.weight.copy_(value)), or use torch.func.functional_call",
+                    )
 
     def keep_until_restored(self, trace: Trace) -> None:
         """Let :func:`forget_traced_values` do what it can, should nothing be put back though ``trace`` has ended."""
@@ -160,12 +182,13 @@ def dependence_on_earlier_call(changes: list[tuple[torch.nn.Module, str]]) -> Tr
     )
 
 
-def _assignment(module: torch.nn.Module, name: str) -> SourceLocation | str:
+def _assignment(module: torch.nn.Module, name: str, others: Iterable[type] = ()) -> SourceLocation | str:
     """The line of a method that names the attribute last; the class where there is none."""
-    for kind in type(module).__mro__:
+    for kind in (*type(module).__mro__, *others):
         for function in vars(kind).values():
             if (
                 isinstance(function, FunctionType)
+                and is_users_file(function.__code__.co_filename)
                 and function.__name__ != "__init__"
                 and name in function.__code__.co_names
             ):

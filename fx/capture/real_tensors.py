@@ -119,6 +119,10 @@ class RealTensors(TorchFunctionMode):
         known = self._recorded.get(id(tensor))
         return None if known is None or known[1]._erased else known[1]
 
+    def takes_part(self, arguments: Any) -> bool:
+        """Whether a tensor among the arguments of a call is one whose operations are recorded."""
+        return any(map(self._is_kept, _tensors(arguments)))
+
     def is_constant(self, tensor: torch.Tensor) -> None:
         """Note that a node uses a tensor as a constant: from now on its contents stay."""
         self._fixed[id(tensor)] = tensor

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fx.arguments import expect, expect_all, explained, shown
-from fx.capture import modes, patching
+from fx.capture import modes, patching, recorded_calls, root_hooks
 from fx.capture.misuse import explain_misuse, is_of_real_tensor
 from fx.capture.module_state import ModuleState, dependence_on_earlier_call, forget_traced_values, same_program
 from fx.capture.patching import Trace
@@ -140,10 +140,12 @@ class Tracer(TracerBase):
         self.num_calls[path] = count + 1
         self.module_stack = {**outer, f"{path}@{count}" if count else path: (path, type(m))}
         try:
-            if self.is_leaf_module(m, path):
+            if self.is_leaf_module(m, path) or m._backward_hooks or m._backward_pre_hooks:
                 if self._modes is not None:
                     self._modes.leaf_called(m)
                 return self.create_proxy("call_module", path, args, kwargs)
+            if self._modes is not None:
+                self._modes.module_entered(m)
             with ScopeContextManager(self.scope, Scope(path, type(m))):
                 return forward(*args, **kwargs)
         finally:
@@ -222,6 +224,10 @@ class Tracer(TracerBase):
             return True
         known = self._attributes().get(id(tensor))
         return known is not None and known[1] not in self.graph.constants
+
+    def takes_part(self, arguments: Any) -> bool:
+        """Whether something among the arguments of a call is recorded: a traced value, or a tensor of the root."""
+        return _find_proxy(arguments) is not None or (self._real is not None and self._real.takes_part(arguments))
 
     def get_fresh_qualname(self, prefix: str) -> str:
         """A name that starts with ``prefix``, ends in a number and is no attribute of the root yet."""
@@ -351,6 +357,7 @@ class Tracer(TracerBase):
         lost: Proxy | None = None
         try:
             self._run(root, function, concrete_args, state)
+            state.expect_parameters_kept()
             if changes := state.find_changes():
                 self._run_again(root, concrete_args, state, changes)
         finally:
@@ -403,9 +410,14 @@ class Tracer(TracerBase):
             enter(self._real)
             self._wrap_functions(session, trace, function)
             called, args = self._inputs(function, isinstance(root, torch.nn.Module), concrete_args)
+            if isinstance(root, torch.nn.Module):
+                self._modes.module_entered(root)
+            if isinstance(root, torch.nn.Module) and args and args[0] is root:
+                called = root_hooks.calling(root, called, self)
             returned = self.create_arg(called(*args))
             self.create_node("output", "output", (returned,), {}, type_expr=Signature.return_annotation(called))
             self._real.drop_unused()
+            self._modes.expect_modes_kept()
 
         try:
             patching.run(session, program)
@@ -454,7 +466,7 @@ class Tracer(TracerBase):
             self.root = root
             self.root_module_name = root._get_name()
             self.submodule_paths = _paths(root)
-            function = getattr(type(root), self.traced_func_name, None)
+            function = root_hooks.own_method(root, self.traced_func_name)
             if function is None:
                 raise TraceError(
                     f"{type(root).__name__} has no method {self.traced_func_name!r} to trace",
@@ -475,6 +487,7 @@ class Tracer(TracerBase):
     def _wrap_functions(self, session: _Session, trace: Trace, function: Callable[..., Any]) -> None:
         session.trace = trace
         modes.replace(trace)
+        recorded_calls.replace(trace)
         for namespace, name in wrapped_globals():
             trace.replace(namespace, (name,), _recording)
         for module in self._autowrap_search:
@@ -521,6 +534,7 @@ class _Session:
         if self.trace is None or id(namespace) in self.searched:
             return
         self.searched.add(id(namespace))
+        recorded_calls.replace_in(self.trace, namespace)
         functions = self.tracer._autowrap_functions
         names = [name for name, value in list(namespace.items()) if id(_behind_recording(value)) in functions]
         self.trace.replace(namespace, names, _recording)

@@ -1,0 +1,96 @@
+"""What calling the traced root does besides its ``forward``: hooks, and methods that an instance or class replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType, MethodType
+from typing import Any, Protocol
+
+import torch
+
+from fx.arguments import shown
+from fx.errors import TraceError
+from fx.modules.containers import QuickModule
+
+
+class Tracer(Protocol):
+    """What traces the root."""
+
+    traced_func_name: str
+
+
+def own_method(root: torch.nn.Module, name: str) -> Any:
+    """The function that a call of ``root.name`` runs, given ``root``; ``None`` if there is none.
+
+    Raises:
+        TraceError: it cannot be traced, or calling the root does something else than its hooks and that method.
+    """
+    own = vars(root).get(name)
+    if name == "forward":
+        _refuse_other_calls(root)
+    if own is None or isinstance(own, torch.nn.Module):
+        return getattr(type(root), name, None)
+    if isinstance(own, MethodType) and own.__self__ is root and isinstance(own.__func__, FunctionType):
+        return own.__func__
+    raise TraceError(
+        f"cannot trace {name!r} of a {type(root).__name__}, which its instance has replaced",
+        where=_where(own),
+        value=shown(own),
+        why=f"the {name} of its class would be captured, and is not what a call of it runs",
+        remedy=f"override {name} in a subclass, or capture a module that calls this one",
+    )
+
+
+def _refuse_other_calls(root: torch.nn.Module) -> None:
+    call = type(root).__call__
+    known = isinstance(root, (QuickModule, torch.jit.ScriptModule)) or getattr(call, "__module__", "").startswith(
+        ("torch.", "fx.")
+    )
+    if not known and isinstance(call, FunctionType):
+        raise TraceError(
+            f"cannot trace a {type(root).__name__}, whose class replaces __call__",
+            where=_where(call),
+            value=shown(root),
+            why="its forward would be captured alone, without what its __call__ does",
+            remedy="move that into forward, or capture a module that calls this one",
+        )
+    for hooks in (root._backward_hooks, root._backward_pre_hooks):
+        for hook in hooks.values():
+            raise TraceError(
+                f"cannot trace a {type(root).__name__} that has backward hooks itself",
+                where=_where(hook),
+                value=shown(hook),
+                why="they belong to the call of this module, which the program takes the place of",
+                remedy="capture it without, and register them on the program; inner modules may have some",
+            )
+
+
+def calling(root: torch.nn.Module, called: Callable[..., Any], tracer: Tracer) -> Callable[..., Any]:
+    """``called``, which takes the root first, with the forward hooks of the root around it."""
+    if tracer.traced_func_name != "forward" or not (root._forward_pre_hooks or root._forward_hooks):
+        return called
+
+    def with_hooks(_: Any, *args: Any) -> Any:
+        kwargs: dict[str, Any] = {}
+        for number, hook in list(root._forward_pre_hooks.items()):
+            if number in root._forward_pre_hooks_with_kwargs:
+                changed: Any = hook(root, args, kwargs)  # type: ignore[call-arg]
+                args, kwargs = (args, kwargs) if changed is None else changed
+            elif (changed := hook(root, args)) is not None:
+                args = changed if isinstance(changed, tuple) else (changed,)
+        result = called(root, *args, **kwargs)
+        for number, hook in list(root._forward_hooks.items()):
+            if number in root._forward_hooks_with_kwargs:
+                changed = hook(root, args, kwargs, result)  # type: ignore[call-arg]
+            else:
+                changed = hook(root, args, result)
+            result = result if changed is None else changed
+        return result
+
+    with_hooks.__annotations__ = getattr(called, "__annotations__", {})
+    return with_hooks
+
+
+def _where(function: Any) -> str | None:
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return None if code is None else f"{code.co_filename}:{code.co_firstlineno}, in {code.co_name}"

@@ -123,7 +123,10 @@ class Modes:
         if kind.__module__.startswith("torch."):
             return
         for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values()):
-            if any("training" in code.co_names for code in _codes(getattr(type(hook), "__call__", hook))):
+            if any(
+                "training" in code.co_names
+                for code in _codes(hook if hasattr(hook, "__code__") else vars(type(hook)).get("__call__"))
+            ):
                 self._check_training(module, module.__dict__["training"], SourceLocation(_code_of(kind.forward), 0))
         mentions = mentions_of_training(kind)
         for child, location in mentions.reads:

@@ -149,7 +149,7 @@ def _make_refused(original: Any) -> Callable[..., Any]:
             where=user_location(sys._getframe(1), {}),
             value=f"{home}.{name}",
             why="what is drawn now would be a constant of the program, and the state of the generator is everybody's",
-            remedy="draw with torch.rand and the like, which are recorded, or mark the function that does it with fx.wrap",
+            remedy="draw with torch.rand and the like, which are recorded, or mark the function with fx.wrap",
         )
 
     refused.__wrapped__ = original  # type: ignore[attr-defined]

@@ -80,6 +80,29 @@ def check_value(value: Any, expected: Any, message: str) -> None:
         )
 
 
+KINDS: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (torch.Tensor, torch.Size, torch.dtype, torch.device, tuple, list, dict, int, float, bool, str)
+}
+"""The classes that programs check their values for, by name."""
+
+
+def check_kind(value: Any, kind: str, message: str) -> None:
+    """Raise a ``GuardError`` with ``message`` unless ``value`` is of the class that :data:`KINDS` has under ``kind``.
+
+    >>> check_kind(torch.ones(2), "Tensor", "the program was captured for a tensor")
+    """
+    if has_torch_function((value,)) and not isinstance(value, torch.Tensor):
+        handle_torch_function(check_kind, (value,), value, kind, message)
+    elif not isinstance(value, KINDS[kind]):
+        raise GuardError(
+            message,
+            value=f"it is of {type(value)}",
+            why="what the program does was decided by it, once, while it was captured",
+            remedy="annotate the parameter with its class, or fix the argument with concrete_args",
+        )
+
+
 CHECKS = (vars(torch)["_assert"], check, assert_is_none)
 """The functions whose calls refuse what a program was given."""
 

@@ -84,7 +84,9 @@ def get_signature_for_torch_op(
     return (signatures, [overload_.schema for overload_ in overloads]) if return_schemas else signatures
 
 
-def check_for_mutable_operation(target: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def check_for_mutable_operation(
+    target: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: object = None
+) -> None:
     """Raise :class:`~fx.errors.GraphError` if this call of ``target`` certainly writes to one of its arguments.
 
     It does so if every overload that fits the call writes. Where some write and some don't, nothing is raised: which of
@@ -96,6 +98,7 @@ def check_for_mutable_operation(target: Callable[..., Any], args: tuple[Any, ...
     if fitting and all(candidate.written for candidate in fitting):
         raise GraphError(
             f"Tried to trace mutable operation {fitting[0].schema}",
+            where=where,
             why="the tracer was told to capture operations without side effects only, and this one writes to "
             + " and ".join(f"`{name}`" for name in sorted(fitting[0].written)),
             remedy="call its functional form, or trace with check_mutable_operations=False",

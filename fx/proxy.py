@@ -10,6 +10,7 @@ import functools
 import operator
 import sys
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType, GetSetDescriptorType, NoneType
@@ -20,20 +21,24 @@ from torch.overrides import get_overridable_functions
 from torch.utils import _pytree as pytree
 
 from fx.arguments import expect, expect_callable, explained, here, refusal, shown
-from fx.assertions import READ_FUNCTIONS, check, is_false
+from fx.assertions import KINDS, READ_FUNCTIONS, check, check_kind, is_false
 from fx.checks.bytecode import matches_sequence, unknown_version, unpack_count
 from fx.checks.flow import Comparison
 from fx.checks.messages import MessageTemplate, template_of
+from fx.checks.questions import IDENTITIES, TracedText, is_compared_by_identity
 from fx.checks.recognition import RAISED, Check, CompoundCheck, compound_check, leaves, pending_check
-from fx.errors import MissingAttributeError, TraceError, UnsupportedTraceError
+from fx.errors import GraphError, MissingAttributeError, TracedValueError, TraceError, UnsupportedTraceError
 from fx.frames import callers, user_location, user_stack
 from fx.graph import Graph
-from fx.immutable_collections import immutable_dict
+from fx.immutable_collections import immutable_dict, immutable_list
 from fx.naming.printing import describe
 from fx.node import Argument, Node, Target, base_types
 from fx.operator_schemas import check_for_mutable_operation
+from fx.operators import effects
+from fx.operators.effect_rules import Effect, find_rule
 from fx.operators.python import COMPARISONS, OPERATORS, PythonOperator
 from fx.provenance import SourceLocation
+from fx.pytree import constructor_call
 from fx.traceback import current_meta
 
 __all__ = [
@@ -115,12 +120,16 @@ class TracerBase:
     _tracing: bool = False
     _finished: bool = False
     _refused: TraceError | None = None
+    _returning: SourceLocation | None = None
+    """Where the traced function returns, once it has."""
 
     def __init__(self) -> None:
         self.scope = Scope("", None)
         self.module_stack = {}
         self._locations: dict[tuple[int, int], SourceLocation] = {}
         self._attributes_read: list[weakref.ref[Attribute]] = []
+        self.augmented: list[Node] = []
+        """The nodes of augmented assignments (``x += y``)."""
 
     def __getattr__(self, name: str) -> Any:
         if name in ("graph", "root", "root_module_name"):
@@ -144,8 +153,8 @@ class TracerBase:
         type_expr: Any | None = None,
     ) -> Node:
         """Insert a node into the graph. Override to add notes to it, or to refuse it."""
-        if self.check_mutable_operations and kind == "call_function":
-            check_for_mutable_operation(target, args, kwargs)  # type: ignore[arg-type]
+        if self.check_mutable_operations:
+            self._refuse_writes(kind, target, args, kwargs)
         node = self.graph.create_node(kind, target, args, kwargs, name, type_expr)
         node.source = user_location(sys._getframe(1), self._locations)
         meta = current_meta()
@@ -158,6 +167,29 @@ class TracerBase:
         if self.record_stack_traces and kind != "placeholder":
             node.stack_trace = user_stack(sys._getframe(1))
         return node
+
+    def _refuse_writes(
+        self, kind: str, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Argument]
+    ) -> None:
+        where = user_location(sys._getframe(2), self._locations)
+        if kind == "call_function":
+            check_for_mutable_operation(target, args, kwargs, where=where)  # type: ignore[arg-type]
+        effect = None
+        if kind == "call_module":
+            effect = effects._effect_of_module(self.root.get_submodule(str(target)))
+        elif kind in ("call_function", "call_method"):
+            rule = find_rule(target)
+            effect = rule if rule is None or isinstance(rule, Effect) else rule(args, kwargs)
+        if effect is not None and effect.kind == "write":
+            raise GraphError(
+                f"Tried to trace mutable operation {describe_call(kind, target)}",
+                where=where,
+                why=f"the tracer was told to capture operations without side effects only, and this one {effect.does} "
+                "its argument"
+                if effect.written is not None
+                else f"the tracer was told to capture operations without side effects only, and this one {effect.does}",
+                remedy="call its functional form, or trace with check_mutable_operations=False",
+            )
 
     def proxy(self, node: Node) -> Proxy:
         """The proxy for a node."""
@@ -244,10 +276,13 @@ class TracerBase:
         if isinstance(a, tuple):
             elements = [self.create_arg(element) for element in a]
             return type(a)(*elements) if hasattr(a, "_fields") else tuple(elements)
-        if isinstance(a, list):
+        if isinstance(a, list) and type(a) not in (list, immutable_list):
+            if (made := self._made_container(a)) is not None:
+                return made
+        elif isinstance(a, list):
             return [self.create_arg(element) for element in a]
-        if isinstance(a, Mapping):
-            return self._dict_arg(a)
+        if isinstance(a, (Mapping, deque)) and (made := self._made_container(a)) is not None:
+            return made
         if isinstance(a, range):
             return range(self.create_arg(a.start), self.create_arg(a.stop), self.create_arg(a.step))
         if isinstance(a, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)):
@@ -264,6 +299,14 @@ class TracerBase:
             why="arguments are traced values, numbers, strings, dtypes, devices, enums, and containers of these",
             remedy="make it an attribute of the module, pass its parts, or put the call in a function marked fx.wrap",
         )
+
+    def _made_container(self, a: Any) -> Argument | None:
+        """A node that makes a container of another class than Python's own; ``None`` where that gives another one."""
+        call = constructor_call(a)
+        if call is None:
+            return None
+        args, kwargs = call
+        return self.create_node("call_function", type(a), self.create_arg(args), self.create_arg(kwargs))
 
     def _dict_arg(self, a: Mapping[Any, Any]) -> dict[Any, Argument]:
         for key in a:
@@ -341,7 +384,7 @@ class TracerBase:
         try:
             exec(found.raised or "", variables)
             raised: Any = variables.get(RAISED, type)
-            text = "" if isinstance(raised, type) else str(raised)
+            text = "" if isinstance(raised, type) else str(raised)[:]
         except Exception:  # whatever the user's message raises: it is not needed yet
             text = ""
         made = self._made_since(last)
@@ -358,10 +401,26 @@ class TracerBase:
             last = node
         return made
 
-    def _refusal(self, what: str, **lines: Any) -> TraceError:
+    def _refusal(self, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> TraceError:
         """An error that ends the trace even if the traced program catches it."""
-        self._refused = TraceError(what, **lines)
+        self._refused = kind(what, **lines)
         return self._refused
+
+    def _text_refused(self, text: str) -> NoReturn:
+        raise self._refusal(
+            "cannot decide by the text of a traced value",
+            where=_caller_location(self),
+            value=text,
+            why="the value, and so its text, is known only when the module runs",
+            remedy="decide from a module attribute, or put the line in a function marked fx.wrap",
+        )
+
+    def is_of_kind(self, value: Proxy, certain: bool, kind: type, where: object) -> type:
+        """Let the program check that a value is of the class that was answered to the traced code, and return it."""
+        if not certain and kind in KINDS.values():
+            message = f"the program was captured for a value of {kind}: {where}"
+            self.create_proxy("call_function", check_kind, (value, kind.__name__, message), {})
+        return kind
 
     def _record_compound_check(self, first: Proxy, frame: FrameType, compared: Comparison) -> bool | None:
         """Record ``if first and …: raise`` or ``assert first or …`` and return what lets the program go on.
@@ -451,7 +510,11 @@ class Proxy:
         self.node = node
 
     def __repr__(self) -> str:
-        return f"Proxy({self.node.name})"
+        return self._text(f"Proxy({self.node.name})")
+
+    def _text(self, text: str) -> str:
+        tracer = self.tracer
+        return TracedText.of(text, tracer._text_refused) if tracer._tracing and not tracer._finished else text
 
     def __format__(self, spec: str) -> str:
         # messages of checks are formatted when these fail: see fx.checks.messages
@@ -462,6 +525,14 @@ class Proxy:
         if k.startswith(("__array", "__cuda_array", "__deepcopy__", "__getstate__", "__setstate__")):
             raise AttributeError(k)
         attribute = Attribute(self, k)
+        if k in IDENTITIES and self.tracer._tracing and is_compared_by_identity(sys._getframe(1)):
+            raise self.tracer._refusal(
+                f"cannot compare the {k} of a traced value by identity",
+                where=_caller_location(self.tracer),
+                value=repr(attribute)[:],
+                why="what it is is known only when the module runs, and Python compares the object that stands for it",
+                remedy="decide from a module attribute, or put the line in a function marked fx.wrap",
+            )
         if k in _PROPERTIES:
             self.tracer._attributes_read.append(weakref.ref(attribute))
         return attribute
@@ -492,7 +563,7 @@ class Proxy:
     def __hash__(self) -> int:
         tracer = self.tracer
         if tracer._tracing and sys._getframe(1).f_locals.get("self") is not tracer:
-            raise TraceError(
+            raise tracer._refusal(
                 "cannot use a traced value as the key of a dict or an element of a set. "
                 "Keys for dictionaries used as an argument cannot contain a Node",
                 where=_caller_location(tracer),
@@ -502,20 +573,43 @@ class Proxy:
             )
         return id(self)
 
+    def _real_number(self, kind: str) -> NoReturn:
+        raise self.tracer._refusal(
+            f"cannot convert a traced value to {kind}",
+            TracedValueError,
+            where=_caller_location(self.tracer),
+            value=describe(self.node),
+            why="its value is known only when the module runs",
+            remedy="compute it from a module attribute, fix the argument with concrete_args, or put the line in a "
+            "function marked fx.wrap",
+        )
+
+    def __int__(self) -> int:
+        self._real_number("int")
+
+    def __float__(self) -> float:
+        self._real_number("float")
+
+    def __complex__(self) -> complex:
+        self._real_number("complex")
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        self._real_number("a rounded number")
+
     def keys(self) -> Any:
         """See ``TracerBase.keys``."""
         return self.tracer.keys(self)
 
     def __len__(self) -> NoReturn:
         if matches_sequence(sys._getframe(1)):
-            raise TraceError(
+            raise self.tracer._refusal(
                 "cannot match a traced value against a sequence pattern",
                 where=_caller_location(self.tracer),
                 value=describe(self.node),
                 why="whether it is a sequence, and of how many elements, is known only when the module runs",
                 remedy="unpack it (a, b = value), or put the match in a function marked fx.wrap",
             )
-        raise TraceError(
+        raise self.tracer._refusal(
             "'len' is not supported in symbolic tracing by default",
             where=_caller_location(self.tracer),
             value=describe(self.node),
@@ -573,7 +667,7 @@ class Attribute(Proxy):
 
     def __repr__(self) -> str:
         # printing it is no use
-        return f"{repr(self.root)[:-1]}.{self.attr})" if self._node is None else super().__repr__()
+        return self._text(f"{repr(self.root)[:-1]}.{self.attr})") if self._node is None else super().__repr__()
 
     @property
     def node(self) -> Node:  # type: ignore[override]
@@ -694,8 +788,22 @@ def _add_operators() -> None:
 
         return binary_method
 
+    def augmented_method(row: PythonOperator) -> Callable[..., Proxy]:
+        name = row.method.removeprefix("i")
+        function = getattr(operator, f"{name}_" if name in ("and", "or") else name)
+
+        def augmented(self: Proxy, other: Any) -> Proxy:
+            tracer = self.tracer
+            result = tracer.create_proxy("call_function", function, (self, other), {})
+            tracer.augmented.append(result.node)
+            return result
+
+        return augmented
+
     for row in OPERATORS:
         if row.in_place:
+            if hasattr(torch.Tensor, f"__{row.method}__") and row.function is not operator.setitem:
+                setattr(Proxy, f"__{row.method}__", augmented_method(row))
             continue
         setattr(Proxy, f"__{row.method}__", method(row, reflected=False))  # also __eq__, beside the __hash__ above
         if row.reflected:
@@ -746,7 +854,7 @@ def _outside_fx(frame: FrameType | None) -> FrameType:
 
 
 def _caller_location(tracer: TracerBase) -> SourceLocation | None:
-    return user_location(sys._getframe(1), tracer._locations)
+    return user_location(sys._getframe(1), tracer._locations) or tracer._returning
 
 
 def _name_of_operation(node: Node) -> str:

@@ -134,8 +134,11 @@ class RealTensors(TorchFunctionMode):
     def drop_unused(self) -> None:
         """Remove what was recorded of real tensors alone and is not used."""
         for node in reversed(self._nodes):
-            if not node._erased and not node.users and not node.is_impure():
-                node.graph.erase_node(node)
+            unused = [node]
+            for one in unused:
+                if not one._erased and not one.users and not one.is_impure():
+                    unused += [given for given in one.all_input_nodes if given.op == "get_attr"]
+                    one.graph.erase_node(one)
 
     # Calls.
 

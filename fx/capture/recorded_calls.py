@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -17,8 +17,9 @@ from torch.autograd.function import _SingleLevelFunction
 
 from fx.capture import patching
 from fx.capture.patching import Trace
-from fx.frames import user_location
-from fx.proxy import Proxy
+from fx.checks.questions import kind_of
+from fx.frames import is_users_file, user_location
+from fx.proxy import Proxy, TracerBase
 
 _torch: Any = torch
 _TAKE_DTYPES = ("iinfo", "finfo", "frombuffer", "can_cast", "promote_types")
@@ -37,6 +38,7 @@ def replace(trace: Trace) -> None:
     trace.replace(torch.__dict__, _TAKE_DTYPES, _make_of_dtype)
     for namespace in (torch.__dict__, torch.random.__dict__):
         trace.replace(namespace, _SEEDING, _make_refused)
+    trace.replace(torch.__dict__, ("is_tensor",), _make_is_tensor)
     checkpoints = sys.modules.get("torch.utils.checkpoint")
     if checkpoints is not None:
         trace.replace(checkpoints.__dict__, ("checkpoint",), make_checkpoint)
@@ -45,15 +47,131 @@ def replace(trace: Trace) -> None:
 def replace_in(trace: Trace, namespace: dict[str, Any]) -> None:
     """Do the same for what the globals of traced code refer to."""
     numpy: Any = sys.modules.get("numpy")
+    checkpoints = tuple(_codes_of_checkpoint())
+    _replace_questions(trace, namespace)
     for name, value in list(namespace.items()):
-        if value is random:
+        if type(value) is FunctionType:
+            if value.__code__ in checkpoints:
+                trace.replace(namespace, (name,), make_checkpoint)
+            elif value.__globals__ is not namespace and is_users_file(value.__code__.co_filename):
+                _replace_questions(trace, value.__globals__)
+        elif value is random:
             trace.replace(random.__dict__, _DRAWING, _make_refused)
         elif numpy is not None and (value is numpy or value is numpy.random):
             trace.replace(numpy.random.__dict__, _DRAWING, _make_refused)
         elif isinstance(getattr(value, "__self__", None), _generators(numpy)) and name in _DRAWING:
             trace.replace(namespace, (name,), _make_refused)
-        elif getattr(value, "__code__", None) in _codes_of_checkpoint():
-            trace.replace(namespace, (name,), make_checkpoint)
+
+
+def _replace_questions(trace: Trace, namespace: dict[str, Any]) -> None:
+    for name, make in _QUESTIONS.items():
+        trace.replace(namespace, (name,), make)
+
+
+def _make_type(original: Any) -> Any:
+    return original if isinstance(original, _Type) else _Type()
+
+
+class _Type:
+    """``type``, as the globals of traced code see it."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and _is_asked_of(args[0], sys._getframe(1)):
+            return _kind_told(args[0], sys._getframe(1))
+        return type(*args, **kwargs)
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return isinstance(value, type)
+
+    def __subclasscheck__(self, value: Any) -> bool:
+        return issubclass(value, type)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(type, name)
+
+    def __getitem__(self, item: Any) -> Any:
+        return type[item]
+
+    def __or__(self, other: Any) -> Any:
+        return type | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | type
+
+    def __eq__(self, other: object) -> bool:
+        return other is type or other is self
+
+    def __hash__(self) -> int:
+        return hash(type)
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        return (type,)
+
+
+def _is_asked_of(value: Any, frame: FrameType) -> bool:
+    """Whether traced code asks something of a traced value: not a tracer's or proxy's own method."""
+    if not isinstance(value, Proxy) or _tracer() is None:
+        return False
+    return not isinstance(frame.f_locals.get("self"), (TracerBase, Proxy))
+
+
+def _kind_told(value: Proxy, frame: FrameType) -> type:
+    kind, certain = kind_of(value.node)
+    return value.tracer.is_of_kind(value, certain, kind, user_location(frame, {}))
+
+
+def _make_isinstance(original: Any) -> Any:
+    # Not by Proxy.__class__, which torch asks too before it takes an object for a tensor.
+    def isinstance(value: Any, classes: Any) -> bool:
+        if original(value, Proxy) and _is_asked_of(value, sys._getframe(1)) and not _names_proxies(classes):
+            return issubclass(_kind_told(value, sys._getframe(1)), classes)
+        return original(value, classes)
+
+    return isinstance
+
+
+def _names_proxies(classes: Any) -> bool:
+    if isinstance(classes, tuple):
+        return any(map(_names_proxies, classes))
+    return isinstance(classes, type) and issubclass(classes, Proxy)
+
+
+def _make_is_tensor(original: Any) -> Any:
+    def is_tensor(value: Any) -> bool:
+        if isinstance(value, Proxy) and _tracer() is not None:
+            return issubclass(_kind_told(value, sys._getframe(1)), torch.Tensor)
+        return original(value)
+
+    return is_tensor
+
+
+def _make_hasattr(original: Any) -> Any:
+    def hasattr(value: Any, name: str) -> bool:
+        if _is_asked_of(value, sys._getframe(1)):
+            return original(_kind_told(value, sys._getframe(1)), name)
+        return original(value, name)
+
+    return hasattr
+
+
+def _make_getattr(original: Any) -> Any:
+    def getattr(value: Any, name: str, *default: Any) -> Any:
+        if default and _is_asked_of(value, sys._getframe(1)):
+            kind = _kind_told(value, sys._getframe(1))
+            if not hasattr(kind, name):
+                return default[0]
+        return original(value, name, *default)
+
+    return getattr
+
+
+def _make_callable(original: Any) -> Any:
+    def callable(value: Any) -> bool:
+        if _is_asked_of(value, sys._getframe(1)):
+            return "__call__" in dir(_kind_told(value, sys._getframe(1)))
+        return original(value)
+
+    return callable
 
 
 def _generators(numpy: ModuleType | None) -> tuple[type, ...]:
@@ -135,6 +253,16 @@ def _make_of_dtype(original: Any) -> Any:
 
     of_dtype.__name__ = original.__name__
     return of_dtype
+
+
+_QUESTIONS: dict[str, Callable[[Any], Any]] = {
+    "isinstance": _make_isinstance,
+    "type": _make_type,
+    "hasattr": _make_hasattr,
+    "getattr": _make_getattr,
+    "callable": _make_callable,
+}
+"""Functions of Python that ask what a value is."""
 
 
 def _make_refused(original: Any) -> Callable[..., Any]:

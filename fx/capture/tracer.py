@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import torch
 
 from fx.arguments import expect, expect_all, explained, shown
 from fx.capture import modes, patching, recorded_calls, root_hooks
+from fx.capture.augmented import write_where_it_shows
 from fx.capture.misuse import explain_misuse, is_of_real_tensor
 from fx.capture.module_state import ModuleState, dependence_on_earlier_call, forget_traced_values, same_program
 from fx.capture.patching import Trace
@@ -26,6 +28,7 @@ from fx.modules.attributes import fetch_attribute
 from fx.naming.printing import describe
 from fx.node import Argument, Node
 from fx.operators.python import IN_PLACE
+from fx.provenance import SourceLocation
 from fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
 from fx.wrapping import wrapped_globals
 
@@ -414,9 +417,12 @@ class Tracer(TracerBase):
                 self._modes.module_entered(root)
             if isinstance(root, torch.nn.Module) and args and args[0] is root:
                 called = root_hooks.calling(root, called, self)
-            returned = self.create_arg(called(*args))
+            value = called(*args)
+            self._returning = _last_line(function)
+            returned = self.create_arg(value)
             self.create_node("output", "output", (returned,), {}, type_expr=Signature.return_annotation(called))
             self._real.drop_unused()
+            write_where_it_shows(self.augmented, self.root)
             self._modes.expect_modes_kept()
 
         try:
@@ -454,7 +460,8 @@ class Tracer(TracerBase):
     def _start(self, root: Root) -> Callable[..., Any]:
         self.graph = Graph(tracer_cls=type(self))
         self._finished = False
-        self._refused = None
+        self._refused = self._returning = None
+        self.augmented = []
         self.num_calls = {}
         self._current = self._real = self._modes = None
         self._attributes_read = []
@@ -573,6 +580,12 @@ def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _RECORDED = _recording(len).__code__
+
+
+def _last_line(function: Any) -> SourceLocation | None:
+    """Where a function that was written in Python ends."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return None if code is None else SourceLocation(code, len(code.co_code) - 2)
 
 
 def _is_namespace(value: Any) -> bool:

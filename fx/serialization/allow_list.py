@@ -14,6 +14,7 @@ import math
 import operator
 import re
 import types
+from collections import OrderedDict
 from functools import lru_cache
 from types import NoneType
 from typing import Any, TypeVar
@@ -22,7 +23,7 @@ import torch
 import torch.nn.functional
 
 from fx.arguments import expect, refusal
-from fx.assertions import assert_is_none, check, check_value, is_false
+from fx.assertions import assert_is_none, check, check_kind, check_value, is_false
 from fx.errors import FxError
 from fx.naming.targets import qualified_name, torch_path
 from fx.operators.python import OPERATORS
@@ -194,7 +195,10 @@ def functions() -> dict[str, Any]:
             written = isinstance(value, types.FunctionType) and value.__module__ == "torch.nn.functional"
             if not name.startswith("_") and name not in _REFUSED_FUNCTIONALS and (written or _calls_operator(value)):
                 listed[own + name] = value
-    listed.update((qualified_name(function), function) for function in (assert_is_none, check, check_value, is_false))
+    listed.update(
+        (qualified_name(function), function) for function in (assert_is_none, check, check_kind, check_value, is_false)
+    )
+    listed["collections.OrderedDict"] = OrderedDict
     listed["fx.inputs.assert_is_none"] = assert_is_none  # its name in older files
     for name in methods():
         if not name.startswith("_") and callable(method := getattr(torch.Tensor, name, None)):

@@ -56,6 +56,8 @@ def test_interpreter_computes_what_eager_does(library: ModuleType, program: Prog
 def test_interpreter_keeps_and_frees_the_same_values(program: Program) -> None:
     if not interprets(program):
         pytest.skip("an interpreter takes no keyword arguments")
+    if program.name == "containers_of_other_classes":
+        pytest.skip("has other nodes: see differences.py")
     kept = []
     for library in (OURS, THEIRS):
         captured = program.captured(library)

@@ -42,7 +42,7 @@ def plain(value: Any) -> Any:
 def test_notes_of_a_real_run_are_equal(program: Program) -> None:
     if not interprets(program):
         pytest.skip("an interpreter takes no keyword arguments")
-    if program.name == "ModuleFlags":
+    if program.name in ("ModuleFlags", "containers_of_other_classes"):
         pytest.skip("has other nodes: see differences.py")
     assert notes(program, OURS, ours.ShapeProp, False) == notes(program, THEIRS, theirs.ShapeProp, False)
 

@@ -168,7 +168,7 @@ class Counting(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
-        return x + self.calls
+        return x * 2
 
 
 class Making(nn.Module):

@@ -1,0 +1,149 @@
+"""What a traced value is, as far as its node says it, and questions about it that byte code shows."""
+
+from __future__ import annotations
+
+import operator
+import weakref
+from collections.abc import Callable, Iterable
+from types import CodeType, FrameType
+from typing import Any, NoReturn
+
+import torch
+
+from fx.assertions import KINDS
+from fx.checks.bytecode import Step, steps
+from fx.node import Node
+from fx.operators.python import COMPARISONS
+
+IDENTITIES = frozenset({"dtype", "device", "grad", "grad_fn", "layout"})
+"""Attributes of tensors that programs compare by identity."""
+
+_INTEGERS = frozenset("dim ndim ndimension numel nelement element_size itemsize storage_offset".split())
+_ATTRIBUTES: dict[str, type] = {
+    "shape": torch.Size, "dtype": torch.dtype, "device": torch.device, "layout": torch.layout, "ndim": int,
+    "itemsize": int, "requires_grad": bool, "is_cuda": bool, "is_leaf": bool,
+}  # fmt: skip
+_TUPLES = frozenset("chunk split tensor_split unbind unsafe_chunk unsafe_split hsplit vsplit dsplit".split())
+_ARITHMETIC = frozenset({operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.neg})
+
+
+def kind_of(node: Node) -> tuple[type, bool]:
+    """The class of a traced value, and whether that is certain; where nothing else is known, a tensor.
+
+    >>> import fx
+    >>> shape = fx.symbolic_trace(lambda x: x.shape).graph.find_nodes(op="call_function", target=getattr)[0]
+    >>> kind_of(shape)
+    (<class 'torch.Size'>, True)
+    """
+    if node.op == "placeholder":
+        return _kind_of_input(node)
+    if node.op == "call_method":
+        return _kind_of_method(str(node.target), node)
+    if node.op != "call_function":
+        return torch.Tensor, False
+    target: Any = node.target
+    if target is getattr:
+        kind = _ATTRIBUTES.get(str(node.args[1]))
+        return (torch.Tensor, False) if kind is None else (kind, True)
+    if target is operator.getitem:
+        return _kind_of_element(node)
+    kinds = [kind_of(arg)[0] if isinstance(arg, Node) else type(arg) for arg in node.args]
+    if kinds and all(issubclass(kind, int) for kind in kinds):
+        if target in _ARITHMETIC:
+            return int, True
+        if target is operator.truediv:
+            return float, True
+        if target in COMPARISONS:
+            return bool, True
+    return (tuple, False) if getattr(target, "__name__", "") in _TUPLES else (torch.Tensor, False)
+
+
+def _kind_of_input(node: Node) -> tuple[type, bool]:
+    name = str(node.target)
+    if name.startswith("*"):
+        return (dict if name.startswith("**") else tuple), True
+    given = node.type if isinstance(node.type, type) else None
+    if given is None and node.args and node.args[0] is not None:
+        given = type(node.args[0])
+    return (given if given in KINDS.values() else torch.Tensor), False  # type: ignore[return-value]
+
+
+def _kind_of_method(name: str, node: Node) -> tuple[type, bool]:
+    if name == "size":
+        return (torch.Size if len(node.args) == 1 and not node.kwargs else int), True
+    if name in _INTEGERS:
+        return int, True
+    return (tuple, False) if name in _TUPLES else (torch.Tensor, False)
+
+
+def _kind_of_element(node: Node) -> tuple[type, bool]:
+    whole, index = node.args[0], node.args[1]
+    if isinstance(whole, Node) and kind_of(whole)[0] is torch.Size:
+        return (torch.Size if isinstance(index, slice) else int), True
+    return torch.Tensor, False
+
+
+# Comparisons by identity, of which nothing is told.
+
+
+_compared: weakref.WeakKeyDictionary[CodeType, frozenset[int]] = weakref.WeakKeyDictionary()
+
+
+def is_compared_by_identity(frame: FrameType) -> bool:
+    """Whether the attribute that ``frame`` is reading is compared with ``is``, at once or from a variable."""
+    code = frame.f_code
+    offsets = _compared.get(code)
+    if offsets is None:
+        offsets = _compared[code] = frozenset(_reads_compared(list(steps(code))))
+    return frame.f_lasti in offsets
+
+
+def _reads_compared(found: list[Step]) -> Iterable[int]:
+    found = [step for step in found if step.name not in ("CACHE", "EXTENDED_ARG", "NOP", "PRECALL")]
+    variables = {
+        step.value for place, step in enumerate(found) if step.name.startswith("LOAD_FAST") and _is_tested(found, place)
+    }
+    for place, step in enumerate(found):
+        if step.name == "LOAD_ATTR" and step.value in IDENTITIES:
+            after = found[place + 1]
+            stored = after.name.startswith("STORE_FAST") and after.value in variables
+            if stored or _is_tested(found, place):
+                yield step.offset
+
+
+def _is_tested(found: list[Step], place: int) -> bool:
+    """Whether what the step at ``place`` loads is compared by identity with what is loaded next."""
+    loads = 0
+    for step in found[place + 1 : place + 6]:
+        if step.name == "IS_OP" or step.name.endswith(("IF_NONE", "IF_NOT_NONE")):
+            return True
+        if step.name.startswith(("LOAD_GLOBAL", "LOAD_CONST", "LOAD_FAST", "LOAD_DEREF", "LOAD_NAME")):
+            loads += 1
+        elif step.name != "LOAD_ATTR":
+            return False
+        if loads > 1 or (loads == 0 and step.name == "LOAD_ATTR"):
+            return False
+    return False
+
+
+# Text of traced values, by which programs decide.
+
+
+class TracedText(str):
+    """What a traced value prints as: no text of the value. Messages may have it, and nothing may be decided by it."""
+
+    _refused: Callable[[str], NoReturn]
+
+    @classmethod
+    def of(cls, text: str, refused: Callable[[str], NoReturn]) -> TracedText:
+        """The text, and what raises where something is decided by it."""
+        made = cls(text)
+        made._refused = refused
+        return made
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        self._refused(self[:])
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __hash__ = _refuse  # type: ignore[assignment]
+    startswith = endswith = split = rsplit = partition = rpartition = find = index = count = _refuse  # type: ignore[assignment]
+    replace = removeprefix = removesuffix = lower = upper = strip = isdigit = _refuse  # type: ignore[assignment]

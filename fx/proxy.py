@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import enum
 import functools
+import inspect
 import operator
 import sys
 import weakref
@@ -120,8 +121,8 @@ class TracerBase:
     _tracing: bool = False
     _finished: bool = False
     _refused: TraceError | None = None
-    _returning: SourceLocation | None = None
-    """Where the traced function returns, once it has."""
+    _returned_by: Any = None
+    """The traced function, once it has returned."""
 
     def __init__(self) -> None:
         self.scope = Scope("", None)
@@ -854,7 +855,13 @@ def _outside_fx(frame: FrameType | None) -> FrameType:
 
 
 def _caller_location(tracer: TracerBase) -> SourceLocation | None:
-    return user_location(sys._getframe(1), tracer._locations) or tracer._returning
+    return user_location(sys._getframe(1), tracer._locations) or _last_line(tracer._returned_by)
+
+
+def _last_line(function: Any) -> SourceLocation | None:
+    """Where a function that was written in Python ends."""
+    code = None if function is None else getattr(inspect.unwrap(function), "__code__", None)
+    return None if code is None else SourceLocation(code, len(code.co_code) - 2)
 
 
 def _name_of_operation(node: Node) -> str:

@@ -57,7 +57,9 @@ class Modes:
         """Of each switch that was not undone: what it was before, what it was set to, what it was at run time."""
         self._autocasts: dict[int, list[Proxy]] = {}
         self._asked: set[str] = set()
-        self._overridden: bool | None = None
+        self._overridden = False
+        self.watches_leaves = False
+        """Whether :meth:`leaf_called` has something to do."""
         self._flags: dict[int, bool] | None = None
         self._switches: SourceLocation | None = None
         self._enabled = _is_grad_enabled()
@@ -117,6 +119,13 @@ class Modes:
 
     # The training flag.
 
+    def start(self) -> None:
+        """Look for classes that decide themselves what ``train()`` does."""
+        for kind in set(map(type, self._tracer.submodule_paths or ())):
+            own = kind.train is not torch.nn.Module.train or kind.eval is not torch.nn.Module.eval
+            if own and not kind.__module__.startswith("torch."):
+                self._overridden = self.watches_leaves = True
+
     def module_entered(self, module: torch.nn.Module) -> None:
         """Let the program check the mode of a module whose forward is traced, if its code names the training flag."""
         kind = type(module)
@@ -135,6 +144,7 @@ class Modes:
                 self._check_training(owner, owner.__dict__["training"], location)
         if mentions.switches is not None:
             self._switches = mentions.switches
+            self.watches_leaves = True
             if self._flags is None:
                 paths = self._tracer.submodule_paths or {}
                 self._flags = {id(one): one.__dict__["training"] for one in paths}
@@ -173,12 +183,6 @@ class Modes:
         if self._flags is not None:
             self._expect_mode_kept(module)
             self._check_training(module, module.__dict__["training"], self._switches)
-        if self._overridden is None:
-            classes = {type(one) for one in self._tracer.submodule_paths or ()}
-            own = [one for one in classes if not one.__module__.startswith("torch.")]
-            self._overridden = any(
-                one.train is not torch.nn.Module.train or one.eval is not torch.nn.Module.eval for one in own
-            )
         if self._overridden:
             root = self._tracer.root
             for one in (root, module):

@@ -32,6 +32,9 @@ class ModuleState:
         self._modules = list(modules)
         self._trace: Trace | None = None
         self._saved: dict[int, dict[str, Any]] | None = None
+        self._is_as_before = False
+        """Whether nothing is known to have changed."""
+        self._other_parameters: list[int] = []
         self._held: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._state: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._containers: list[tuple[torch.nn.Module, str, Any, Any]] = []
@@ -62,14 +65,16 @@ class ModuleState:
     def find_changes(self) -> list[tuple[torch.nn.Module, str]]:
         """The attributes that are others now, or containers with other elements, each with its module."""
         changes: list[tuple[torch.nn.Module, str]] = []
-        for number, (entries, saved) in enumerate(self._held):
-            if _differs(entries, saved):
-                module = self._modules[number // 2]
-                names = {*entries, *saved}
-                if isinstance(module, QuickModule):  # which has its children there, too, once it has run
-                    names -= module._modules.keys()
-                changes += [(module, name) for name in names if entries.get(name, self) is not saved.get(name, self)]
+        differing = _differing(self._held)
+        for number in differing:
+            entries, saved = self._held[number]
+            module = self._modules[number // 2]
+            names = {*entries, *saved}
+            if isinstance(module, QuickModule):  # which has its children there, too, once it has run
+                names -= module._modules.keys()
+            changes += [(module, name) for name in names if entries.get(name, self) is not saved.get(name, self)]
         changes += [(module, name) for module, name, container, saved in self._containers if _other(container, saved)]
+        self._is_as_before = not changes and not differing and not self._other_parameters
         return changes
 
     def expect_parameters_kept(self) -> None:
@@ -78,9 +83,9 @@ class ModuleState:
         Raises:
             TraceError: it has; traced values are the affair of :meth:`restore`.
         """
-        for number, (entries, saved) in enumerate(self._state):
-            if not _differs(entries, saved):
-                continue
+        self._other_parameters = _differing(self._state)
+        for number in self._other_parameters:
+            entries, saved = self._state[number]
             module = self._modules[number // 2]
             for name in {*entries, *saved}:
                 now = entries.get(name, self)
@@ -116,7 +121,7 @@ class ModuleState:
     def restore(self) -> Proxy | None:
         """Put everything back. Return the traced value that was assigned to a buffer or parameter, if there is one."""
         lost: Proxy | None = None
-        for entries, saved in (*self._held, *self._state):
+        for entries, saved in () if self._is_as_before else (*self._held, *self._state):
             if _differs(entries, saved):
                 if any(entries is state for state, _ in self._state):
                     values = ((name, value) for name, value in entries.items() if isinstance(value, Proxy))
@@ -204,6 +209,15 @@ def _is_written_in_place(name: str, value: Proxy) -> bool:
     while node.op == "call_method" and str(node.target).endswith("_") and isinstance(node.args[0], Node):
         node = node.args[0]
     return node is not value.node and node.op == "get_attr" and str(node.target).rpartition(".")[2] == name
+
+
+def _differing(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> list[int]:
+    """The numbers of those pairs that differ."""
+    try:
+        # values that are the same object are not compared further
+        return [number for number, (entries, saved) in enumerate(pairs) if entries != saved]
+    except Exception:  # comparing a traced value or a tensor may raise
+        return [number for number, (entries, saved) in enumerate(pairs) if _differs(entries, saved)]
 
 
 def _differs(entries: Mapping[str, Any], saved: Mapping[str, Any]) -> bool:

@@ -25,7 +25,7 @@ from fx.node import Argument, Node
 from fx.operators.effect_rules import Effect, find_rule
 from fx.operators.python import OPERATORS
 from fx.operators.sharing import attribute_kind
-from fx.proxy import Attribute, ParameterProxy, Proxy, is_tensor_method
+from fx.proxy import IMMEDIATE_TYPES, Attribute, ParameterProxy, Proxy, is_tensor_method
 
 _torch: Any = torch
 _OF_THE_LAYOUT = frozenset(
@@ -44,6 +44,7 @@ _OF_EAGER = frozenset("__reduce_ex__ __deepcopy__ __dlpack__ numpy __array__".sp
 _AUTOCAST = (_torch.amp._enter_autocast, _torch.amp._exit_autocast)
 _set_grad_enabled: Any = _torch._C._set_grad_enabled
 _AUGMENTED = frozenset(f"__{row.method}__" for row in OPERATORS if row.in_place)
+_QUICK = IMMEDIATE_TYPES | {Proxy}
 _PLAIN = (Proxy, Attribute, ParameterProxy)
 _MOST_VALUES = 256
 """How many numbers of a tensor the traced code may read as a list."""
@@ -146,9 +147,12 @@ class RealTensors(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Call ``func``, or record the call."""
-        kwargs = kwargs or {}
         if not self.is_tracing():
-            return func(*args, **kwargs)
+            return func(*args, **(kwargs or {}))
+        if not kwargs:
+            kwargs = {}
+            if _QUICK.issuperset(map(type, args)) and Proxy in types:  # as most calls of traced code are
+                return Proxy.__torch_function__(func, types, args, kwargs)
         if func is _set_grad_enabled:
             return self._modes.set_gradients(args[0], sys._getframe(1))
         for kind in types:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterator
-from types import FrameType, FunctionType, ModuleType
+from collections.abc import Callable
+from types import BuiltinMethodType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -47,20 +47,34 @@ def replace(trace: Trace) -> None:
 def replace_in(trace: Trace, namespace: dict[str, Any]) -> None:
     """Do the same for what the globals of traced code refer to."""
     numpy: Any = sys.modules.get("numpy")
-    checkpoints = tuple(_codes_of_checkpoint())
+    checkpoints = _codes_of_checkpoint()
     _replace_questions(trace, namespace)
     for name, value in list(namespace.items()):
-        if type(value) is FunctionType:
-            if value.__code__ in checkpoints:
-                trace.replace(namespace, (name,), make_checkpoint)
-            elif value.__globals__ is not namespace and is_users_file(value.__code__.co_filename):
-                _replace_questions(trace, value.__globals__)
-        elif value is random:
-            trace.replace(random.__dict__, _DRAWING, _make_refused)
-        elif numpy is not None and (value is numpy or value is numpy.random):
-            trace.replace(numpy.random.__dict__, _DRAWING, _make_refused)
-        elif isinstance(getattr(value, "__self__", None), _generators(numpy)) and name in _DRAWING:
-            trace.replace(namespace, (name,), _make_refused)
+        kind = type(value)
+        if kind is FunctionType:
+            if value.__globals__ is not namespace:
+                if id(value.__code__) in checkpoints:
+                    trace.replace(namespace, (name,), make_checkpoint)
+                elif is_users_file(value.__code__.co_filename):
+                    _replace_questions(trace, value.__globals__)
+        elif kind is ModuleType:
+            if value is random:
+                trace.replace(random.__dict__, _DRAWING, _make_refused)
+            elif numpy is not None and (value is numpy or value is numpy.random):
+                trace.replace(numpy.random.__dict__, _DRAWING, _make_refused)
+        elif kind in (MethodType, BuiltinMethodType) and name in _DRAWING:
+            home = type(value.__self__).__module__
+            if home.startswith(("random", "numpy.random")):
+                trace.replace(namespace, (name,), _make_refused)
+
+
+def _codes_of_checkpoint() -> set[int]:
+    """The code of ``checkpoint``, and of what it decorates, by identity."""
+    module: Any = sys.modules.get("torch.utils.checkpoint")
+    if module is None:
+        return set()
+    found = getattr(module.checkpoint, "__wrapped__", module.checkpoint)
+    return {id(getattr(one, "__code__", None)) for one in (found, getattr(found, "__wrapped__", found))}
 
 
 def _replace_questions(trace: Trace, namespace: dict[str, Any]) -> None:
@@ -172,18 +186,6 @@ def _make_callable(original: Any) -> Any:
         return original(value)
 
     return callable
-
-
-def _generators(numpy: ModuleType | None) -> tuple[type, ...]:
-    return (random.Random,) if numpy is None else (random.Random, numpy.random.RandomState)
-
-
-def _codes_of_checkpoint() -> Iterator[Any]:
-    module: Any = sys.modules.get("torch.utils.checkpoint")
-    if module is not None:
-        found = module.checkpoint
-        yield getattr(getattr(found, "__wrapped__", found), "__code__", None)
-        yield found.__code__
 
 
 def _tracer() -> Any:

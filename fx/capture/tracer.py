@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import math
 import sys
 from collections.abc import Callable
@@ -28,7 +27,6 @@ from fx.modules.attributes import fetch_attribute
 from fx.naming.printing import describe
 from fx.node import Argument, Node
 from fx.operators.python import IN_PLACE
-from fx.provenance import SourceLocation
 from fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
 from fx.wrapping import wrapped_globals
 
@@ -144,7 +142,7 @@ class Tracer(TracerBase):
         self.module_stack = {**outer, f"{path}@{count}" if count else path: (path, type(m))}
         try:
             if self.is_leaf_module(m, path) or m._backward_hooks or m._backward_pre_hooks:
-                if self._modes is not None:
+                if self._modes is not None and self._modes.watches_leaves:
                     self._modes.leaf_called(m)
                 return self.create_proxy("call_module", path, args, kwargs)
             if self._modes is not None:
@@ -414,11 +412,12 @@ class Tracer(TracerBase):
             self._wrap_functions(session, trace, function)
             called, args = self._inputs(function, isinstance(root, torch.nn.Module), concrete_args)
             if isinstance(root, torch.nn.Module):
+                self._modes.start()
                 self._modes.module_entered(root)
             if isinstance(root, torch.nn.Module) and args and args[0] is root:
                 called = root_hooks.calling(root, called, self)
             value = called(*args)
-            self._returning = _last_line(function)
+            self._returned_by = function
             returned = self.create_arg(value)
             self.create_node("output", "output", (returned,), {}, type_expr=Signature.return_annotation(called))
             self._real.drop_unused()
@@ -460,7 +459,7 @@ class Tracer(TracerBase):
     def _start(self, root: Root) -> Callable[..., Any]:
         self.graph = Graph(tracer_cls=type(self))
         self._finished = False
-        self._refused = self._returning = None
+        self._refused = self._returned_by = None
         self.augmented = []
         self.num_calls = {}
         self._current = self._real = self._modes = None
@@ -580,12 +579,6 @@ def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _RECORDED = _recording(len).__code__
-
-
-def _last_line(function: Any) -> SourceLocation | None:
-    """Where a function that was written in Python ends."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return None if code is None else SourceLocation(code, len(code.co_code) - 2)
 
 
 def _is_namespace(value: Any) -> bool:

@@ -1,0 +1,116 @@
+"""Modes that traced code sets or asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import fx
+
+
+def lines(root: Any) -> list[str]:
+    return [line.split(";")[0].strip() for line in fx.symbolic_trace(root).code.strip().splitlines()[1:-1]]
+
+
+def without_gradients(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return x * 2
+
+
+def test_a_block_without_gradients_sets_the_mode_and_sets_it_back_to_what_it_was() -> None:
+    assert lines(without_gradients) == [
+        "is_grad_enabled = torch.is_grad_enabled()",
+        "_set_grad_enabled = torch.set_grad_enabled(False)"
+        if "torch.set_grad_enabled" in fx.symbolic_trace(without_gradients).code
+        else "_set_grad_enabled = torch._C._set_grad_enabled(False)",
+        "mul = x * 2",
+        "_set_grad_enabled_1 = torch._C._set_grad_enabled(is_grad_enabled)",
+    ]
+    captured = fx.symbolic_trace(without_gradients)
+    x = torch.ones(2, requires_grad=True)
+    assert not captured(x).requires_grad
+    assert torch.is_grad_enabled()
+    with torch.no_grad():
+        captured(x)
+        assert not torch.is_grad_enabled()
+    assert fx.symbolic_trace(captured).code == captured.code
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, lambda: torch.set_grad_enabled(False)])
+def test_inference_mode_and_the_switch_are_recorded_alike_also_as_decorators(mode: Any) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with mode():
+            return x * 2
+
+    x = torch.ones(2, requires_grad=True)
+    for root in (program, mode()(lambda x: x * 2)):
+        captured = fx.symbolic_trace(root)
+        assert not captured(x).requires_grad
+        assert torch.is_grad_enabled()
+
+
+def test_autocast_is_recorded_and_ended() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            x = x @ x
+        return x.float() @ x.float()
+
+    captured = fx.symbolic_trace(program)
+    assert [node.name for node in captured.graph.nodes][1:4] == ["_enter_autocast", "matmul", "_exit_autocast"]
+    x = torch.rand(3, 3)
+    assert torch.equal(captured(x), program(x))
+    assert not torch.is_autocast_enabled("cpu")
+
+
+class Dropping(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(x, 0.5, self.training)
+
+
+def test_a_program_that_asked_for_the_mode_of_a_module_checks_it() -> None:
+    captured = fx.symbolic_trace(Dropping().eval())
+    captured(torch.ones(2))
+    said = (
+        r"(?s)captured in evaluation mode, and depends on it: .*test_modes.py:\d+, in Dropping.forward.*it is True now"
+    )
+    with pytest.raises(fx.GuardError, match=said):
+        captured.train()(torch.ones(2))
+
+
+def test_modules_of_torch_that_are_traced_without_leaf_modules_are_not_checked() -> None:
+    class Inlining(fx.Tracer):
+        def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+            return False
+
+    graph = Inlining().trace(nn.Sequential(nn.Dropout()).eval())
+    assert [node.op for node in graph.nodes] == ["placeholder", "call_function", "output"]
+
+
+def test_a_program_that_asks_whether_gradients_are_recorded_checks_the_answer() -> None:
+    captured = fx.symbolic_trace(lambda x: x * 2 if torch.is_grad_enabled() else x)
+    captured(torch.ones(2))
+    with torch.no_grad(), pytest.raises(fx.GuardError, match=r"captured where is_grad_enabled was True: .*test_modes"):
+        captured(torch.ones(2))
+
+
+def test_a_program_that_switches_a_module_to_another_mode_is_refused() -> None:
+    class Switching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.norm.eval()
+            return self.norm(x)
+
+    root = Switching()
+    said = (
+        r"(?s)cannot switch a module between training and evaluation.*test_modes.py:\d+, in .*self.norm.eval\(\).*try"
+    )
+    with pytest.raises(fx.TraceError, match=said):
+        fx.symbolic_trace(root)
+    assert root.norm.training

@@ -1,0 +1,81 @@
+"""What a trace leaves behind in modules, and which programs depend on that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import fx
+
+
+class Keeping(nn.Module):
+    def __init__(self, keep: Any) -> None:
+        super().__init__()
+        self.count = 0
+        self.seen: list[Any] = []
+        self.table: dict[str, Any] = {"a": [1]}
+        self.layer = nn.Linear(2, 2)
+        self.keep = keep
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.keep(self, x)
+
+
+def _append(module: Keeping, x: torch.Tensor) -> torch.Tensor:
+    module.seen.append(x)
+    module.table["a"].append(x)
+    module.table["b"] = x
+    module.last = x * 2
+    return module.last
+
+
+def test_lists_dicts_and_attributes_are_as_before_though_the_traced_code_has_filled_them() -> None:
+    root = Keeping(_append)
+    captured = fx.symbolic_trace(root)
+    assert (root.seen, root.table, hasattr(root, "last")) == ([], {"a": [1]}, False)
+    assert captured(torch.ones(2)).tolist() == [2, 2]
+
+
+def _counts(module: Keeping, x: torch.Tensor) -> torch.Tensor:
+    module.count += 1
+    return x * module.count
+
+
+def _caches(module: Keeping, x: torch.Tensor) -> torch.Tensor:
+    if not module.seen:
+        module.seen.append(x.mean())
+    return x - module.seen[0]
+
+
+class Counting(nn.Module):
+    count = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        return x * self.count
+
+
+@pytest.mark.parametrize("root", [Keeping(_counts), Keeping(_caches), Counting()], ids=["counts", "caches", "own"])
+def test_a_program_that_depends_on_its_earlier_calls_is_refused(root: nn.Module) -> None:
+    said = r"(?s)depends on what an earlier call of it has left in '(count|seen)'.*where .*value .*why .*try +keep it"
+    with pytest.raises(fx.TraceError, match=said) as refusal:
+        fx.symbolic_trace(root)
+    if isinstance(root, Counting):
+        assert "test_module_state.py:" in str(refusal.value)
+    assert getattr(root, "count", 0) == 0
+
+
+def test_a_parameter_of_a_module_cannot_be_replaced_while_it_is_captured() -> None:
+    def replaces(module: Keeping, x: torch.Tensor) -> torch.Tensor:
+        del module.layer.bias
+        module.layer.bias = x[0]
+        return module.layer(x)
+
+    root = Keeping(replaces)
+    said = r"(?s)cannot replace the parameter or buffer 'bias'.*why .*try +write in place"
+    with pytest.raises(fx.TraceError, match=said):
+        fx.symbolic_trace(root)
+    assert isinstance(root.layer.bias, nn.Parameter)

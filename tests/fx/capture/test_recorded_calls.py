@@ -1,0 +1,117 @@
+"""Functions that a trace sees though nobody tells it of their calls."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.autograd import Function
+from torch.utils.checkpoint import checkpoint
+
+import fx
+
+
+class Doubled(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * 2
+
+
+doubled = Doubled.apply
+
+
+@pytest.mark.parametrize("program", [lambda x: Doubled.apply(x), lambda x: doubled(x)], ids=["looked up", "bound"])
+def test_a_function_with_a_derivative_of_its_own_keeps_it(program: Any) -> None:
+    captured = fx.symbolic_trace(program)
+    x = torch.ones(2, requires_grad=True)
+    captured(x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2, 2]
+
+
+class Calling(nn.Module):
+    def __init__(self, call: Any) -> None:
+        super().__init__()
+        self.net = nn.Linear(2, 2)
+        self.call = call
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.call(self.net, x)
+
+
+def test_a_functional_call_is_one_operation_with_the_parameters_it_is_given() -> None:
+    root = Calling(lambda net, x: torch.func.functional_call(net, {"weight": net.weight * 2, "bias": x[0]}, x))
+    captured = fx.symbolic_trace(root)
+    assert captured.graph.find_nodes(op="call_function", target=torch.func.functional_call)
+    x = torch.rand(3, 2)
+    assert torch.equal(captured(x), root(x))
+
+
+def test_a_checkpoint_of_a_submodule_is_one_operation_and_of_a_function_refused() -> None:
+    root = Calling(lambda net, x: checkpoint(net, x, use_reentrant=False))
+    captured = fx.symbolic_trace(root)
+    assert "torch.utils.checkpoint.checkpoint(net, x, use_reentrant = False)" in captured.code
+    x = torch.rand(3, 2)
+    assert torch.equal(captured(x), root(x))
+    said = (
+        r"(?s)cannot capture a checkpoint of a function that is no module.*test_recorded_calls.py:.*try +make what it"
+    )
+    with pytest.raises(fx.TraceError, match=said):
+        fx.symbolic_trace(Calling(lambda net, x: checkpoint(lambda y: net(y), x, use_reentrant=False)))
+
+
+def test_limits_of_a_traced_dtype_are_recorded() -> None:
+    captured = fx.symbolic_trace(lambda x: x.clamp(max=torch.iinfo(x.dtype).max - 1))
+    assert captured(torch.tensor([200], dtype=torch.uint8)).tolist() == [200]
+    assert captured(torch.tensor([127], dtype=torch.int8)).tolist() == [126]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x * random.random(),
+        lambda x: x * float(np.random.rand()),
+        lambda x: (torch.manual_seed(0), x)[1],
+    ],
+    ids=["random", "numpy", "seed"],
+)
+def test_random_numbers_of_python_and_seeds_are_refused_and_leave_the_generators_alone(program: Any) -> None:
+    before = random.getstate(), torch.get_rng_state().tolist()
+    said = (
+        r"(?s)cannot draw random numbers in Python, or seed a generator.*test_recorded_calls.py:.*why .*try +draw with"
+    )
+    with pytest.raises(fx.TraceError, match=said):
+        fx.symbolic_trace(program)
+    assert (random.getstate(), torch.get_rng_state().tolist()) == before
+
+
+@pytest.mark.parametrize(
+    "ask, answer",
+    [
+        (lambda x: isinstance(x, torch.Tensor), True),
+        (lambda x: isinstance(x, (list, tuple)), False),
+        (lambda x: type(x) is torch.Tensor, True),
+        (lambda x: torch.is_tensor(x), True),
+        (lambda x: hasattr(x, "shape"), True),
+        (lambda x: hasattr(x, "tensors"), False),
+        (lambda x: getattr(x, "note", 1) == 1, True),
+        (lambda x: callable(x), False),
+        (lambda x: isinstance(x.shape, torch.Size), True),
+        (lambda x: isinstance(x.size(0), int), True),
+    ],
+)
+def test_questions_about_a_traced_value_are_answered_as_for_the_value(ask: Any, answer: bool) -> None:
+    captured = fx.symbolic_trace(lambda x: x * 2 if ask(x) else x * 3)
+    assert captured(torch.ones(1)).item() == (2 if answer else 3)
+    if "check_kind" in captured.code:
+        said = r"(?s)for a value of <class 'torch.Tensor'>: .*test_recorded_calls.*it is of <class 'int'>.*annotate"
+        with pytest.raises(fx.GuardError, match=said):
+            captured(1)

@@ -38,7 +38,7 @@ from fx.operator_schemas import check_for_mutable_operation
 from fx.operators import effects
 from fx.operators.effect_rules import Effect, find_rule
 from fx.operators.python import COMPARISONS, OPERATORS, PythonOperator
-from fx.provenance import SourceLocation
+from fx.provenance import GENERATED_FILES, SourceLocation
 from fx.pytree import constructor_call
 from fx.traceback import current_meta
 
@@ -795,6 +795,9 @@ def _add_operators() -> None:
 
         def augmented(self: Proxy, other: Any) -> Proxy:
             tracer = self.tracer
+            if sys._getframe(1).f_code.co_filename in GENERATED_FILES:  # where it was written because it shows
+                named = function.__name__ if tracer._tracing else None
+                return tracer.create_proxy("call_function", row.function, (self, other), {}, named)
             result = tracer.create_proxy("call_function", function, (self, other), {})
             tracer.augmented.append(result.node)
             return result

@@ -22,6 +22,7 @@ from torch.amp.autocast_mode import autocast
 from fx.assertions import check_value
 from fx.capture import patching
 from fx.capture.patching import Trace
+from fx.checks.bytecode import steps
 from fx.errors import TraceError
 from fx.frames import is_users, is_users_file, user_location
 from fx.provenance import GENERATED_FILES, SourceLocation
@@ -55,6 +56,8 @@ class Modes:
         self._tracer = tracer
         self._gradients: list[tuple[bool, bool, Proxy]] = []
         """Of each switch that was not undone: what it was before, what it was set to, what it was at run time."""
+        self._is_to_switch = False
+        """Whether the code of a program that is traced again has asked for the mode, to set it back to that."""
         self._autocasts: dict[int, list[Proxy]] = {}
         self._asked: set[str] = set()
         self._overridden = False
@@ -80,6 +83,8 @@ class Modes:
             return  # set_grad_enabled(…) has done so when it was made
         _set_grad_enabled(enabled)
         undoes = where == "__exit__" or (where is None and innermost is not None and innermost[:2] == (enabled, now))
+        if frame is not None and frame.f_code.co_filename in GENERATED_FILES:  # which asks before it switches
+            undoes, self._is_to_switch = not self._is_to_switch, False
         if undoes and innermost is not None:
             self._gradients.pop()
             self._record(_set_grad_enabled, innermost[2])
@@ -94,7 +99,9 @@ class Modes:
     def are_gradients_enabled(self, frame: FrameType) -> bool:
         """Answer the traced code, and let the program check the answer where it was not the program that set it."""
         answer = _is_grad_enabled()
-        if not self._gradients and _asks(frame):
+        if not _asks(frame):
+            self._is_to_switch = True
+        elif not self._gradients:
             self._check(_is_grad_enabled, (), answer, frame)
         return answer
 
@@ -138,10 +145,12 @@ class Modes:
             ):
                 self._check_training(module, module.__dict__["training"], SourceLocation(_code_of(kind.forward), 0))
         mentions = mentions_of_training(kind)
+        said = _messages_of(module) if mentions.reads else {}
         for child, location in mentions.reads:
             owner = module if child is None else module._modules.get(child)
             if owner is not None:
-                self._check_training(owner, owner.__dict__["training"], location)
+                message = said.get("training" if child is None else f"{child}.training")
+                self._check_training(owner, owner.__dict__["training"], location, message)
         if mentions.switches is not None:
             self._switches = mentions.switches
             self.watches_leaves = True
@@ -165,7 +174,7 @@ class Modes:
                 remedy="switch the mode before the module is captured, or make the module that does it a leaf",
             )
 
-    def _check_training(self, module: torch.nn.Module, value: bool, where: object) -> None:
+    def _check_training(self, module: torch.nn.Module, value: bool, where: object, message: str | None = None) -> None:
         paths = self._tracer.submodule_paths
         path = paths.get(module) if paths else None
         if path is None:
@@ -174,7 +183,7 @@ class Modes:
         if name not in self._asked:
             self._asked.add(name)
             mode = "training" if value else "evaluation"
-            message = f"the program was captured in {mode} mode, and depends on it: {where}"
+            message = message or f"the program was captured in {mode} mode, and depends on it: {where}"
             flag = self._tracer.create_proxy("get_attr", name, (), {})
             self._record(check_value, flag, value, message)
 
@@ -345,5 +354,21 @@ def _is_switch(frame: FrameType | None) -> bool:
 
 
 def _asks(frame: FrameType) -> bool:
-    """Whether it is the user's code that asks, not torch's, and not code that was generated of a program."""
-    return is_users(frame) and frame.f_code.co_filename not in GENERATED_FILES
+    """Whether it is the user's code that asks, not torch's; of the code of a program, whether it checks the answer."""
+    if not is_users(frame):
+        return False
+    if frame.f_code.co_filename not in GENERATED_FILES:
+        return True
+    following = [
+        str(step.value) for step in steps(frame.f_code) if step.offset > frame.f_lasti and step.value is not None
+    ]
+    return any(value.endswith("check_value") for value in following[:4])
+
+
+def _messages_of(program: torch.nn.Module) -> dict[str, str]:
+    """What a program that is traced again says where it checks a mode, by the path of the flag."""
+    graph = vars(program).get("_graph")
+    if graph is None:
+        return {}
+    checks = graph.find_nodes(op="call_function", target=check_value)
+    return {str(check.args[0].target): check.args[2] for check in checks if check.args[0].op == "get_attr"}

@@ -23,7 +23,6 @@ from fx.errors import ForeignModuleError, TracedValueError, TraceError
 from fx.frames import boundary, user_location
 from fx.graph import Graph
 from fx.graph_module import GraphModule
-from fx.modules.attributes import fetch_attribute
 from fx.naming.printing import describe
 from fx.node import Argument, Node
 from fx.operators.python import IN_PLACE
@@ -211,7 +210,7 @@ class Tracer(TracerBase):
             writes = any(target is function for function in IN_PLACE)
         if writes:
             constant = self.graph.constants.get(path)
-            tensor = fetch_attribute(self.root, path) if constant is None else constant
+            tensor = _held_at(self.root, path) if constant is None else constant
             if not isinstance(tensor, torch.Tensor):
                 return
             if self._real is not None:  # a Transformer makes nodes, and traces nothing
@@ -544,6 +543,16 @@ class _Session:
         functions = self.tracer._autowrap_functions
         names = [name for name, value in list(namespace.items()) if id(_behind_recording(value)) in functions]
         self.trace.replace(namespace, names, _recording)
+
+
+def _held_at(root: torch.nn.Module, path: str) -> Any:
+    """What a module holds at a path, past what a trace makes of reads of it; ``None`` if that is not there."""
+    *modules, name = path.split(".")
+    owner: Any = root
+    for one in modules:
+        owner = None if owner is None else owner._modules.get(one)
+    held = ((), ()) if owner is None else (owner._parameters, owner._buffers, owner.__dict__)
+    return next((entries[name] for entries in held if name in entries), None)
 
 
 def _paths(root: torch.nn.Module) -> dict[torch.nn.Module, str]:

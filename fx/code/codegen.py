@@ -7,6 +7,7 @@ or the name of a collected global; everything else is bound as a global object o
 from __future__ import annotations
 
 import inspect
+import operator
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -316,7 +317,10 @@ class FunctionWriter:
         speller = self.speller
         operands = [speller.argument(operand) for operand in node.args]
         if row.in_place:
-            if not isinstance(node.args[0], Node):
+            written = node.args[0]
+            # the name would stand for the result from then on, which is another value where numbers are added
+            rebinds = row.function is not operator.setitem and isinstance(written, Node)
+            if not isinstance(written, Node) or (rebinds and any(user > node for user in written.users)):
                 function = speller.callable(row.function)
                 return f"{self._assigned(node)} = {function}({speller.call(node.args, {})})"
             return f"{row.template.format(*operands)};  {self._assigned(node)} = {operands[0]}"

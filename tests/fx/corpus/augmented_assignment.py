@@ -302,3 +302,11 @@ def out_argument(x):
     out = torch.empty(6)
     torch.sum(x, 0, out=out)
     return out * 2
+
+
+@program(rows)
+def on_size_kept(x):
+    n = x.shape[0]
+    before = n
+    n += 1
+    return x * n + before

@@ -17,7 +17,7 @@ from fx.graph import Graph
 from fx.graph_module import GraphModule, expect_program
 from fx.immutable_collections import immutable_dict, immutable_list
 from fx.naming.printing import describe
-from fx.node import Argument, Node, Target, map_aggregate
+from fx.node import KEYWORD_ONLY, Argument, Node, Target, map_aggregate
 from fx.provenance import inherit
 from fx.proxy import Proxy
 from fx.traceback import has_preserved_node_meta, preserve_node_meta, set_current_meta
@@ -332,7 +332,10 @@ class Transformer(Interpreter):
 
     def placeholder(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
         """An input of the new program."""
-        return self.tracer.create_proxy("placeholder", target, args, kwargs, type_expr=self.tracer.current_type())
+        made = self.tracer.create_proxy("placeholder", target, args, kwargs, type_expr=self.tracer.current_type())
+        if self.tracer.current is not None and KEYWORD_ONLY in self.tracer.current.meta:
+            made.node.meta[KEYWORD_ONLY] = True
+        return made
 
     def get_attr(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
         """An attribute of the new program."""

@@ -16,7 +16,7 @@ from fx.arguments import expect
 from fx.assertions import assert_is_none
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import TraceError
-from fx.node import base_types
+from fx.node import KEYWORD_ONLY, base_types
 from fx.provenance import GENERATED_FILES
 from fx.proxy import Proxy, TracerBase
 
@@ -74,12 +74,17 @@ class Signature:
                 )
             names = names[1:]
         self.names = names
-        self.starred: list[str] = []
-        rest = iter(code.co_varnames[named:])
-        if code.co_flags & inspect.CO_VARARGS:
-            self.starred.append(f"*{next(rest)}")
-        if code.co_flags & inspect.CO_VARKEYWORDS:
-            self.starred.append(f"**{next(rest)}")
+        count = len(names) - code.co_kwonlyargcount
+        self.keyword_only = names[count:]
+        starred = iter(code.co_varnames[named:])
+        rest = [f"*{next(starred)}"] if code.co_flags & inspect.CO_VARARGS else []
+        options = [f"**{next(starred)}"] if code.co_flags & inspect.CO_VARKEYWORDS else []
+        self.starred: list[str] = [*rest, *options]
+        self.written: list[str] = [*names[:count], *rest, *self.keyword_only, *options]
+        """All parameters in the order in which they are written, which is that of the placeholders.
+
+        Byte code has the starred ones last, as :meth:`_all_positional` takes them.
+        """
 
     @staticmethod
     def return_annotation(function: Callable[..., Any]) -> Any | None:
@@ -92,18 +97,19 @@ class Signature:
         """Make the placeholders; see ``Tracer.create_args_for_root``."""
         concrete = self._by_name(concrete_args)
         root: list[Any] = [tracer.root] if self.is_module else []  # type: ignore[attr-defined]
-        args = root + [self._placeholder(tracer, name, concrete) for name in self.names]
-        args += [
-            tracer.create_proxy("placeholder", name, (), {}, type_expr=self._annotation(name)) for name in self.starred
-        ]
-        function = self._all_positional()
+        made = {name: self._placeholder(tracer, name, concrete) for name in self.written}
+        function = self._in_order_of_placeholders()
+        args = [*root, *made.values()]
         flat, spec = pytree.tree_flatten(tuple(args))
         if all(child.is_leaf() for child in spec.children()):
+            for name in self.keyword_only:
+                if name not in concrete:
+                    made[name].node.meta[KEYWORD_ONLY] = True
             return function, args
         prefix = ["self"] if self.is_module else []
-        info = PyTreeInfo([*prefix, *self.names, *self.starred], spec, None)
+        info = PyTreeInfo([*prefix, *self._parameters_as_written()], spec, None)
         # generated code flattens what the caller passes, which is everything but self
-        passed = pytree.tree_structure(list(args[len(root) :]))
+        passed = pytree.tree_structure(list(made.values()))
         codegen = PyTreeCodeGen(info._replace(in_spec=passed))
         tracer.graph.set_codegen(codegen)
 
@@ -114,6 +120,14 @@ class Signature:
 
         flattened.__annotations__ = {}  # what this function returns is not what the program returns
         return flattened, flat
+
+    def _parameters_as_written(self) -> list[str]:
+        """All parameters, with the bare star that keyword-only ones stand behind if no ``*args`` does."""
+        starred = any(name.startswith("*") and not name.startswith("**") for name in self.starred)
+        if starred or not self.keyword_only:
+            return self.written
+        place = self.written.index(self.keyword_only[0])
+        return [*self.written[:place], "*", *self.written[place:]]
 
     def _by_name(self, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> dict[str, Any]:
         if not isinstance(concrete_args, tuple):
@@ -138,6 +152,7 @@ class Signature:
         return self.annotations.get(name.lstrip("*"))
 
     def _placeholder(self, tracer: TracerBase, name: str, concrete: dict[str, Any]) -> Any:
+        """The placeholder of one parameter; those of its parts where it is specialized, or the value itself."""
         default = (self.defaults[name],) if name in self.defaults else ()
         if name not in concrete:
             return tracer.create_proxy("placeholder", name, default, {}, type_expr=self._annotation(name))
@@ -154,6 +169,20 @@ class Signature:
             return value
 
         return pytree.tree_map(specialize, concrete[name])
+
+    def _in_order_of_placeholders(self) -> Callable[..., Any]:
+        """The function, as one that takes root and parameters by position in the order of :attr:`written`."""
+        function = self._all_positional()
+        if not (self.starred and self.keyword_only):
+            return function
+        first = int(self.is_module)
+        order = [*range(first), *(first + self.written.index(name) for name in (*self.names, *self.starred))]
+
+        def reordered(*args: Any) -> Any:
+            return function(*(args[place] for place in order))
+
+        reordered.__annotations__ = function.__annotations__
+        return reordered
 
     def _all_positional(self) -> Callable[..., Any]:
         """The function with keyword-only and starred parameters made ordinary, so that each can be one proxy."""

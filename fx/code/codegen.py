@@ -18,7 +18,7 @@ from fx.code.spelling import Speller, VariableName
 from fx.errors import CodegenError
 from fx.naming.names import GENERATED_GLOBALS, Namespace, is_identifier
 from fx.naming.printing import describe
-from fx.node import Node
+from fx.node import KEYWORD_ONLY, Node
 from fx.operators.python import BY_FUNCTION, PythonOperator
 from fx.provenance import SourceLocation
 from fx.wrapping import is_marked
@@ -145,7 +145,7 @@ class FunctionWriter:
         if wraps:
             self.globals["wrap"] = None  # the loader supplies it, so that importing the source registers the same names
         definition = _call_with_supported(
-            self.codegen.gen_fn_def, self.free_vars, self.return_annotation, expanded_def=expanded_def
+            self.codegen.gen_fn_def, self._parameters(), self.return_annotation, expanded_def=expanded_def
         )
         body = "".join("    " + part + "\n" for line in lines for part in line.rstrip("\n").split("\n")) + "    "
         prologue = f"\n{wraps}\n\n{_header(self.graph.history)}"
@@ -159,6 +159,22 @@ class FunctionWriter:
                 offset += 1
         origins = [node.source for node in self.graph.nodes]
         return PythonCode(source, self.globals, line_numbers, start, origins)
+
+    def _parameters(self) -> list[str]:
+        """The inputs as parameters: keyword-only ones behind ``*args`` or a bare star, ``**kwargs`` last."""
+        keyword_only = [
+            KEYWORD_ONLY in node.meta and not node.target.startswith("*")
+            for node in self.graph.find_nodes(op="placeholder")
+        ]
+        if not any(keyword_only):
+            return self.free_vars
+        named = list(zip(self.free_vars, keyword_only, strict=True))
+        before = [text for text, keyword in named if not keyword and not text.startswith("**")]
+        star = next((place for place, text in enumerate(before) if text.startswith("*")), None)
+        if star is None:
+            before.append("*")
+        behind = [text for text, keyword in named if keyword]
+        return [*before, *behind, *(text for text in self.free_vars if text.startswith("**"))]
 
     def _body(self) -> tuple[list[str], list[int | None]]:
         nodes = list(self.graph.nodes)

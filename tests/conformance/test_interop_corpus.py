@@ -20,6 +20,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec:
 CODE_IS_WRITTEN_OTHERWISE = {"annotated_with_anything", "enumerations", "specialized_none"}
 """Programs whose nodes are alike in both libraries, and whose code is spelled as each library does."""
 
+KEYWORD_ONLY = {"defaults", "keyword_only", "KeywordSignature"}
+"""Programs with parameters behind a bare star, which torch.fx writes as positional ones."""
+
 HOLDS_SIZES = {"nested_arguments", "containers_of_other_classes"}
 """Programs with torch.Size among the arguments, which torch.fx turns into tuples."""
 
@@ -63,7 +66,10 @@ def test_program_of_ours_becomes_the_same_program(program: Program) -> None:
         assert ("Size(" in str(nodes_of(ours.graph)), "Size(" in str(nodes_of(theirs.graph))) == (True, False)
     else:
         assert nodes_of(theirs.graph) == nodes_of(ours.graph)
-        assert_same_code(ours, theirs, program)
+        if program.name in KEYWORD_ONLY:
+            assert neutral(theirs.code) == neutral(ours.code).replace("*, ", "", 1)
+        else:
+            assert_same_code(ours, theirs, program)
     assert_identical(result_of(theirs, program), result_of(ours, program))
 
 

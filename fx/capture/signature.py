@@ -74,17 +74,13 @@ class Signature:
                 )
             names = names[1:]
         self.names = names
-        count = len(names) - code.co_kwonlyargcount
-        self.keyword_only = names[count:]
-        starred = iter(code.co_varnames[named:])
-        rest = [f"*{next(starred)}"] if code.co_flags & inspect.CO_VARARGS else []
-        options = [f"**{next(starred)}"] if code.co_flags & inspect.CO_VARKEYWORDS else []
-        self.starred: list[str] = [*rest, *options]
-        self.written: list[str] = [*names[:count], *rest, *self.keyword_only, *options]
-        """All parameters in the order in which they are written, which is that of the placeholders.
-
-        Byte code has the starred ones last, as :meth:`_all_positional` takes them.
-        """
+        self.keyword_only = names[len(names) - code.co_kwonlyargcount :]
+        self.starred: list[str] = []
+        rest = iter(code.co_varnames[named:])
+        if code.co_flags & inspect.CO_VARARGS:
+            self.starred.append(f"*{next(rest)}")
+        if code.co_flags & inspect.CO_VARKEYWORDS:
+            self.starred.append(f"**{next(rest)}")
 
     @staticmethod
     def return_annotation(function: Callable[..., Any]) -> Any | None:
@@ -97,19 +93,21 @@ class Signature:
         """Make the placeholders; see ``Tracer.create_args_for_root``."""
         concrete = self._by_name(concrete_args)
         root: list[Any] = [tracer.root] if self.is_module else []  # type: ignore[attr-defined]
-        made = {name: self._placeholder(tracer, name, concrete) for name in self.written}
-        function = self._in_order_of_placeholders()
-        args = [*root, *made.values()]
+        args = root + [self._placeholder(tracer, name, concrete) for name in (*self.names, *self.starred)]
+        function = self._all_positional()
         flat, spec = pytree.tree_flatten(tuple(args))
         if all(child.is_leaf() for child in spec.children()):
-            for name in self.keyword_only:
-                if name not in concrete:
-                    made[name].node.meta[KEYWORD_ONLY] = True
+            inputs = tracer.graph.find_nodes(op="placeholder")
+            for name, node in zip(self.names, inputs, strict=False):
+                if name in self.keyword_only:
+                    node.meta[KEYWORD_ONLY] = True
             return function, args
         prefix = ["self"] if self.is_module else []
-        info = PyTreeInfo([*prefix, *self._parameters_as_written()], spec, None)
+        count = len(self.names) - len(self.keyword_only)
+        written = [*self.names[:count], *(["*"] if self.keyword_only else []), *self.keyword_only, *self.starred]
+        info = PyTreeInfo([*prefix, *written], spec, None)
         # generated code flattens what the caller passes, which is everything but self
-        passed = pytree.tree_structure(list(made.values()))
+        passed = pytree.tree_structure(list(args[len(root) :]))
         codegen = PyTreeCodeGen(info._replace(in_spec=passed))
         tracer.graph.set_codegen(codegen)
 
@@ -120,14 +118,6 @@ class Signature:
 
         flattened.__annotations__ = {}  # what this function returns is not what the program returns
         return flattened, flat
-
-    def _parameters_as_written(self) -> list[str]:
-        """All parameters, with the bare star that keyword-only ones stand behind if no ``*args`` does."""
-        starred = any(name.startswith("*") and not name.startswith("**") for name in self.starred)
-        if starred or not self.keyword_only:
-            return self.written
-        place = self.written.index(self.keyword_only[0])
-        return [*self.written[:place], "*", *self.written[place:]]
 
     def _by_name(self, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> dict[str, Any]:
         if not isinstance(concrete_args, tuple):
@@ -169,20 +159,6 @@ class Signature:
             return value
 
         return pytree.tree_map(specialize, concrete[name])
-
-    def _in_order_of_placeholders(self) -> Callable[..., Any]:
-        """The function, as one that takes root and parameters by position in the order of :attr:`written`."""
-        function = self._all_positional()
-        if not (self.starred and self.keyword_only):
-            return function
-        first = int(self.is_module)
-        order = [*range(first), *(first + self.written.index(name) for name in (*self.names, *self.starred))]
-
-        def reordered(*args: Any) -> Any:
-            return function(*(args[place] for place in order))
-
-        reordered.__annotations__ = function.__annotations__
-        return reordered
 
     def _all_positional(self) -> Callable[..., Any]:
         """The function with keyword-only and starred parameters made ordinary, so that each can be one proxy."""

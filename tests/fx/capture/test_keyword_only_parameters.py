@@ -9,6 +9,7 @@ import torch
 
 import fx
 from fx import interop
+from fx.interpreter import positional
 from fx.passes.split_module import split_module
 
 
@@ -74,7 +75,6 @@ def test_keywords_behind_a_starred_parameter_keep_their_defaults():
     program = fx.symbolic_trace(lambda x, *rest, k=1: x * k + rest[0])
     assert program(torch.tensor(1.0), 7) == 8
     assert program(torch.tensor(1.0), 7, k=3) == 10
-    assert fx.Interpreter(program).run(torch.tensor(1.0), 7) == 8
 
 
 def test_all_kinds_of_parameters_together(remake):
@@ -130,3 +130,14 @@ def test_torch_fx_writes_them_as_positional_and_they_come_back_as_they_were():
     one = torch.tensor(1.0)
     assert theirs(one, 5, z=7) == bare(one, 5, z=7)
     assert str(inspect.signature(interop.from_torch(theirs).forward)) == "(x, y=2, *, z=3)"
+
+
+def test_calls_with_keywords_reach_an_interpreter_in_the_order_of_its_inputs():
+    def mixed(x, *rest, k, mask=1):
+        return x * k + rest[0] * mask
+
+    one = torch.tensor(1.0)
+    plain = fx.symbolic_trace(mixed)
+    assert fx.Interpreter(plain).run(*positional(plain, (one, 7), {"k": 3})) == mixed(one, 7, k=3)
+    specialized = fx.symbolic_trace(mixed, concrete_args={"mask": 1})
+    assert fx.Interpreter(specialized).run(*positional(specialized, (one, 7), {"k": 3})) == mixed(one, 7, k=3)

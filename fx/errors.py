@@ -106,6 +106,10 @@ class InteropError(FxError, RuntimeError):
     """
 
 
+class DrawingError(FxError, ValueError):
+    """A program cannot be drawn as asked: a format that is unknown or needs what is not installed, or a bad figure."""
+
+
 class LoweringError(PassError):
     """A program, or a part of it, cannot be handed to a backend (section 6.4).
 

@@ -1,0 +1,119 @@
+"""Drawings of programs (paper, section 6.3): ``fx.draw(program, "program.svg")``.
+
+SVG and pages are laid out here and need nothing; PNG, PDF and the like are made by Graphviz of the same picture.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fx.arguments import expect, expect_all
+from fx.drawing.appearance import Figure, Labels
+from fx.drawing.dot_file import make_dot
+from fx.drawing.drawn_program import DrawnProgram
+from fx.drawing.picture import Picture
+from fx.drawing.svg import write_svg
+from fx.errors import DrawingError
+from fx.graph_module import GraphModule, expect_program
+from fx.node import Node
+
+__all__ = ["Figure", "draw"]
+
+_BY_GRAPHVIZ = ("png", "pdf", "ps", "jpg", "webp")
+_FORMATS = (".svg", ".dot", ".gv", *(f".{form}" for form in _BY_GRAPHVIZ))
+
+
+def draw(
+    program: GraphModule,
+    path: str | os.PathLike[str],
+    *,
+    inputs: Iterable[Any] | None = None,
+    shapes: bool | None = None,
+    lines: bool = False,
+    figures: Sequence[Figure] = (),
+    color: str = "opcode",
+    fold: bool = True,
+) -> Path:
+    """Draw a program into a file, in the format of its ending: ``.svg``, ``.dot``, or with Graphviz ``.png``.
+
+    Nodes stand in frames of the modules that they are of; of blocks that repeat the first is drawn, with their number.
+    The same program is the same file, byte by byte.
+
+    Args:
+        program: the program, which stays as it is.
+        path: the file.
+        inputs: example inputs, with which sizes are found out on fake tensors; by default they are those that
+            ``ShapeProp`` or ``torch.export`` has put into the notes of nodes.
+        shapes: write sizes and types of values; by default where ``inputs`` are given.
+        lines: write the user's file and line.
+        figures: numbers of nodes: time, operations, errors.
+        color: what colours the nodes: ``"opcode"``, or the name of a figure, which is written too.
+        fold: draw of blocks that repeat only the first.
+
+    Returns:
+        The path.
+
+    Raises:
+        DrawingError: the format is unknown or needs Graphviz, which is not there; ``color`` is no figure.
+
+    >>> import tempfile, torch, fx
+    >>> program = fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU()))
+    >>> path = draw(program, tempfile.mkdtemp() + "/program.svg", inputs=[torch.ones(2, 3)])
+    >>> "Linear" in path.read_text(), "2x5 float32" in path.read_text()
+    (True, True)
+    """
+    expect_program(program, "draw takes a GraphModule", error=DrawingError)
+    expect(path, (str, os.PathLike), "draw takes the path of a file", error=DrawingError)
+    target = Path(path)
+    form = target.suffix.lower()
+    if form not in _FORMATS:
+        raise DrawingError(
+            f"cannot draw a file that ends in {form!r}"
+            if form
+            else f"{target.name!r} does not say which format it has",
+            value=str(target),
+            remedy=f"let it end in one of {', '.join(_FORMATS)}",
+        )
+    figures = [_checked(figure) for figure in expect_all(
+        figures, lambda one: isinstance(one, Figure), "figures of draw are Figure objects", error=DrawingError
+    )]  # fmt: skip
+    picture = Picture.of(DrawnProgram.of(program, inputs), fold=fold)
+    labels = Labels(inputs is not None if shapes is None else shapes, lines, _chosen(figures, color))
+    if form == ".svg":
+        content = write_svg(picture, labels).encode()
+    else:
+        graph = make_dot(picture, labels, program._get_name())
+        content = graph.create(format=form[1:] if form[1:] in _BY_GRAPHVIZ else "raw")
+    target.write_bytes(content)
+    return target
+
+
+def _checked(figure: Figure) -> Figure:
+    """A figure with numbers, by the names of nodes."""
+    values: Mapping[Any, Any] = figure.values
+    expect(
+        values, Mapping, f"values of the figure {figure.name!r} are a dict from nodes to numbers", error=DrawingError
+    )
+    for node, value in values.items():
+        expect(node, (str, Node), f"the figure {figure.name!r} is by nodes or their names", error=DrawingError)
+        expect(value, (int, float), f"the figure {figure.name!r} has a number for each node", error=DrawingError)
+    return replace(figure, values={str(node): float(value) for node, value in values.items()})
+
+
+def _chosen(figures: Sequence[Figure], color: str) -> Figure | None:
+    """The figure that colours nodes; None for the opcode."""
+    if color == "opcode":
+        return None
+    for figure in figures:
+        if figure.name == color:
+            return figure
+    known = ", ".join(repr(figure.name) for figure in figures)
+    raise DrawingError(
+        f"there is no figure {color!r} to colour nodes by",
+        why=f"figures are {known}" if known else "no figures are given",
+        remedy='color="opcode", or give it: figures=[fx.drawing.Figure("time", "s", {"relu": 1e-5})]',
+    )

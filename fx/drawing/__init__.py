@@ -15,20 +15,21 @@ from fx.arguments import expect, expect_all
 from fx.drawing.appearance import Figure, Labels
 from fx.drawing.dot_file import make_dot
 from fx.drawing.drawn_program import DrawnProgram
+from fx.drawing.pass_history import PassHistory, record_passes
 from fx.drawing.picture import Picture
-from fx.drawing.svg import write_svg
+from fx.drawing.svg import Pane, write_svg
 from fx.errors import DrawingError
 from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
 
-__all__ = ["Figure", "draw"]
+__all__ = ["Figure", "PassHistory", "draw", "record_passes"]
 
 _BY_GRAPHVIZ = ("png", "pdf", "ps", "jpg", "webp")
 _FORMATS = (".svg", ".dot", ".gv", *(f".{form}" for form in _BY_GRAPHVIZ))
 
 
 def draw(
-    program: GraphModule,
+    program: GraphModule | PassHistory,
     path: str | os.PathLike[str],
     *,
     inputs: Iterable[Any] | None = None,
@@ -44,7 +45,8 @@ def draw(
     The same program is the same file, byte by byte.
 
     Args:
-        program: the program, which stays as it is.
+        program: the program, which stays as it is; or what :func:`record_passes` recorded, which is drawn before and
+            after the passes, side by side, with what they did at each node.
         path: the file.
         inputs: example inputs, with which sizes are found out on fake tensors; by default they are those that
             ``ShapeProp`` or ``torch.export`` has put into the notes of nodes.
@@ -66,7 +68,8 @@ def draw(
     >>> "Linear" in path.read_text(), "2x5 float32" in path.read_text()
     (True, True)
     """
-    expect_program(program, "draw takes a GraphModule", error=DrawingError)
+    if not isinstance(program, PassHistory):
+        expect_program(program, "draw takes a GraphModule", error=DrawingError)
     expect(path, (str, os.PathLike), "draw takes the path of a file", error=DrawingError)
     target = Path(path)
     form = target.suffix.lower()
@@ -81,15 +84,31 @@ def draw(
     figures = [_checked(figure) for figure in expect_all(
         figures, lambda one: isinstance(one, Figure), "figures of draw are Figure objects", error=DrawingError
     )]  # fmt: skip
-    picture = Picture.of(DrawnProgram.of(program, inputs), fold=fold)
     labels = Labels(inputs is not None if shapes is None else shapes, lines, _chosen(figures, color))
-    if form == ".svg":
-        content = write_svg(picture, labels).encode()
+    if isinstance(program, PassHistory):
+        picture, panes = _before_and_after(program, fold)
+        name = program.graph_module._get_name()
     else:
-        graph = make_dot(picture, labels, program._get_name())
+        picture, panes = Picture.of(DrawnProgram.of(program, inputs), fold=fold), []
+        name = program._get_name()
+    if form == ".svg":
+        content = write_svg(picture, labels, panes, 0b11 if panes else 0b1).encode()
+    else:
+        graph = make_dot(picture, labels, name, panes[-1].state if panes else 0, panes[-1].marks if panes else ())
         content = graph.create(format=form[1:] if form[1:] in _BY_GRAPHVIZ else "raw")
     target.write_bytes(content)
     return target
+
+
+def _before_and_after(history: PassHistory, fold: bool) -> tuple[Picture, list[Pane]]:
+    """The first and the last state of a program, with what the passes between them did with each node."""
+    last = len(history.states) - 1
+    picture, _ = history.picture([0, last] if last else [0], fold=fold)
+    marks = [mark[0] if mark else "" for mark in picture.marks]
+    captions = [f"before: {len(history.states[0].program.nodes)} nodes"]
+    if last:
+        captions.append(history.difference().summary())
+    return picture, [Pane(state, caption, marks) for state, caption in enumerate(captions)]
 
 
 def _checked(figure: Figure) -> Figure:

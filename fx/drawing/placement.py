@@ -91,8 +91,7 @@ def _place(
 ) -> Placed | None:
     made = Placed()
     shown: list[list[int]] = []
-    used = {item for tail, head, _, there in rows.links if there & states for item in (tail, head)}
-    used.update(item for tail, head, _, there, _ in rows.lanes if there & states for item in (tail, head))
+    used = rows.used(states)
     there = False
     for row in rows.rows:
         items: list[int] = []

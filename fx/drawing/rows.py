@@ -42,6 +42,12 @@ class Rows:
     lanes: list[tuple[int, int, int, int, int]] = field(default_factory=list[tuple[int, int, int, int, int]])
     """The same for longer edges, and edges upward, with the number of the lane."""
 
+    def used(self, states: int) -> set[int]:
+        """The items that edges of some states begin or end at, or go through."""
+        found = {item for tail, head, _, there in self.links if there & states for item in (tail, head)}
+        found.update(item for tail, head, _, there, _ in self.lanes if there & states for item in (tail, head))
+        return found
+
     @property
     def lane_count(self) -> int:
         """How many lanes there are."""

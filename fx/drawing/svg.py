@@ -89,6 +89,7 @@ class _Writer:
         for number, x, y in pending:
             placed, rows = self.placed[number], self.picture.rows[number]
             there = any(self.picture.nodes[node].states >> pane.state & 1 for node in rows.cluster.nodes())
+            used = rows.used(1 << pane.state)
             if number and there:
                 frames += self.frame(rows, placed, x, y)
             for item, middle in placed.x.items():
@@ -98,7 +99,7 @@ class _Writer:
                     nodes += self.node(ref, x + middle, top, pane)
                 elif kind == CLUSTER:
                     pending.append((ref, x + middle - self.placed[ref].width / 2, top))
-                elif kind in (ENTRY, EXIT) and self.picture.nodes[ref].states >> pane.state & 1:
+                elif kind in (ENTRY, EXIT) and item in used:
                     edge = (y, top) if kind == ENTRY else (top, y + placed.height)
                     edges.append(f"M{_n(x + middle)} {_n(edge[0])}V{_n(edge[1])}")
             self.edges(rows, placed, x, y, pane.state, edges, arrows)

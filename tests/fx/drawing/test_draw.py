@@ -12,7 +12,7 @@ import torch
 from drawn_models import Blocks, captured
 
 import fx
-from fx.drawing import Figure
+from fx.drawing import Figure, record_passes
 from fx.errors import DrawingError
 from fx.naming import dot_text
 
@@ -173,3 +173,40 @@ def test_what_cannot_be_drawn_is_refused(options, message):
 def test_a_module_is_refused_with_what_to_do():
     with pytest.raises(DrawingError, match=r"(?s)draw takes a GraphModule.*fx.symbolic_trace\(module\)"):
         fx.draw(torch.nn.ReLU(), "program.svg")  # type: ignore[arg-type]
+
+
+def fused(tmp_path: Path, name: str = "resnet_tiny") -> str:
+    history = record_passes(captured(name), "fuse-conv-bn")
+    return fx.draw(history, tmp_path / "fused.svg").read_text("utf-8")
+
+
+def boxes(text: str) -> dict[str, set[tuple[str, str]]]:
+    """For each name of a node where it stands in the panes that have it."""
+    found: dict[str, set[tuple[str, str]]] = {}
+    for pane in re.split(r'<g transform="', text)[1:]:
+        for x, y, name in re.findall(
+            r'<title>%.*?<rect x="([\d.]+)" y="([\d.]+)".*?fill="#555">(\w+)<', pane, re.DOTALL
+        ):
+            found.setdefault(name, set()).add((x, y))
+    return found
+
+
+def test_before_and_after_stand_side_by_side_and_untouched_nodes_keep_their_place(tmp_path):
+    text = fused(tmp_path)
+    ElementTree.fromstring(text)
+    places = boxes(text)
+    assert all(len(found) == 1 for found in places.values())
+    assert {"before: 67 nodes", "fuse-conv-bn: 67 -> 47 nodes, 20 removed, 20 changed"} <= set(words(text))
+    before, after = re.split(r'<g transform="', text)[1:]
+    assert ">bn1<" in before and ">bn1<" not in after
+    assert before.count('r="6.5" fill="#c0392b"') == before.count(">BatchNorm2d<") and ">-</text>" in before
+
+
+def test_what_passes_did_is_in_dot_text_too(tmp_path):
+    text = fx.draw(record_passes(captured("resnet_tiny"), "fuse-conv-bn"), tmp_path / "fused.dot").read_text("utf-8")
+    assert re.search(r'label="~ Conv2d\\nconv1"', text) and "bn1" not in text
+
+
+def test_passes_that_change_nothing_leave_one_drawing(tmp_path):
+    text = fx.draw(record_passes(captured("mlp"), "overlap"), tmp_path / "same.svg").read_text("utf-8")
+    assert len(re.findall(r"<g transform", text)) == 1

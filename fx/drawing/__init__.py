@@ -15,6 +15,7 @@ from fx.arguments import expect, expect_all
 from fx.drawing.appearance import Figure, Labels
 from fx.drawing.dot_file import make_dot
 from fx.drawing.drawn_program import DrawnProgram
+from fx.drawing.html_page import LARGEST_CLUSTER, page_of_passes, page_of_program
 from fx.drawing.pass_history import PassHistory, record_passes
 from fx.drawing.picture import Picture
 from fx.drawing.svg import Pane, write_svg
@@ -25,7 +26,7 @@ from fx.node import Node
 __all__ = ["Figure", "PassHistory", "draw", "record_passes"]
 
 _BY_GRAPHVIZ = ("png", "pdf", "ps", "jpg", "webp")
-_FORMATS = (".svg", ".dot", ".gv", *(f".{form}" for form in _BY_GRAPHVIZ))
+_FORMATS = (".svg", ".html", ".dot", ".gv", *(f".{form}" for form in _BY_GRAPHVIZ))
 
 
 def draw(
@@ -39,9 +40,10 @@ def draw(
     color: str = "opcode",
     fold: bool = True,
 ) -> Path:
-    """Draw a program into a file, in the format of its ending: ``.svg``, ``.dot``, or with Graphviz ``.png``.
+    """Draw a program into a file, whose ending says the format: ``.svg``, ``.html``, ``.dot``, or by Graphviz ``.png``.
 
     Nodes stand in frames of the modules that they are of; of blocks that repeat the first is drawn, with their number.
+    An ``.html`` is a page to zoom and search in, whose modules open and close, and which needs no network.
     The same program is the same file, byte by byte.
 
     Args:
@@ -85,6 +87,9 @@ def draw(
         figures, lambda one: isinstance(one, Figure), "figures of draw are Figure objects", error=DrawingError
     )]  # fmt: skip
     labels = Labels(inputs is not None if shapes is None else shapes, lines, _chosen(figures, color))
+    if form == ".html":
+        target.write_text(_page(program, inputs, figures, labels.figure), encoding="utf-8")
+        return target
     if isinstance(program, PassHistory):
         picture, panes = _before_and_after(program, fold)
         name = program.graph_module._get_name()
@@ -98,6 +103,15 @@ def draw(
         content = graph.create(format=form[1:] if form[1:] in _BY_GRAPHVIZ else "raw")
     target.write_bytes(content)
     return target
+
+
+def _page(
+    program: GraphModule | PassHistory, inputs: Iterable[Any] | None, figures: Sequence[Figure], chosen: Figure | None
+) -> str:
+    if isinstance(program, PassHistory):
+        return page_of_passes(program, program.graph_module._get_name(), figures, chosen)
+    picture = Picture.of(DrawnProgram.of(program, inputs), fold=False, largest=LARGEST_CLUSTER)
+    return page_of_program(picture, program._get_name(), figures, chosen)
 
 
 def _before_and_after(history: PassHistory, fold: bool) -> tuple[Picture, list[Pane]]:

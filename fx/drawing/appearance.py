@@ -70,6 +70,15 @@ class Figure:
         most = max(finite, default=0.0)
         return {name: scaled(self._share(value, least, most, logarithmic)) for name, value in self.values.items()}
 
+    def legend(self) -> list[tuple[str, str]]:
+        """Fills with what they stand for: the least, the middle of the scale, and the most."""
+        if not self.values:
+            return [("#ffffff", f"{self.name}: none")]
+        least, most = min(self.values.values()), max(self.values.values())
+        first = self.written(least if self.is_logarithmic else min(least, 0.0))
+        how = f"{self.name}{', logarithmic' if self.is_logarithmic else ''}: {first}"
+        return [(scaled(0.0), how), (scaled(0.5), ""), (scaled(1.0), self.written(most))]
+
     @staticmethod
     def _share(value: float, least: float, most: float, logarithmic: bool) -> float:
         if not math.isfinite(value):

@@ -197,6 +197,7 @@ class _Recorder:
         self.editions: dict[int, int] = {}
         self.order: list[int] = []
         self.around: dict[int, Path] = {}
+        self.ops: dict[int, str] = {}
         self.count = 0
 
     def run(self, passes: Iterable[Pass]) -> PassHistory:
@@ -233,6 +234,7 @@ class _Recorder:
         nodes: list[DrawnNode] = []
         for number, node in zip(numbers, drawn.nodes, strict=True):
             known = self.around.setdefault(number, node.modules)
+            self.ops[number] = node.op
             nodes.append(replace(node, modules=known) if known != node.modules else node)
         return State(DrawnProgram(tuple(nodes), drawn.classes), numbers, dict(self.editions))
 
@@ -270,9 +272,7 @@ class _Recorder:
             else:
                 number = self.take(node)
                 inserted.setdefault(previous, []).append(number)
-                around = [self.around[earlier[one]] for one in stands_for[node]]
-                if around and node.op not in ("placeholder", "output"):
-                    self.place(number, node, around)
+                self.place(number, node, stands_for[node], earlier)
         self.order = [one for number in (-1, *self.order) for one in (number, *inserted.get(number, ())) if one >= 0]
         links: dict[int, list[int]] = {}
         for node, others in stands_for.items():
@@ -284,10 +284,17 @@ class _Recorder:
                 self.editions[self.numbers[node]] += 1
         return {number: tuple(found) for number, found in links.items()}
 
-    def place(self, number: int, node: Node, around: Sequence[Path]) -> None:
-        """Put a new node into the innermost module that all nodes are in whose work it does, if it says none itself."""
-        if node._meta and node._meta.get("nn_module_stack"):
+    def place(self, number: int, node: Node, others: Sequence[Node], earlier: Mapping[Node, int]) -> None:
+        """Put a new node into the innermost module that all nodes are in whose work it does.
+
+        It is left where it says itself that it is, unless that is in a module that was one node before.
+        """
+        says = node._meta and node._meta.get("nn_module_stack")
+        if not others or node.op in ("placeholder", "output"):
             return
+        if says and not all(self.ops[earlier[one]] == "call_module" for one in others):
+            return
+        around = [self.around[earlier[one]] for one in others]
         shared = around[0]
         for path in around[1:]:
             while path[: len(shared)] != shared:

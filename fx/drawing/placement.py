@@ -127,9 +127,12 @@ def _place_across(
 ) -> None:
     above: dict[int, list[tuple[int, float, float]]] = {}
     below: dict[int, list[tuple[int, float, float]]] = {}
+    fed = {edge[1] for edge in (*rows.links, *rows.lanes) if edge[3] & states}
     for tail, head, value, there in rows.links:
         if there & states and tail in made.sizes and head in made.sizes:
-            weight = (3.0 if rows.kinds[tail] == BEND else 1.0) * (3.0 if rows.kinds[head] == BEND else 1.0)
+            # what reads constants stands below its other inputs, and they stand aside
+            weight = 1.0 if tail in fed or rows.kinds[tail] == ENTRY else 0.1
+            weight *= (3.0 if rows.kinds[tail] == BEND else 1.0) * (3.0 if rows.kinds[head] == BEND else 1.0)
             shift = port(rows, placed, tail, EXIT, value) - port(rows, placed, head, ENTRY, value)
             above.setdefault(head, []).append((tail, shift, weight))
             below.setdefault(tail, []).append((head, -shift, weight))

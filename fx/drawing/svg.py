@@ -201,10 +201,7 @@ def _legend(picture: Picture, labels: Labels, panes: Sequence[Pane]) -> Iterable
     """Rows of entries: a fill, a mark and a word."""
     figure = labels.figure
     if figure is not None:
-        finite = sorted(figure.values.values())
-        ends = [figure.written(value) for value in (finite[0], finite[-1])] if finite else ["none", "none"]
-        how = f"{figure.name}{', logarithmic' if figure.is_logarithmic else ''}:"
-        yield [("", "", how), ("#fff7ec", "", ends[0]), ("#fdbb84", "", ""), ("#e34a33", "", ends[1])]
+        yield [(fill, "", text) for fill, text in figure.legend()]
     else:
         used = {version.op for node in picture.nodes for _, version in node.versions}
         yield [(fill, "", op) for op, fill in FILLS.items() if op in used]

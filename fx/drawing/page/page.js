@@ -166,6 +166,8 @@ function search(isAgain) {
       states().some((state) => (program.nodes[number].states >> state) & 1) &&
       program.nodes[number].versions.some((one) =>
         [one.name, one.target, one.title, one.code, placeOf(one)].some((text) => text.toLowerCase().includes(words))));
+    const isName = (number) => program.nodes[number].versions.some((one) => one.name.toLowerCase() === words);
+    now.found.sort((one, other) => isName(other) - isName(one)); // the sort keeps the order of equals
   }
   if (now.found.length) {
     now.at = (now.at + 1) % now.found.length;

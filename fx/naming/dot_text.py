@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fx.errors import DrawingError
@@ -48,7 +48,7 @@ class DotGraph:
     Graphviz's command ``dot``; all else of ``pydot.Dot`` needs pydot, which reads the text.
     """
 
-    def __init__(self, name: str, statements: Sequence[str] = ()) -> None:
+    def __init__(self, name: str, statements: Iterable[str] = ()) -> None:
         self._name = name
         self._statements = list(statements)
 

@@ -292,6 +292,7 @@ function start() {
   setFigure(program.figure);
   by("figure").value = program.figure === null ? "" : program.figure;
   if (program.steps.length) setStep(program.steps.length - 1);
+  else document.querySelector(".pane h2").textContent = `${program.counts[0]} nodes`;
   listen();
   showDetails();
   fit();

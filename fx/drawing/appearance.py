@@ -74,8 +74,9 @@ class Figure:
         """Fills with what they stand for: the least, the middle of the scale, and the most."""
         if not self.values:
             return [("#ffffff", f"{self.name}: none")]
-        least, most = min(self.values.values()), max(self.values.values())
-        first = self.written(least if self.is_logarithmic else min(least, 0.0))
+        positive = [value for value in self.values.values() if value > 0]
+        first = self.written(min(positive) if self.is_logarithmic else 0.0)
+        most = max(self.values.values())
         how = f"{self.name}{', logarithmic' if self.is_logarithmic else ''}: {first}"
         return [(scaled(0.0), how), (scaled(0.5), ""), (scaled(1.0), self.written(most))]
 

@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from fx.drawing.appearance import Figure
-from fx.drawing.drawn_program import DrawnNode
+from fx.drawing.drawn_program import DrawnNode, DrawnProgram
 from fx.drawing.pass_history import PassHistory
 from fx.drawing.picture import MARKS, Picture
 from fx.drawing.svg import escaped
 from fx.errors import DrawingError
+from fx.graph_module import GraphModule
 
 LARGEST_CLUSTER = 500
 """Members from which on a cluster is cut into parts, which open one by one."""
 MOST_STATES = 30
 """States of a program that a page can hold: a bit each of a number in JavaScript."""
+_FRAME_HEIGHT = 560
 _FOLDER = Path(__file__).parent / "page"
 _SCRIPTS = ("placement.js", "scene.js", "canvas.js", "page.js")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
@@ -40,6 +42,19 @@ class _Strings:
 def page_of_program(picture: Picture, name: str, figures: Sequence[Figure], chosen: Figure | None) -> str:
     """A page that shows one program."""
     return _page(_data(picture, name, figures, chosen, [len(picture.nodes)]))
+
+
+def frame_of(program: GraphModule) -> str:
+    """A frame with the page of a program in it, which a notebook shows under a cell."""
+    picture = Picture.of(DrawnProgram.of(program), fold=False, largest=LARGEST_CLUSTER)
+    page = page_of_program(picture, program._get_name(), (), None)
+    return (
+        f'<iframe sandbox="allow-scripts" style="width:100%;height:{_FRAME_HEIGHT}px;border:1px solid #d5dbe1" '
+        f'srcdoc="{escaped(page)}"></iframe>'
+    )
+
+
+GraphModule._as_html = frame_of
 
 
 def page_of_passes(history: PassHistory, name: str, figures: Sequence[Figure], chosen: Figure | None) -> str:

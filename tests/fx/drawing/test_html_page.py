@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import html
 import json
 import re
 import shutil
 import subprocess
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -309,3 +311,19 @@ def test_a_browser_shows_what_is_clicked_and_its_counterpart(tmp_path):
     assert min(found["pixels"]) > 10
     assert found["blocked"] == "blocked"
     assert "1e-09" in found["legend"] and found["summary"].startswith("fuse-conv-bn: 67 -> 47 nodes")
+
+
+def test_a_notebook_shows_a_program_in_a_frame():
+    frame = fx.symbolic_trace(Blocks(2))._repr_html_()
+    assert frame is not None and frame.startswith('<iframe sandbox="allow-scripts" ')
+    inside = re.search(r'srcdoc="([^"]*)"></iframe>$', frame)
+    assert inside and "blocks_0_wide" in names_of(data_of(html.unescape(inside[1])))
+
+
+def test_a_program_that_is_drawn_in_a_notebook_can_be_scripted_and_copied():
+    program = fx.symbolic_trace(Blocks(1))
+    assert program._repr_html_() == copy.deepcopy(program)._repr_html_()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        scripted = torch.jit.script(program)
+    assert torch.equal(scripted(torch.ones(1, 4)), program(torch.ones(1, 4)))

@@ -13,7 +13,7 @@ from fx.drawing.rows import BEND, CLUSTER, ENTRY, EXIT, NODE, Rows
 
 GAP, ROW_GAP, LANE, PADDING, TITLE = 16.0, 30.0, 10.0, 12.0, 18.0
 """Room between neighbours of a row, between rows, between lanes, around the rows of a cluster, and for its title."""
-_SWEEPS = 4
+_SWEEPS = 5
 
 Size = tuple[float, float]
 """Width and height."""
@@ -132,7 +132,7 @@ def _place_across(
         if there & states and tail in made.sizes and head in made.sizes:
             # what reads constants stands below its other inputs, and they stand aside
             weight = 1.0 if tail in fed or rows.kinds[tail] == ENTRY else 0.1
-            weight *= (3.0 if rows.kinds[tail] == BEND else 1.0) * (3.0 if rows.kinds[head] == BEND else 1.0)
+            weight *= 4.0 if rows.kinds[tail] == rows.kinds[head] == BEND else 1.0
             shift = port(rows, placed, tail, EXIT, value) - port(rows, placed, head, ENTRY, value)
             above.setdefault(head, []).append((tail, shift, weight))
             below.setdefault(tail, []).append((head, -shift, weight))

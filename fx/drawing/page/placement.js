@@ -2,7 +2,7 @@
 // Placement: where the items of rows stand. The same as placement.py, which says how; a test holds the two together.
 
 const NODE = 0, CLUSTER = 1, ENTRY = 2, EXIT = 3, BEND = 4;
-const GAP = 16, ROW_GAP = 30, LANE = 10, PADDING = 12, TITLE = 18, SWEEPS = 4;
+const GAP = 16, ROW_GAP = 30, LANE = 10, PADDING = 12, TITLE = 18, SWEEPS = 5;
 
 // Of each open cluster its places, by number. nodeSize gives null for a node that is not there, boxSize for an open
 // cluster; sizes are [width, height].
@@ -78,7 +78,7 @@ function placeAcross(rows, shown, made, placed, states) {
   for (const [tail, head, value, there] of rows.links) {
     if (!(there & states) || !made.sizes.has(tail) || !made.sizes.has(head)) continue;
     const isInput = fed.has(tail) || rows.kinds[tail] === ENTRY; // not a constant
-    const weight = (isInput ? 1 : 0.1) * (rows.kinds[tail] === BEND ? 3 : 1) * (rows.kinds[head] === BEND ? 3 : 1);
+    const weight = (isInput ? 1 : 0.1) * (rows.kinds[tail] === BEND && rows.kinds[head] === BEND ? 4 : 1);
     const shift = portOf(rows, placed, tail, EXIT, value) - portOf(rows, placed, head, ENTRY, value);
     add(above, head, [tail, shift, weight]);
     add(below, tail, [head, -shift, weight]);

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fx.arguments import expect, expect_all
+from fx.arguments import expect, expect_all, expect_inputs
 from fx.drawing.appearance import Figure, Labels
 from fx.drawing.dot_file import make_dot
 from fx.drawing.drawn_program import DrawnProgram
@@ -73,6 +73,8 @@ def draw(
     if not isinstance(program, PassHistory):
         expect_program(program, "draw takes a GraphModule", error=DrawingError)
     expect(path, (str, os.PathLike), "draw takes the path of a file", error=DrawingError)
+    expect_inputs(inputs, "draw", error=DrawingError)
+    expect(color, str, "color of draw is the name of a figure, or 'opcode'", error=DrawingError)
     target = Path(path)
     form = target.suffix.lower()
     if form not in _FORMATS:

@@ -14,10 +14,12 @@ from typing import Any
 
 import torch
 
+from fx.arguments import expect_inputs
 from fx.drawing.difference import Difference, longest_increasing
 from fx.drawing.drawn_program import DrawnNode, DrawnProgram, Path
 from fx.drawing.picture import Picture, PictureNode
 from fx.drawing.rows import Edge
+from fx.errors import DrawingError
 from fx.graph_module import GraphModule, expect_program
 from fx.modules.attributes import MISSING, find_attribute
 from fx.naming.printing import format_argument
@@ -182,7 +184,8 @@ def record_passes(
     >>> made.removed, made.changed, made.many_to_one
     (('_1',), ('_0',), {'_0': ('_0', '_1')})
     """
-    expect_program(graph_module, "record_passes takes a GraphModule")
+    expect_program(graph_module, "record_passes takes a GraphModule", error=DrawingError)
+    expect_inputs(inputs, "record_passes", error=DrawingError)
     given = None if inputs is None else tuple(inputs)
     return _Recorder(copy.deepcopy(graph_module), given).run(PassPipeline(passes).passes)
 

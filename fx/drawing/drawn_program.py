@@ -84,8 +84,10 @@ class DrawnProgram:
         nodes = list(graph_module.graph.nodes)
         values = {} if inputs is None else sizes_of(graph_module, inputs)
         stacks = [_stack(node) for node in nodes]
-        chains = {path: tuple(stack)[: number + 1]
-                  for stack in stacks for number, (path, _) in enumerate(stack.values())}  # fmt: skip
+        chains: dict[str, Path] = {}
+        for node, stack in zip(nodes, stacks, strict=True):
+            around = _modules_around(node, stack, {})
+            chains.update((stack[key][0], around[: number + 1]) for number, key in enumerate(around))
         drawn = tuple(
             _drawn(graph_module, node, _modules_around(node, stack, chains), values.get(node, node))
             for node, stack in zip(nodes, stacks, strict=True)

@@ -348,10 +348,9 @@ class Call:
         mine = self.name, self.op, self.arguments, self.settings, len(self.tensors)
         if mine != (other.name, other.op, other.arguments, other.settings, len(other.tensors)):
             return True
-        if any(
-            now != then and now not in links.get(then, ()) for now, then in zip(self.reads, other.reads, strict=True)
-        ):
-            return True
+        for now, then in zip(self.reads, other.reads, strict=True):
+            if now != then and now not in links.get(then, ()):
+                return True
         if self.target is not other.target and self.target != other.target:
             return True
         return any(map(_tensor_differs, self.tensors, other.tensors))

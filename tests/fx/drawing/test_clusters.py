@@ -71,6 +71,20 @@ def test_repeats_inside_repeats_are_folded() -> None:
     assert root.nodes() == [0, 1, 2]
 
 
+def test_blocks_that_read_in_another_way_are_not_folded_together() -> None:
+    paths = [(), *[("b0",)] * 3, *[("b1",)] * 3]
+    chained = make_clusters(paths, {"b0": "B", "b1": "B"}, "xpqrpqr", [[], [0], [1], [2], [3], [4], [5]])
+    forked = make_clusters(paths, {"b0": "B", "b1": "B"}, "xpqrpqr", [[], [0], [1], [2], [3], [4], [4]])
+    assert [cluster.title for cluster in all_clusters(chained)[1:]] == ["B × 2", "B", "B"]
+    assert [cluster.title for cluster in all_clusters(forked)[1:]] == ["B", "B"]
+
+
+def test_edges_of_folded_blocks_are_there_in_the_states_of_all() -> None:
+    paths = [(), *[("b0",)] * 2, *[("b1",)] * 2]
+    root = make_clusters(paths, {"b0": "B", "b1": "B"}, "xpqpq", [[], [0], [1], [2], [3]])
+    assert folded(root, [(0, 1, 1), (1, 2, 1), (2, 3, 3), (3, 4, 2)], 5) == [(0, 1, 1), (1, 2, 3)]
+
+
 def test_a_call_of_a_module_is_a_stretch_of_nodes() -> None:
     root = make_clusters([("a",), ("a",), (), ("a",), ("a",)], {"a": "A"}, "pqrst", [[], [0], [1], [2], [3]])
     assert [one.nodes() if isinstance(one, Cluster) else one for one in root.members] == [[0, 1], 2, [3, 4]]

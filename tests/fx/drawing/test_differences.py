@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from drawn_models import captured
+from drawn_models import Blocks, captured
 from torch import nn
 
 import fx
@@ -245,7 +245,17 @@ def test_new_nodes_stand_in_the_module_of_what_they_do_the_work_of():
     program = captured("bert_small")
     after = record_passes(program, "canonicalize").states[1].program
     around = {node.name: node.modules for node in after.nodes}
-    assert around["layers_0_out_weight"] and around["layers_0_out_weight"][0] == "layers.0"
+    assert around["layers_0_out_weight"] == around["layers_0_out"] == ("layers.0",)
+
+    def doubled(program):  # what it makes says nothing of modules
+        (relu,) = program.graph.find_nodes(op="call_function", target=torch.relu)
+        with program.graph.inserting_after(relu):
+            twice = program.graph.call_function(torch.mul, (relu, 2))
+        relu.replace_all_uses_with(twice, delete_user_cb=lambda user: user is not twice)
+        program.recompile()
+
+    after = record_passes(fx.symbolic_trace(Blocks(1)), [doubled]).states[1].program
+    assert {node.name: node.modules for node in after.nodes}["mul"] == ("blocks.0",)
 
 
 def test_untouched_nodes_keep_their_place_in_one_picture():

@@ -51,6 +51,7 @@ def test_draw_colours_by_what_nodes_cost(capsys, tmp_path):
     text = (tmp_path / "net.svg").read_text("utf-8")
     assert json.loads(told) == {"path": "net.svg", "bytes": len(text.encode()), "nodes": 67}
     assert "operations" in text and "FLOP" in text and "resnet.py:" in text
+    assert "1x8x16x16 float32" in text
 
 
 def test_draw_takes_figures_from_a_file(capsys, tmp_path):

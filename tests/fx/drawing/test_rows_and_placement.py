@@ -85,6 +85,13 @@ def test_what_crosses_the_frame_of_a_cluster_has_a_place_there():
     ]  # fmt: skip
 
 
+def test_a_lane_is_free_again_below_its_last_edge():
+    root = make_clusters([()] * 41, {}, range(41), [[]] * 41)
+    chain = [(node, node + 1, 1) for node in range(40)]
+    rows = make_rows(root, [*chain, (0, 10, 1), (10, 20, 1), (25, 35, 1)], lambda node: True)[0]
+    assert [(tail, lane) for tail, _, _, _, lane in rows.lanes] == [(0, 0), (10, 1), (25, 0)]
+
+
 def test_crossings_are_sorted_out():
     edges = [(0, 5, 1), (1, 4, 1), (2, 3, 1)]
     rows = make_rows(make_clusters([()] * 6, {}, range(6), [[]] * 6), edges, lambda node: True)[0]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import html
 import json
+import operator
 import re
 import shutil
 import subprocess
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -327,3 +329,43 @@ def test_a_program_that_is_drawn_in_a_notebook_can_be_scripted_and_copied():
         warnings.simplefilter("ignore", DeprecationWarning)
         scripted = torch.jit.script(program)
     assert torch.equal(scripted(torch.ones(1, 4)), program(torch.ones(1, 4)))
+
+
+def long_program(count: int) -> fx.GraphModule:
+    """A chain without modules, in which some operations read an earlier value, too."""
+    graph = fx.Graph()
+    values = [graph.placeholder("x")]
+    for number in range(count):
+        other = values[max(0, number - number * 7 % 50)]
+        args = (values[-1], other) if number % 3 else (values[-1], 1)
+        values.append(graph.call_function(operator.add, args))
+    graph.output(values[-1])
+    return fx.GraphModule(nn.Module(), graph)
+
+
+@pytest.mark.thorough
+def test_ten_thousand_nodes_are_drawn_in_seconds_into_a_page_of_megabytes(tmp_path):
+    program = long_program(10_000)
+    started = time.perf_counter()
+    page = page_of(program, tmp_path)
+    assert time.perf_counter() - started < 5  # one or two
+    assert len(page.encode()) < 3_000_000
+    assert len(data_of(page)["nodes"]) == 10_002
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+def test_a_browser_opens_fifty_thousand_nodes_folded_and_all_of_them_where_asked(tmp_path):
+    found = in_browser(
+        page_of(long_program(50_000), tmp_path),
+        """
+        const first = scene.nodes.length, started = performance.now();
+        drawAll();
+        document.getElementById("open").click();
+        drawAll();
+        return { first, all: scene.nodes.length, height: scene.height, seconds: (performance.now() - started) / 1000 };
+        """,
+        tmp_path,
+    )
+    assert found["first"] <= 300 and found["all"] == 50_002
+    assert found["seconds"] < 20  # about one

@@ -24,7 +24,7 @@ STROKES = {"removed": "#c0392b", "added": "#1e8449", "changed": "#b9770e", "move
 """The frame of nodes by what a pass did with them."""
 CHARACTER, LINE, MARGIN = 6.1, 13.0, 8.0
 """Width of a character at 10 points, height of a line, and room around text."""
-_SCALE = ((255, 247, 236), (253, 187, 132), (227, 74, 51))
+_SCALE = ((255, 247, 236), (253, 187, 132), (239, 101, 72))
 _LONGEST_TITLE = 34
 
 
@@ -64,11 +64,15 @@ class Figure:
 
     def fills(self) -> dict[str, str]:
         """The fill of each node that has a number: from pale, the least, to red, the most."""
+        return {name: scaled(share) for name, share in self.shares().items()}
+
+    def shares(self) -> dict[str, float]:
+        """Where the number of each node lies between the least, 0, and the most, 1."""
         finite = [value for value in self.values.values() if math.isfinite(value)]
         logarithmic = self.is_logarithmic
         least = min((value for value in finite if value > 0), default=1.0) if logarithmic else 0.0
         most = max(finite, default=0.0)
-        return {name: scaled(self._share(value, least, most, logarithmic)) for name, value in self.values.items()}
+        return {name: self._share(value, least, most, logarithmic) for name, value in self.values.items()}
 
     def legend(self) -> list[tuple[str, str]]:
         """Fills with what they stand for: the least, the middle of the scale, and the most."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fx.drawing.appearance import Figure
+from fx.drawing.appearance import Figure, scaled
 from fx.drawing.drawn_program import DrawnNode, DrawnProgram
 from fx.drawing.pass_history import PassHistory
 from fx.drawing.picture import MARKS, Picture
@@ -156,16 +156,19 @@ def _fields(node: DrawnNode, strings: _Strings) -> list[int]:
 
 
 def _figure(figure: Figure, picture: Picture) -> dict[str, Any]:
-    fills = figure.fills()
+    shares = figure.shares()
     found: Mapping[int, str] = {
         number: version.name
         for number, node in enumerate(picture.nodes)
         for _, version in node.versions
-        if version.name in fills
+        if version.name in shares
     }
     return {
         "name": figure.name,
-        "nodes": [[number, fills[one], figure.written(figure.values[one])] for number, one in found.items()],
+        "nodes": [
+            [number, scaled(shares[one]), figure.written(figure.values[one]), round(shares[one], 4)]
+            for number, one in found.items()
+        ],
         "legend": figure.legend(),
     }
 

@@ -138,7 +138,7 @@ class _Writer:
         lines = self.labels.of(node)
         first = top + (height - LINE * len(lines)) / 2 + LINE - 3.2
         for line, text in enumerate(lines):
-            look = 'text-anchor="middle"' + (' font-weight="bold"' if line == 0 else ' fill="#555"')
+            look = 'text-anchor="middle"' + (' font-weight="bold"' if line == 0 else ' fill="#222"')
             yield _text(middle, first + line * LINE, text, look)
         if mark:
             yield (

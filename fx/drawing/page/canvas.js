@@ -45,7 +45,8 @@ function drawCluster(context, box, look, hasText) {
   context.lineWidth = 1;
   for (const shift of cluster.count > 1 ? [4, 2, 0] : [0]) {
     roundBox(context, box.x + shift, box.y + shift, box.width, box.height, 6);
-    context.fillStyle = box.isOpen ? "#fafafa" : "#eef1f4";
+    const fill = look.clusterFills.get(box.number);
+    context.fillStyle = box.isOpen ? "#fafafa" : fill ? fill[1] : "#eef1f4";
     context.strokeStyle = look.chosenCluster === box.number ? "#1f4e9c" : "#9aa3a9";
     context.fill();
     context.stroke();
@@ -142,7 +143,7 @@ function drawNode(context, box, look, hasText) {
     const lines = linesOf(look.program, box.number, look.state, look.options);
     const first = box.y + (box.height - LINE_HEIGHT * lines.length) / 2 + LINE_HEIGHT - 3.2;
     lines.forEach((line, at) => write(context, line, box.x + box.width / 2, first + at * LINE_HEIGHT,
-      { bold: at === 0, color: at === 0 ? "#000" : "#444" }));
+      { bold: at === 0, color: at === 0 ? "#000" : "#222" }));
   }
   if (mark) drawSign(context, box.x, box.y, mark);
 }

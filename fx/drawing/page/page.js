@@ -4,7 +4,7 @@
 const by = (id) => document.getElementById(id);
 const program = readProgram(JSON.parse(by("data").textContent));
 const canvases = [...document.querySelectorAll("canvas")];
-const now = { step: 0, chosen: null, chosenPane: 0, chosenCluster: null, found: [], at: -1,
+const now = { step: 0, chosen: null, chosenPane: 0, chosenCluster: null, found: [], at: -1, clusterFills: new Map(),
   options: { shapes: program.hasShapes, lines: false, figure: null } };
 const open = openAtFirst();
 let view = { scale: 1, x: 0, y: 0 }, scene = null, isDrawn = false;
@@ -30,6 +30,16 @@ function states() {
   return [step.first, step.last];
 }
 
+// Of each cluster how much its node with the largest number has, and in which colour that is drawn.
+function fillsOfClusters() {
+  const found = new Map();
+  if (now.options.figure === null) return found;
+  for (const [number, fill, , share] of program.figures[now.options.figure].nodes)
+    for (let at = program.nodes[number].cluster; at; at = program.clusters[at].parent)
+      if (!found.has(at) || found.get(at)[0] < share) found.set(at, [share, fill]);
+  return found;
+}
+
 function relayout() {
   scene = makeScene(program, states(), open, now.options);
   redraw();
@@ -47,7 +57,7 @@ function drawAll() {
     const related = now.chosen === null || pane === now.chosenPane ? new Set() : new Set(counterparts(now.chosen, pane));
     const chosen = pane === now.chosenPane ? now.chosen : null;
     drawScene(canvas, scene, view, { program, options: now.options, marks, clusterMarks: marksOfClusters(marks, state),
-      chosen, related, state, chosenCluster: now.chosenCluster });
+      clusterFills: now.clusterFills, chosen, related, state, chosenCluster: now.chosenCluster });
   });
 }
 
@@ -215,6 +225,7 @@ function setStep(step) {
 
 function setFigure(figure) {
   now.options.figure = figure;
+  now.clusterFills = fillsOfClusters();
   const legend = by("legend");
   legend.replaceChildren();
   const entry = (fill, text) => {

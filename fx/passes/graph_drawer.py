@@ -14,7 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from fx.arguments import expect
-from fx.errors import DrawingError, GraphError
+from fx.errors import DrawingError, GraphError, MissingDrawingError
 from fx.graph_module import GraphModule, expect_program
 from fx.modules.attributes import MISSING, find_attribute
 from fx.naming.dot_text import DotGraph, attributes, quoted, record_field
@@ -99,12 +99,12 @@ class FxGraphDrawer:
         """The graph of the program at a path in it.
 
         Raises:
-            DrawingError: the program calls no ``GraphModule`` at that path.
+            MissingDrawingError: the program calls no ``GraphModule`` at that path.
         """
         found = self._dot_graphs.get(f"{self._name}_{submod_name}")
         if found is None:
             known = [name.removeprefix(f"{self._name}_") for name in self._dot_graphs if name != self._name]
-            raise DrawingError(
+            raise MissingDrawingError(
                 f"there is no drawing of a program at {submod_name!r}",
                 why=f"programs are at {', '.join(known)}" if known else "the program calls no GraphModule",
             )

@@ -40,6 +40,11 @@ def theirs(monkeypatch: pytest.MonkeyPatch) -> Any:
     pydot: Any = ModuleType("pydot")
     pydot.Dot = pydot.Node = pydot.Edge = pydot.Cluster = Recorded
     monkeypatch.setitem(sys.modules, "pydot", pydot)
+    return load_theirs()
+
+
+def load_theirs() -> Any:
+    """The class as it is defined with the pydot that there is now."""
     spec = importlib.util.find_spec("torch.fx.passes.graph_drawer")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -94,6 +99,13 @@ def test_nodes_fields_and_edges_are_those_of_torch_fx(name: str, ignored: bool, 
     for node in wanted.nodes:
         if node.args[0] in names:
             assert fields(nodes[node.args[0]]) == fields(node.attributes["label"])
+
+
+def test_without_pydot_only_torch_fx_refuses_to_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pydot", None)
+    with pytest.raises(RuntimeError, match="requires the pydot package"):
+        load_theirs()(torch.fx.symbolic_trace(Net()), "net")
+    assert "digraph" in FxGraphDrawer(fx.symbolic_trace(Net()), "net").get_dot_graph().to_string()
 
 
 def test_the_class_takes_the_arguments_and_has_the_methods_of_torch_fx(theirs: Any) -> None:

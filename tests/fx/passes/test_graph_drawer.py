@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -67,7 +68,7 @@ def test_programs_in_a_program_have_graphs_of_their_own() -> None:
     assert list(drawer.get_all_dot_graphs()) == ["net", *(f"net_{name}" for name in inner)]
     assert drawer.get_dot_graph(inner[0]) is drawer.get_submod_dot_graph(inner[0])
     assert drawer.get_dot_graph() is drawer.get_main_dot_graph()
-    with pytest.raises(DrawingError) as caught:
+    with pytest.raises(KeyError) as caught:
         drawer.get_submod_dot_graph("other")
     assert str(caught.value) == (
         f"there is no drawing of a program at 'other'\n  why    programs are at {', '.join(inner)}"
@@ -110,6 +111,14 @@ def test_what_needs_pydot_says_so(monkeypatch) -> None:
     lines = str(caught.value).splitlines()
     assert lines[0] == "a pydot.Dot needs pydot, which is not installed"
     assert lines[-1] == "  try    pip install pydot; to_string() and write_svg() of the graph do without"
+
+
+def test_pydot_gives_the_rest(monkeypatch) -> None:
+    read = ModuleType("pydot")
+    read.graph_from_dot_data = lambda text: [SimpleNamespace(get_node_list=lambda: text)]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pydot", read)
+    graph = FxGraphDrawer(fx.symbolic_trace(Net()), "net").get_dot_graph()
+    assert graph.get_node_list() == graph.to_string()
 
 
 def test_a_module_is_refused() -> None:

@@ -19,6 +19,7 @@ BENCHMARKS = (
     "forward",
     "interpreter",
     "analysis",
+    "drawing",
     "fusion",
     "matching",
     "passes",

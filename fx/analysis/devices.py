@@ -86,6 +86,10 @@ class Calibration:
     """Logarithm of the seconds of a floating-point operation by the sizes of a product, for each kind of product."""
     operators: Mapping[str, Curve]
     """Seconds of a call by the bytes that it touches, for operators that were timed; their launch is in it."""
+    launches: Mapping[str, float]
+    """Seconds of the smallest product, for each kind of product."""
+    streaming: Curve
+    """Bytes a second of products that read each weight once, by how many bytes are touched in between."""
     typical: Curve
     """The same for an operator that was not: the median of those that work on each element."""
     nested: float
@@ -94,6 +98,10 @@ class Calibration:
     """Relative standard deviation of operators that were not timed."""
     timed: float
     """That of operators that were, between and outside of the sizes at which they were."""
+    longer: float = 1.0
+    """How many times as long whole programs take as their kernels, timed alone, and the Python between them."""
+    measured: float = 0.05
+    """Relative standard deviation of whole programs whose kernels were all measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +188,23 @@ def this_machine() -> Machine:
     """Name the machine that runs this, with the number of threads that PyTorch has now."""
     capability = torch.backends.cpu.get_cpu_capability()
     return Machine(_processor(), torch.get_num_threads(), str(torch.__version__), str(capability))
+
+
+def refuse_other_machine(device: Device, where: str) -> None:
+    """Raise an error if a device was calibrated on another machine than this one, as it is now.
+
+    Raises:
+        AnalysisError: it was.
+    """
+    now = this_machine()
+    if device.calibration is not None and device.calibration.machine != now:
+        raise AnalysisError(
+            "times that were measured on another machine do not hold here",
+            where=where,
+            value=f"measured on {device.calibration.machine}",
+            why=f"this is {now}",
+            remedy="calibrate() here, into another file",
+        )
 
 
 def _processor() -> str:

@@ -119,6 +119,10 @@ class MemoryReport:
         return "\n".join(lines)
 
 
+NO_MEMORY = MemoryReport(0, None, False, 0, 0, 0, 0, (), (), (), 0, (), (), 0)
+"""The memory of a program that does nothing."""
+
+
 def activation_memory(gm: GraphModule, *args: Any, backward: bool = False) -> MemoryReport:
     """Find how much memory the values of a program take while it runs, without running it (paper, section 6.3).
 

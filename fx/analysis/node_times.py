@@ -5,6 +5,7 @@ The three sources have one interface, :class:`KernelTimes`, and :func:`~fx.analy
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,6 +15,16 @@ from fx.analysis.product_sizes import ProductSizes, is_gradient, product_sizes
 
 LAUNCH, MEMORY, PYTHON = "launch of kernels", "bandwidth of memory", "Python between kernels"
 """Assumptions that parts of a time rest on."""
+_IN_WORDS = {
+    "matrix": "matrix products",
+    "convolution": "convolutions",
+    "small convolution": "small convolutions",
+    "depthwise": "depthwise convolutions",
+    "attention": "attention",
+    "recurrent": "recurrent layers",
+}
+_GRADIENT_SPREAD = 0.15
+"""How much less is known of the gradient of a product, which is two, than of the product."""
 _STRIDED = frozenset({"aten.clone", "aten.copy_", "aten._to_copy"})
 
 
@@ -39,6 +50,11 @@ class KernelTimes(Protocol):
         """What reports call it."""
         ...
 
+    @property
+    def spread(self) -> float:
+        """Relative standard deviation of whole programs that is left when all else is right."""
+        ...
+
     def time_of(self, call: KernelCall) -> KernelTime:
         """What a call takes."""
         ...
@@ -59,6 +75,11 @@ class Roofline:
     def name(self) -> str:
         """What reports call it."""
         return "roofline"
+
+    @property
+    def spread(self) -> float:
+        """Relative standard deviation of whole programs that is left when all else is right."""
+        return self.device.common
 
     def time_of(self, call: KernelCall) -> KernelTime:
         """What a call takes."""
@@ -83,7 +104,7 @@ class Roofline:
     def _by_rates(self, call: KernelCall, sizes: ProductSizes | None) -> KernelTime:
         device = self.device
         dtype = next((one.dtype for one in call.given if one.dtype.is_floating_point), None)
-        kind = "convolutions" if sizes is not None and sizes.kind == "convolution" else "matrix products"
+        kind = "convolutions" if sizes is not None and sizes.kind.endswith("convolution") else "matrix products"
         rate = device.rate(dtype, convolution=kind == "convolutions")
         moving = self.transfer(call)
         computing = 0.0
@@ -100,23 +121,17 @@ class Roofline:
     def _product(self, call: KernelCall, sizes: ProductSizes, calibration: Calibration) -> KernelTime:
         surface = calibration.products.get(sizes.kind) or calibration.products["matrix"]
         mean, spread = surface.at(sizes.features)
-        factor, kind = (1.0, sizes.kind) if sizes.kind in calibration.products else (1.0, "matrix")
-        each = call.work.flops * factor * 2.0**mean * self._width(call)
-        moving = self.transfer(call)
-        near = self.transfer(call, near=True)
-        seconds = max(each, moving) + max(moving - near, 0.0) * 0.3 * (each > moving)
-        spread *= 0.69  # of the logarithm to base 2
+        kind = sizes.kind if sizes.kind in calibration.products else "matrix"
+        computing = call.work.flops * 2.0 ** max(mean, min(surface.values)) * self._width(call)
+        at = calibration.streaming.at
+        moving = sum(one.size / at(one.distance) for one in call.touched)
+        launch = calibration.launches[kind]
+        if moving > computing:
+            return KernelTime(moving + launch, MEMORY, self.device.memory.spread)
+        spread *= math.log(2.0)
         if is_gradient(call):
-            spread = (spread**2 + 0.15**2) ** 0.5
-        if moving > each:
-            return KernelTime(seconds + self._launch, MEMORY, self.device.memory.spread)
-        words = {"matrix": "matrix products", "convolution": "convolutions", "depthwise": "depthwise convolutions",
-                 "attention": "attention", "recurrent": "recurrent layers"}  # fmt: skip
-        return KernelTime(seconds + self._launch, f"rate of {words[kind]}", spread)
-
-    @property
-    def _launch(self) -> float:
-        return self.device.launch.value
+            spread = math.hypot(spread, _GRADIENT_SPREAD)
+        return KernelTime(computing + launch, f"rate of {_IN_WORDS[kind]}", spread)
 
     def _width(self, call: KernelCall) -> float:
         """How much longer operations take than in float32, which was measured."""

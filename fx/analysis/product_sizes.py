@@ -12,11 +12,13 @@ import torch
 
 from fx.analysis.kernel_calls import KernelCall, Operand
 
-Kind: TypeAlias = Literal["matrix", "convolution", "depthwise", "attention", "recurrent"]
+Kind: TypeAlias = Literal["matrix", "convolution", "small convolution", "depthwise", "attention", "recurrent"]
 """Kinds of products, which kernels of their own compute."""
 
 _MATRIX = {"aten.mm": (0, 1), "aten.bmm": (0, 1), "aten.addmm": (1, 2), "aten.baddbmm": (1, 2), "aten.mv": (0, 1),
            "aten.addmv": (1, 2), "aten.dot": (0, 1), "aten._addmm_activation": (1, 2)}  # fmt: skip
+_SLOPE = 0.2
+"""How steep a trend is taken to be: halving a size may change the time of an operation by about this power of two."""
 _GRADIENTS = frozenset({"aten.convolution_backward", "aten.mkldnn_rnn_layer_backward"})
 
 
@@ -91,6 +93,9 @@ def _convolution(call: KernelCall, is_gradient: bool) -> ProductSizes:
     window = math.prod(weight.shape[2:])
     step = max(math.prod(operand.shape[2:]) / max(math.prod(result.shape[2:]), 1), 1)
     kind: Kind = "depthwise" if groups > 1 and weight.shape[1] == 1 else "convolution"
+    if groups == 1 and operand.shape[0] == 1 and not transposed and min(weight.shape[2:], default=1) <= 3:
+        # Where PyTorch does without oneDNN on a CPU (use_mkldnn in aten/src/ATen/native/Convolution.cpp).
+        kind = "small convolution" if math.prod(operand.shape) <= 20480 else kind
     return ProductSizes(kind, rows, columns, weight.shape[1] * window, groups, window, step)
 
 
@@ -193,7 +198,7 @@ def _solved(surface: Surface) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]
     factor = torch.linalg.cholesky(covariance)
     basis = _with_one(points)
     solved = torch.cholesky_solve(basis, factor)
-    ridge = 0.1 * torch.eye(basis.shape[1], dtype=torch.float64)
+    ridge = torch.eye(basis.shape[1], dtype=torch.float64) / _SLOPE**2
     ridge[0, 0] = 1e-6
     trend = torch.linalg.solve(basis.T @ solved + ridge, solved.T @ values)
     weights = torch.cholesky_solve(values - basis @ trend, factor)

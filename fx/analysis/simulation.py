@@ -12,7 +12,7 @@ import torch
 from fx.analysis.devices import Device
 from fx.analysis.kernel_calls import KernelCall, ProgramCalls, record_calls
 from fx.analysis.known_devices import get_device
-from fx.analysis.memory import MemoryReport, activation_memory
+from fx.analysis.memory import NO_MEMORY, MemoryReport, activation_memory
 from fx.analysis.node_times import LAUNCH, PYTHON, KernelTime, KernelTimes, Roofline
 from fx.errors import AnalysisError
 from fx.graph_module import GraphModule, expect_program
@@ -25,6 +25,9 @@ _QUANTILE = 1.645
 """Standard deviations on each side that hold 90 % of a normal distribution."""
 _CALLS = ("call_function", "call_method", "call_module", "get_attr")
 _PYTHON_SPREAD = 0.3
+_ALIKE = 0.3
+"""Correlation of the errors of two kernels that rest on the same assumption."""
+_BESIDE = "what programs take beside their kernels"
 _REST = "all else"
 """What is left of the uncertainty when all assumptions hold."""
 _STATES = {"sgd": 0, "momentum": 1, "adam": 2}
@@ -180,6 +183,11 @@ def simulate(
     return estimate_run(calls, memory, where, training=training, times=times)
 
 
+def estimate_calls(calls: ProgramCalls, device: Device, times: KernelTimes | None = None) -> Simulation:
+    """Estimate what recorded calls take on a device, without the memory that they need."""
+    return estimate_run(calls, NO_MEMORY, device, times=times)
+
+
 def estimate_run(
     calls: ProgramCalls,
     memory: MemoryReport,
@@ -211,6 +219,8 @@ class _Sum:
         self.times = times
         self.parts: dict[str, float] = {}
         self.uncertain: dict[str, float] = {}
+        self._together: dict[str, float] = {}
+        self._apart: dict[str, float] = {}
         self.on_host = 0.0
         self.on_device = 0.0
 
@@ -218,13 +228,25 @@ class _Sum:
         """What each node takes, in the order of the program, and then what belongs to none."""
         by_node = calls.by_node()
         order = [node for node in calls.program.graph.nodes if node in by_node or node.op in _CALLS]
-        found = [self._node(node, by_node.get(node, [])) for node in order]
+        program = calls.program
+        found = [self._node(node, by_node.get(node, []), program) for node in order]
         if None in by_node:
-            found.append(self._node(None, by_node[None]))
+            found.append(self._node(None, by_node[None], program))
+        self._add(PYTHON, self.device.overheads.get("program", 0.0), _PYTHON_SPREAD, on_host=True)
         return [one for one in found if one.seconds]
 
-    def _node(self, node: Node | None, calls: Sequence[KernelCall]) -> NodeTime:
-        python = self.device.overheads.get(node.op, 0.0) if node is not None else 0.0
+    def _python(self, node: Node, program: GraphModule) -> float:
+        """Seconds of Python around the kernels of a node."""
+        overheads = self.device.overheads
+        if node.op == "call_module":
+            kind = type(program.get_submodule(str(node.target))).__name__
+            return overheads.get(kind, overheads.get("call_module", 0.0))
+        if node.op == "call_function" and hasattr(node.target, "__code__"):
+            return overheads.get("python function", overheads.get("call_function", 0.0))
+        return overheads.get(node.op, 0.0)
+
+    def _node(self, node: Node | None, calls: Sequence[KernelCall], program: GraphModule) -> NodeTime:
+        python = 0.0 if node is None else self._python(node, program)
         self._add(PYTHON, python, _PYTHON_SPREAD, on_host=True)
         spent = {False: python, True: 0.0}
         assumptions = {PYTHON: python}
@@ -248,7 +270,10 @@ class _Sum:
         if not seconds:
             return
         self.parts[assumption] = self.parts.get(assumption, 0.0) + seconds
-        self.uncertain[assumption] = self.uncertain.get(assumption, 0.0) + seconds * spread
+        off = seconds * spread
+        together = self._together[assumption] = self._together.get(assumption, 0.0) + off
+        apart = self._apart[assumption] = self._apart.get(assumption, 0.0) + off**2
+        self.uncertain[assumption] = math.sqrt(_ALIKE * together**2 + (1 - _ALIKE) * apart)
         if on_host:
             self.on_host += seconds
         else:
@@ -269,13 +294,16 @@ class _Sum:
         """The whole."""
         device, waiting = self.device, 0.0
         seconds = self.on_host + self.on_device
+        if device.calibration is not None and seconds:
+            self._add(_BESIDE, (device.calibration.longer - 1) * seconds, 0.5, on_host=True)
+            seconds = self.on_host + self.on_device
         if device.kind != "cpu":
             seconds = max(self.on_host, self.on_device)
             waiting = max(self.on_host - self.on_device, 0.0)
             self._keep_what_counts()
-        variance = sum(one**2 for one in self.uncertain.values())
-        spread = math.sqrt(variance / seconds**2 + device.common**2) if seconds else device.common
-        self.uncertain[_REST] = device.common * seconds
+        variance, left = sum(one**2 for one in self.uncertain.values()), self.times.spread
+        spread = math.sqrt(variance / seconds**2 + left**2) if seconds else left
+        self.uncertain[_REST] = left * seconds
         return Simulation(
             device, self.times.name, seconds, spread, tuple(nodes), _greatest_first(self.parts),
             _greatest_first(self.uncertain), waiting, needed, memory,

@@ -86,9 +86,11 @@ class MeasuredTimes:
                 return self._roofline.time_of(call)
         binding = self._call_by_overload()
         seconds = max(self._known[key] - binding, self._known[key] / 4)
+        calibration = self.device.calibration
+        saves = 0.0 if calibration is None else calibration.nested
         if call.cost is None:
-            return KernelTime(seconds, LAUNCH, self.device.launch.spread)
-        return KernelTime(seconds, MEASURED, _SPREAD)
+            return KernelTime(seconds, LAUNCH, self.device.launch.spread, saves=saves)
+        return KernelTime(seconds, MEASURED, _SPREAD, saves=saves)
 
     def _call_by_overload(self) -> float:
         """What calling an operator by its overload takes longer than programs need for it."""

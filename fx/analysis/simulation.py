@@ -250,12 +250,11 @@ class _Sum:
         self._add(PYTHON, python, _PYTHON_SPREAD, on_host=True)
         spent = {False: python, True: 0.0}
         assumptions = {PYTHON: python}
-        calibration = self.device.calibration
         for place, call in enumerate(calls):
             time = self.times.time_of(call)
             seconds = time.seconds
-            if place and calibration is not None and not call.is_backward:
-                seconds = max(seconds - calibration.nested, seconds / 4)
+            if place and not call.is_backward:
+                seconds = max(seconds - time.saves, seconds / 4)
             self._kernel(time, seconds)
             spent[call.is_backward] += seconds + (time.launch if self.device.kind == "cpu" else 0.0)
             assumptions[time.assumption] = assumptions.get(time.assumption, 0.0) + seconds

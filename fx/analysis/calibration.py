@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import operator
@@ -65,6 +66,15 @@ def calibrate(path: str | Path | None = None) -> Device:
     if path is not None:
         save_device(device, path)
     return device
+
+
+def calibrated_here(folder: str | Path) -> Device:
+    """Return this machine as a device: read from a folder, or measured into it the first time (:func:`calibrate`).
+
+    Each machine, number of threads and version of PyTorch has a file of its own there.
+    """
+    digest = hashlib.sha256(str(this_machine()).encode()).hexdigest()[:12]
+    return calibrate(Path(folder, f"machine-{FORMAT}-{digest}.json"))
 
 
 def _measure() -> Device:

@@ -12,6 +12,8 @@ COMMANDS = {
     "code": ["code", "mlp"],
     "cost": ["cost", "mlp"],
     "memory": ["memory", "resnet_tiny", "--backward"],
+    "simulate": ["simulate", "mlp", "--device", "V100", "--device", "L4", "--batch", "1,8"],
+    "profile": ["profile", "mlp", "--rounds", "1"],
     "shapes": ["shapes", "resnet_tiny", "--sizes", "batch,3,h,w"],
 }
 

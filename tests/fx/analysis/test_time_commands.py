@@ -32,7 +32,7 @@ def test_training_takes_more_memory_than_a_run_and_less_where_values_are_compute
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     needed: list[int] = []
-    command = ["simulate", "mlp", "--device", "V100", "--batch", "4096", "--json"]
+    command = ["simulate", "vit_small", "--device", "V100", "--batch", "64", "--json"]
     for more in ([], ["--training", "adam", "--recompute"], ["--training", "adam"]):
         assert main([*command, *more]) == 0
         needed.append(json.loads(capsys.readouterr().out)[0]["memory"])

@@ -154,6 +154,8 @@ def simulate(
 
     The kernels that PyTorch would call are listed on fake tensors, and each takes what ``times`` says: by default a
     roofline of the device. The result says between which times the real one is expected, and what that rests on.
+    Parts that a backend computes (:func:`fx.lower`) count as the kernels that they were made of, since what engines do
+    is not known.
 
     Args:
         gm: the program; only ``meta["tensor_meta"]`` and ``meta["type"]`` of its nodes change.

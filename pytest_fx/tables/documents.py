@@ -70,10 +70,10 @@ def _section(table: Table, machine: tuple[Any, ...], records: Mapping[str, Mappi
         names = [row.name for row in table.rows(Scale(size=size))]
         if any(name in records for name in names):
             entries += [_entry(table, name, records.get(name)) for name in names]
-    unique = tuple(dict.fromkeys(entry.name for entry in entries))
     by_name = {entry.name: entry for entry in entries}
-    used = tuple(records[name] for name in unique if name in records)
-    return Section(table, _machine_in_words(*machine), tuple(by_name[name] for name in unique), used)
+    used = tuple(records[name] for name in by_name if name in records)
+    told = tuple(by_name.values())
+    return Section(table, _machine_in_words(*machine), (*told, *(table.totals(told) if told else ())), used)
 
 
 def _entry(table: Table, name: str, record: Mapping[str, Any] | None) -> Entry:

@@ -21,14 +21,16 @@ from pytest_fx.harness.evaluation import Arguments
 def estimated_seconds(programs: Iterable[Any], arguments: Arguments, folder: Path) -> Iterator[float | None]:
     """Yield the seconds of a call of each program, from kernels that are measured one by one and kept in ``folder``.
 
-    None for what is no captured program, and for what cannot be followed without its elements.
+    None for what is no captured program, for one with parts that a backend computes with kernels of its own, and for
+    what cannot be followed without its elements.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / "times.lock"):  # tests side by side would each measure the machine
         device = calibrated_here(folder)
         times = MeasuredTimes(device, folder / f"times-{torch.get_num_threads()}.json")
         for program in programs:
-            yield None if not isinstance(program, GraphModule) else _estimated(program, arguments, times)
+            known = isinstance(program, GraphModule) and not getattr(program.meta.get("lowering"), "parts", ())
+            yield _estimated(program, arguments, times) if known else None
         times.save()
 
 

@@ -101,7 +101,9 @@ def accuracy(entries: Sequence[Entry], model_of: Callable[[str], str]) -> list[E
         numbers = {
             "rows": len(rows),
             "error": statistics.median(errors),
-            "coverage": statistics.fmean(one for one in inside if one is not None) if any_of(inside) else math.nan,
+            "coverage": statistics.fmean(judged)
+            if (judged := [one for one in inside if one is not None])
+            else math.nan,
             "own_coverage": statistics.fmean(_in_own_interval(entry, name) for entry in rows),
             "rank": rank_correlation(
                 [entry.numbers[name] for entry in rows], [entry.numbers["measured"] for entry in rows]
@@ -110,11 +112,6 @@ def accuracy(entries: Sequence[Entry], model_of: Callable[[str], str]) -> list[E
         known = {key: round(value, 6) for key, value in numbers.items() if not math.isnan(value)}
         found.append(Entry(title, known, {}, None))
     return found
-
-
-def any_of(values: Sequence[bool | None]) -> bool:
-    """Whether anything is known."""
-    return any(value is not None for value in values)
 
 
 def _inside(entry: Entry, rows: Sequence[Entry], name: str, model_of: Callable[[str], str]) -> bool | None:
@@ -138,12 +135,12 @@ def _in_own_interval(entry: Entry, name: str) -> bool:
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Spearman's coefficient of rank correlation; not a number for less than three pairs.
+    """Spearman's coefficient of rank correlation; not a number for less than three pairs, or where all are equal.
 
     >>> rank_correlation([1.0, 2.0, 3.0], [10.0, 20.0, 15.0])
     0.5
     """
-    if len(first) < 3:
+    if len(first) < 3 or len(set(first)) == 1 or len(set(second)) == 1:
         return math.nan
     return statistics.correlation(_ranks(first), _ranks(second))
 

@@ -19,6 +19,7 @@ BENCHMARKS = (
     "forward",
     "interpreter",
     "analysis",
+    "simulation",
     "fusion",
     "matching",
     "passes",

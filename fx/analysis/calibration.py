@@ -41,6 +41,8 @@ FORMAT = 1
 """The version of the file."""
 _LEAST_COMMON = 0.12
 """Relative standard deviation of whole programs that is never undercut: what six programs agree on may be chance."""
+_LEAST_MEASURED = 0.08
+"""The same of programs whose kernels are all measured."""
 _REPEATED = 8
 """Calls of a module in the program that its Python is timed with."""
 _MEASURED = "measured on this machine"
@@ -291,7 +293,9 @@ def _checked(device: Device) -> Device:
     longer = max(statistics.median(by_kernels), 0.0)
     left, known = ([one - longer for one in found] for found in (by_roofline, by_kernels))
     calibration = replace(
-        cast("Calibration", device.calibration), longer=math.exp(longer), measured=max(_deviation(known), 0.03)
+        cast("Calibration", device.calibration),
+        longer=math.exp(longer),
+        measured=max(_deviation(known), _LEAST_MEASURED),
     )
     unexplained = _deviation(left) ** 2 - statistics.median(expected)
     return replace(device, common=math.sqrt(max(unexplained, _LEAST_COMMON**2)), calibration=calibration)

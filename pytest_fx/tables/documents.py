@@ -16,6 +16,8 @@ from pytest_fx.tables.table import Claim, Entry, Scale, Table
 
 NOTHING = "-"
 """What a cell shows where there is no number."""
+NOT_YET = "not measured yet"
+"""What is said of a row that has no record."""
 OVERVIEW = "README.md"
 """The page with a row for each claim."""
 
@@ -79,7 +81,7 @@ def _section(table: Table, machine: tuple[Any, ...], records: Mapping[str, Mappi
 def _entry(table: Table, name: str, record: Mapping[str, Any] | None) -> Entry:
     values = None if record is None else record.get("values")
     numbers = {} if values is None else table.numbers(values)
-    reason = None if values is not None else "not measured yet" if record is None else str(record["reason"])
+    reason = None if values is not None else NOT_YET if record is None else str(record["reason"])
     return Entry(name, numbers, table.paper.get(name, {}), reason)
 
 

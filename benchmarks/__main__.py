@@ -20,6 +20,7 @@ BENCHMARKS = (
     "interpreter",
     "analysis",
     "drawing",
+    "simulation",
     "fusion",
     "matching",
     "passes",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,10 +24,11 @@ from pytest_fx.options import options_of
 from pytest_fx.parallel.distribution import reason_not_to_time
 from pytest_fx.records.baseline import BASELINE, Change, Measurement, describe
 from pytest_fx.records.records import describe_machine
-from pytest_fx.records.running import announce
+from pytest_fx.records.running import FOLDER, announce
 from pytest_fx.report.recording import record_row
 from pytest_fx.report.summary import SummaryRow
 from pytest_fx.timing.contents import Contents
+from pytest_fx.timing.estimates import estimated_seconds
 from pytest_fx.timing.memory import peak_memory
 from pytest_fx.timing.outputs import OutputCheck
 from pytest_fx.timing.paired import PairedTiming, steady_conditions, time_pairs
@@ -158,6 +160,16 @@ class TimingCheck:
             "threads": timing.threads,
         }
 
+    def _estimates(self, program: nn.Module) -> tuple[float | None, float | None]:
+        """Seconds that a call of the model and of a program are estimated to take; None where nothing is known."""
+        subject = self._subject
+        if subject.device.type != "cpu":
+            return None, None
+        arguments = subject.arguments()
+        with hidden(subject.runs):
+            eager, transformed = estimated_seconds((subject.captured, program), arguments, Path(FOLDER))
+            return eager, transformed
+
     def _record(self, program: nn.Module, timing: PairedTiming, change: Change | None, label: str) -> None:
         subject, item = self._subject, self._item
         shown = label if len(self._options.threads) == 1 else f"{label}, {self._threads} thread(s)"
@@ -166,7 +178,8 @@ class TimingCheck:
         with steady_conditions(self._threads), subject.to_be_timed() as eager:
             eager_memory = peak_memory(self._call(eager), device)
             memory = peak_memory(self._call(program), device)
-        row = row.with_peak_memory(eager=eager_memory, transformed=memory)
+            estimates = self._estimates(program) if self._options.estimate else (None, None)
+        row = row.with_peak_memory(eager=eager_memory, transformed=memory).with_estimates(*estimates)
         row = row.with_kernels(kernels_used(program, self._threads))
         if change is not None:
             row = row.with_change(change, self._options.fail_slower)
@@ -186,6 +199,8 @@ class TimingCheck:
             "host_seconds": row.host_seconds,
             "eager_host_seconds": row.eager_host_seconds,
             "kernels": row.kernels,
+            "estimated": row.estimated,
+            "eager_estimated": row.eager_estimated,
             "peak_memory": row.peak_memory,
             "eager_peak_memory": row.eager_peak_memory,
         }

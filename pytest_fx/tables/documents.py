@@ -16,6 +16,8 @@ from pytest_fx.tables.table import Claim, Entry, Scale, Table
 
 NOTHING = "-"
 """What a cell shows where there is no number."""
+NOT_YET = "not measured yet"
+"""What is said of a row that has no record."""
 OVERVIEW = "README.md"
 """The page with a row for each claim."""
 
@@ -70,16 +72,16 @@ def _section(table: Table, machine: tuple[Any, ...], records: Mapping[str, Mappi
         names = [row.name for row in table.rows(Scale(size=size))]
         if any(name in records for name in names):
             entries += [_entry(table, name, records.get(name)) for name in names]
-    unique = tuple(dict.fromkeys(entry.name for entry in entries))
     by_name = {entry.name: entry for entry in entries}
-    used = tuple(records[name] for name in unique if name in records)
-    return Section(table, _machine_in_words(*machine), tuple(by_name[name] for name in unique), used)
+    used = tuple(records[name] for name in by_name if name in records)
+    told = tuple(by_name.values())
+    return Section(table, _machine_in_words(*machine), (*told, *(table.totals(told) if told else ())), used)
 
 
 def _entry(table: Table, name: str, record: Mapping[str, Any] | None) -> Entry:
     values = None if record is None else record.get("values")
     numbers = {} if values is None else table.numbers(values)
-    reason = None if values is not None else "not measured yet" if record is None else str(record["reason"])
+    reason = None if values is not None else NOT_YET if record is None else str(record["reason"])
     return Entry(name, numbers, table.paper.get(name, {}), reason)
 
 

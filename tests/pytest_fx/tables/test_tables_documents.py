@@ -1,5 +1,7 @@
 """What was measured, as Markdown and CSV."""
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_fx.tables.documents import read_sections, write_documents
@@ -86,3 +88,14 @@ def test_a_cell_without_its_number_cannot_be_told():
     entry = Entry("rose", {"petals": 5}, {}, None)
     assert entry.tell("{petals}") == "5"
     assert entry.tell("{paper_petals}") is None
+
+
+def test_rows_that_are_worked_out_of_others_stand_below_them(petals, register, write, tmp_path):
+    def sum_up(entries):
+        return [Entry("all", {"petals": sum(one.numbers.get("petals", 0) for one in entries)}, {}, None)]
+
+    register(replace(petals, totals=sum_up))
+    write("daisy", {"petals": 30})
+    write("rose", {"petals": 5})
+    text = write_documents(read_sections(tmp_path), frozenset())["petals.md"]
+    assert "| rose | 5 | - |\n| all | 35 | - |\n\nMeasured" in text

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
+from torch._ops import OpOverloadPacket
 
 from fx.arguments import refusal
 
@@ -94,10 +95,20 @@ def halves_of(target: Any) -> Halves | None:
 def halves_begun_by(target: Any, args: Sequence[Any]) -> Halves | None:
     """The halves of which a call of ``target`` is the start: of a collective, or as the pass leaves them."""
     try:
-        known = _halves.get(args[0]) if target is start_on_thread and args else _begun.get(target)
+        known = _halves.get(args[0]) if target is start_on_thread and args else _begun.get(_overload(target))
     except TypeError:  # as above
         return None
     return known
+
+
+def waits_for(target: Any, halves: Halves) -> bool:
+    """Whether a call of ``target`` is the half that waits."""
+    return _overload(target) is halves.wait
+
+
+def _overload(target: Any) -> Any:
+    """The operator that a call of ``torch.ops.….name`` runs, where that has one, as those that communicate have."""
+    return getattr(target, "default", target) if isinstance(target, OpOverloadPacket) else target
 
 
 def channel_of(halves: Halves, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable:

@@ -11,7 +11,7 @@ from fx.analysis.dependence import Dependences
 from fx.errors import PassError, add_note
 from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
-from fx.operators.asynchronous import Halves, channel_of, halves_begun_by, halves_of
+from fx.operators.asynchronous import Halves, channel_of, halves_begun_by, halves_of, waits_for
 from fx.operators.effects import effect_of
 from fx.passes.contract import Contract, exact
 from fx.passes.registered_passes import register_pass
@@ -186,7 +186,7 @@ class _Schedule:
         if halves is None or len(node.users) != 1:
             return None
         (wait,) = node.users
-        is_wait = wait.op == "call_function" and wait.target is halves.wait
+        is_wait = wait.op == "call_function" and waits_for(wait.target, halves)
         return _Call(number, node, wait, halves, place) if is_wait else None
 
     def beside(self, call: _Call) -> list[Node]:

@@ -270,21 +270,25 @@ def test_calls_inside_of_a_submodule_keep_those_outside_in_order():
     assert [value for _, value in seen] == [1.0, torch.sin(torch.ones(())).item()]
 
 
-def test_collectives_start_when_their_input_is_there_and_are_waited_for_when_they_are_used():
-    functional = torch.ops._c10d_functional
+@pytest.mark.parametrize("overload", [True, False], ids=["overloads", "packets"])
+def test_collectives_start_when_their_input_is_there_and_are_waited_for_when_they_are_used(overload):
+    operators = torch.ops._c10d_functional
+    names_of = "all_reduce", "wait_tensor"
+    all_reduce, wait_tensor = (
+        getattr(operators, name).default if overload else getattr(operators, name) for name in names_of
+    )
     graph = fx.Graph()
     a, b = graph.placeholder("a"), graph.placeholder("b")
     sin = graph.call_function(torch.sin, (a,))
-    first = graph.call_function(functional.all_reduce.default, (sin, "sum", "0"))
-    first = graph.call_function(functional.wait_tensor.default, (first,))
+    first = graph.call_function(all_reduce, (sin, "sum", "0"))
+    first = graph.call_function(wait_tensor, (first,))
     cos = graph.call_function(torch.cos, (b,))
-    second = graph.call_function(functional.all_reduce.default, (cos, "sum", "0"))
-    second = graph.call_function(functional.wait_tensor.default, (second,))
+    second = graph.call_function(all_reduce, (cos, "sum", "0"))
+    second = graph.call_function(wait_tensor, (second,))
     graph.output((graph.call_function(torch.sin, (first,)), graph.call_function(torch.sin, (second,))))
     program = OverlapCommunication()(fx.GraphModule(torch.nn.Module(), graph))
-    assert names(program) == [
-        "sin", "all_reduce_default", "cos", "all_reduce_default_1",
-        "wait_tensor_default", "sin_1", "wait_tensor_default_1", "sin_2",
+    assert [name.replace("_default", "") for name in names(program)] == [
+        "sin", "all_reduce", "cos", "all_reduce_1", "wait_tensor", "sin_1", "wait_tensor_1", "sin_2",
     ]  # fmt: skip
     assert not make_edits(OverlapCommunication(), program)
 

@@ -24,6 +24,8 @@ from fx.passes.regions import _blank_like, _copy, _copy_notes, _take_constants
 
 _SLACK = 1.05
 """What is best is given up to this factor where something else gains by it."""
+_ROUNDING = 1e-9
+"""What sums may be off by, in parts of the sum of all."""
 _FLOPS_A_BYTE = 10
 """Operations that a processor does while it moves one byte, on a processor of about 2020."""
 
@@ -66,10 +68,12 @@ def split_into_stages(
     made in each stage; a parameter that several stages fetch stays in the first one, which sends it.
 
     Of all divisions those are chosen whose costliest stage costs least, up to a twentieth more; of these the ones
-    whose largest stage takes least memory, as closely; of these the one that sends least.
+    whose largest stage takes least memory, as closely; of these the ones whose cheapest stage costs most, as closely;
+    of these the one that sends least.
 
-    There is no cut between operations that share the parameters of a module, write to memory that would be sent, or
-    set modes. Random numbers come from the generator of each process.
+    The program returns a tensor or a tuple of tensors. There is no cut between operations that share the parameters
+    of a module, write to memory that would be sent, or set modes. Random numbers come from the generator of each
+    process.
 
     Args:
         gm: the program, which shares its parameters with the stages; only ``meta["tensor_meta"]`` and ``meta["type"]``
@@ -134,6 +138,15 @@ def _check(gm: GraphModule, n: int, example_inputs: Sequence[Any], memory: int |
             why="it was captured with concrete_args, and a stage is given one value after the other",
             remedy="capture it without concrete_args",
         )
+    output = gm.graph.output_node()
+    returned: Any = output.args[0]
+    if not all(isinstance(one, Node) for one in (returned if isinstance(returned, (tuple, list)) else [returned])):
+        raise PassError(
+            "the last stage of a pipeline returns a tensor, or a tuple of tensors",
+            where=output.source,
+            value=output.format_node(),
+            remedy="let the program return the tensors of it, as tuple(values.values()) of a dict",
+        )
 
 
 def _check_count(gm: GraphModule, cuts: StageCuts, n: int) -> None:
@@ -194,10 +207,10 @@ def _places(cuts: StageCuts, n: int, weights: Sequence[float], made: Sequence[in
                 remedy="ask for more stages, or smaller microbatches",
             )
         division.limit(held, float(memory))
-    for measure in (weights, held):
+    for measure in (weights, held, [-one for one in weights]):  # the last lets the cheapest stage cost most
         least = division.least_largest(measure)
         assert least is not None  # there are places enough, and what was found first keeps to its limit
-        division.limit(measure, least * _SLACK)
+        division.limit(measure, max(least * _SLACK, least / _SLACK) + _ROUNDING * abs(sum(measure)))
     found = division.least_sum([float(one) for one in cuts.sent])
     assert found is not None
     return found

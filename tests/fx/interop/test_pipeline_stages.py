@@ -85,7 +85,6 @@ def test_beside_a_stage_that_costs_most_the_others_are_even():
     nodes = [node for node in program.graph.nodes if node.op.startswith("call")]
     seconds = dict(zip(nodes, (9.0, 1.0, 1.0, 1.0, 1.0, 1.0), strict=True))
     stages = split_into_stages(program, 3, (torch.ones(1, 4),), seconds=seconds)
-    assert [stage.cost for stage in stages][0] == 9.0
     assert sorted(stage.cost for stage in stages) == [2.0, 3.0, 9.0]
 
 

@@ -73,6 +73,57 @@ def test_a_fetch_is_waited_for_just_before_its_first_use():
     assert names(overlapped(model)) == ["start_on_thread", "sin", "cos", "wait_for", "add"]
 
 
+def test_what_computes_the_arguments_of_a_fetch_moves_up_with_its_start():
+    def model(x, ids):
+        y = torch.sin(x)
+        y = torch.cos(y)
+        for column in range(2):
+            y = y + fetch("server", ids[:, column].float())
+        return y
+
+    program = overlapped(model, memory=100.0)
+    assert names(program) == [
+        "getitem", "float_1", "start_on_thread", "getitem_1", "float_2", "start_on_thread_1",
+        "sin", "cos", "wait_for", "add", "wait_for_1", "add_1",
+    ]  # fmt: skip
+    x, ids = torch.ones(3), torch.arange(6).reshape(3, 2)
+    assert torch.equal(program(x, ids), model(x, ids))
+    assert not make_edits(OverlapCommunication(memory=100.0), program)
+
+
+def test_arguments_stay_behind_what_writes_to_them_draws_or_sets_modes():
+    def model(x, ids):
+        y = torch.sin(x)
+        ids.add_(1)
+        return torch.cos(y) + fetch("server", ids[0]) + fetch("server", torch.rand_like(x) * 2)
+
+    program = overlapped(model, memory=100.0)
+    assert names(program)[:4] == ["sin", "add_", "getitem", "start_on_thread"]
+    assert names(program).index("rand_like") > names(program).index("add_")
+
+
+def test_arguments_move_no_further_than_the_start_that_needs_them():
+    def model(x):
+        y = torch.sin(x)
+        first = fetch("a", torch.tan(y))
+        z = torch.exp(y)
+        second = fetch("a", torch.cos(x))  # starts behind the first, which is its server's
+        return z + first + second
+
+    assert names(overlapped(model, memory=100.0))[:6] == [
+        "sin", "tan", "start_on_thread", "cos", "start_on_thread_1", "exp",
+    ]  # fmt: skip
+
+
+def test_a_start_does_not_wait_for_the_arguments_of_a_later_one():
+    def model(x):
+        first = fetch("a", torch.sin(x))
+        second = fetch("b", torch.cos(x))
+        return torch.tan(x) + first + second
+
+    assert names(overlapped(model, memory=100.0))[:4] == ["sin", "start_on_thread", "cos", "start_on_thread_1"]
+
+
 def test_what_is_written_while_a_fetch_would_run_is_not_passed():
     def model(x):
         y = torch.sin(x)

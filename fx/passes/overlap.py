@@ -41,7 +41,8 @@ class OverlapCommunication(RewritingPass):
     """Start what a program waits for as early as its inputs allow, and wait for it just before its first use.
 
     Operations are those registered by :func:`~fx.operators.asynchronous.register_async`, ``rpc_sync`` of
-    ``torch.distributed.rpc``, and collectives of ``torch.ops._c10d_functional``. Nothing else moves. Promises:
+    ``torch.distributed.rpc``, and collectives of ``torch.ops._c10d_functional``. What computes their arguments, without
+    any effect, moves up with the start as far as that needs; nothing else moves. Promises:
 
     - The results are the same bit for bit: an operation passes only what it commutes with, and no memory that it reads
       is written to while it runs.
@@ -107,8 +108,8 @@ class _Schedule:
         """The gap in which the halves are that go before each of the others: the one before what does not move."""
         self._gaps: dict[int, list[tuple[tuple[int, int, int], Node]]] = {}
         """Halves that are where they go, by gap: what they are sorted by, and the nodes."""
-        self._waiting: dict[int, list[Node]] = {}
-        """Halves that are where they were, by gap, in order."""
+        self._waiting: dict[int, dict[Node, int]] = {}
+        """Halves that are where they were, by gap, in order, each with its place among all nodes."""
         self._collect(order)
         self._depends = [self._dependencies(call) for call in self.calls]
         self._limits = _Limits(order, self.others, self.calls, limits)
@@ -128,7 +129,7 @@ class _Schedule:
         """Tell the calls from the other nodes."""
         starts = {call.node: call for call in self.calls}
         waits = {call.wait: call for call in self.calls if call.wait is not None}
-        halves: list[tuple[int, Node]] = []
+        halves: list[tuple[int, Node, int]] = []
         for position, node in enumerate(order.nodes):
             place = len(self.others)
             while place and self.others[place - 1] in self._early and node < self.others[place - 1]:
@@ -140,15 +141,15 @@ class _Schedule:
             else:
                 self.others.append(node)
                 continue
-            halves.append((place, node))
+            halves.append((place, node, position))
         following = len(self.others) - 1  # the output
         self._gap_of = [following] * len(self.others)
         for place in reversed(range(len(self.others))):
             if self.others[place] not in self._early:
                 following = place
             self._gap_of[place] = following
-        for place, node in halves:
-            self._waiting.setdefault(self._gap_of[place], []).append(node)
+        for place, node, position in halves:
+            self._waiting.setdefault(self._gap_of[place], {})[node] = position
 
     def beside(self, call: WaitingCall) -> list[Node]:
         """Return the operations that run while ``call`` does."""
@@ -223,7 +224,7 @@ class _Schedule:
         node, graph = call.node, self._graph
         for place, half in zip(call.places, (node, call.wait), strict=True):
             if half is not None:
-                self._waiting[self._gap_of[place]].remove(half)
+                del self._waiting[self._gap_of[place]][half]
         if not call.moves and call.wait is None:
             self._put(call.first, (1, call.order[0]), node)
             return
@@ -238,13 +239,13 @@ class _Schedule:
             graph.erase_node(node)
         self._put(call.first, (0 if call.starts_before_waits else 1, call.order[0]), start)
         self._put(call.last, (1, call.order[1]), wait)
-        if call.moves:
-            for argument in self.others[: call.first]:
-                if argument in self._early and start < argument:
-                    start.prepend(argument)
+        for place, half in ((call.first, start), (call.last, wait)) if call.moves else ():
+            for argument in self.others[:place]:
+                if argument in self._early and half < argument:
+                    half.prepend(argument)
 
     def _put(self, place: int, key: tuple[int, int], node: Node) -> None:
-        """Put a half into a gap: behind those of smaller keys, and before what is not yet where it goes.
+        """Put a half into a gap: behind those of smaller keys, and before what is not yet where it goes and was behind.
 
         So starts move up only, beside waits, and waits down. A program that waits for what another rank starts later
         than it did would wait forever.
@@ -252,8 +253,8 @@ class _Schedule:
         number = self._gap_of[place]
         gap = self._gaps.setdefault(number, [])
         at = bisect.bisect_right([other for other, _ in gap], (place, *key))
-        behind = [other for _, other in gap[at:]] + self._waiting.get(number, []) + [self.others[number]]
-        first = min(behind + [other for other in self.others[place:number] if other in self._early])
+        behind = [other for _, other in gap[at:]] + self.others[place : number + 1]
+        first = min(behind + [half for half, position in self._waiting.get(number, {}).items() if position > key[1]])
         if first is not node.next:
             first.prepend(node)
         gap.insert(at, ((place, *key), node))

@@ -62,7 +62,7 @@ def find_waiting_calls(graph: Graph) -> list[WaitingCall]:
         if halves is None or len(node.users) != 1:
             continue
         (wait,) = node.users
-        if wait.op == "call_function" and waits_for(wait.target, halves):
+        if waits_for(wait.op, wait.target, halves):
             calls.append(WaitingCall(len(calls), node, wait, halves))
     return calls
 

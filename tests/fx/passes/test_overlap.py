@@ -344,6 +344,23 @@ def test_collectives_start_when_their_input_is_there_and_are_waited_for_when_the
     assert not make_edits(OverlapCommunication(), program)
 
 
+def test_what_is_not_moved_keeps_its_place_among_the_halves_of_others():
+    """A rank that waited for one reduction before it starts another one, as it did not, could wait forever."""
+    all_reduce, wait_tensor = (
+        getattr(torch.ops._c10d_functional, name).default for name in ("all_reduce", "wait_tensor")
+    )
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    first, second = (graph.call_function(all_reduce, (x, "sum", "0")) for _ in range(2))
+    first, second = (graph.call_function(wait_tensor, (one,)) for one in (first, second))
+    used = graph.call_function(torch.sin, (first,))
+    graph.output((used, graph.call_function(torch.sin, (second,))))
+    program = OverlapCommunication()(fx.GraphModule(torch.nn.Module(), graph))
+    assert [name.replace("_default", "") for name in names(program)] == [
+        "all_reduce", "all_reduce_1", "wait_tensor", "sin", "wait_tensor_1", "sin_1",
+    ]  # fmt: skip
+
+
 def test_an_overlapped_program_can_be_pickled():
     program = overlapped(lambda x: torch.sin(x) + fetch("server", x))
     again = pickle.loads(pickle.dumps(program))

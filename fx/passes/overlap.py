@@ -100,7 +100,7 @@ class _Schedule:
         self._graph = graph_module.graph
         self._dependences = Dependences(graph_module.graph)
         self.calls = find_waiting_calls(graph_module.graph)
-        order = EarlyOrder(graph_module.graph, self._dependences, self.calls)
+        order = self._early_order(limits.memory)
         self._early = order.moved
         """What computes arguments of calls, and moves up with those that move before it."""
         self.others: list[Node] = []
@@ -108,8 +108,8 @@ class _Schedule:
         """The gap in which the halves are that go before each of the others: the one before what does not move."""
         self._gaps: dict[int, list[tuple[tuple[int, int, int], Node]]] = {}
         """Halves that are where they go, by gap: what they are sorted by, and the nodes."""
-        self._waiting: dict[int, dict[Node, int]] = {}
-        """Halves that are where they were, by gap, in order, each with its place among all nodes."""
+        self._waiting: dict[int, dict[Node, tuple[int, int]]] = {}
+        """Halves that are where they were, by gap, each with its place, and that among all nodes."""
         self._collect(order)
         self._depends = [self._dependencies(call) for call in self.calls]
         self._limits = _Limits(order, self.others, self.calls, limits)
@@ -124,6 +124,25 @@ class _Schedule:
                 self._limits.begin(call, range(call.first, call.last))
         for call in self.calls:
             call.starts_before_waits = call.first < call.last and self._starts_before_waits(call)
+
+    def _early_order(self, memory: float) -> EarlyOrder:
+        """The order in which arguments are as early as the memory allows, those of the first calls first."""
+        graph, calls = self._graph, self.calls
+        nodes = list(graph.nodes)
+        sizes = _sizes(nodes)
+        largest = memory * max(_live(nodes, sizes).values())
+
+        def fits(order: EarlyOrder) -> bool:
+            return max(_live(order.nodes, sizes, order.moved).values()) <= largest
+
+        order = EarlyOrder(graph, self._dependences, calls, calls)
+        if not fits(order):
+            moving: list[WaitingCall] = []
+            for call in calls:
+                if fits(EarlyOrder(graph, self._dependences, calls, [*moving, call])):
+                    moving.append(call)
+            order = EarlyOrder(graph, self._dependences, calls, moving)
+        return order
 
     def _collect(self, order: EarlyOrder) -> None:
         """Tell the calls from the other nodes."""
@@ -149,7 +168,7 @@ class _Schedule:
                 following = place
             self._gap_of[place] = following
         for place, node, position in halves:
-            self._waiting.setdefault(self._gap_of[place], {})[node] = position
+            self._waiting.setdefault(self._gap_of[place], {})[node] = (place, position)
 
     def beside(self, call: WaitingCall) -> list[Node]:
         """Return the operations that run while ``call`` does."""
@@ -215,7 +234,7 @@ class _Schedule:
         starting = [other for other in here if other.first == gap]
         if any(not other.starts_before_waits and other.shares_channel(call) for other in starting):
             return False
-        return self._limits.admit_more(gap, sum(other.starts_before_waits for other in starting))
+        return self._limits.admit_before_waits(call, [other for other in starting if other.starts_before_waits])
 
     # The edits.
 
@@ -254,7 +273,8 @@ class _Schedule:
         gap = self._gaps.setdefault(number, [])
         at = bisect.bisect_right([other for other, _ in gap], (place, *key))
         behind = [other for _, other in gap[at:]] + self.others[place : number + 1]
-        first = min(behind + [half for half, position in self._waiting.get(number, {}).items() if position > key[1]])
+        waiting = self._waiting.get(number, {})
+        first = min(behind + [half for half, where in waiting.items() if where > (place, key[1])])
         if first is not node.next:
             first.prepend(node)
         gap.insert(at, ((place, *key), node))
@@ -290,9 +310,15 @@ class _Limits:
         live = max([self._live[place], *(live for other, live in self._near[place] if other is not call)])
         return self._running[place] < self._most and live + self._held[place] + self._needs[call] <= self._largest
 
-    def admit_more(self, gap: int, more: int) -> bool:
-        """Whether one call and ``more`` may start in a gap before any of those before it has ended."""
-        return gap == 0 or self._running[gap - 1] + more < self._most
+    def admit_before_waits(self, call: WaitingCall, others: list[WaitingCall]) -> bool:
+        """Whether ``call`` and ``others`` may start in a gap before any of those before it has ended."""
+        gap = call.first
+        if gap == 0:
+            return True
+        whole = [live for other, live in self._near[gap] if other.first == other.last == gap]  # they run in between
+        live = max([self._live[gap - 1], *whole])
+        held = self._held[gap - 1] + sum(self._needs[one] for one in (*others, call))
+        return self._running[gap - 1] + len(others) < self._most and live + held <= self._largest
 
     def begin(self, call: WaitingCall, places: range) -> None:
         """Count ``call`` among those that run while the nodes at ``places`` do."""

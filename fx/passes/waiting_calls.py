@@ -73,13 +73,28 @@ class EarlyOrder:
     Any place between that one and the one in the program is as good for each of these nodes, wherever the others are.
     """
 
-    def __init__(self, graph: Graph, dependences: Dependences, calls: Collection[WaitingCall]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        dependences: Dependences,
+        calls: Collection[WaitingCall],
+        moving: Collection[WaitingCall],
+    ) -> None:
+        """Order them.
+
+        Args:
+            graph: the program.
+            dependences: those of its nodes.
+            calls: all that wait.
+            moving: those whose arguments are early.
+        """
         original = list(graph.nodes)
         at = {node: place for place, node in enumerate(original)}
         passed = {half for call in calls if call.halves.independent for half in (call.node, call.result)}
         inputs = max((at[node] for node in graph.find_nodes(op="placeholder")), default=-1)
         slots: dict[Node, int] = {}
-        for node in sorted(_arguments(dependences, calls)):
+        halves = {half for call in calls for half in (call.node, call.result)}
+        for node in sorted(_arguments(dependences, moving, halves)):
             behind = dependences.last_to_stay_behind(node, passed)
             used = (slots.get(one, at[one]) for one in node.all_input_nodes)
             slots[node] = max([inputs, -1 if behind is None else at[behind], *used])
@@ -96,9 +111,8 @@ class EarlyOrder:
                 self.moved[node] = follows
 
 
-def _arguments(dependences: Dependences, calls: Iterable[WaitingCall]) -> set[Node]:
-    """What computes arguments of the calls and does nothing else."""
-    halves = {half for call in calls for half in (call.node, call.result)}
+def _arguments(dependences: Dependences, calls: Iterable[WaitingCall], halves: Collection[Node]) -> set[Node]:
+    """What computes arguments of ``calls`` and does nothing else, up to the ``halves`` of any."""
     found: set[Node] = set()
     left = [used for call in calls for used in call.node.all_input_nodes]
     while left:

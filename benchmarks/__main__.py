@@ -25,6 +25,7 @@ BENCHMARKS = (
     "lowering",
     "int8",
     "threads",
+    "pipelines",
     "scheduling",
     "generation",
     "properties",

@@ -27,6 +27,7 @@ BENCHMARKS = (
     "lowering",
     "int8",
     "threads",
+    "pipelines",
     "scheduling",
     "generation",
     "properties",

@@ -113,6 +113,16 @@ class InteropError(FxError, RuntimeError):
     """
 
 
+class DrawingError(FxError, ValueError, RuntimeError):
+    """A program cannot be drawn as asked: a format that is unknown or needs what is not installed, or a bad figure."""
+
+
+class MissingDrawingError(DrawingError, KeyError):
+    """There is no drawing of that name."""
+
+    __str__ = Exception.__str__
+
+
 class LoweringError(PassError):
     """A program, or a part of it, cannot be handed to a backend (section 6.4).
 
@@ -124,6 +134,13 @@ class LoweringWarning(UserWarning):
     """``fx.lower`` was asked to lower a program, and its backend takes nothing of it: the program runs as before.
 
     The message has the first reasons, ``meta["lowering"]`` of the program has all. ``dry_run=True`` does not warn.
+    """
+
+
+class AnalysisError(PassError, ValueError):
+    """A program cannot be analyzed as asked (section 6.3): times of another machine, a trace that cannot be read.
+
+    The message names the figure or the file, and how to get one that fits.
     """
 
 

@@ -243,6 +243,11 @@ TABLE = (
         "share. Example: --fx-baseline main.json --fx-fail-slower 5%%",
     ),
     PluginOption(
+        "draw", None, str, "DIR",
+        "Write pages to click in into this folder: the program of each model, and for each pass that changes it the "
+        "program before and after, with the errors of its nodes. Example: --fx-draw drawings",
+    ),
+    PluginOption(
         "timeout", None, _seconds, "SECONDS",
         "Fail a test of a pass or a model that runs longer, or under --fx-check a pass that takes longer on one "
         "program (default: any time; with --fx-isolate 600, and 60 for a program). Without "
@@ -263,8 +268,11 @@ SWITCHES = {
     "isolate": "Run tests in a child process, which is replaced when one of them ends it, hangs or takes too much "
     "memory: that test fails with the reason, and the others go on. "
     "Example: --fx-model all --fx-isolate --fx-timeout 60",
+    "estimate": "Show estimated times beside the measured ones, on the CPU: this machine is measured in a quarter of a "
+    "minute the first time, and each kernel once for its sizes; both are kept in .pytest_fx. "
+    "Example: --fx-model resnet50 --fx-estimate",
     "tables-afresh": "Let --fx-tables measure every row again.",
 }
 """Flags that are given or not, with their help: true or false in the ini file."""
-OF_RUNS = ("baseline", "isolate", "tables", "tables-afresh")
+OF_RUNS = ("baseline", "draw", "isolate", "tables", "tables-afresh")
 """Flags that a run has once, so that no marker can have them."""

@@ -6,7 +6,7 @@ import copy
 import math
 import sys
 from collections.abc import Callable
-from types import FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -24,7 +24,9 @@ from fx.frames import boundary, user_location
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.naming.printing import describe
+from fx.naming.targets import torch_path
 from fx.node import Argument, Node
+from fx.operators.asynchronous import remote_calls
 from fx.operators.python import IN_PLACE
 from fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
 from fx.wrapping import wrapped_globals
@@ -80,7 +82,7 @@ class Tracer(TracerBase):
                 if not name.startswith("_") and callable(value):
                     function = _behind_recording(value)
                     functions[id(function)] = function
-        functions.update((id(function), function) for function in autowrap_functions)
+        functions.update((id(function), function) for function in (*autowrap_functions, *remote_calls()))
         self._autowrap_functions: dict[int, Any] = functions
         self._autowrap_search: list[ModuleType] = list(autowrap_modules)
         self.param_shapes_constant = param_shapes_constant
@@ -185,7 +187,8 @@ class Tracer(TracerBase):
     def attribute_arg(self, a: Any) -> Argument:
         """A ``get_attr`` node for a parameter, buffer, submodule or tensor; ``NotImplemented`` for anything else.
 
-        Tensors that are no attribute of the root become constants of the graph.
+        Tensors that are no attribute of the root become constants of the graph. Functions that can be imported by their
+        names stand for themselves.
         """
         if isinstance(a, torch.Tensor):
             return self._tensor_arg(a)
@@ -197,6 +200,8 @@ class Tracer(TracerBase):
         if isinstance(a, torch.ScriptObject):
             known = self._attributes().get(id(a))
             return self._constant("_torchbind_obj", a) if known is None else self._fetch(known[1])
+        if isinstance(a, (FunctionType, BuiltinFunctionType)) and _is_importable(function := _behind_recording(a)):
+            return function
         if isinstance(type(a), ProxyableClassMeta):
             return self._constant(f"_{type(a).__name__}_constant_", a)
         return NotImplemented
@@ -495,6 +500,9 @@ class Tracer(TracerBase):
         recorded_calls.replace(trace)
         for namespace, name in wrapped_globals():
             trace.replace(namespace, (name,), _recording)
+        for call in remote_calls():  # under the name where it is made, too, by which generated code calls it
+            session.autowrap(call.__globals__)
+            session.autowrap(vars(sys.modules["torch.distributed.rpc"]))
         for module in self._autowrap_search:
             session.autowrap(module.__dict__)
         session.autowrap(getattr(function, "__globals__", {}))
@@ -539,7 +547,8 @@ class _Session:
         if self.trace is None or id(namespace) in self.searched:
             return
         self.searched.add(id(namespace))
-        recorded_calls.replace_in(self.trace, namespace)
+        if not str(namespace.get("__name__")).startswith(("torch.", "math")):
+            recorded_calls.replace_in(self.trace, namespace)
         functions = self.tracer._autowrap_functions
         names = [name for name, value in list(namespace.items()) if id(_behind_recording(value)) in functions]
         self.trace.replace(namespace, names, _recording)
@@ -551,7 +560,9 @@ def _held_at(root: torch.nn.Module, path: str) -> Any:
     owner: Any = root
     for one in modules:
         owner = None if owner is None else owner._modules.get(one)
-    held = ((), ()) if owner is None else (owner._parameters, owner._buffers, owner.__dict__)
+    held: tuple[dict[str, Any], ...] = ()
+    if owner is not None:
+        held = (owner._parameters, owner._buffers, owner.__dict__)
     return next((entries[name] for entries in held if name in entries), None)
 
 
@@ -572,13 +583,14 @@ def _paths(root: torch.nn.Module) -> dict[torch.nn.Module, str]:
 
 
 def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, recorded as one node where it is called with a traced value."""
+    """``function``, recorded as one node where it is called with a traced value; calls of others always."""
 
     def recorded(*args: Any, **kwargs: Any) -> Any:
         proxy = _find_proxy((args, kwargs))
-        if proxy is None:
+        tracer = _tracer_of_remote_call(function) if proxy is None else proxy.tracer
+        if tracer is None:
             return function(*args, **kwargs)
-        result = proxy.tracer.create_proxy("call_function", function, args, kwargs)
+        result = tracer.create_proxy("call_function", function, args, kwargs)
         result.node.meta["is_wrapped"] = True
         return result
 
@@ -588,6 +600,22 @@ def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _RECORDED = _recording(len).__code__
+
+
+def _tracer_of_remote_call(function: Callable[..., Any]) -> TracerBase | None:
+    """What captures the program of this thread, if ``function`` calls other processes."""
+    session = patching.running_session() if function in remote_calls() else None
+    return session.tracer if isinstance(session, _Session) else None
+
+
+def _is_importable(function: Callable[..., Any]) -> bool:
+    """Whether its module, or torch, has a function under its name."""
+    if torch_path(function) is not None:
+        return True
+    found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
+    for name in function.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return _behind_recording(found) is function
 
 
 def _is_namespace(value: Any) -> bool:

@@ -29,7 +29,7 @@ from fx.checks.messages import MessageTemplate, template_of
 from fx.checks.questions import IDENTITIES, TracedText, is_compared_by_identity
 from fx.checks.recognition import RAISED, Check, CompoundCheck, compound_check, leaves, pending_check
 from fx.errors import GraphError, MissingAttributeError, TracedValueError, TraceError, UnsupportedTraceError
-from fx.frames import callers, user_location, user_stack
+from fx.frames import callers, is_users, user_location, user_stack
 from fx.graph import Graph
 from fx.immutable_collections import immutable_dict, immutable_list
 from fx.naming.printing import describe
@@ -526,7 +526,7 @@ class Proxy:
         if k.startswith(("__array", "__cuda_array", "__deepcopy__", "__getstate__", "__setstate__")):
             raise AttributeError(k)
         attribute = Attribute(self, k)
-        if k in IDENTITIES and self.tracer._tracing and is_compared_by_identity(sys._getframe(1)):
+        if k in IDENTITIES and self.tracer._tracing and _is_compared(sys._getframe(1)):
             raise self.tracer._refusal(
                 f"cannot compare the {k} of a traced value by identity",
                 where=_caller_location(self.tracer),
@@ -859,6 +859,11 @@ def _outside_fx(frame: FrameType | None) -> FrameType:
 
 def _caller_location(tracer: TracerBase) -> SourceLocation | None:
     return user_location(sys._getframe(1), tracer._locations) or _last_line(tracer._returned_by)
+
+
+def _is_compared(frame: FrameType) -> bool:
+    """Whether a line of the user's compares by identity what it reads; kernels of this package do so on purpose."""
+    return is_users(frame) and is_compared_by_identity(frame)
 
 
 def _last_line(function: Any) -> SourceLocation | None:

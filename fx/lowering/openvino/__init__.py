@@ -22,6 +22,7 @@ from fx.lowering.openvino.package import why_missing
 from fx.lowering.openvino.registration import converters
 from fx.lowering.support import has_own_memory
 from fx.node import Node
+from fx.passes.fold_constants import FoldConstants
 from fx.passes.fuse_conv_bn import FuseConvBN
 from fx.passes.tensor_metadata import TensorMetadata
 
@@ -74,8 +75,8 @@ class OpenVINO(Backend):
         return is_number or isinstance(node.meta.get("tensor_meta"), TensorMetadata)
 
     def prepare(self, graph_module: GraphModule) -> GraphModule:
-        """Fold batch norms."""
-        return FuseConvBN()(graph_module)
+        """Fold what is computed of buffers alone, which an engine holds as they are, and batch norms."""
+        return FuseConvBN()(FoldConstants()(graph_module))
 
     def build(self, region: GraphModule) -> OpenVINORegion:
         """The engine for the example inputs, and whatever else it takes to run the region on others."""

@@ -39,6 +39,7 @@ from fx.lowering.tensorrt.predicates import STORED
 from fx.lowering.tensorrt.ranges import Ranges, record_ranges
 from fx.lowering.tensorrt.registration import converters
 from fx.node import Node
+from fx.passes.fold_constants import FoldConstants
 from fx.passes.fuse_conv_bn import FuseConvBN
 from fx.passes.tensor_metadata import TensorMetadata
 
@@ -127,8 +128,8 @@ class TensorRT(Backend):
         return has_own_memory(operation)
 
     def prepare(self, graph_module: GraphModule) -> GraphModule:
-        """Fold batch norms."""
-        return FuseConvBN()(graph_module)
+        """Fold what is computed of buffers alone, which an engine holds as they are, and batch norms."""
+        return FuseConvBN()(FoldConstants()(graph_module))
 
     def hands_over(self, node: Node) -> bool:
         """Engines are given tensors only, and store integers of 8 bits in their own way."""

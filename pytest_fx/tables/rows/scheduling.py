@@ -110,6 +110,7 @@ class _Watched(fx.Interpreter):
         end = time.perf_counter()
         if n.target is start_fetch:
             self._began[n] = begin
+            self.events.append(("start", begin, end))
         elif n.target in (parameter_server.fetch, wait_for_vectors):
             started = next((self._began[used] for used in n.all_input_nodes if used in self._began), begin)
             self.events += [("fetch", started, end), ("wait", begin, end)]
@@ -267,7 +268,7 @@ register_table(
         timeline=Timeline(
             title="What runs when in one query",
             rows=("8 tables of 100,000 rows, bottom 2048", "3 tables of 30 rows, bottom 16"),
-            kinds={"work": "ours", "wait": "peer", "fetch": "paper"},
+            kinds={"work": "ours", "start": "baseline", "wait": "peer", "fetch": "paper"},
         ),
         numbers=_numbers,
     )

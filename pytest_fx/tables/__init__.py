@@ -21,7 +21,7 @@ from pytest_fx.tables.rows import (
     simulation,
     transform_times,
 )
-from pytest_fx.tables.table import Chart, Claim, Column, Entry, NotRun, Row, Scale, Series, Table
+from pytest_fx.tables.table import Chart, Claim, Column, Entry, NotRun, Row, Scale, Series, Table, Timeline
 
 __all__ = [
     "Chart",
@@ -34,6 +34,7 @@ __all__ = [
     "Series",
     "Table",
     "TableError",
+    "Timeline",
     "accuracy",
     "fusion",
     "get_table",

@@ -41,6 +41,17 @@ class Section:
         return f"{self.table.name}-{re.sub('[^a-z0-9]+', '-', self.machine.lower()).strip('-')}.svg"
 
     @property
+    def timeline(self) -> tuple[str, str, Mapping[str, Any]] | None:
+        """The file, the row and the events of the figure of what ran when, where there is one."""
+        timeline = self.table.timeline
+        for row in timeline.rows if timeline is not None else ():
+            for record in self.records:
+                events: Any = (record["values"] or {}).get("timeline")
+                if record["row"] == row and _are_events(events):
+                    return self.figure.replace(self.table.name, f"{self.table.name}-timeline", 1), row, events
+        return None
+
+    @property
     def measured(self) -> bool:
         """Whether any row has numbers, so that there is something to draw."""
         return any(entry.numbers for entry in self.entries)
@@ -48,6 +59,17 @@ class Section:
     def entry(self, name: str) -> Entry | None:
         """Return the row called ``name``, if it is there."""
         return next((entry for entry in self.entries if entry.name == name), None)
+
+
+def _are_events(programs: Any) -> bool:
+    """Whether a record's value is what a timeline is drawn of."""
+    if not isinstance(programs, dict) or not programs or not all(isinstance(one, list) for one in programs.values()):
+        return False
+    events: list[Any] = [event for one in programs.values() for event in one]
+    return bool(events) and all(
+        isinstance(event, list) and [type(part) in (str, int, float) for part in event] == [True] * 3
+        for event in events
+    )
 
 
 def read_sections(folder: Path) -> dict[str, list[Section]]:
@@ -142,6 +164,8 @@ def _page(sections: Sequence[Section], figures: frozenset[str]) -> str:
         blocks += [f"## {section.machine}", _entries_table(section)]
         if section.figure in figures:
             blocks.append(f"![{table.chart.title}]({section.figure})")
+        if table.timeline is not None and (drawn := section.timeline) is not None and drawn[0] in figures:
+            blocks.append(f"![{table.timeline.title}: {drawn[1]}]({drawn[0]})")
         blocks.append(_circumstances(section))
     return _join(*blocks)
 

@@ -16,7 +16,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 from pytest_fx.tables.documents import NOT_YET, Section
 from pytest_fx.tables.table import Chart, Entry, Role, Series
 
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "svg.hashsalt": "pytest-fx",
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
@@ -30,7 +30,7 @@ _STYLE: dict[Any, Any] = {
     "text.color": "#1f2328",
     "hatch.linewidth": 0.8,
 }
-_LOOK: dict[Role, dict[str, Any]] = {
+LOOK: dict[Role, dict[str, Any]] = {
     "ours": {"facecolor": "#0b6e99", "edgecolor": "#0b6e99"},
     "baseline": {"facecolor": "#5b616b", "edgecolor": "#5b616b"},
     "peer": {"facecolor": "#e0943a", "edgecolor": "#e0943a"},
@@ -52,10 +52,14 @@ _LONG = 2e3
 
 def draw(section: Section) -> str:
     """Return the SVG of what one machine measured."""
-    with mpl.rc_context(_STYLE):
-        figure = _figure(section)
-        text = io.StringIO()
-        FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None, "Creator": None})
+    with mpl.rc_context(STYLE):
+        return as_svg(_figure(section))
+
+
+def as_svg(figure: Figure) -> str:
+    """Return the text of a figure, the same for the same figure, in the style that is set."""
+    text = io.StringIO()
+    FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None, "Creator": None})
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
 
 
@@ -140,9 +144,9 @@ def _draw_bar(axes: Axes, entry: Entry, bar: Series, place: float, chart: Chart)
     numbers = entry.all_numbers
     length = numbers[bar.number]
     if chart.logarithmic:  # a bar would have to begin at zero
-        axes.plot([length], [place], "o", color=_LOOK[bar.role]["edgecolor"], markersize=6.5, zorder=2)
+        axes.plot([length], [place], "o", color=LOOK[bar.role]["edgecolor"], markersize=6.5, zorder=2)
     else:
-        axes.barh(place, length, height=_BAR * 0.82, linewidth=0.9, zorder=2, **_LOOK[bar.role])
+        axes.barh(place, length, height=_BAR * 0.82, linewidth=0.9, zorder=2, **LOOK[bar.role])
     end = length
     if bar.low in numbers and bar.high in numbers:
         low, high = numbers[bar.low], numbers[bar.high]
@@ -162,9 +166,9 @@ def _legend(figure: Figure, section: Section, top: float) -> None:
     chart = section.table.chart
     used = [bar for bar in chart.series if any(bar.number in entry.all_numbers for entry in section.entries)]
     handles: list[Any] = [
-        Line2D([], [], marker="o", linestyle="", color=_LOOK[bar.role]["edgecolor"], markersize=6.5, label=bar.label)
+        Line2D([], [], marker="o", linestyle="", color=LOOK[bar.role]["edgecolor"], markersize=6.5, label=bar.label)
         if chart.logarithmic
-        else Patch(label=bar.label, **_LOOK[bar.role])
+        else Patch(label=bar.label, **LOOK[bar.role])
         for bar in used
     ]
     if chart.reference is not None:

@@ -101,6 +101,21 @@ def _none(entries: Sequence[Entry]) -> Sequence[Entry]:
 
 
 @dataclass(frozen=True, slots=True)
+class Timeline:
+    """A second figure: what ran when in one call of each program of a row, a lane for each of several kinds.
+
+    It is in ``values["timeline"]``: for each program a list of ``[kind, begin, end]``, in milliseconds from its start.
+    """
+
+    title: str
+    """What it shows."""
+    rows: tuple[str, ...]
+    """The rows that it may be drawn of; the first that has one is."""
+    kinds: Mapping[str, Role]
+    """The lanes from above, each with the look of its bars; bars of one lane that overlap stand below each other."""
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """One table of the evaluation, with its figure."""
 
@@ -124,6 +139,8 @@ class Table:
     """Rows that are worked out of those that were measured, such as the median of all: told below them."""
     numbers: Callable[[Mapping[str, Any]], Mapping[str, float]] = dict
     """From a row's values to the numbers that are told of it, such as the mean of its samples."""
+    timeline: Timeline | None = None
+    """What ran when, where a table shows it."""
     paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, Mapping[str, float]])
     """The paper's numbers by row, under the names that ours have."""
 

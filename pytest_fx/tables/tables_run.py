@@ -136,6 +136,9 @@ def _write_figures(run: TablesRun, sections: list[Section]) -> frozenset[str]:
         for section in sections:
             if section.measured:
                 write_atomically(run.folder / section.figure, draw(section))
+            if (drawn := section.timeline) is not None:
+                timeline = importlib.import_module("pytest_fx.tables.timeline")
+                write_atomically(run.folder / drawn[0], timeline.draw_timeline(section))
     return figures_in(run.folder)
 
 

@@ -292,6 +292,16 @@ def test_calls_of_modules_that_are_missing_are_refused_wherever_they_stand() -> 
             module.graph.call_module("nowhere")
 
 
+def test_functions_are_arguments_where_they_can_be_imported() -> None:
+    def root(x):
+        return x.apply_(torch.relu)
+
+    with pytest.raises(NotImplementedError, match="argument of type"):
+        THEIRS.symbolic_trace(root)
+    (call,) = OURS.symbolic_trace(root).graph.find_nodes(op="call_method", target="apply_")
+    assert call.args[1] is torch.relu
+
+
 def test_attributes_of_a_mark_go_into_meta() -> None:
     def root(x, y):
         return x + y[0]

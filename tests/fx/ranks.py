@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 STARTING = 60.0
 """Seconds that interpreters may take until they run a function."""
-COLLECTIVE = 20.0
+COLLECTIVE = 60.0
 """Seconds in which a collective has to end."""
 
 
@@ -42,7 +42,7 @@ class Ended:
     """What it wrote to the standard streams."""
 
 
-def run_ranks(function: Callable[..., Any], count: int, folder: Path, *args: Any, seconds: float = 60.0) -> list[Any]:
+def run_ranks(function: Callable[..., Any], count: int, folder: Path, *args: Any, seconds: float = 150.0) -> list[Any]:
     """Return what ``function(rank, count, *args)`` returns in each of ``count`` processes, or fail with what they said.
 
     They are fresh interpreters, since a forked one may have locks of threads that are not there. ``function`` is one of
@@ -64,7 +64,7 @@ def end_ranks(
     count: int,
     folder: Path,
     *args: Any,
-    seconds: float = 60.0,
+    seconds: float = 150.0,
     collective: float = COLLECTIVE,
 ) -> list[Ended]:
     """Run ``function`` in each of ``count`` processes, and return how they ended, all within ``seconds``."""

@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import fx
-from fx import GraphModule
+from fx import GraphModule, Node
 from fx.passes import OverlapCommunication, ShapeProp
 from model_zoo.dlrm import DLRM, clicks
 from model_zoo.zoo_model import seeded
@@ -24,7 +25,7 @@ from pytest_fx.tables.pairs import record_pairs, tell_pairs
 from pytest_fx.tables.parameter_server import RemoteTable, parameter_servers, start_fetch, wait_for_vectors
 from pytest_fx.tables.registered_tables import register_table
 from pytest_fx.tables.rounds import time_rounds
-from pytest_fx.tables.table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table
+from pytest_fx.tables.table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table, Timeline
 from pytest_fx.timing.paired import median_interval
 
 _SERVER = "tables"
@@ -34,6 +35,8 @@ _QUERIES = 32
 """Queries that differ, of which each program is given one after the other."""
 _IN_A_SAMPLE = 8
 """Queries in each sample."""
+_PAUSE = 0.02
+"""Milliseconds between two operations that a timeline shows as one piece of work."""
 _LIMIT = 300.0
 """Seconds that a row may take."""
 
@@ -85,7 +88,50 @@ def _measure_as_client(settings: Mapping[str, Any], own: Channel) -> None:
         at_hand = [_AtHand(table(queries[0][1][:, number])) for number, table in enumerate(local.embeddings)]
         work = fx.symbolic_trace(_with_tables(local, at_hand))
         programs = {"before": before, "after": after, "work": work, "fetches": partial(_fetch_all, list(tables))}
-        own.send(json.dumps({**_time(programs, queries, settings), **_moved(overlap, before), "same": same}).encode())
+        timed = _time(programs, queries, settings)
+        timeline = {
+            name: _Watched(program).timeline(queries[0]) for name, program in (("before", before), ("after", after))
+        }
+        own.send(json.dumps({**timed, **_moved(overlap, before), "same": same, "timeline": timeline}).encode())
+
+
+class _Watched(fx.Interpreter):
+    """Runs a program and notes what ran when."""
+
+    def __init__(self, program: GraphModule) -> None:
+        super().__init__(program)
+        self.events: list[tuple[str, float, float]] = []
+        self._began: dict[Node, float] = {}
+
+    def run_node(self, n: Node) -> Any:
+        """Run one node; a fetch lasts from its start to the end of the wait."""
+        begin = time.perf_counter()
+        result = super().run_node(n)
+        end = time.perf_counter()
+        if n.target is start_fetch:
+            self._began[n] = begin
+            self.events.append(("start", begin, end))
+        elif n.target in (parameter_server.fetch, wait_for_vectors):
+            started = next((self._began[used] for used in n.all_input_nodes if used in self._began), begin)
+            self.events += [("fetch", started, end), ("wait", begin, end)]
+        elif n.op.startswith("call"):
+            self.events.append(("work", begin, end))
+        return result
+
+    def timeline(self, query: Query) -> list[tuple[str, float, float]]:
+        """What ran when in one query, in milliseconds from its start; work without a pause is one event."""
+        self.run(*query)  # the first of a process takes longer
+        self.events.clear()
+        start = time.perf_counter()
+        self.run(*query)
+        found: list[tuple[str, float, float]] = []
+        for kind, begin, end in self.events:
+            one = kind, round((begin - start) * 1e3, 3), round((end - start) * 1e3, 3)
+            if found and kind == found[-1][0] == "work" and one[1] - found[-1][2] < _PAUSE:
+                found[-1] = kind, found[-1][1], one[2]
+            else:
+                found.append(one)
+        return found
 
 
 def _with_tables(local: DLRM, tables: Sequence[nn.Module]) -> nn.Module:
@@ -218,6 +264,11 @@ register_table(
             ),
             template="{:.2f}",
             reference=(1.0, "blocking fetches"),
+        ),
+        timeline=Timeline(
+            title="What runs when in one query",
+            rows=("8 tables of 100,000 rows, bottom 2048", "3 tables of 30 rows, bottom 16"),
+            kinds={"work": "ours", "start": "baseline", "wait": "peer", "fetch": "paper"},
         ),
         numbers=_numbers,
     )

@@ -7,6 +7,7 @@ import pickle
 import signal
 import threading
 import warnings
+from concurrent.futures import Future, InvalidStateError
 
 import pytest
 import torch
@@ -95,10 +96,11 @@ def test_arguments_stay_behind_what_writes_to_them_draws_or_sets_modes():
     def model(x, ids):
         y = torch.sin(x)
         ids.add_(1)
-        return torch.cos(y) + fetch("server", ids[0]) + fetch("server", torch.rand_like(x) * 2)
+        return torch.cos(y) + fetch("server", ids[0] + 1.0) + fetch("server", torch.rand_like(x) * 2)
 
     program = overlapped(model, memory=100.0)
-    assert names(program)[:4] == ["sin", "add_", "getitem", "start_on_thread"]
+    order = [name for name in names(program) if name in ("add_", "getitem", "start_on_thread", "cos")]
+    assert order == ["add_", "getitem", "start_on_thread", "cos"]
     assert names(program).index("rand_like") > names(program).index("add_")
 
 
@@ -226,6 +228,42 @@ def test_an_error_surfaces_at_the_wait_and_names_the_users_line():
     assert f"{__file__}:{model.__code__.co_firstlineno + 2}" in "\n".join(caught.value.__notes__)
     wait = next(node for node in program.graph.nodes if node.name == "wait_for")
     assert wait.source.line == model.__code__.co_firstlineno + 2
+
+
+def test_a_server_that_answers_twice_changes_nothing_of_what_was_answered_first():
+    """Answers are those of futures, which take one."""
+    ignored = []
+
+    def answer(future, values):
+        for value in values:
+            try:
+                future.set_result(value)
+            except InvalidStateError as error:
+                ignored.append(error)
+
+    def start(x):
+        future = Future()
+        thread = threading.Thread(target=answer, args=(future, (x + 1, x + 2)))
+        thread.start()
+        threads.append(thread)
+        return future
+
+    def ask(x):
+        return wait_for(start(x))
+
+    threads = []
+    register_async(ask, start, wait_for, independent=True)
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    found = graph.call_function(ask, (graph.call_function(torch.sin, (x,)),))
+    again = graph.call_function(ask, (graph.call_function(torch.cos, (x,)),))
+    graph.output((found, again))
+    program = OverlapCommunication(memory=100.0)(fx.GraphModule(torch.nn.Module(), graph))
+    x = torch.ones(2)
+    assert all(map(torch.equal, program(x), (x.sin() + 1, x.cos() + 1)))
+    for thread in threads:
+        thread.join()
+    assert len(ignored) == 2
 
 
 def test_what_runs_on_a_thread_is_in_the_modes_of_the_thread_that_started_it():

@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 import traceback
+from pathlib import Path
 
 import pytest
 import torch
@@ -151,6 +152,10 @@ def test_a_server_that_dies_mid_call_is_an_error_at_the_wait_with_the_users_line
 def test_a_server_that_hangs_is_an_error_in_bounded_time_and_serves_later_queries():
     def stop(server):
         os.kill(server, signal.SIGSTOP)
+        limit = time.monotonic() + 30
+        while "T (stopped)" not in Path(f"/proc/{server}/status").read_text():  # it may go on for a moment
+            assert time.monotonic() < limit
+            time.sleep(0.001)
 
     def go_on(server):
         os.kill(server, signal.SIGCONT)

@@ -49,6 +49,18 @@ def test_a_small_model_fetches_the_same_and_is_timed_before_and_after_the_pass()
     assert numbers["before_queries"] > 0
 
 
+def test_one_query_is_watched_before_and_after_for_the_timeline():
+    timeline = rows()[SMALL].measure()["timeline"]
+    for events in timeline.values():
+        assert [kind for kind, _, _ in events].count("fetch") == 3
+        assert all(0 <= begin <= end for _, begin, end in events)
+    fetches = {name: [event for event in events if event[0] == "fetch"] for name, events in timeline.items()}
+    (_, _, first_ends), (_, second_begins, _), _ = fetches["before"]
+    assert second_begins >= first_ends
+    (_, _, first_ends), (_, second_begins, _), _ = fetches["after"]
+    assert second_begins < first_ends
+
+
 def test_fewer_fetches_in_flight_are_asked_for_by_the_row():
     numbers = get_table("scheduling").numbers(rows()[f"{SMALL}, 2 in flight"].measure())
     assert (numbers["moved"], numbers["fetches_count"]) == (2, 3)

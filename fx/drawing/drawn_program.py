@@ -198,5 +198,5 @@ def _sizes_and_types(value: Any) -> tuple[str, str]:
 def shortened(text: str, longest: int = LONGEST_TEXT) -> str:
     """``text`` in one line, cut in the middle where it is too long."""
     text = " ".join(text.split())
-    half = longest // 2 - 1
+    half = (longest - 3) // 2
     return text if len(text) <= longest else f"{text[:half]} … {text[len(text) - half :]}"

@@ -1,6 +1,6 @@
 """``python -m fx``: what a program is, costs and takes, and what a backend would take of it, without running it.
 
-Each command has an example in its ``--help``.
+``code``, ``cost``, ``memory``, ``shapes`` and ``lower --dry-run`` each have an example in their ``--help``.
 """
 
 from __future__ import annotations

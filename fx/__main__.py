@@ -1,6 +1,6 @@
-"""``python -m fx``: what a program is, costs and takes, and what a backend would take of it, without running it.
+"""``python -m fx``: what a program is, costs and takes, on which device, and what a backend would take of it.
 
-``code``, ``cost``, ``memory``, ``shapes`` and ``lower --dry-run`` each have an example in their ``--help``.
+Each command has an example in its ``--help``. Only ``profile`` runs the program.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import torch
 from fx.analysis.cost import estimate_cost
 from fx.analysis.memory import activation_memory
 from fx.analysis.symbolic_shapes import symbolic_shapes
+from fx.analysis.time_commands import add_time_commands
 from fx.arguments import expect_callable
 from fx.capture.tracer import symbolic_trace
 from fx.drawing.drawing_commands import add_drawing_commands
@@ -101,6 +102,11 @@ def _needed(inputs: Sequence[Any] | None) -> Sequence[Any]:
     return inputs
 
 
+def _with_inputs(run: Callable[..., str]) -> Callable[..., str]:
+    """A command that refuses to run without inputs."""
+    return lambda program, inputs, options: run(program, _needed(inputs), options)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m fx", description="Programs of fx, from the command line.")
     commands = parser.add_subparsers(required=True, metavar="command")
@@ -114,6 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     shapes.add_argument(
         "--sizes", action="append", default=[], metavar="batch,3,h,w", help="sizes of an input, as expressions in names"
     )
+    add_time_commands(lambda name, run, what, example: _add(commands, name, _with_inputs(run), what, example))
     command = _add(
         commands,
         "lower",

@@ -130,6 +130,13 @@ class LoweringWarning(UserWarning):
     """
 
 
+class AnalysisError(PassError, ValueError):
+    """A program cannot be analyzed as asked (section 6.3): times of another machine, a trace that cannot be read.
+
+    The message names the figure or the file, and how to get one that fits.
+    """
+
+
 class QuantizationError(PassError, ValueError):
     """A program cannot be quantized as asked (section 6.2.1): bad calibration data, or a scheme that makes no sense."""
 

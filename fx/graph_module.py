@@ -16,6 +16,7 @@ from fx.arguments import expect, refusal
 from fx.code.codegen import PythonCode
 from fx.code.folder import write_folder
 from fx.code.pytree_codegen import PyTreeCodeGen
+from fx.code.scripting import check_scriptable
 from fx.code.sources import LazyForward, not_traced
 from fx.errors import CodegenError, FxError, GraphError, MissingAttributeError, PassError, add_note
 from fx.gradients import without_gradients
@@ -51,6 +52,8 @@ class GraphModule(QuickModule):
     """
 
     __jit_unused_properties__: ClassVar[list[str]] = ["graph", "code", "_python_code"]
+    __constants__: ClassVar[list[str]] = ["_edition"]
+    """Part of what TorchScript tells types by: without it, an edited program would be what was compiled before."""
 
     _edition: ClassVar[int] = 0
     """How often the instance's own class was given a ``forward``."""
@@ -203,6 +206,11 @@ class GraphModule(QuickModule):
 
         own.forward = LazyForward(lambda: self._python_code, compiled)  # type: ignore[assignment]
         own._edition += 1
+
+    def __prepare_scriptable__(self) -> GraphModule:
+        """Refuse what TorchScript cannot compile; it calls this before it tries."""
+        check_scriptable(self, self._graph)
+        return self
 
     @not_traced
     def _compile_forward(self, edition: int) -> None:

@@ -82,6 +82,8 @@ class Options:
     """MiB that a test may need under ``isolate``; None for most of what the machine has left."""
     strict: bool = False
     """Whether what cannot be told fails as well: a timing that is too noisy, a pass that changes less than before."""
+    estimate: bool = False
+    """Whether estimated times stand beside the measured ones."""
 
     @property
     def used(self) -> bool:
@@ -128,7 +130,7 @@ def read_options(config: pytest.Config) -> Options:
     """
     _require_settings(config)
     values = {option.name: _read(config, option) for option in TABLE}
-    flags = {name: is_set(config, name) for name in ("strict", "isolate")}
+    flags = {name: is_set(config, name) for name in ("strict", "isolate", "estimate")}
     return Options(timing=not is_set(config, "no-timing"), **flags, **values)
 
 
@@ -176,7 +178,7 @@ def _read(config: pytest.Config, option: PluginOption) -> Any:
 
 
 _KEYWORDS = {option.keyword: option for option in TABLE if option.flag not in OF_RUNS}
-_FLAGS = {"no_timing": "timing", "strict": "strict"}
+_FLAGS = {"no_timing": "timing", "strict": "strict", "estimate": "estimate"}
 """Keywords that are true or false, and the fields of :class:`Options` that they are about."""
 
 

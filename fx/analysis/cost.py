@@ -55,6 +55,16 @@ class CostReport:
     """Elements of the parameters that the program uses, each parameter once."""
     parameter_bytes: int
     """Their size in bytes."""
+    followed: tuple[Node, ...] = ()
+    """The calls that were followed: all, or with ``partial`` those up to where something was raised."""
+    failure: Exception | None = None
+    """With ``partial``, what was raised, or what should perhaps have been: fake tensors are multiplied whatever their
+    dtypes are."""
+
+    def multiply_adds_of(self) -> dict[Node, int]:
+        """The multiply-adds of each call that was followed, forward."""
+        known = {one.node: one.forward.multiply_adds for one in self.nodes}
+        return {node: known.get(node, 0) for node in self.followed}
 
     @property
     def forward(self) -> Work:
@@ -112,7 +122,7 @@ class CostReport:
         return "\n".join(lines)
 
 
-def estimate_cost(gm: GraphModule, *args: Any, backward: bool = False) -> CostReport:
+def estimate_cost(gm: GraphModule, *args: Any, backward: bool = False, partial: bool = False) -> CostReport:
     """Estimate operations, traffic and parameters of a program without running it (paper, section 6.3).
 
     The program runs on fake tensors, and each kernel that PyTorch would call is counted by its operator and its sizes,
@@ -125,6 +135,7 @@ def estimate_cost(gm: GraphModule, *args: Any, backward: bool = False) -> CostRe
         gm: the program; only ``meta["tensor_meta"]`` and ``meta["type"]`` of its nodes change.
         args: its inputs, real or fake; of them only shapes, strides and dtypes count.
         backward: also count the gradients of the sum of all outputs. Without it, none are recorded.
+        partial: count as far as the program can be followed; ``failure`` has what it raises then.
 
     Raises:
         PassError: the program takes another number of inputs, or no output requires a gradient.
@@ -137,7 +148,13 @@ def estimate_cost(gm: GraphModule, *args: Any, backward: bool = False) -> CostRe
     """
     expect_program(gm, "estimate_cost looks at a GraphModule")
     counting = _Counting(gm, backward=backward)
-    counting.propagate(*args)
+    failure: Exception | None = None
+    try:
+        counting.propagate(*args)
+    except Exception as error:
+        if not partial:
+            raise
+        failure = error
     costs = counting.costs
     held = {node: _parameters_of(gm, node) for node in gm.graph.nodes}
     unique = {id(parameter): parameter for parameters in held.values() for parameter in parameters}
@@ -149,28 +166,9 @@ def estimate_cost(gm: GraphModule, *args: Any, backward: bool = False) -> CostRe
         beside=sum((kernel.work for kernel, _ in costs.get(None, [])), NO_WORK),
         parameters=sum(parameter.numel() for parameter in unique.values()),
         parameter_bytes=sum(parameter.numel() * parameter.element_size() for parameter in unique.values()),
+        followed=tuple(counting.done),
+        failure=(counting.doubt if failure is None else failure) if partial else None,
     )
-
-
-def count_flops(graph_module: GraphModule, example_inputs: Sequence[Any]) -> tuple[dict[Node, int], Exception | None]:
-    """Record the shape of every value in ``meta``, and count the products of each operation, as far as that goes.
-
-    Nothing is computed and no state changes: the program runs on tensors without elements. Counted are products,
-    convolutions and attention, two operations a multiply-add.
-
-    Returns:
-        The counts, and what was raised where the program could not be followed further: inputs do not fit, or its
-        course depends on elements. Or what it should perhaps have raised: tensors without elements may be multiplied
-        whatever their dtypes.
-    """
-    counting = _Counting(graph_module)
-    failure: Exception | None = None
-    try:
-        counting.propagate(*example_inputs)
-    except Exception as error:
-        failure = error
-    flops = {node: 2 * sum(one.work.multiply_adds for one, _ in counting.costs.get(node, [])) for node in counting.done}
-    return flops, failure if failure is not None else counting.doubt
 
 
 class _Counting(KernelRun):

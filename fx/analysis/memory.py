@@ -85,6 +85,10 @@ class MemoryReport:
     recompute: tuple[Saving, ...]
     """Values that wait while the peak passes, and that one operation makes again from what is there when they are
     needed; not products, convolutions and attention. Greatest gain first."""
+    recomputed: tuple[Saving, ...]
+    """Those of ``recompute`` that go together: none is made of another one."""
+    peak_recompute: int
+    """The peak if all of those were computed again."""
 
     @property
     def at_peak(self) -> tuple[Storage, ...]:
@@ -113,6 +117,10 @@ class MemoryReport:
             rows = [[how, _named(one.node, False), in_bytes(one.peak)] for how, one in gains[:_SHOWN]]
             lines += ["", *table_lines(["alone would do", "node", "peak then"], rows)]
         return "\n".join(lines)
+
+
+NO_MEMORY = MemoryReport(0, None, False, 0, 0, 0, 0, (), (), (), 0, (), (), 0)
+"""The memory of a program that does nothing."""
 
 
 def activation_memory(gm: GraphModule, *args: Any, backward: bool = False) -> MemoryReport:
@@ -217,6 +225,8 @@ class _Watch:
         moment = live.index(peak) if live else 0
         at_peak = next((cell for cell in self.cells if cell.made == moment), None)
         in_place, together = self._in_place(peak)
+        gaps = self._gaps(moment) if live else []
+        again, peak_recompute = self._recomputed(gaps, peak)
         return MemoryReport(
             peak=peak,
             peak_node=None if at_peak is None else at_peak.node,
@@ -232,7 +242,9 @@ class _Watch:
             live=tuple(live),
             in_place=in_place,
             peak_in_place=together,
-            recompute=self._recompute(peak, moment) if live else (),
+            recompute=self._recompute(gaps, peak),
+            recomputed=again,
+            peak_recompute=peak_recompute,
         )
 
     def _without_freeing(self) -> int:
@@ -262,20 +274,45 @@ class _Watch:
             found.append((self.cells[number], self._peak_without(start, stop, inside - self.cells[number].size)))
         return _savings(found), together
 
-    def _recompute(self, peak: int, moment: int) -> tuple[Saving, ...]:
-        """What is there at the peak, unused then, and could be made again for its next use."""
-        found: list[tuple[_Cell, int]] = []
-        for cell in self.cells:
+    def _gaps(self, moment: int) -> list[tuple[int, int, int]]:
+        """What is there at the peak, unused then, and could be made again for its next use: number, and from when on
+        until when it would not be there."""
+        found: list[tuple[int, int, int]] = []
+        for number, cell in enumerate(self.cells):
             if cell.made >= moment or (cell.freed is not None and cell.freed <= moment):
                 continue
             place = bisect.bisect_right(cell.uses, moment)
             if place == len(cell.uses) or getattr(cell.func, "overloadpacket", None) in flop_registry:
                 continue
             last, again = max(cell.made, cell.uses[place - 1] if place else 0), cell.uses[place]
-            sources = [self.cells[number] for number in cell.sources]
+            sources = [self.cells[source] for source in cell.sources]
             if last < moment and all(source.freed is None or source.freed >= again for source in sources):
-                found.append((cell, self._peak_without(last + 1, again, peak - cell.size)))
-        return _savings(found)
+                found.append((number, last + 1, again))
+        return found
+
+    def _recompute(self, gaps: Sequence[tuple[int, int, int]], peak: int) -> tuple[Saving, ...]:
+        cells = self.cells
+        return _savings(
+            (cells[number], self._peak_without(start, stop, peak - cells[number].size)) for number, start, stop in gaps
+        )
+
+    def _recomputed(self, gaps: Sequence[tuple[int, int, int]], peak: int) -> tuple[tuple[Saving, ...], int]:
+        """Greatest first, those that are not made of one another, and the peak without them."""
+        changes, taken, needed = list(self.changes), list[_Cell](), set[int]()
+        alone = {
+            number: self._peak_without(start, stop, peak - self.cells[number].size) for number, start, stop in gaps
+        }
+        for number, start, stop in sorted(gaps, key=lambda gap: -self.cells[gap[0]].size):
+            cell = self.cells[number]
+            if number in needed or any(self.cells[source] in taken for source in cell.sources) or cell.node is None:
+                continue
+            taken.append(cell)
+            needed.update(cell.sources)
+            changes[start] -= cell.size
+            changes[stop] += cell.size
+        numbers = {id(cell): number for number, cell in enumerate(self.cells)}
+        together = max(itertools.accumulate(changes), default=0)
+        return _savings((cell, alone[numbers[id(cell)]]) for cell in taken), together
 
     def _peak_without(self, start: int, stop: int, inside: int) -> int:
         """The peak where it is ``inside`` from change ``start`` up to change ``stop``."""

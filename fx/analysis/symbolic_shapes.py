@@ -11,12 +11,14 @@ from typing import Any, TypeAlias, cast
 
 import sympy  # pyright: ignore[reportMissingTypeStubs]
 import torch
+import torch._refs
 from sympy.printing.precedence import PRECEDENCE  # pyright: ignore[reportMissingTypeStubs]
 from sympy.printing.str import StrPrinter  # pyright: ignore[reportMissingTypeStubs]
 from torch._dynamo.source import ConstantSource
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fx.arguments import shown
 from fx.errors import PassError, add_note
@@ -32,6 +34,7 @@ Size: TypeAlias = "int | str"
 
 _CHOOSES_KERNELS = frozenset({"_prims_common", "fake_impls", "tensor_metadata"})
 """Files that ask for sizes in order to choose a layout or a kernel, not since a program needs them."""
+_REFERENCES: dict[Any, Any] = {torch.ops.aten.constant_pad_nd.default: torch._refs.constant_pad_nd}
 _ALLOWED = (ast.Expression, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Name, ast.Load, ast.Constant)
 
 
@@ -234,6 +237,15 @@ class _Names:
         )
 
 
+class _KeepSizes(TorchDispatchMode):
+    """Takes PyTorch's own references of kernels whose fake implementations turn all sizes into numbers."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return _REFERENCES.get(func, func)(*args, **(kwargs or {}))
+
+
 class _SymbolicRun(ShapeProp):
     """Shape propagation that notes which node asks what of the sizes."""
 
@@ -242,6 +254,11 @@ class _SymbolicRun(ShapeProp):
         self.found: dict[Node, list[torch.Tensor]] = {}
         self._names = names
         self._guards: list[tuple[Any, Node]] = []
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program on tensors with symbolic sizes."""
+        with _KeepSizes():
+            return super().run(*args, **kwargs)
 
     def run_node(self, n: Node) -> Any:
         """Run one node, and keep its tensors and what it asked."""

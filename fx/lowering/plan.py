@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fx.analysis.cost import count_flops
+from fx.analysis.cost import estimate_cost
 from fx.canonical import canonical_form
 from fx.canonical.inlining import copy_graph
 from fx.graph import Graph
@@ -73,7 +73,9 @@ def make_plan(
     notes = [] if (why := backend.why_unavailable()) is None else [why]
     flops: dict[Node, int] | None = None
     if example_inputs is not None:
-        flops, failure = count_flops(program, example_inputs)
+        cost = estimate_cost(program, *example_inputs, partial=True)
+        flops = {node: 2 * count for node, count in cost.multiply_adds_of().items()}
+        failure = cost.failure
         if failure is not None:
             if (misfit := find_misfit(graph_module, example_inputs, failure)) is not None:
                 raise misfit from None  # it says why; a cause that is not ours would be a fault of the pass `lower`

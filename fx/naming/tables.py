@@ -33,6 +33,18 @@ def in_units(count: float, unit: str = "") -> str:
     return f"{count:.3g} P{unit}"
 
 
+def in_seconds(seconds: float) -> str:
+    """Spell a time with three digits in a unit that suits it.
+
+    >>> in_seconds(0.0123)
+    '12.3 ms'
+    """
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * factor >= 0.9995:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
 def table_lines(header: Sequence[str], rows: Iterable[Sequence[str]], width: int = _WIDTH) -> list[str]:
     """The lines of a table: the first column to the left, the others to the right, the first cut to fit ``width``.
 

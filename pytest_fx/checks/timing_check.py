@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,10 +25,11 @@ from pytest_fx.options import options_of
 from pytest_fx.parallel.distribution import reason_not_to_time
 from pytest_fx.records.baseline import BASELINE, Change, Measurement, describe
 from pytest_fx.records.records import describe_machine
-from pytest_fx.records.running import announce
+from pytest_fx.records.running import FOLDER, announce
 from pytest_fx.report.recording import record_row
 from pytest_fx.report.summary import SummaryRow
 from pytest_fx.timing.contents import Contents
+from pytest_fx.timing.estimates import estimated_seconds
 from pytest_fx.timing.memory import peak_memory
 from pytest_fx.timing.outputs import OutputCheck
 from pytest_fx.timing.paired import PairedTiming, steady_conditions, time_pairs
@@ -134,18 +137,20 @@ class TimingCheck:
     def _change(self, timing: PairedTiming, label: str) -> Change | None:
         """How the timing compares with its row of the earlier run, if there is one."""
         baseline = self._item.config.stash[BASELINE]
-        if baseline is None:
-            return None
+        return None if baseline is None else baseline.change(self._measurement(timing, label))
+
+    def _measurement(self, timing: PairedTiming, label: str) -> Measurement:
         low, high = timing.interval
-        now = Measurement(
+        machine = describe_machine()
+        return Measurement(
             **self._conditions(timing),
             program=label,
             speedup=timing.speedup,
             low=low,
             high=high,
-            machine=describe(describe_machine()),
+            machine=describe(machine),
+            host=machine["host"],
         )
-        return baseline.change(now)
 
     def _conditions(self, timing: PairedTiming) -> dict[str, Any]:
         """What a timing is compared by, beside the pass."""
@@ -158,6 +163,16 @@ class TimingCheck:
             "threads": timing.threads,
         }
 
+    def _estimates(self, program: nn.Module) -> tuple[float | None, float | None]:
+        """Seconds that a call of the model and of a program are estimated to take; None where nothing is known."""
+        subject = self._subject
+        if subject.device.type != "cpu":
+            return None, None
+        arguments = subject.arguments()
+        with hidden(subject.runs):
+            eager, transformed = estimated_seconds((subject.captured, program), arguments, Path(FOLDER))
+            return eager, transformed
+
     def _record(self, program: nn.Module, timing: PairedTiming, change: Change | None, label: str) -> None:
         subject, item = self._subject, self._item
         shown = label if len(self._options.threads) == 1 else f"{label}, {self._threads} thread(s)"
@@ -166,15 +181,20 @@ class TimingCheck:
         with steady_conditions(self._threads), subject.to_be_timed() as eager:
             eager_memory = peak_memory(self._call(eager), device)
             memory = peak_memory(self._call(program), device)
-        row = row.with_peak_memory(eager=eager_memory, transformed=memory)
+            estimates = self._estimates(program) if self._options.estimate else (None, None)
+        row = row.with_peak_memory(eager=eager_memory, transformed=memory).with_estimates(*estimates)
         row = row.with_kernels(kernels_used(program, self._threads))
+        baseline = item.config.stash[BASELINE]
         if change is not None:
             row = row.with_change(change, self._options.fail_slower)
+        elif baseline is not None:
+            row = replace(row, measured_elsewhere=baseline.measured_elsewhere(self._measurement(timing, label)))
         callspec = getattr(item, "callspec", None)
         params: dict[str, Any] = getattr(callspec, "params", {})
         info = {
             **self._conditions(timing),
             "pass": label,
+            "host": describe_machine()["host"],
             "rounds": len(timing.eager),
             "speedup": timing.speedup,
             "speedup_interval": list(timing.interval),
@@ -186,6 +206,8 @@ class TimingCheck:
             "host_seconds": row.host_seconds,
             "eager_host_seconds": row.eager_host_seconds,
             "kernels": row.kernels,
+            "estimated": row.estimated,
+            "eager_estimated": row.eager_estimated,
             "peak_memory": row.peak_memory,
             "eager_peak_memory": row.eager_peak_memory,
         }

@@ -92,6 +92,10 @@ class SummaryRow:
     """Part of the time in which the calls had a processor, where that was not all of it: the machine was loaded."""
     contents_repeat: bool | None = None
     """Whether calls were given contents that earlier ones had, as there were no others: a cache would be fast."""
+    eager_estimated: float | None = None
+    """Seconds that an eager call was estimated to take, from its kernels measured one by one."""
+    estimated: float | None = None
+    """The same of the program."""
     eager_host_seconds: float | None = None
     """On a GPU, median time until an eager call has launched its work."""
     host_seconds: float | None = None
@@ -104,6 +108,8 @@ class SummaryRow:
     """Bytes that a call of the program holds at a time."""
     baseline_speedup: float | None = None
     """The speed-up in the run that is compared with."""
+    measured_elsewhere: str | None = None
+    """The host of the run that is compared with, where it was another one, so that nothing is compared."""
     slowdown: float | None = None
     """Share by which the program takes longer, relative to eager, than in the run that is compared with."""
     slowdown_low: float | None = None
@@ -156,6 +162,10 @@ class SummaryRow:
             eager_host_seconds=_median(timing.eager_host) if timing.eager_host else None,
             host_seconds=_median(timing.transformed_host) if timing.transformed_host else None,
         )
+
+    def with_estimates(self, eager: float | None, transformed: float | None) -> SummaryRow:
+        """Return the row with the seconds that calls were estimated to take."""
+        return replace(self, eager_estimated=eager, estimated=transformed)
 
     def with_peak_memory(self, *, eager: int, transformed: int) -> SummaryRow:
         """Return the row with the most bytes that calls hold at a time."""
@@ -229,6 +239,12 @@ def _speedup(row: SummaryRow) -> str:
     return "; ".join(filter(None, (said, loaded, "contents of inputs repeat" if row.contents_repeat else None)))
 
 
+def _estimated_speedup(row: SummaryRow) -> str:
+    if not row.eager_estimated or not row.estimated:
+        return "-"
+    return f"{row.eager_estimated / row.estimated:.3f}"
+
+
 def _without_ratio(verdict: str | None) -> str:
     """What can be said where a ratio means nothing."""
     return TOO_NOISY if verdict in (TOO_NOISY, "no change shown") else f"{verdict}, {TOO_NOISY} by how much"
@@ -240,7 +256,8 @@ def _pair(value: Any, eager: Any, shown: Callable[[Any], str]) -> str:
 
 def _change(row: SummaryRow) -> str:
     if row.slowdown is None:
-        return "-" if row.speedup is None else "not in the baseline"
+        missing = f"measured on host {row.measured_elsewhere}" if row.measured_elsewhere else "not in the baseline"
+        return "-" if row.speedup is None else missing
     interval = f"{row.slowdown_low:+.1%} to {row.slowdown_high:+.1%}"
     if row.noisy or row.change_verdict == TOO_NOISY:
         return f"{_without_ratio(row.change_verdict)} ({interval})"
@@ -257,7 +274,10 @@ COLUMNS = (
     SummaryColumn("detects", lambda row: _error(row.detects), True),
     SummaryColumn("eager", lambda row: _milliseconds(row.eager_seconds)),
     SummaryColumn("transformed", lambda row: _milliseconds(row.seconds)),
+    SummaryColumn("estimated eager", lambda row: _milliseconds(row.eager_estimated), True),
+    SummaryColumn("estimated transformed", lambda row: _milliseconds(row.estimated), True),
     SummaryColumn("speed-up (95 % interval)", _speedup),
+    SummaryColumn("estimated speed-up", _estimated_speedup, True),
     SummaryColumn(
         "launched after (eager's own)", lambda row: _pair(row.host_seconds, row.eager_host_seconds, _milliseconds), True
     ),
@@ -313,7 +333,9 @@ def write_summary(reporter: pytest.TerminalReporter, options: Options) -> None:
     if baseline is not None:
         timed = sum(row.speedup is not None for row in rows)
         found = sum(row.slowdown is not None for row in rows)
-        reporter.write_line(f"compared with {baseline.name}: {found} of {timed} timing(s) are in it")
+        elsewhere = sum(row.measured_elsewhere is not None for row in rows)
+        others = f"; {elsewhere} of another host, whose timings are not compared" if elsewhere else ""
+        reporter.write_line(f"compared with {baseline.name}: {found} of {timed} timing(s) are in it{others}")
         for row in rows:
             for line in (row.less or "").splitlines():
                 reporter.write_line(line)

@@ -11,7 +11,16 @@ A table is added by a call of :func:`register_table` in its file and an import o
 
 from pytest_fx.errors import TableError
 from pytest_fx.tables.registered_tables import get_table, list_tables, register_table
-from pytest_fx.tables.rows import accuracy, fusion, ir_complexity, lowering, quantization, scheduling, transform_times
+from pytest_fx.tables.rows import (
+    accuracy,
+    fusion,
+    ir_complexity,
+    lowering,
+    quantization,
+    scheduling,
+    simulation,
+    transform_times,
+)
 from pytest_fx.tables.table import Chart, Claim, Column, Entry, NotRun, Row, Scale, Series, Table
 
 __all__ = [
@@ -34,5 +43,6 @@ __all__ = [
     "quantization",
     "register_table",
     "scheduling",
+    "simulation",
     "transform_times",
 ]

@@ -16,6 +16,8 @@ from pytest_fx.tables.table import Claim, Entry, Scale, Table
 
 NOTHING = "-"
 """What a cell shows where there is no number."""
+NOT_YET = "not measured yet"
+"""What is said of a row that has no record."""
 OVERVIEW = "README.md"
 """The page with a row for each claim."""
 
@@ -70,16 +72,16 @@ def _section(table: Table, machine: tuple[Any, ...], records: Mapping[str, Mappi
         names = [row.name for row in table.rows(Scale(size=size))]
         if any(name in records for name in names):
             entries += [_entry(table, name, records.get(name)) for name in names]
-    unique = tuple(dict.fromkeys(entry.name for entry in entries))
     by_name = {entry.name: entry for entry in entries}
-    used = tuple(records[name] for name in unique if name in records)
-    return Section(table, _machine_in_words(*machine), tuple(by_name[name] for name in unique), used)
+    used = tuple(records[name] for name in by_name if name in records)
+    told = tuple(by_name.values())
+    return Section(table, _machine_in_words(*machine), (*told, *(table.totals(told) if told else ())), used)
 
 
 def _entry(table: Table, name: str, record: Mapping[str, Any] | None) -> Entry:
     values = None if record is None else record.get("values")
     numbers = {} if values is None else table.numbers(values)
-    reason = None if values is not None else "not measured yet" if record is None else str(record["reason"])
+    reason = None if values is not None else NOT_YET if record is None else str(record["reason"])
     return Entry(name, numbers, table.paper.get(name, {}), reason)
 
 
@@ -169,9 +171,18 @@ def _circumstances(section: Section) -> str:
         f"at commit {', '.join(commits)}" if commits else "",
         f"with {', '.join((*pythons, *versions, *capabilities))}",
     ]
+    rows_of: dict[str, list[str]] = {}
+    for record in records:
+        rows_of.setdefault(str(record.get("host") or "not named"), []).append(str(record["row"]))
+    hosts = "; ".join(f"{host}: {', '.join(rows)}" for host, rows in rows_of.items())
+    shared = (
+        f" Each row was measured on one host, and times of different ones do not compare. {hosts}."
+        if len(rows_of) > 1
+        else ""
+    )
     span = " to ".join(dict.fromkeys(f"{load:.1f}" for load in (min(loads), max(loads)))) if loads else ""
     busy = f" The load average before each row, which counts the rows before it, was {span}." if loads else ""
-    return " ".join(part for part in parts if part) + "." + busy
+    return " ".join(part for part in parts if part) + "." + busy + shared
 
 
 def _csv(sections: Sequence[Section]) -> str:

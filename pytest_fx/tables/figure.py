@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, NullLocator
 
-from pytest_fx.tables.documents import Section
+from pytest_fx.tables.documents import NOT_YET, Section
 from pytest_fx.tables.table import Chart, Entry, Role, Series
 
 _STYLE: dict[Any, Any] = {
@@ -46,6 +46,8 @@ _GAP = 0.2
 _HEAD, _FOOT = 1.05, 0.65
 """Space above and below the groups in inches, for title and legend, and for the axis."""
 _WIDTH = 8.4
+_LONG = 2e3
+"""Ratio of the ends of a logarithmic axis from which on it has room for powers of ten only."""
 
 
 def draw(section: Section) -> str:
@@ -59,7 +61,8 @@ def draw(section: Section) -> str:
 
 def _figure(section: Section) -> Figure:
     chart = section.table.chart
-    groups = [(entry, _bars(entry, chart.series)) for entry in section.entries]
+    drawn = [(entry, _bars(entry, chart.series)) for entry in section.entries]
+    groups = [(entry, bars) for entry, bars in drawn if bars or entry.reason not in (None, NOT_YET)]
     heights = [_BAR * _places(entry, bars) + _GAP for entry, bars in groups]
     body = sum(heights)
     height = body + _HEAD + _FOOT
@@ -94,7 +97,8 @@ def _scale(axes: Axes, section: Section, body: float) -> None:
     if chart.logarithmic:
         smallest = min(number for number in numbers if number > 0)
         axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        is_long = largest / smallest > _LONG
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0,) if is_long else (1.0, 2.0, 5.0)))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xlim(smallest / 1.6, largest * (largest / smallest) ** 0.16)
     else:

@@ -96,6 +96,10 @@ class Chart:
     """Whether equal lengths are equal ratios; numbers are dots then, because a bar would have to begin at zero."""
 
 
+def _none(entries: Sequence[Entry]) -> Sequence[Entry]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """One table of the evaluation, with its figure."""
@@ -116,6 +120,8 @@ class Table:
     """How the Markdown tells a row."""
     chart: Chart
     """How the figure tells the rows."""
+    totals: Callable[[Sequence[Entry]], Sequence[Entry]] = _none
+    """Rows that are worked out of those that were measured, such as the median of all: told below them."""
     numbers: Callable[[Mapping[str, Any]], Mapping[str, float]] = dict
     """From a row's values to the numbers that are told of it, such as the mean of its samples."""
     paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, Mapping[str, float]])

@@ -14,6 +14,8 @@ COMMANDS = {
     "diff": ["diff", "resnet_tiny", "--pass", "fuse-conv-bn,remove-dead-code"],
     "cost": ["cost", "mlp"],
     "memory": ["memory", "resnet_tiny", "--backward"],
+    "simulate": ["simulate", "mlp", "--device", "V100", "--device", "L4", "--batch", "1,8"],
+    "profile": ["profile", "mlp", "--rounds", "1"],
     "shapes": ["shapes", "resnet_tiny", "--sizes", "batch,3,h,w"],
 }
 

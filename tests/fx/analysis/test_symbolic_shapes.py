@@ -102,3 +102,11 @@ def test_sizes_that_do_not_fit_are_told_in_the_users_names() -> None:
     with pytest.raises(RuntimeError, match="must match") as failure:
         symbolic_shapes(fx.symbolic_trace(lambda x, y: x + y), ("n",), ("m",))
     assert "is n, here 64; " in "\n".join(failure.value.__notes__)
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "replicate", "circular"])
+def test_padding_keeps_sizes_symbolic(mode: str) -> None:
+    program = fx.symbolic_trace(lambda x: torch.nn.functional.pad(x, (1, 2, 0, 1), mode=mode) * 2)
+    report = symbolic_shapes(program, ("batch", 3, "h", "w"))
+    assert report.shape_of("mul") == ("batch", 3, "h + 1", "w + 3")
+    assert not [one for one in report.needed if "==" in one.text]

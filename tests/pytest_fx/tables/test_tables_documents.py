@@ -1,5 +1,7 @@
 """What was measured, as Markdown and CSV."""
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_fx.tables.documents import read_sections, write_documents
@@ -68,6 +70,17 @@ def test_each_machine_has_a_section_and_is_named_in_the_overview(documents, writ
     assert "| Abacus, 2 cores: 33 petals<br>Abacus, 1 core, Slide Rule: 34 petals |" in documents()["README.md"]
 
 
+def test_rows_that_machines_of_a_kind_shared_out_are_merged_and_their_hosts_named(documents, write):
+    write("daisy", {"petals": 33}, host="one")
+    assert "was measured on one host" not in documents()["petals.md"]
+    write("rose", {"petals": 5}, host="two")
+    page = documents()["petals.md"]
+    assert page.count("## Abacus, 2 cores\n") == 1 and "| daisy | 33 | 34 |" in page and "| rose | 5 |" in page
+    assert (
+        "Each row was measured on one host, and times of different ones do not compare. one: daisy; two: rose." in page
+    )
+
+
 def test_a_row_that_the_table_has_no_more_is_left_out(documents, write):
     write("tulip", {"petals": 6})
     assert documents().keys() == {"README.md"}
@@ -86,3 +99,14 @@ def test_a_cell_without_its_number_cannot_be_told():
     entry = Entry("rose", {"petals": 5}, {}, None)
     assert entry.tell("{petals}") == "5"
     assert entry.tell("{paper_petals}") is None
+
+
+def test_rows_that_are_worked_out_of_others_stand_below_them(petals, register, write, tmp_path):
+    def sum_up(entries):
+        return [Entry("all", {"petals": sum(one.numbers.get("petals", 0) for one in entries)}, {}, None)]
+
+    register(replace(petals, totals=sum_up))
+    write("daisy", {"petals": 30})
+    write("rose", {"petals": 5})
+    text = write_documents(read_sections(tmp_path), frozenset())["petals.md"]
+    assert "| rose | 5 | - |\n| all | 35 | - |\n\nMeasured" in text

@@ -1,0 +1,393 @@
+"""What this machine is: rates and overheads, measured in seconds, kept on disk, refused on another machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import operator
+import os
+import statistics
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from fx.analysis.devices import Calibration, Curve, Device, Figure, Machine, refuse_other_machine, this_machine
+from fx.analysis.kernel_calls import record_calls
+from fx.analysis.kernel_replay import Replay, seconds_of
+from fx.analysis.measured_times import MeasuredTimes
+from fx.analysis.node_times import Roofline
+from fx.analysis.probes import (
+    CHECKS,
+    MODULES,
+    Probe,
+    operator_probes,
+    product_probes,
+    smallest_products,
+    streaming_probes,
+)
+from fx.analysis.product_sizes import ProductSizes, Surface, product_sizes
+from fx.analysis.simulation import estimate_calls
+from fx.capture.tracer import symbolic_trace
+from fx.errors import AnalysisError
+from fx.graph_module import GraphModule
+
+FORMAT = 1
+"""The version of the file."""
+_LEAST_COMMON = 0.12
+"""Relative standard deviation of whole programs that is never undercut: what six programs agree on may be chance."""
+_LEAST_MEASURED = 0.08
+"""The same of programs whose kernels are all measured."""
+_REPEATED = 8
+"""Calls of a module in the program that its Python is timed with."""
+_MEASURED = "measured on this machine"
+_READS = tuple(1 << power for power in range(14, 29, 2))
+"""Bytes that are read again and again to find the bandwidth."""
+
+
+def calibrate(path: str | Path | None = None) -> Device:
+    """Measure this machine, with the number of threads that PyTorch has now (a quarter of a minute).
+
+    Args:
+        path: a file to keep the result in. If it is there and of this machine, it is read instead.
+
+    Returns:
+        The machine as a device for :func:`~fx.analysis.simulation.simulate`.
+
+    Raises:
+        AnalysisError: the file is of another machine, another number of threads or another version of PyTorch.
+    """
+    if path is not None and Path(path).exists():
+        return load_device(path)
+    device = _measure()
+    if path is not None:
+        save_device(device, path)
+    return device
+
+
+def calibrated_here(folder: str | Path) -> Device:
+    """Return this machine as a device: read from a folder, or measured into it the first time (:func:`calibrate`).
+
+    Each machine, number of threads and version of PyTorch has a file of its own there.
+    """
+    digest = hashlib.sha256(str(this_machine()).encode()).hexdigest()[:12]
+    return calibrate(Path(folder, f"machine-{FORMAT}-{digest}.json"))
+
+
+def _measure() -> Device:
+    machine, replay = this_machine(), Replay()
+    with torch.no_grad():
+        binding = _binding(replay)
+        timed = [(probe, _seconds(replay, probe, binding)) for probe in (*operator_probes(), *product_probes())]
+        operators = _operators(timed)
+        launch = statistics.median(curve.values[0] for curve in operators.values())
+        rates = {dtype: Figure(rate, _MEASURED, 0.05) for dtype, rate in _rates()}
+        bandwidth = _bandwidth()
+        launches = {probe.family: _seconds(replay, probe, binding) for probe in smallest_products()}
+        products, spread = _products(timed, launches)
+        calibration = Calibration(
+            machine,
+            products,
+            operators,
+            launches,
+            _streaming(replay, binding),
+            _typical(operators),
+            _nested(replay, binding),
+            *_unknown(operators),
+        )
+        device = Device(
+            name="this machine",
+            kind="cpu",
+            arithmetic=rates,
+            bandwidth=bandwidth,
+            bandwidth_source=_MEASURED,
+            memory=Figure(bandwidth.values[-1], _MEASURED, 0.1),
+            capacity=Figure(_memory(), _MEASURED, 0.0),
+            launch=Figure(launch, _MEASURED, 0.15),
+            efficiency=Figure(1.0, "in the measured rates", spread),
+            fill=Figure(0.0, "in the launch", 0.0),
+            link=Figure(bandwidth.values[-1] / 2, "assumption: copied through memory", 0.3),
+            overheads=dict(_overheads(replay, binding)),
+            cores=machine.threads,
+            common=0.05,
+            calibration=calibration,
+        )
+        return _checked(device)
+
+
+def _binding(replay: Replay) -> float:
+    """How much longer an operator takes that is called by its overload, as a replay does it, than as programs do."""
+    one = torch.ones(1)
+    return seconds_of(lambda: torch.ops.aten.relu.default(one)) - seconds_of(lambda: torch.relu(one))
+
+
+def _seconds(replay: Replay, probe: Probe, binding: float) -> float:
+    seconds = replay.seconds(probe.call)
+    return max(seconds - binding, seconds / 4)
+
+
+def _operators(timed: Iterable[tuple[Probe, float]]) -> dict[str, Curve]:
+    """Seconds by bytes, for each operator that is no product."""
+    found: dict[str, dict[float, list[float]]] = {}
+    for probe, seconds in timed:
+        if product_sizes(probe.call) is None:
+            size = float(max(sum(one.size for one in probe.call.touched), 1))
+            found.setdefault(probe.family, {}).setdefault(size, []).append(seconds)
+    return {
+        name: _curve({size: statistics.median(all_of) for size, all_of in sizes.items()})
+        for name, sizes in found.items()
+    }
+
+
+def _curve(points: Mapping[float, float]) -> Curve:
+    """A curve through points, which does not fall."""
+    sizes = sorted(points)
+    values = [points[size] for size in sizes]
+    for place in range(1, len(values)):
+        values[place] = max(values[place], values[place - 1])
+    return Curve(tuple(sizes), tuple(values))
+
+
+def _typical(operators: Mapping[str, Curve]) -> Curve:
+    """The median curve of the operators that were timed at several sizes."""
+    curves = [curve for curve in operators.values() if len(curve.sizes) > 2]
+    sizes = [float(1 << power) for power in range(3, 25)]
+    return _curve({size: statistics.median(curve.beyond(size) for curve in curves) for size in sizes})
+
+
+def _unknown(operators: Mapping[str, Curve]) -> tuple[float, float]:
+    """How far operators are from the typical one, as a relative standard deviation; and those that were timed."""
+    typical = _typical(operators)
+    curves = [curve for curve in operators.values() if len(curve.sizes) > 2]
+    logs = [math.log(curve.beyond(size) / typical.at(size)) for curve in curves for size in (2.0**12, 2.0**17, 2.0**22)]
+    return statistics.pstdev(logs), 0.15
+
+
+def _products(timed: Iterable[tuple[Probe, float]], launches: Mapping[str, float]) -> tuple[dict[str, Surface], float]:
+    """Seconds of an operation by the sizes of products, and how far the sizes that were left out are from it."""
+    by_kind: dict[str, list[tuple[ProductSizes, int, float]]] = {}
+    for probe, seconds in timed:
+        sizes = product_sizes(probe.call)
+        if sizes is not None:
+            by_kind.setdefault(sizes.kind, []).append((sizes, probe.call.work.flops, seconds))
+    surfaces: dict[str, Surface] = {}
+    for kind, found in by_kind.items():
+        least = min(seconds / flops for _, flops, seconds in found) / 1.05  # with the launch, which is taken off below
+        each = [max((seconds - launches[kind]) / flops, least) for _, flops, seconds in found]
+        surfaces[kind] = Surface.fit([(one[0].features, math.log2(of)) for one, of in zip(found, each, strict=True)])
+    left = [off for surface in surfaces.values() for off in surface.leave_out()]
+    return surfaces, statistics.median(map(abs, left)) * math.log(2) * 1.48
+
+
+def _rates() -> Iterable[tuple[torch.dtype, float]]:
+    """The rate of a large product of each dtype."""
+    for dtype, size in ((torch.float32, 512), (torch.float64, 384), (torch.bfloat16, 384)):
+        first, second = torch.rand(size, size).to(dtype), torch.rand(size, size).to(dtype)
+        seconds = seconds_of(lambda first=first, second=second: torch.mm(first, second))
+        yield dtype, 2 * size**3 / seconds
+
+
+def _bandwidth() -> Curve:
+    """Bytes a second by how many bytes are read in turn."""
+    found: dict[float, float] = {}
+    whole = torch.ones(_READS[-1] // 4)
+    for size in _READS:
+        part = whole[: size // 4]
+        found[float(size)] = size / seconds_of(lambda part=part: part.sum(), longest=0.1)
+    sizes = sorted(found)
+    values = [max(found[size] for size in sizes[place:]) for place in range(len(sizes))]
+    return Curve(tuple(sizes), tuple(values))
+
+
+def _streaming(replay: Replay, binding: float) -> Curve:
+    """Bytes a second of products with one row."""
+    found: dict[float, float] = {}
+    for probe in streaming_probes():
+        size = sum(one.size for one in probe.call.touched)
+        found[float(size)] = size / _seconds(replay, probe, binding)
+    sizes = sorted(found)
+    return Curve(tuple(sizes), tuple(max(found[size] for size in sizes[place:]) for place in range(len(sizes))))
+
+
+def _nested(replay: Replay, binding: float) -> float:
+    """What a kernel saves of its launch where a function calls it after another one."""
+    layer, given = nn.Linear(4, 4), torch.ones(1, 4)
+    calls = record_calls(symbolic_trace(layer), given).calls
+    alone = sum(_seconds(replay, Probe("", call), binding) for call in calls)
+    weight, bias = layer.weight, layer.bias
+    together = seconds_of(lambda: nn.functional.linear(given, weight, bias))
+    return min(max((alone - together) / (len(calls) - 1), 0.0), 1e-6)
+
+
+def _overheads(replay: Replay, binding: float) -> Iterable[tuple[str, float]]:
+    """Seconds of Python for a call of each kind, beside its kernels."""
+    one = torch.ones(4)
+    empty = symbolic_trace(_identity)
+    fixed = seconds_of(lambda: empty(one))
+    yield "program", fixed
+    found: list[float] = []
+    for name, make in MODULES.items():
+        module, given = make()
+        program = symbolic_trace(nn.Sequential(*[module] * _REPEATED).eval())
+        found.append(_python(replay, binding, program, given, fixed))
+        yield name, found[-1]
+    yield "call_module", statistics.median(found)
+    functions: tuple[tuple[str, Callable[[torch.Tensor], torch.Tensor]], ...] = (
+        ("call_function", torch.neg),
+        ("python function", nn.functional.relu),
+        ("call_method", operator.methodcaller("neg")),
+    )
+    for name, function in functions:
+        program = symbolic_trace(_repeating(function))
+        yield name, _python(replay, binding, program, one, fixed)
+    yield "get_attr", 1e-7
+
+
+def _identity(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def _repeating(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    def repeated(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(_REPEATED):
+            x = function(x)
+        return x
+
+    return repeated
+
+
+def _python(replay: Replay, binding: float, program: GraphModule, given: torch.Tensor, fixed: float) -> float:
+    calls = record_calls(program, given).calls
+    each = {call.key: call for call in calls}
+    timed = {key: _seconds(replay, Probe("", call), binding) for key, call in each.items()}
+    kernels = sum(timed[call.key] for call in calls)
+    return max((seconds_of(lambda: program(given)) - fixed - kernels) / _REPEATED, 0.0)
+
+
+def _memory() -> float:
+    """Bytes of memory of this machine, where the system says it."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, OSError, ValueError):
+        return math.inf
+
+
+def _checked(device: Device) -> Device:
+    """The device with what is left of the uncertainty: how far whole programs, which nothing was fitted to, are off."""
+    roofline, measured = Roofline(device), MeasuredTimes(device)
+    by_roofline, by_kernels, expected = list[float](), list[float](), list[float]()
+    for make in CHECKS:
+        module, given = make()
+        program = symbolic_trace(module.eval())
+        calls = record_calls(program, given)
+        seconds = seconds_of(lambda program=program, given=given: program(given), longest=0.2)
+        estimated = estimate_calls(calls, device, roofline)
+        expected.append(estimated.spread**2 - device.common**2)
+        by_roofline.append(math.log(seconds / estimated.seconds))
+        by_kernels.append(math.log(seconds / estimate_calls(calls, device, measured).seconds))
+    longer = max(statistics.median(by_kernels), 0.0)
+    left, known = ([one - longer for one in found] for found in (by_roofline, by_kernels))
+    calibration = replace(
+        cast("Calibration", device.calibration),
+        longer=math.exp(longer),
+        measured=max(_deviation(known), _LEAST_MEASURED),
+    )
+    unexplained = _deviation(left) ** 2 - statistics.median(expected)
+    return replace(device, common=math.sqrt(max(unexplained, _LEAST_COMMON**2)), calibration=calibration)
+
+
+def _deviation(logs: Sequence[float]) -> float:
+    """The standard deviation of logarithms of ratios around 0, by their median, which a single one does not move."""
+    return 1.48 * statistics.median(map(abs, logs))
+
+
+def save_device(device: Device, path: str | Path) -> None:
+    """Write a calibrated device to a file, whole or not at all.
+
+    Raises:
+        AnalysisError: nothing was measured on the device.
+    """
+    if device.calibration is None:
+        raise AnalysisError(f"{device.name} was not calibrated", remedy="save what calibrate() returns")
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"format": FORMAT, "device": _as_data(device)})
+    with tempfile.NamedTemporaryFile("w", dir=target.parent, delete=False, encoding="utf-8") as file:
+        file.write(text)
+    os.replace(file.name, target)
+
+
+def load_device(path: str | Path) -> Device:
+    """Read a calibrated device from a file.
+
+    Raises:
+        AnalysisError: the file is none, or of another machine, another number of threads or another version of PyTorch.
+    """
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        if data["format"] != FORMAT:
+            raise ValueError(f"its format is {data['format']}, not {FORMAT}")
+        device = _from_data(data["device"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise AnalysisError(
+            f"{path} is no calibration that can be read",
+            why=f"{type(error).__name__}: {error}",
+            remedy="remove it, and calibrate() again",
+        ) from error
+    refuse_other_machine(device, str(path))
+    return device
+
+
+def _as_data(value: Any) -> Any:
+    """Records as lists and dicts."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: _as_data(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _as_data(one) for key, one in value.items()}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _from_data(data: Mapping[str, Any]) -> Device:
+    figure = lambda one: Figure(**one)  # noqa: E731
+    rates = lambda known: {_dtype(name): Figure(**one) for name, one in known.items()}  # noqa: E731
+    kept = data["calibration"]
+    calibration = Calibration(
+        Machine(**kept["machine"]),
+        {kind: _surface(one) for kind, one in kept["products"].items()},
+        {name: _read_curve(one) for name, one in kept["operators"].items()},
+        {kind: float(seconds) for kind, seconds in kept["launches"].items()},
+        _read_curve(kept["streaming"]),
+        _read_curve(kept["typical"]),
+        *(float(kept[name]) for name in ("nested", "unknown", "timed", "longer", "measured")),
+    )
+    figures = {name: figure(data[name]) for name in ("memory", "capacity", "launch", "efficiency", "fill", "link")}
+    plain = {
+        name: data[name]
+        for name in ("name", "kind", "bandwidth_source", "overheads", "cores", "core_bandwidth", "common")
+    }
+    return Device(
+        arithmetic=rates(data["arithmetic"]), convolutions=rates(data["convolutions"]),
+        bandwidth=_read_curve(data["bandwidth"]), calibration=calibration, **figures, **plain,
+    )  # fmt: skip
+
+
+def _dtype(name: str) -> torch.dtype:
+    dtype = getattr(torch, name.removeprefix("torch."))
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"{name} is no dtype")
+    return dtype
+
+
+def _read_curve(data: Mapping[str, Any]) -> Curve:
+    return Curve(tuple(map(float, data["sizes"])), tuple(map(float, data["values"])))
+
+
+def _surface(data: Mapping[str, Any]) -> Surface:
+    points = tuple(tuple(map(float, point)) for point in data["points"])
+    values, reach = (tuple(map(float, data[name])) for name in ("values", "reach"))
+    return Surface(points, values, reach, float(data["height"]), float(data["noise"]))

@@ -1,0 +1,289 @@
+"""Programs served by many devices: batches, replicas and pipeline stages, given as data (paper, section 6.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fx.analysis.devices import Device
+from fx.analysis.kernel_calls import ProgramCalls, record_calls
+from fx.analysis.known_devices import get_device
+from fx.analysis.memory import MemoryReport, Storage, activation_memory
+from fx.analysis.node_times import KernelTimes
+from fx.analysis.simulation import NodeTime, Simulation, estimate_run
+from fx.errors import AnalysisError
+from fx.graph_module import GraphModule, expect_program
+from fx.naming.tables import in_bytes, in_seconds, table_lines
+from fx.node import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A program to serve, with inputs for any batch."""
+
+    name: str
+    """What reports call it."""
+    program: GraphModule
+    """The program."""
+    inputs: Callable[[int], Sequence[Any]]
+    """Makes the inputs of a batch of so many samples, real or fake."""
+    share: float = 1.0
+    """How many of its samples there are for each sample of a program with a share of 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Devices and how programs are spread over them."""
+
+    device: Device | str
+    """The device, or the name of one that is known."""
+    replicas: int = 1
+    """Copies of the program that work side by side, each with batches of its own."""
+    stages: int = 1
+    """Devices that each replica is cut over, each with a part of the program that passes its values on."""
+    batch: int = 1
+    """Samples in a batch."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stage:
+    """One part of a program that is cut over several devices."""
+
+    nodes: tuple[Node, ...]
+    """The nodes that it runs, in order."""
+    seconds: float
+    """Seconds of them."""
+    transfer: float
+    """Seconds to pass on what later stages need."""
+    sent: int
+    """Bytes of that."""
+    memory: int
+    """Bytes that it needs: its parameters and the greatest that its values take at a time."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Service:
+    """What one program takes in one deployment."""
+
+    served: Served
+    """The program."""
+    deployment: Deployment
+    """The devices."""
+    stages: tuple[Stage, ...]
+    """The parts of one replica."""
+    simulation: Simulation
+    """One run on one device."""
+    fits: bool
+    """Whether the memory of the device is enough for each stage."""
+
+    @property
+    def latency(self) -> float:
+        """Seconds from the start of a batch to its end."""
+        return sum(stage.seconds + stage.transfer for stage in self.stages)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The seconds between which the latency is expected with a probability of 90 %."""
+        low, high = self.simulation.interval
+        ratio = self.latency / self.simulation.seconds if self.simulation.seconds else 1.0
+        return low * ratio, high * ratio
+
+    @property
+    def throughput(self) -> float:
+        """Samples a second of all replicas; the slowest stage sets the pace."""
+        pace = max(stage.seconds + stage.transfer for stage in self.stages)
+        return self.deployment.replicas * self.deployment.batch / pace
+
+    @property
+    def devices(self) -> int:
+        """Devices that it takes."""
+        return self.deployment.replicas * self.deployment.stages
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeploymentReport:
+    """What programs take in deployments."""
+
+    services: tuple[Service, ...]
+    """One for each program and deployment, in order."""
+
+    def mixed_throughput(self, deployment: Deployment) -> float:
+        """Samples a second of all programs together where each device serves all of them in turn, by their shares."""
+        found = [one for one in self.services if one.deployment == deployment]
+        samples = sum(one.served.share for one in found)
+        return samples / sum(one.served.share / one.throughput for one in found) if found else 0.0
+
+    def __str__(self) -> str:
+        rows = [
+            [
+                f"{one.served.name}, {one.simulation.device.name}",
+                _spread_over(one.deployment),
+                str(one.deployment.batch),
+                in_seconds(one.latency),
+                f"{one.throughput:.4g}",
+                in_bytes(max(stage.memory for stage in one.stages)) + ("" if one.fits else " !"),
+            ]
+            for one in self.services
+        ]
+        header = ["program, device", "over", "batch", "latency", "samples a second", "memory"]
+        lines = table_lines(header, rows)
+        if any(not one.fits for one in self.services):
+            lines.append("!: more memory than the device has")
+        return "\n".join(lines)
+
+
+def simulate_deployments(
+    programs: Iterable[Served], deployments: Iterable[Deployment], *, times: KernelTimes | None = None
+) -> DeploymentReport:
+    """Estimate what programs take on many devices: each program in each deployment (paper, section 6.3).
+
+    Stages are cut so that the slowest takes as little as it can. Batches follow one another, so that every stage works.
+
+    Args:
+        programs: the programs to serve.
+        deployments: the devices; several with other batches are a range of batches.
+        times: the source of the times of kernels, by default a roofline of each device.
+
+    Raises:
+        AnalysisError: a deployment makes no sense, or has more stages than a program has nodes that take time.
+        Exception: as of :func:`~fx.analysis.simulation.simulate`.
+
+    >>> import fx, torch
+    >>> served = Served("linear", fx.symbolic_trace(torch.nn.Linear(64, 64)), lambda batch: [torch.empty(batch, 64)])
+    >>> report = simulate_deployments([served], [Deployment("A100", batch=batch) for batch in (1, 1024)])
+    >>> first, second = report.services
+    >>> second.throughput > 100 * first.throughput
+    True
+    """
+    recorded: dict[tuple[int, int], tuple[ProgramCalls, MemoryReport]] = {}
+    found: list[Service] = []
+    wanted = [_checked(one) for one in deployments]
+    for served in programs:
+        expect_program(served.program, "a Served has a GraphModule")
+        for deployment in wanted:
+            key = id(served), deployment.batch
+            if key not in recorded:
+                inputs = served.inputs(deployment.batch)
+                calls, memory = record_calls(served.program, *inputs), activation_memory(served.program, *inputs)
+                recorded[key] = calls, memory
+            found.append(_service(served, deployment, *recorded[key], times))
+    return DeploymentReport(tuple(found))
+
+
+def _checked(deployment: Deployment) -> Deployment:
+    for name in ("replicas", "stages", "batch"):
+        if getattr(deployment, name) < 1:
+            raise AnalysisError(
+                f"a deployment has {getattr(deployment, name)} {name}", remedy="give 1 or more", value=str(deployment)
+            )
+    return deployment
+
+
+def _service(
+    served: Served, deployment: Deployment, calls: ProgramCalls, memory: MemoryReport, times: KernelTimes | None
+) -> Service:
+    device = get_device(deployment.device) if isinstance(deployment.device, str) else deployment.device
+    simulation = estimate_run(calls, memory, device, times=times)
+    stages = _stages(simulation, memory, deployment.stages, device, served)
+    fits = all(stage.memory <= device.capacity.value for stage in stages)
+    return Service(served, deployment, stages, simulation, fits)
+
+
+def _stages(
+    simulation: Simulation, memory: MemoryReport, count: int, device: Device, served: Served
+) -> tuple[Stage, ...]:
+    nodes = [one for one in simulation.nodes if one.node is not None]
+    if count == 1:
+        return (Stage(tuple(one.node for one in nodes if one.node), simulation.seconds, 0.0, 0, simulation.memory),)
+    if len(nodes) < count:
+        raise AnalysisError(
+            f"{served.name} cannot be cut into {count} stages",
+            why=f"only {len(nodes)} of its nodes take any time",
+            remedy="ask for less, or capture it with smaller modules",
+        )
+    total = sum(one.seconds for one in nodes) or 1.0
+    scale = simulation.seconds / total  # of an accelerator, the time that its host and itself work side by side
+    order = {node: place for place, node in enumerate(served.program.graph.nodes)}
+    held = _parameters(served.program)
+    found: list[Stage] = []
+    for part, is_last in _parts(nodes, count):
+        own = [one.node for one in part if one.node is not None]
+        first, last = order[own[0]], order[own[-1]]
+        sent = 0 if is_last else _bytes_across(memory.storages, order, last)
+        values = _most_inside(memory, order, first, last)
+        parameters = sum(size for node, size in held.items() if first <= order[node] <= last)
+        seconds = scale * sum(one.seconds for one in part)
+        found.append(Stage(tuple(own), seconds, sent / device.link.value, sent, parameters + values + sent))
+    return tuple(found)
+
+
+def _parts(nodes: Sequence[NodeTime], count: int) -> list[tuple[Sequence[NodeTime], bool]]:
+    """Cut a sequence into parts of which the slowest takes as little as it can: by halving the bound on it."""
+    low, high = max(one.seconds for one in nodes), sum(one.seconds for one in nodes)
+    for _ in range(60):
+        bound = (low + high) / 2
+        if _needed(nodes, bound) <= count:
+            high = bound
+        else:
+            low = bound
+    parts: list[list[NodeTime]] = [[]]
+    for place, one in enumerate(nodes):
+        left = len(nodes) - place
+        is_full = sum(inside.seconds for inside in parts[-1]) + one.seconds > high * (1 + 1e-9)
+        if parts[-1] and (is_full or left == count - len(parts)) and len(parts) < count:
+            parts.append([])
+        parts[-1].append(one)
+    return [(part, number == count - 1) for number, part in enumerate(parts)]
+
+
+def _needed(nodes: Sequence[NodeTime], bound: float) -> int:
+    """How many parts there are if none takes more than ``bound``."""
+    count, inside = 1, 0.0
+    for one in nodes:
+        inside += one.seconds
+        if inside > bound:
+            count, inside = count + 1, one.seconds
+    return count
+
+
+def _bytes_across(storages: Iterable[Storage], order: Mapping[Node, int], last: int) -> int:
+    """Bytes of values that are made up to a node and used after it, each once."""
+    return sum(
+        storage.size
+        for storage in storages
+        if storage.nodes
+        and order[storage.nodes[0]] <= last
+        and any(order[user] > last for node in storage.nodes for user in node.users)
+    )
+
+
+def _most_inside(memory: MemoryReport, order: Mapping[Node, int], first: int, last: int) -> int:
+    """The most that values take at a time while the nodes from ``first`` to ``last`` run."""
+    moments = [one.made for one in memory.storages if one.node is not None and first <= order[one.node] <= last]
+    return max((memory.live[moment] for moment in moments), default=0)
+
+
+def _parameters(program: GraphModule) -> dict[Node, int]:
+    """Bytes of parameters and buffers that each node uses first."""
+    found: dict[Node, int] = {}
+    seen: set[int] = set()
+    for node in program.graph.nodes:
+        tensors: list[Any] = []
+        if node.op == "call_module":
+            module = program.get_submodule(str(node.target))
+            tensors = [*module.parameters(), *module.buffers()]
+        elif node.op == "get_attr":
+            path, _, name = str(node.target).rpartition(".")
+            tensors = [getattr(program.get_submodule(path), name)]
+        own = [tensor for tensor in tensors if hasattr(tensor, "element_size") and id(tensor) not in seen]
+        seen.update(map(id, own))
+        if own:
+            found[node] = sum(tensor.numel() * tensor.element_size() for tensor in own)
+    return found
+
+
+def _spread_over(deployment: Deployment) -> str:
+    if deployment.replicas == deployment.stages == 1:
+        return "1"
+    return f"{deployment.replicas} x {deployment.stages}" if deployment.stages > 1 else str(deployment.replicas)

@@ -1,0 +1,198 @@
+"""Estimated times beside measured ones, how far they are off, and the estimators of PyTorch on the same programs."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import nn
+from torch._subclasses import FakeTensorMode
+
+from fx import GraphModule
+from fx.analysis.calibration import calibrated_here
+from fx.analysis.devices import Device
+from fx.analysis.kernel_calls import record_calls
+from fx.analysis.measured_times import MeasuredTimes
+from fx.analysis.simulation import Simulation, estimate_calls
+from pytest_fx.tables.table import Entry, NotRun
+from pytest_fx.timing.paired import median_interval
+
+_LONGEST = 3.0
+"""Seconds of calls from which on a program is called no more often than five times."""
+_FEWEST = 5
+_WARM_UP = 2
+
+
+class Estimator:
+    """Estimates by both sources of times, with this machine measured once in a process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.device: Device = calibrated_here(folder)
+        self.measured = MeasuredTimes(self.device, folder / f"times-{torch.get_num_threads()}.json")
+
+    def both(self, program: GraphModule, inputs: Sequence[Any]) -> tuple[Simulation, Simulation]:
+        """What a program takes by the roofline, and by its kernels, each measured once."""
+        calls = record_calls(program, *inputs)
+        found = estimate_calls(calls, self.device), estimate_calls(calls, self.device, self.measured)
+        self.measured.save()
+        return found
+
+
+def seconds_in_turns(programs: Sequence[Callable[[], Any]], rounds: int) -> list[list[float]]:
+    """Return the seconds of calls of some programs in turns: of the thread, so that other processes do not count.
+
+    Long ones are called less often.
+    """
+    seconds: list[list[float]] = [[] for _ in programs]
+    spent = 0.0
+    with torch.no_grad():
+        for turn in range(-_WARM_UP, rounds):
+            order = range(len(programs)) if turn % 2 else reversed(range(len(programs)))
+            for place in order:
+                start = time.thread_time()
+                result = programs[place]()
+                taken = time.thread_time() - start
+                del result
+                if turn >= 0:
+                    seconds[place].append(taken)
+                    spent += taken
+            if turn + 1 >= _FEWEST and spent > _LONGEST:
+                break
+    return seconds
+
+
+def told(found: Simulation, name: str) -> dict[str, float]:
+    """The numbers of an estimate under names that begin with ``name``."""
+    low, high = found.interval
+    return {name: found.seconds, f"{name}_low": low, f"{name}_high": high, f"{name}_spread": found.spread}
+
+
+def compare(seconds: Sequence[float], estimates: Mapping[str, float]) -> dict[str, float]:
+    """Measured milliseconds with their interval, estimated ones, and how far each estimate is off."""
+    low, high = median_interval(tuple(seconds))
+    measured = statistics.median(seconds)
+    numbers = {"measured": measured, "measured_low": low, "measured_high": high, **estimates}
+    told = {name: value if name.endswith("_spread") else value * 1e3 for name, value in numbers.items()}
+    for name in ("roofline", "kernels"):
+        told[f"{name}_ratio"] = numbers[name] / measured
+        told[f"{name}_error"] = abs(numbers[name] / measured - 1)
+    return {name: round(value, 6) for name, value in told.items()}
+
+
+def accuracy(entries: Sequence[Entry], model_of: Callable[[str], str]) -> list[Entry]:
+    """How far estimates are off over all rows: for both sources a row, each model judged by what the others show.
+
+    The 90 % interval of a model's estimate is as many of its standard deviations wide as holds 90 % of the measurements
+    of all other models, around the median of their ratios.
+    """
+    rows = [entry for entry in entries if "roofline_ratio" in entry.numbers]
+    if not rows:
+        return []
+    found: list[Entry] = []
+    for name, title in (("roofline", "all, by roofline"), ("kernels", "all, by kernels measured once")):
+        errors = [entry.numbers[f"{name}_error"] for entry in rows]
+        inside = [_inside(entry, rows, name, model_of) for entry in rows]
+        numbers = {
+            "rows": len(rows),
+            "error": statistics.median(errors),
+            "coverage": statistics.fmean(judged)
+            if (judged := [one for one in inside if one is not None])
+            else math.nan,
+            "own_coverage": statistics.fmean(_in_own_interval(entry, name) for entry in rows),
+            "rank": rank_correlation(
+                [entry.numbers[name] for entry in rows], [entry.numbers["measured"] for entry in rows]
+            ),
+        }
+        known = {key: round(value, 6) for key, value in numbers.items() if not math.isnan(value)}
+        found.append(Entry(title, known, {}, None))
+    return found
+
+
+def _inside(entry: Entry, rows: Sequence[Entry], name: str, model_of: Callable[[str], str]) -> bool | None:
+    """Whether a measurement is in the interval that the other models give; None where there are too few."""
+    others = [one for one in rows if model_of(one.name) != model_of(entry.name)]
+    if len(others) < 10:
+        return None
+    center = statistics.median(_off(one, name) for one in others)
+    widths = sorted(abs(_off(one, name) - center) / one.numbers[f"{name}_spread"] for one in others)
+    width = widths[min(math.ceil(0.9 * (len(widths) + 1)) - 1, len(widths) - 1)]
+    return abs(_off(entry, name) - center) <= width * entry.numbers[f"{name}_spread"]
+
+
+def _off(entry: Entry, name: str) -> float:
+    return math.log(entry.numbers[f"{name}_ratio"])
+
+
+def _in_own_interval(entry: Entry, name: str) -> bool:
+    numbers = entry.numbers
+    return numbers[f"{name}_low"] <= numbers["measured"] <= numbers[f"{name}_high"]
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    """Spearman's coefficient of rank correlation; not a number for less than three pairs, or where all are equal.
+
+    >>> rank_correlation([1.0, 2.0, 3.0], [10.0, 20.0, 15.0])
+    0.5
+    """
+    if len(first) < 3 or len(set(first)) == 1 or len(set(second)) == 1:
+        return math.nan
+    return statistics.correlation(_ranks(first), _ranks(second))
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """The place of each value in order; equal ones have the mean of theirs."""
+    ordered = sorted(values)
+    return [ordered.index(value) + (ordered.count(value) - 1) / 2 for value in values]
+
+
+def torch_estimate(module: nn.Module, inputs: tuple[Any, ...], mode: str) -> float:
+    """Seconds by ``torch.distributed._tools.RuntimeEstimator``.
+
+    Raises:
+        NotRun: it needs a CUDA device, which it asks for.
+    """
+    from torch.distributed._tools.runtime_estimator import RuntimeEstimator  # noqa: PLC0415 - needs torch.distributed
+
+    estimator: Any = RuntimeEstimator()
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), mock.patch("builtins.print"):
+            fake = [one.clone() if isinstance(one, torch.Tensor) else one for one in inputs]
+            with estimator(estimate_mode_type=mode):
+                module(*fake)
+    except (AssertionError, RuntimeError) as error:
+        raise NotRun(f"{type(error).__name__}: {error}".splitlines()[0]) from None
+    return float(estimator.total_runtime) * 1e-3
+
+
+def inductor_estimate(module: nn.Module, inputs: tuple[Any, ...]) -> float:
+    """Seconds by the ``get_estimated_runtime`` of the nodes that inductor schedules.
+
+    Raises:
+        NotRun: it does not compile, or estimates nothing, as of what runs on a CPU.
+    """
+    from torch._inductor.scheduler import Scheduler  # noqa: PLC0415 - loads a compiler
+
+    found: list[float] = []
+    original: Any = Scheduler.codegen
+
+    def listen(self: Any) -> Any:
+        found.extend(float(node.get_estimated_runtime()) for node in self.nodes)
+        return original(self)
+
+    compiled = torch.compile(module)
+    try:
+        with torch.no_grad(), mock.patch.object(Scheduler, "codegen", listen):
+            compiled(*inputs)
+    except Exception as error:  # whatever a compiler that is not there raises
+        raise NotRun(f"{type(error).__name__}: {error}".splitlines()[0]) from None
+    finally:
+        torch.compiler.reset()
+    if not sum(found):
+        raise NotRun(f"its estimate is 0 s for each of {len(found)} kernels: it knows accelerators only")
+    return sum(found) * 1e-3

@@ -1,0 +1,255 @@
+"""``simulation``: run times that are estimated without running a program, beside measured ones (paper, section 6.3)."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fx import GraphModule
+from fx.analysis.simulation import simulate
+from fx.errors import FxError
+from fx.passes import get_pass
+from model_zoo import get_model, list_models
+from pytest_fx.harness import evaluation
+from pytest_fx.harness.capture import capture
+from pytest_fx.tables.estimates import (
+    Estimator,
+    accuracy,
+    compare,
+    inductor_estimate,
+    rank_correlation,
+    seconds_in_turns,
+    told,
+    torch_estimate,
+)
+from pytest_fx.tables.registered_tables import register_table
+from pytest_fx.tables.table import Chart, Claim, Column, Entry, NotRun, Row, Scale, Series, Table
+from pytest_fx.timing.paired import BETWEEN_COPIES, median_interval
+
+_BATCHES = (1, 8, 32)
+_PASSES = ("canonicalize", "fuse-conv-bn", "merge-parallel-layers")
+_FOLDER = Path(".pytest_fx")
+"""Where the machine and the kernels that were measured are kept between runs."""
+
+
+def _rows(scale: Scale) -> Sequence[Row]:
+    small = [name for name in list_models() if get_model(name).small is None]
+    names, batches = (list_models(), _BATCHES) if scale.size == "full" else (small[:3], _BATCHES[:1])
+    rows = [_row(f"{name}, batch {batch}", scale, name, _measure, batch) for name in names for batch in batches]
+    rows += [_row(f"{name}, passes", scale, name, _measure_passes, 1) for name in names]
+    if scale.size != "full":
+        return rows
+    model = "resnet50"
+    rows += [
+        Row(f"{model} on V100, batch 256", partial(_on_device, model, "V100", 256)),
+        Row(f"{model} by torch's cost model", partial(_by_torch, model, "operator-level-cost-model")),
+        Row(f"{model} by torch's benchmark of operators", partial(_by_torch, model, "operator-level-benchmark")),
+        Row(f"{model} by inductor", partial(_by_inductor, model)),
+    ]
+    return rows
+
+
+def _row(name: str, scale: Scale, model: str, measure: Any, batch: int) -> Row:
+    settings = {"model": model, "batch": batch, "rounds": scale.rounds, "seed": scale.seed, "threads": 1}
+    return Row(name, partial(measure, settings), settings, timed=True)
+
+
+@functools.cache
+def _estimator() -> Estimator:
+    return Estimator(_FOLDER)
+
+
+def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    model = get_model(settings["model"])
+    inputs = model.example_inputs(settings["batch"], seed=settings["seed"])
+    program = capture(model.build())
+    with evaluation.threads(settings["threads"]):
+        (seconds,) = seconds_in_turns([partial(program, *inputs)], settings["rounds"])
+        roofline, kernels = _estimator().both(program, inputs)
+    return {
+        "seconds": seconds,
+        **told(roofline, "roofline"),
+        **told(kernels, "kernels"),
+        "rests_on": roofline.dominating,
+        "refused": len(_estimator().measured.refused),
+    }
+
+
+def _measure_passes(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    model = get_model(settings["model"])
+    inputs = model.example_inputs(settings["batch"], seed=settings["seed"])
+    before = capture(model.build())
+    found: dict[str, Any] = {}
+    for name in _PASSES:
+        after = _transformed(before.code, capture(model.build()), name)
+        if after is None:
+            continue
+        with evaluation.threads(settings["threads"]):
+            eager, transformed = seconds_in_turns(
+                [partial(before, *inputs), partial(after, *inputs)], settings["rounds"]
+            )
+            first, second = (_estimator().both(program, inputs) for program in (before, after))
+        found[name] = {
+            "eager": eager,
+            "transformed": transformed,
+            "roofline": first[0].seconds / second[0].seconds,
+            "kernels": first[1].seconds / second[1].seconds,
+        }
+    if not found:
+        raise NotRun(f"none of {', '.join(_PASSES)} changes it")
+    return {"passes": found}
+
+
+def _transformed(code: str, program: GraphModule, name: str) -> GraphModule | None:
+    """What a pass makes of a program; None where it refuses it or changes nothing."""
+    try:
+        after = get_pass(name)(program) or program
+    except FxError:
+        return None
+    return after if after.code != code else None
+
+
+def _on_device(model: str, device: str, batch: int) -> Mapping[str, Any]:
+    found = get_model(model)
+    program = capture(found.build())
+    inputs = [torch.empty((batch, *one.shape[1:]), dtype=one.dtype) for one in found.example_inputs(1)]
+    return told(simulate(program, device, *inputs), "roofline")
+
+
+def _by_torch(model: str, mode: str) -> Mapping[str, Any]:
+    found = get_model(model)
+    return {"peer": torch_estimate(found.build(), found.example_inputs(1), mode)}
+
+
+def _by_inductor(model: str) -> Mapping[str, Any]:
+    found = get_model(model)
+    return {"peer": inductor_estimate(found.build(), found.example_inputs(1))}
+
+
+def _numbers(values: Mapping[str, Any]) -> Mapping[str, float]:
+    if "seconds" in values:
+        names = [name for name in values if name.startswith(("roofline", "kernels"))]
+        return compare(values["seconds"], {name: values[name] for name in names})
+    if "passes" in values:
+        return _numbers_of_passes(values["passes"])
+    return {name: round(value * 1e3, 6) for name, value in values.items() if not name.endswith("_spread")}
+
+
+def _numbers_of_passes(passes: Mapping[str, Any]) -> Mapping[str, float]:
+    """Measured and estimated speed-ups by pass, and of how many the estimate has the right sign."""
+    numbers: dict[str, float] = {"decided": 0, "right": 0, "right_roofline": 0}
+    for name, one in passes.items():
+        ratios = [old / new for old, new in zip(one["eager"], one["transformed"], strict=True)]
+        low, high = median_interval(tuple(ratios))
+        numbers |= {
+            f"{name}_speedup": statistics.median(ratios), f"{name}_speedup_low": low, f"{name}_speedup_high": high,
+            f"{name}_kernels": one["kernels"], f"{name}_roofline": one["roofline"],
+        }  # fmt: skip
+        if low > 1 + BETWEEN_COPIES or high < 1 - BETWEEN_COPIES:
+            faster = low > 1
+            numbers["decided"] += 1
+            numbers["right"] += (one["kernels"] > 1) == faster
+            numbers["right_roofline"] += (one["roofline"] > 1) == faster
+    return {name: round(value, 6) for name, value in numbers.items()}
+
+
+def _model_of(row: str) -> str:
+    """The model that a row is about; a small sibling is the same one."""
+    return row.partition(",")[0].removesuffix("_small")
+
+
+def _totals(entries: Sequence[Entry]) -> Sequence[Entry]:
+    found = accuracy(entries, _model_of)
+    passes = [entry for entry in entries if "decided" in entry.numbers]
+    if passes:
+        numbers = {
+            name: sum(entry.numbers[name] for entry in passes) for name in ("decided", "right", "right_roofline")
+        }
+        pairs = [
+            (entry.numbers[name], entry.numbers[name.replace("_speedup", "_kernels")])
+            for entry in passes
+            for name in entry.numbers
+            if name.endswith("_speedup")
+        ]
+        correlation = rank_correlation([one for one, _ in pairs], [other for _, other in pairs])
+        known = {} if correlation != correlation else {"rank": round(correlation, 6)}
+        found.append(Entry("all passes", {**numbers, **known}, {}, None))
+    return found
+
+
+register_table(
+    Table(
+        name="simulation",
+        title="Estimated and measured run times",
+        section="section 6.3",
+        protocol=(
+            "One thread, float32, evaluation mode; milliseconds. *Measured* is the median time of the thread that "
+            "calls the program, with its bootstrap 95 % interval, so that other processes count only as far as they "
+            "take caches and bandwidth. *Roofline* is `simulate` on this machine as `calibrate()` measured it, which "
+            "runs no model; *kernels* is `simulate` with each kernel run alone, once for its sizes. Both have their "
+            "90 % interval. *Coverage* is how many measurements lie in an interval as wide as it has to be for the "
+            "other models, each model left out in turn, and in brackets in the interval as it is told. *Passes*: how "
+            "often the estimated speed-up by kernels is on the side of 1 on which the measured interval is, where "
+            "that leaves 1 by more than 1 %, by which two copies of one program differ. The figure of the V100 is the "
+            "roofline of its public figures; beside it stands what appendix D of the paper measured in eager mode "
+            "(TensorRT: 66.2 ms). PyTorch's own estimators are asked in the same process."
+        ),
+        claims=(
+            Claim(
+                "torch.fx enables the estimation of FLOPs, memory bandwidth usage, and data value sizes of the "
+                "workload, allowing for estimation of the program runtime and memory consumption.",
+                "no number",
+                {
+                    "all, by roofline": "run time by roofline: median error {error:.1%} over {rows:.0f} programs",
+                    "all, by kernels measured once": "by kernels measured once: {error:.1%}",
+                },
+            ),
+            Claim(
+                "This system allows for rapid development of deep learning systems, enabling quick iteration in "
+                "simulation rather than on real devices.",
+                "no number",
+                {
+                    "all, by kernels measured once": "rank correlation of models {rank:.3f}",
+                    "all passes": "the side of a pass's speed-up is right for {right:.0f} of {decided:.0f}",
+                    "resnet50 on V100, batch 256": "ResNet50 on a V100: {roofline:.0f} ms "
+                    "({roofline_low:.0f} to {roofline_high:.0f}) for {paper_measured:.0f}",
+                },
+            ),
+        ),
+        rows=_rows,
+        columns=(
+            Column("measured", "{measured:.4g} ({measured_low:.4g} to {measured_high:.4g})"),
+            Column("roofline", "{roofline:.4g} ({roofline_low:.4g} to {roofline_high:.4g})"),
+            Column("off by", "{roofline_error:.1%}"),
+            Column("kernels", "{kernels:.4g} ({kernels_low:.4g} to {kernels_high:.4g})"),
+            Column("off by", "{kernels_error:.1%}"),
+            Column("the paper", "{paper_measured:.4g}"),
+            Column("PyTorch's", "{peer:.4g}"),
+            Column("median error", "{error:.1%}"),
+            Column("coverage of 90 %", "{coverage:.0%} ({own_coverage:.0%})"),
+            Column("rank correlation", "{rank:.3f}"),
+            Column("passes, side right", "{right:.0f} of {decided:.0f}"),
+        ),
+        chart=Chart(
+            title="Run time, estimated and measured",
+            axis="milliseconds (90 % intervals)",
+            series=(
+                Series("measured", "measured", "baseline", "measured_low", "measured_high"),
+                Series("roofline", "roofline", "ours", "roofline_low", "roofline_high"),
+                Series("kernels measured once", "kernels", "peer", "kernels_low", "kernels_high"),
+                Series("the paper", "paper_measured", "paper"),
+            ),
+            template="{:.3g}",
+            logarithmic=True,
+        ),
+        numbers=_numbers,
+        totals=_totals,
+        paper={"resnet50 on V100, batch 256": {"measured": 244.3}},
+    )
+)

@@ -1,0 +1,42 @@
+"""What calls of programs are estimated to take on this machine: ``--fx-estimate``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock
+
+from fx import GraphModule
+from fx.analysis.calibration import calibrated_here
+from fx.analysis.kernel_calls import record_calls
+from fx.analysis.measured_times import MeasuredTimes
+from fx.analysis.simulation import estimate_calls
+from fx.interpreter import positional
+from pytest_fx.harness.evaluation import Arguments
+
+
+def estimated_seconds(programs: Iterable[Any], arguments: Arguments, folder: Path) -> Iterator[float | None]:
+    """Yield the seconds of a call of each program, from kernels that are measured one by one and kept in ``folder``.
+
+    None for what is no captured program, for one with parts that a backend computes with kernels of its own, and for
+    what cannot be followed without its elements.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / "times.lock"):  # tests side by side would each measure the machine
+        device = calibrated_here(folder)
+        times = MeasuredTimes(device, folder / f"times-{torch.get_num_threads()}.json")
+        for program in programs:
+            known = isinstance(program, GraphModule) and not getattr(program.meta.get("lowering"), "parts", ())
+            yield _estimated(program, arguments, times) if known else None
+        times.save()
+
+
+def _estimated(program: GraphModule, arguments: Arguments, times: MeasuredTimes) -> float | None:
+    try:
+        calls = record_calls(program, *positional(program, arguments.args, arguments.kwargs))
+    except Exception:  # whatever its operations raise on tensors without elements, as an engine of a backend
+        return None
+    return estimate_calls(calls, times.device, times).seconds

@@ -1,0 +1,144 @@
+"""The table of simulation: how far estimates are off, each model judged by the others; and rows that are worked out."""
+
+import math
+
+import pytest
+
+from pytest_fx.tables import Entry, NotRun, Scale, get_table
+from pytest_fx.tables.estimates import accuracy, compare, rank_correlation, seconds_in_turns
+from pytest_fx.tables.rows import simulation
+from tests.fx.analysis.calibrated import calibrated
+
+
+def model_of(row):
+    return row.partition(",")[0]
+
+
+def entry(name, ratio, spread=0.1, measured=10.0):
+    numbers = {"measured": measured}
+    for source in ("roofline", "kernels"):
+        low, high = measured * ratio / math.exp(1.645 * spread), measured * ratio * math.exp(1.645 * spread)
+        numbers |= {
+            source: measured * ratio, f"{source}_low": low, f"{source}_high": high, f"{source}_ratio": ratio,
+            f"{source}_error": abs(ratio - 1), f"{source}_spread": spread,
+        }  # fmt: skip
+    return Entry(name, numbers, {}, None)
+
+
+def test_numbers_are_milliseconds_and_relative_errors():
+    told = compare([0.010, 0.011, 0.012], {"roofline": 0.022, "roofline_spread": 0.3, "kernels": 0.0121})
+    assert told["measured"] == 11.0
+    assert (told["roofline"], told["roofline_ratio"], told["roofline_error"]) == (22.0, 2.0, 1.0)
+    assert told["kernels_error"] == 0.1
+    assert told["roofline_spread"] == 0.3
+    assert told["measured_low"] <= 11.0 <= told["measured_high"]
+
+
+def test_the_median_error_is_over_all_rows_and_ranks_are_those_of_the_measured_times():
+    rows = [
+        entry(f"model{place}, batch 1", ratio, measured=float(place + 1)) for place, ratio in enumerate([1.1, 1.2, 0.7])
+    ]
+    roofline, kernels = accuracy([*rows, Entry("not run", {}, {}, "no")], model_of)
+    assert roofline.numbers["rows"] == 3
+    assert roofline.numbers["error"] == pytest.approx(0.2)
+    assert roofline.numbers["rank"] == 0.5
+    assert "coverage" not in kernels.numbers
+    assert accuracy([], model_of) == []
+
+
+def test_the_interval_of_a_model_is_judged_by_the_other_models_alone():
+    # Eleven models are off by up to 10 % either way. The first and the last are off by more than all others.
+    rows = [entry(f"model{place}, batch 1", math.exp(0.02 * place - 0.1)) for place in range(11)]
+    (roofline, _) = accuracy(rows, model_of)
+    assert roofline.numbers["coverage"] == pytest.approx(9 / 11)
+    outlier = [*rows[:-1], entry("model10, batch 1", 5.0)]
+    (roofline, _) = accuracy(outlier, model_of)
+    assert roofline.numbers["coverage"] == pytest.approx(10 / 11)
+    # Its own rows do not widen the interval that it is judged by.
+    both = [*outlier, entry("model10, batch 8", 5.0)]
+    (roofline, _) = accuracy(both, model_of)
+    assert roofline.numbers["coverage"] == pytest.approx(10 / 12)
+
+
+def test_ranks_of_equal_values_are_shared():
+    assert rank_correlation([1.0, 1.0, 2.0], [1.0, 1.0, 2.0]) == 1.0
+    assert rank_correlation([1.0, 2.0, 3.0], [3.0, 2.0, 1.0]) == -1.0
+    assert math.isnan(rank_correlation([1.0], [1.0]))
+    assert math.isnan(rank_correlation([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]))
+
+
+def pairs(before, after, kernels, roofline=1.0):
+    return {"eager": [before] * 9, "transformed": [after] * 9, "kernels": kernels, "roofline": roofline}
+
+
+def test_an_estimate_is_right_where_it_is_on_the_side_of_a_clear_speed_up():
+    passes = {"a": pairs(1.0, 0.8, 1.1), "b": pairs(1.0, 1.3, 1.1, 0.9), "c": pairs(1.0, 1.005, 2.0)}
+    told = get_table("simulation").numbers({"passes": passes})
+    assert (told["decided"], told["right"], told["right_roofline"]) == (2, 1, 1)
+    assert told["a_speedup"] == 1.25
+    rows = [Entry("mlp, passes", told, {}, None), Entry("vit, passes", told, {}, None)]
+    (total,) = get_table("simulation").totals(rows)
+    assert (total.name, total.numbers["decided"], total.numbers["right"]) == ("all passes", 4, 2)
+    assert "rank" in total.numbers
+
+
+def test_small_siblings_are_the_same_model():
+    assert simulation._model_of("vit_small, batch 8") == simulation._model_of("vit, batch 1") == "vit"
+
+
+def test_programs_are_called_in_turns_and_long_ones_less_often(monkeypatch):
+    order, clock = [], iter(range(10_000))
+    monkeypatch.setattr("pytest_fx.tables.estimates.time.thread_time", lambda: float(next(clock)))
+    found = seconds_in_turns([lambda: order.append("a"), lambda: order.append("b")], 30)
+    assert [len(one) for one in found] == [5, 5]
+    assert order[:4] in (["a", "b", "b", "a"], ["b", "a", "a", "b"])
+    monkeypatch.setattr("pytest_fx.tables.estimates.time.thread_time", lambda: next(clock) * 1e-6)
+    assert [len(one) for one in seconds_in_turns([lambda: None], 30)] == [30]
+
+
+@pytest.fixture
+def estimator(monkeypatch, tmp_path):
+    """Estimates on a machine of round numbers."""
+    monkeypatch.setattr("pytest_fx.tables.estimates.calibrated_here", lambda folder: calibrated())
+    monkeypatch.setattr("fx.analysis.kernel_replay.Replay.seconds", lambda self, call: 1e-3)
+    monkeypatch.setattr(simulation, "_FOLDER", tmp_path)
+    simulation._estimator.cache_clear()
+    yield
+    simulation._estimator.cache_clear()
+
+
+def test_a_row_has_measured_and_estimated_times(estimator):
+    table = get_table("simulation")
+    row = next(row for row in table.rows(Scale(rounds=3)) if row.name == "mlp, batch 8")
+    assert row.timed
+    told = table.numbers(row.measure())
+    assert told["kernels"] == pytest.approx(8.0, rel=0.01)
+    assert told["measured"] > 0
+    assert told["roofline_low"] < told["roofline"] < told["roofline_high"]
+
+
+def test_passes_that_change_nothing_are_left_out(estimator):
+    rows = get_table("simulation").rows(Scale(rounds=2))
+    found = next(row for row in rows if row.name == "two_heads, passes").measure()["passes"]
+    assert "fuse-conv-bn" in found
+    assert found["fuse-conv-bn"]["kernels"] > 1
+    found = next(row for row in rows if row.name == "mlp, passes").measure()["passes"]
+    assert list(found) == ["canonicalize"]
+
+
+def test_the_v100_is_estimated_beside_the_papers_figure():
+    table = get_table("simulation")
+    told = table.numbers(simulation._on_device("resnet_tiny", "V100", 4))
+    assert told["roofline_low"] < told["roofline"] < told["roofline_high"]
+    assert table.paper["resnet50 on V100, batch 256"] == {"measured": 244.3}
+
+
+def test_torchs_estimators_that_need_an_accelerator_say_so():
+    with pytest.raises(NotRun, match="CUDA"):
+        simulation._by_torch("mlp", "operator-level-cost-model")
+
+
+@pytest.mark.thorough
+def test_inductors_estimate_is_nothing_on_a_cpu():
+    with pytest.raises(NotRun, match=r"its estimate is 0 s|Error"):
+        simulation._by_inductor("mlp")

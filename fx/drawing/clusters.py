@@ -47,15 +47,17 @@ def make_clusters(
     kinds: Sequence[Hashable],
     inputs: Sequence[Iterable[int]],
     largest: int | None = None,
+    order: Sequence[int] | None = None,
 ) -> Cluster:
     """Put nodes into clusters by the modules around them.
 
     Args:
-        modules: the modules around each node, in the order of the nodes.
+        modules: the modules around each node.
         classes: the class of each module.
         kinds: what each node does, without its name; blocks whose nodes do the same repeat.
         inputs: the nodes that each node reads.
         largest: cut clusters with more members than these into parts of consecutive ones.
+        order: the nodes in the order in which they are put into clusters; by default that of their numbers.
 
     Returns:
         The root.
@@ -63,7 +65,8 @@ def make_clusters(
     root = Cluster("", "")
     opened: list[Cluster] = [root]
     around: list[str] = []
-    for node, path in enumerate(modules):
+    for node in range(len(modules)) if order is None else order:
+        path = modules[node]
         shared = 0
         while shared < min(len(around), len(path)) and around[shared] == path[shared]:
             shared += 1

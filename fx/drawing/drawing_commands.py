@@ -21,6 +21,8 @@ from fx.serialization import save
 
 _COSTS = {"operations": "FLOP", "bytes": "B"}
 """Figures that the command works out itself, with their units."""
+_UNITS = {"seconds": "s", "estimated": "s", "flops": "FLOP", "most_flops": "FLOP", "read": "B", "written": "B"}
+"""Units of numbers that other commands tell of nodes."""
 
 
 def add_drawing_commands(commands: Any, add: Callable[..., argparse.ArgumentParser]) -> None:
@@ -34,7 +36,9 @@ def add_drawing_commands(commands: Any, add: Callable[..., argparse.ArgumentPars
         "--output", metavar="FILE", help="the file: .html to click in, .svg, .dot, or by Graphviz .png (default .html)"
     )
     picture.add_argument("--color", default="opcode", help="opcode, operations, bytes, or a name in --figures")
-    picture.add_argument("--figures", metavar="FILE", help='JSON: {"time": {"unit": "s", "values": {"conv1": 2e-4}}}')
+    picture.add_argument(
+        "--figures", metavar="FILE", help="JSON of numbers of nodes, as cost and profile print it with --json"
+    )
     picture.add_argument("--lines", action="store_true", help="the user's lines in the boxes")
     picture.add_argument("--no-fold", action="store_true", help="draw all of the blocks that repeat")
     difference = add(commands, "diff", _diff, "what passes do with each node", "resnet50 --pass fuse-conv-bn")
@@ -100,16 +104,28 @@ def _costs(program: GraphModule, inputs: Sequence[Any] | None, color: str) -> li
 
 
 def _read_figures(path: str | None) -> list[Figure]:
-    """Figures of a file of JSON."""
+    """Figures of a file of JSON: named there, or the numbers that another command tells of nodes (``--json``)."""
     if path is None:
         return []
-    form = '{"time": {"unit": "s", "values": {"conv1": 2e-4}}}'
+    form = '{"time": {"unit": "s", "values": {"conv1": 2e-4}}}, or what cost or profile print with --json'
     try:
         read = cast("dict[str, Any]", json.loads(Path(path).read_text(encoding="utf-8")))
+        if isinstance(read.get("nodes"), list):
+            return _figures_of_nodes(read["nodes"])
         return [Figure(name, str(one.get("unit", "")), dict(one["values"])) for name, one in read.items()]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         why = f"{type(error).__name__}: {error}"
         raise DrawingError(f"cannot read the figures in {path}", why=why, remedy=f"write {form}") from error
+
+
+def _figures_of_nodes(nodes: Sequence[dict[str, Any]]) -> list[Figure]:
+    """A figure for each number that is told of nodes."""
+    values: dict[str, dict[str, float]] = {}
+    for node in nodes:
+        for name, value in node.items():
+            if isinstance(value, (int, float)):
+                values.setdefault(name, {})[str(node["node"])] = float(value)
+    return [Figure(name, _UNITS.get(name, ""), found) for name, found in values.items()]
 
 
 def _diff(program: GraphModule, inputs: Sequence[Any] | None, options: argparse.Namespace) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -124,7 +125,13 @@ def sizes_of(graph_module: GraphModule, inputs: Iterable[Any]) -> dict[Node, Any
 def _stack(node: Node) -> dict[str, tuple[str, str]]:
     """The modules that were running when the node was made: path and class, by a key for each call."""
     recorded: Any = (node.meta.get("nn_module_stack") if node._meta else None) or {}
-    return {str(key): (str(path), getattr(kind, "__name__", str(kind))) for key, (path, kind) in recorded.items()}
+    stack: dict[str, tuple[str, str]] = {}
+    for key, (path, kind) in recorded.items():
+        if path:  # torch.export has the root, too
+            call = re.search(r"@\d+$", str(key))  # a module that is called again
+            name = getattr(kind, "__name__", str(kind)).rpartition(".")[2]
+            stack[f"{path}{call[0] if call else ''}"] = (str(path), name)
+    return stack
 
 
 def _modules_around(node: Node, stack: dict[str, tuple[str, str]], chains: dict[str, Path]) -> Path:
@@ -198,5 +205,5 @@ def _sizes_and_types(value: Any) -> tuple[str, str]:
 def shortened(text: str, longest: int = LONGEST_TEXT) -> str:
     """``text`` in one line, cut in the middle where it is too long."""
     text = " ".join(text.split())
-    half = longest // 2 - 1
+    half = (longest - 3) // 2
     return text if len(text) <= longest else f"{text[:half]} … {text[len(text) - half :]}"

@@ -79,7 +79,8 @@ class Picture:
         for read, reader, _ in edges:
             inputs[reader].append(read)
         kinds = [_kind(node, mark) for node, mark in zip(nodes, marks, strict=True)]
-        root = make_clusters([node.versions[0][1].modules for node in nodes], program.classes, kinds, inputs, largest)
+        modules = [node.versions[0][1].modules for node in nodes]
+        root = make_clusters(modules, program.classes, kinds, inputs, largest, _order(nodes, edges))
         if fold:
             edges = _folded(root, edges, len(nodes))
         rows = make_rows(root, edges, lambda node: nodes[node].versions[0][1].op == "placeholder")
@@ -89,6 +90,20 @@ class Picture:
     def clusters(self) -> list[Cluster]:
         """All clusters, by number."""
         return [rows.cluster for rows in self.rows]
+
+
+def _order(nodes: Sequence[PictureNode], edges: Sequence[Edge]) -> list[int]:
+    """The nodes in order, but fetched attributes just before what reads them first, wherever they are fetched."""
+    first: dict[int, int] = {}
+    for read, reader, _ in edges:
+        if reader < first.get(read, len(nodes)):
+            first[read] = reader
+    before: dict[int, list[int]] = {}
+    for number, node in enumerate(nodes):
+        if number in first and node.versions[0][1].op == "get_attr":
+            before.setdefault(first[number], []).append(number)
+    put_off = {number for numbers in before.values() for number in numbers}
+    return [one for number in range(len(nodes)) if number not in put_off for one in (*before.get(number, ()), number)]
 
 
 def _kind(node: PictureNode, marks: tuple[str, ...]) -> Hashable:

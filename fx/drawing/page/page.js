@@ -162,6 +162,15 @@ function fit() {
   redraw();
 }
 
+// At first text can be read: what is wider than the pane begins with its first node in the middle.
+function fitAtFirst() {
+  fit();
+  const box = scene.nodes[0];
+  if (view.scale >= 0.6 || !box) return;
+  view.scale = 0.6;
+  view.x = canvases[0].clientWidth / 2 - (box.x + box.width / 2) * view.scale;
+}
+
 function zoom(factor, x, y) {
   const scale = Math.min(4, Math.max(0.01, view.scale * factor)), by_ = scale / view.scale;
   view = { scale, x: x - (x - view.x) * by_, y: y - (y - view.y) * by_ };
@@ -306,7 +315,7 @@ function start() {
   else document.querySelector(".pane h2").textContent = `${program.counts[0]} nodes`;
   listen();
   showDetails();
-  fit();
+  fitAtFirst();
   const wanted = new URLSearchParams(location.hash.slice(1)).get("node"); // a link to a node: page.html#node=conv1
   if (wanted) { by("search").value = wanted; search(false); }
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+import torch
 from drawn_models import Blocks, captured
 
 import fx
@@ -9,6 +11,7 @@ from fx.drawing.clusters import Cluster, all_clusters, make_clusters
 from fx.drawing.drawn_program import DrawnProgram
 from fx.drawing.picture import Picture
 from fx.drawing.picture import _folded as folded
+from fx.passes import Canonicalize
 
 
 def titles(picture: Picture) -> list[str]:
@@ -95,3 +98,20 @@ def test_large_clusters_are_cut_into_parts() -> None:
     assert all(len(cluster.members) <= 10 for cluster in all_clusters(root))
     assert root.nodes() == list(range(1000))
     assert root.members[1].title == "100 nodes" and root.members[1].path == "nodes 101 to 200"
+
+
+def test_weights_that_are_fetched_first_stand_beside_what_reads_them() -> None:
+    program = Canonicalize()(fx.symbolic_trace(Blocks(4).eval()))
+    (x,) = program.graph.find_nodes(op="placeholder")
+    for node in program.graph.find_nodes(op="get_attr"):
+        x.append(node)
+    found = titles(Picture.of(DrawnProgram.of(program)))
+    assert found[:3] == ["blocks.0 … blocks.3: Block × 4", "head: Sequential", "blocks.0.wide: Linear"]
+
+
+@pytest.mark.thorough
+def test_exported_programs_have_the_same_modules() -> None:
+    program = fx.from_export(torch.export.export(Blocks(4).eval(), (torch.ones(1, 4),)))
+    found = titles(Picture.of(DrawnProgram.of(program)))
+    assert found[:2] == ["blocks.0 … blocks.3: Block × 4", "head: Sequential"]
+    assert "blocks.0.wide: Linear" in found

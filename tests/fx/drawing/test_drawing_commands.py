@@ -61,7 +61,16 @@ def test_draw_takes_figures_from_a_file(capsys, tmp_path):
     (tmp_path / "times.json").write_text("[1]")
     told = run(capsys, "draw", "resnet_tiny", "--figures", "times.json", status=2)
     assert told.startswith("cannot read the figures in times.json\n  why    AttributeError: ")
-    assert '  try    write {"time": {"unit": "s", "values": {"conv1": 2e-4}}}' in told
+    assert '  try    write {"time": {"unit": "s", "values": {"conv1": 2e-4}}}, or what cost or profile print' in told
+
+
+def test_draw_takes_what_other_commands_tell_of_nodes(capsys, tmp_path):
+    (tmp_path / "costs.json").write_text(run(capsys, "cost", "resnet_tiny", "--json"))
+    run(capsys, "draw", "resnet_tiny", "--output", "net.svg", "--color", "flops", "--figures", "costs.json")
+    assert "flops, logarithmic: " in (tmp_path / "net.svg").read_text("utf-8")
+    (tmp_path / "times.json").write_text(json.dumps({"nodes": [{"node": "conv1", "module": "", "seconds": 2e-4}]}))
+    run(capsys, "draw", "resnet_tiny", "--output", "net.svg", "--color", "seconds", "--figures", "times.json")
+    assert "200 us" in (tmp_path / "net.svg").read_text("utf-8")
 
 
 def test_draw_shows_passes(capsys, tmp_path):

@@ -201,6 +201,21 @@ def test_modules_open_and_close(tmp_path):
 
 
 @needs_node
+def test_a_node_is_shown_as_it_is_in_each_state(tmp_path):
+    data = data_of(page_of(fused("fuse-conv-bn,canonicalize"), tmp_path))
+    assert in_node(
+        """
+        const program = readProgram(data);
+        const conv = program.nodes.find((node) => node.versions[0].name === "conv1");
+        console.log(JSON.stringify([0, 1, 2].map((state) => {
+          const version = versionAt(conv, state);
+          return [version.op, version.settings.includes("bias=False")];
+        })));""",
+        data,
+    ) == [["call_module", True], ["call_module", False], ["call_function", False]]
+
+
+@needs_node
 def test_a_node_is_in_the_same_place_in_both_panes(tmp_path):
     data = data_of(page_of(fused("fuse-conv-bn"), tmp_path))
     assert in_node(

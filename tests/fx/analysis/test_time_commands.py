@@ -39,6 +39,13 @@ def test_training_takes_more_memory_than_a_run_and_less_where_values_are_compute
     assert needed == sorted(set(needed))
 
 
+def test_training_counts_batch_norm_as_it_trains(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "two_heads", "--device", "V100", "--training", "sgd", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    norm = next(node for node in row["nodes"] if node["node"] == "trunk_1")
+    assert norm["kernels"] == 3  # the count of batches, too
+
+
 def test_each_batch_and_device_is_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "mlp", "--device", "V100", "--device", "L4", "--batch", "1,64,4096", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)

@@ -32,10 +32,11 @@ from fx.analysis.probes import (
     streaming_probes,
 )
 from fx.analysis.product_sizes import ProductSizes, Surface, product_sizes
-from fx.analysis.simulation import estimate_calls
+from fx.analysis.simulation import estimate_calls, name_of_function
 from fx.capture.tracer import symbolic_trace
 from fx.errors import AnalysisError
 from fx.graph_module import GraphModule
+from fx.passes.canonicalize import Canonicalize
 
 FORMAT = 2
 """The version of the file."""
@@ -43,6 +44,8 @@ _LEAST_COMMON = 0.12
 """Relative standard deviation of whole programs that is never undercut: what six programs agree on may be chance."""
 _LEAST_MEASURED = 0.08
 """The same of programs whose kernels are all measured."""
+_GET_ATTR = 1e-7
+"""Seconds to fetch a parameter, which are nearly nothing."""
 _REPEATED = 8
 """Calls of a module in the program that its Python is timed with."""
 _MEASURED = "measured on this machine"
@@ -223,22 +226,29 @@ def _overheads(replay: Replay) -> Iterable[tuple[str, float]]:
     empty = symbolic_trace(_identity)
     fixed = seconds_of(lambda: empty(one))
     yield "program", fixed
+    yield "get_attr", _GET_ATTR
+    functions: tuple[tuple[str, Callable[[torch.Tensor], torch.Tensor]], ...] = (
+        ("python function", nn.functional.relu),
+        ("call_method", operator.methodcaller("neg")),
+        ("call_function", torch.neg),
+    )
+    each = 0.0
+    for name, function in functions:
+        each = _python(replay, symbolic_trace(_repeating(function)), one, fixed)
+        yield name, each
     found: list[float] = []
     for name, make in MODULES.items():
         module, given = make()
         program = symbolic_trace(nn.Sequential(*[module] * _REPEATED).eval())
         found.append(_python(replay, program, given, fixed))
         yield name, found[-1]
+        Canonicalize()(program)
+        calls = program.graph.find_nodes(op="call_function")
+        beside = (len(calls) / _REPEATED - 1) * each + len(
+            program.graph.find_nodes(op="get_attr")
+        ) / _REPEATED * _GET_ATTR
+        yield name_of_function(calls[-1].target), max(_python(replay, program, given, fixed) - beside, 0.0)
     yield "call_module", statistics.median(found)
-    functions: tuple[tuple[str, Callable[[torch.Tensor], torch.Tensor]], ...] = (
-        ("call_function", torch.neg),
-        ("python function", nn.functional.relu),
-        ("call_method", operator.methodcaller("neg")),
-    )
-    for name, function in functions:
-        program = symbolic_trace(_repeating(function))
-        yield name, _python(replay, program, one, fixed)
-    yield "get_attr", 1e-7
 
 
 def _identity(x: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,7 @@ from fx.analysis.measured_times import MEASURED, MeasuredTimes
 from fx.analysis.node_times import Roofline
 from fx.analysis.probes import operator_probes, product_probes
 from fx.analysis.product_sizes import product_sizes
-from fx.analysis.simulation import simulate
+from fx.analysis.simulation import name_of_function, simulate
 from fx.errors import AnalysisError
 from model_zoo import get_model
 from tests.fx.analysis.calibrated import calibrated
@@ -100,6 +100,21 @@ def test_a_calibrated_device_takes_measured_rates_launches_and_python() -> None:
     assert linear.seconds == pytest.approx(2 * 1024**3 / 2.0**40 + 1e-6 + 2e-6 + 5e-7, rel=0.01)
     assert relu.seconds == pytest.approx(8.39e-3 + 3e-6, rel=0.02)
     assert result.source == "roofline"
+
+
+def test_the_python_of_a_function_is_that_of_the_function_where_it_is_known() -> None:
+    known = {name_of_function(torch.relu): 1.0, "python function": 2.0, "call_function": 4.0, "call_method": 8.0}
+    device = calibrated(overheads=known)
+    for function, seconds in ((torch.relu, 1.0), (nn.functional.gelu, 4.0), (nn.functional.softmax, 2.0)):
+        program = fx.GraphModule({}, _one_call(function))
+        assert simulate(program, device, torch.empty(3, 3)).seconds == pytest.approx(seconds, rel=1e-3)
+
+
+def _one_call(function: object) -> fx.Graph:
+    graph = fx.Graph()
+    arguments = (graph.placeholder("x"), 0) if function is nn.functional.softmax else (graph.placeholder("x"),)
+    graph.output(graph.call_function(function, arguments))  # type: ignore[arg-type]
+    return graph
 
 
 def test_an_operator_that_was_not_timed_is_as_uncertain_as_operators_differ() -> None:

@@ -32,17 +32,20 @@ from fx.analysis.probes import (
     streaming_probes,
 )
 from fx.analysis.product_sizes import ProductSizes, Surface, product_sizes
-from fx.analysis.simulation import estimate_calls
+from fx.analysis.simulation import estimate_calls, name_of_function
 from fx.capture.tracer import symbolic_trace
 from fx.errors import AnalysisError
 from fx.graph_module import GraphModule
+from fx.passes.canonicalize import Canonicalize
 
-FORMAT = 1
+FORMAT = 2
 """The version of the file."""
 _LEAST_COMMON = 0.12
 """Relative standard deviation of whole programs that is never undercut: what six programs agree on may be chance."""
 _LEAST_MEASURED = 0.08
 """The same of programs whose kernels are all measured."""
+_GET_ATTR = 1e-7
+"""Seconds to fetch a parameter, which are nearly nothing."""
 _REPEATED = 8
 """Calls of a module in the program that its Python is timed with."""
 _MEASURED = "measured on this machine"
@@ -75,29 +78,33 @@ def calibrated_here(folder: str | Path) -> Device:
 
     Each machine, number of threads and version of PyTorch has a file of its own there.
     """
+    return calibrate(file_of_machine(folder, "machine"))
+
+
+def file_of_machine(folder: str | Path, kind: str) -> Path:
+    """The file in a folder for what is measured on this machine, with its threads and version of PyTorch."""
     digest = hashlib.sha256(str(this_machine()).encode()).hexdigest()[:12]
-    return calibrate(Path(folder, f"machine-{FORMAT}-{digest}.json"))
+    return Path(folder, f"{kind}-{FORMAT}-{digest}.json")
 
 
 def _measure() -> Device:
     machine, replay = this_machine(), Replay()
     with torch.no_grad():
-        binding = _binding(replay)
-        timed = [(probe, _seconds(replay, probe, binding)) for probe in (*operator_probes(), *product_probes())]
+        timed = [(probe, replay.seconds(probe.call)) for probe in (*operator_probes(), *product_probes())]
         operators = _operators(timed)
         launch = statistics.median(curve.values[0] for curve in operators.values())
         rates = {dtype: Figure(rate, _MEASURED, 0.05) for dtype, rate in _rates()}
         bandwidth = _bandwidth()
-        launches = {probe.family: _seconds(replay, probe, binding) for probe in smallest_products()}
+        launches = {probe.family: replay.seconds(probe.call) for probe in smallest_products()}
         products, spread = _products(timed, launches)
         calibration = Calibration(
             machine,
             products,
             operators,
             launches,
-            _streaming(replay, binding),
+            _streaming(replay),
             _typical(operators),
-            _nested(replay, binding),
+            _nested(replay),
             *_unknown(operators),
         )
         device = Device(
@@ -112,23 +119,12 @@ def _measure() -> Device:
             efficiency=Figure(1.0, "in the measured rates", spread),
             fill=Figure(0.0, "in the launch", 0.0),
             link=Figure(bandwidth.values[-1] / 2, "assumption: copied through memory", 0.3),
-            overheads=dict(_overheads(replay, binding)),
+            overheads=dict(_overheads(replay)),
             cores=machine.threads,
             common=0.05,
             calibration=calibration,
         )
         return _checked(device)
-
-
-def _binding(replay: Replay) -> float:
-    """How much longer an operator takes that is called by its overload, as a replay does it, than as programs do."""
-    one = torch.ones(1)
-    return seconds_of(lambda: torch.ops.aten.relu.default(one)) - seconds_of(lambda: torch.relu(one))
-
-
-def _seconds(replay: Replay, probe: Probe, binding: float) -> float:
-    seconds = replay.seconds(probe.call)
-    return max(seconds - binding, seconds / 4)
 
 
 def _operators(timed: Iterable[tuple[Probe, float]]) -> dict[str, Curve]:
@@ -204,48 +200,55 @@ def _bandwidth() -> Curve:
     return Curve(tuple(sizes), tuple(values))
 
 
-def _streaming(replay: Replay, binding: float) -> Curve:
+def _streaming(replay: Replay) -> Curve:
     """Bytes a second of products with one row."""
     found: dict[float, float] = {}
     for probe in streaming_probes():
         size = sum(one.size for one in probe.call.touched)
-        found[float(size)] = size / _seconds(replay, probe, binding)
+        found[float(size)] = size / replay.seconds(probe.call)
     sizes = sorted(found)
     return Curve(tuple(sizes), tuple(max(found[size] for size in sizes[place:]) for place in range(len(sizes))))
 
 
-def _nested(replay: Replay, binding: float) -> float:
+def _nested(replay: Replay) -> float:
     """What a kernel saves of its launch where a function calls it after another one."""
     layer, given = nn.Linear(4, 4), torch.ones(1, 4)
     calls = record_calls(symbolic_trace(layer), given).calls
-    alone = sum(_seconds(replay, Probe("", call), binding) for call in calls)
+    alone = sum(replay.seconds(call) for call in calls)
     weight, bias = layer.weight, layer.bias
     together = seconds_of(lambda: nn.functional.linear(given, weight, bias))
     return min(max((alone - together) / (len(calls) - 1), 0.0), 1e-6)
 
 
-def _overheads(replay: Replay, binding: float) -> Iterable[tuple[str, float]]:
+def _overheads(replay: Replay) -> Iterable[tuple[str, float]]:
     """Seconds of Python for a call of each kind, beside its kernels."""
     one = torch.ones(4)
     empty = symbolic_trace(_identity)
     fixed = seconds_of(lambda: empty(one))
     yield "program", fixed
+    yield "get_attr", _GET_ATTR
+    functions: tuple[tuple[str, Callable[[torch.Tensor], torch.Tensor]], ...] = (
+        ("python function", nn.functional.relu),
+        ("call_method", operator.methodcaller("neg")),
+        ("call_function", torch.neg),
+    )
+    each = 0.0
+    for name, function in functions:
+        each = _python(replay, symbolic_trace(_repeating(function)), one, fixed)
+        yield name, each
     found: list[float] = []
     for name, make in MODULES.items():
         module, given = make()
         program = symbolic_trace(nn.Sequential(*[module] * _REPEATED).eval())
-        found.append(_python(replay, binding, program, given, fixed))
+        found.append(_python(replay, program, given, fixed))
         yield name, found[-1]
+        Canonicalize()(program)
+        calls = program.graph.find_nodes(op="call_function")
+        beside = (len(calls) / _REPEATED - 1) * each + len(
+            program.graph.find_nodes(op="get_attr")
+        ) / _REPEATED * _GET_ATTR
+        yield name_of_function(calls[-1].target), max(_python(replay, program, given, fixed) - beside, 0.0)
     yield "call_module", statistics.median(found)
-    functions: tuple[tuple[str, Callable[[torch.Tensor], torch.Tensor]], ...] = (
-        ("call_function", torch.neg),
-        ("python function", nn.functional.relu),
-        ("call_method", operator.methodcaller("neg")),
-    )
-    for name, function in functions:
-        program = symbolic_trace(_repeating(function))
-        yield name, _python(replay, binding, program, one, fixed)
-    yield "get_attr", 1e-7
 
 
 def _identity(x: torch.Tensor) -> torch.Tensor:
@@ -261,10 +264,10 @@ def _repeating(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[to
     return repeated
 
 
-def _python(replay: Replay, binding: float, program: GraphModule, given: torch.Tensor, fixed: float) -> float:
+def _python(replay: Replay, program: GraphModule, given: torch.Tensor, fixed: float) -> float:
     calls = record_calls(program, given).calls
     each = {call.key: call for call in calls}
-    timed = {key: _seconds(replay, Probe("", call), binding) for key, call in each.items()}
+    timed = {key: replay.seconds(call) for key, call in each.items()}
     kernels = sum(timed[call.key] for call in calls)
     return max((seconds_of(lambda: program(given)) - fixed - kernels) / _REPEATED, 0.0)
 

@@ -160,7 +160,7 @@ class Device:
             )
         share = cores / self.cores
         memory = min(self.memory.value, cores * (self.core_bandwidth or self.memory.value))
-        values = [min(value * share, value) for value in self.bandwidth.values]
+        values = [max(value * share, memory) for value in self.bandwidth.values]
         values[-1] = memory
         return replace(
             self,

@@ -9,11 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fx.analysis.devices import Device, Machine, refuse_other_machine, this_machine
 from fx.analysis.kernel_calls import KernelCall
-from fx.analysis.kernel_replay import Replay, distances_of, seconds_of
+from fx.analysis.kernel_replay import Replay, distances_of
 from fx.analysis.node_times import LAUNCH, KernelTime, Roofline
 from fx.errors import AnalysisError
 
@@ -61,7 +59,6 @@ class MeasuredTimes:
         self._known: dict[str, float] = {}
         self._roofline = Roofline(device)
         self._replay = Replay()
-        self._binding: float | None = None
         if self._path is not None and self._path.exists():
             self._known = _read(self._path, self._machine)
 
@@ -84,23 +81,12 @@ class MeasuredTimes:
             except AnalysisError as error:
                 self.refused[key] = str(error)
                 return self._roofline.time_of(call)
-        binding = self._call_by_overload()
-        seconds = max(self._known[key] - binding, self._known[key] / 4)
+        seconds = self._known[key]
         calibration = self.device.calibration
         saves = 0.0 if calibration is None else calibration.nested
         if call.cost is None:
             return KernelTime(seconds, LAUNCH, self.device.launch.spread, saves=saves)
         return KernelTime(seconds, MEASURED, _SPREAD, saves=saves)
-
-    def _call_by_overload(self) -> float:
-        """What calling an operator by its overload takes longer than programs need for it."""
-        if self._binding is None:
-            one = torch.ones(1)
-            with torch.no_grad():
-                self._binding = seconds_of(lambda: torch.ops.aten.relu.default(one)) - seconds_of(
-                    lambda: torch.relu(one)
-                )
-        return self._binding
 
     def save(self) -> None:
         """Write what is remembered to the file, whole or not at all.

@@ -213,6 +213,11 @@ def estimate_run(
     return sum_up.result(nodes, needed, memory)
 
 
+def name_of_function(target: Any) -> str:
+    """What the time of Python of a function is known by."""
+    return f"function {getattr(target, '__module__', None)}.{getattr(target, '__name__', target)}"
+
+
 class _Sum:
     """Adds up what kernels and Python take."""
 
@@ -243,8 +248,9 @@ class _Sum:
         if node.op == "call_module":
             kind = type(program.get_submodule(str(node.target))).__name__
             return overheads.get(kind, overheads.get("call_module", 0.0))
-        if node.op == "call_function" and hasattr(node.target, "__code__"):
-            return overheads.get("python function", overheads.get("call_function", 0.0))
+        if node.op == "call_function":
+            kind = "python function" if hasattr(node.target, "__code__") else "call_function"
+            return overheads.get(name_of_function(node.target), overheads.get(kind, overheads.get(node.op, 0.0)))
         return overheads.get(node.op, 0.0)
 
     def _node(self, node: Node | None, calls: Sequence[KernelCall], program: GraphModule) -> NodeTime:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fx.analysis.calibration import calibrated_here
+from fx.analysis.calibration import calibrated_here, file_of_machine
 from fx.analysis.devices import Device
 from fx.analysis.known_devices import get_device, list_devices
 from fx.analysis.measured_times import MeasuredTimes
@@ -130,9 +130,7 @@ def _times(text: str, device: Device) -> KernelTimes | None:
     if text == "roofline":
         return None
     if text == "measured":
-        if device.calibration is None:
-            return MeasuredTimes(device)  # it says why not
-        return MeasuredTimes(device, _folder() / f"times-{device.calibration.machine.threads}.json")
+        return MeasuredTimes(device, file_of_machine(_folder(), "times"))
     return TraceTimes(text, device)
 
 

@@ -15,7 +15,7 @@ from torch import nn
 from torch._subclasses import FakeTensorMode
 
 from fx import GraphModule
-from fx.analysis.calibration import calibrated_here
+from fx.analysis.calibration import calibrated_here, file_of_machine
 from fx.analysis.devices import Device
 from fx.analysis.kernel_calls import record_calls
 from fx.analysis.measured_times import MeasuredTimes
@@ -34,7 +34,7 @@ class Estimator:
 
     def __init__(self, folder: Path) -> None:
         self.device: Device = calibrated_here(folder)
-        self.measured = MeasuredTimes(self.device, folder / f"times-{torch.get_num_threads()}.json")
+        self.measured = MeasuredTimes(self.device, file_of_machine(folder, "times"))
 
     def both(self, program: GraphModule, inputs: Sequence[Any]) -> tuple[Simulation, Simulation]:
         """What a program takes by the roofline, and by its kernels, each measured once."""

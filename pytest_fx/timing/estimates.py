@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
 from filelock import FileLock
 
 from fx import GraphModule
-from fx.analysis.calibration import calibrated_here
+from fx.analysis.calibration import calibrated_here, file_of_machine
 from fx.analysis.kernel_calls import record_calls
 from fx.analysis.measured_times import MeasuredTimes
 from fx.analysis.simulation import estimate_calls
@@ -27,7 +26,7 @@ def estimated_seconds(programs: Iterable[Any], arguments: Arguments, folder: Pat
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / "times.lock"):  # tests side by side would each measure the machine
         device = calibrated_here(folder)
-        times = MeasuredTimes(device, folder / f"times-{torch.get_num_threads()}.json")
+        times = MeasuredTimes(device, file_of_machine(folder, "times"))
         for program in programs:
             known = isinstance(program, GraphModule) and not getattr(program.meta.get("lowering"), "parts", ())
             yield _estimated(program, arguments, times) if known else None

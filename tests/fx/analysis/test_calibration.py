@@ -20,7 +20,7 @@ from fx.analysis.measured_times import MEASURED, MeasuredTimes
 from fx.analysis.node_times import Roofline
 from fx.analysis.probes import operator_probes, product_probes
 from fx.analysis.product_sizes import product_sizes
-from fx.analysis.simulation import simulate
+from fx.analysis.simulation import name_of_function, simulate
 from fx.errors import AnalysisError
 from model_zoo import get_model
 from tests.fx.analysis.calibrated import calibrated
@@ -79,7 +79,7 @@ def test_another_number_of_threads_is_another_machine(tmp_path: Path) -> None:
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"format": 0}', '{"format": 1, "device": {"calibration": 3}}'])
+@pytest.mark.parametrize("text", ["", "{}", '{"format": 0}', '{"format": 2, "device": {"calibration": 3}}'])
 def test_a_file_that_is_no_calibration_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "machine.json").write_text(text)
     with pytest.raises(
@@ -100,6 +100,21 @@ def test_a_calibrated_device_takes_measured_rates_launches_and_python() -> None:
     assert linear.seconds == pytest.approx(2 * 1024**3 / 2.0**40 + 1e-6 + 2e-6 + 5e-7, rel=0.01)
     assert relu.seconds == pytest.approx(8.39e-3 + 3e-6, rel=0.02)
     assert result.source == "roofline"
+
+
+def test_the_python_of_a_function_is_that_of_the_function_where_it_is_known() -> None:
+    known = {name_of_function(torch.relu): 1.0, "python function": 2.0, "call_function": 4.0, "call_method": 8.0}
+    device = calibrated(overheads=known)
+    for function, seconds in ((torch.relu, 1.0), (nn.functional.gelu, 4.0), (nn.functional.softmax, 2.0)):
+        program = fx.GraphModule({}, _one_call(function))
+        assert simulate(program, device, torch.empty(3, 3)).seconds == pytest.approx(seconds, rel=1e-3)
+
+
+def _one_call(function: object) -> fx.Graph:
+    graph = fx.Graph()
+    arguments = (graph.placeholder("x"), 0) if function is nn.functional.softmax else (graph.placeholder("x"),)
+    graph.output(graph.call_function(function, arguments))  # type: ignore[arg-type]
+    return graph
 
 
 def test_an_operator_that_was_not_timed_is_as_uncertain_as_operators_differ() -> None:
@@ -168,12 +183,25 @@ def test_a_kernel_that_cannot_run_alone_takes_what_the_roofline_says(monkeypatch
 
 @pytest.mark.parametrize("name", ["dlrm_small", "lstm_classifier_small", "vit_small", "llama_small", "unet_small"])
 def test_the_kernels_of_models_run_on_operands_that_are_made_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Replay, "_overload_cost", lambda self, call: 0.0)
     monkeypatch.setattr(kernel_replay, "seconds_of", lambda call, **_: float(call() is not None))
     model, replay = get_model(name), Replay()
     calls = record_calls(fx.symbolic_trace(model.build()), *model.example_inputs(batch=2)).calls
     before = torch.get_rng_state()
     assert all(replay.seconds(call) == 1.0 for call in calls)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_what_calling_by_overload_takes_longer_is_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = iter([10.0, 3.0, 2.0, 14.0, 5.0])  # the call; relu, and a convolution of nine arguments
+    monkeypatch.setattr(kernel_replay, "seconds_of", lambda call, **_: next(taken, 10.0))
+    replay = Replay()
+    one, two = (
+        record_calls(fx.symbolic_trace(function), torch.empty(3)).calls[0]
+        for function in (lambda x: torch.relu(x), lambda x: x + x)
+    )
+    assert replay.seconds(one) == 9.0
+    assert replay.seconds(two) == 8.0
 
 
 def test_operands_from_far_away_are_spread_over_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,6 +216,7 @@ def test_operands_from_far_away_are_spread_over_memory(monkeypatch: pytest.Monke
     calls = record_calls(fx.symbolic_trace(layers), torch.empty(1, 1000)).calls
     addmm = calls[-1]
     assert max(distances_of(addmm)) == 2
+    monkeypatch.setattr(Replay, "_overload_cost", lambda self, call: 0.0)
     monkeypatch.setattr(kernel_replay, "seconds_of", look)
     look_at = replace(addmm, func=_Both(addmm.func))
     Replay().seconds(look_at)

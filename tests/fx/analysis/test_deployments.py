@@ -58,6 +58,14 @@ def test_a_stage_sends_what_later_ones_need_and_holds_its_own_parameters() -> No
     assert cut.throughput == pytest.approx(10 / (first.seconds + first.transfer))
 
 
+def test_values_that_no_later_stage_needs_are_not_sent() -> None:
+    program = fx.symbolic_trace(lambda x: (x @ x).relu() @ x)
+    device = get_device("EPYC 7763")
+    served = Served("products", program, lambda batch: [torch.empty(512, 512)])
+    (cut,) = simulate_deployments([served], [Deployment(device, stages=2)]).services
+    assert [stage.sent for stage in cut.stages] == [512 * 512 * 4, 0]
+
+
 def test_an_uneven_program_is_cut_beside_its_slowest_node() -> None:
     (cut,) = simulate_deployments(
         [layers(64, 64, 64, 4096, 64)], [Deployment("EPYC 7763", batch=64, stages=3)]

@@ -88,6 +88,7 @@ def test_the_interval_is_wide_where_figures_are_uncertain_and_says_which() -> No
     assert sure.interval == (sure.seconds, sure.seconds)
 
 
+@pytest.mark.thorough
 def test_resnet50_on_a_v100_takes_what_the_paper_measured() -> None:
     program = fx.symbolic_trace(get_model("resnet50").build())
     result = simulate(program, "V100", torch.empty(256, 3, 224, 224))

@@ -110,3 +110,17 @@ def test_padding_keeps_sizes_symbolic(mode: str) -> None:
     report = symbolic_shapes(program, ("batch", 3, "h", "w"))
     assert report.shape_of("mul") == ("batch", 3, "h + 1", "w + 3")
     assert not [one for one in report.needed if "==" in one.text]
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_batch_norm_has_the_sizes_and_strides_of_its_operand(trains: bool) -> None:
+    layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).train(trains)
+    report = symbolic_shapes(fx.symbolic_trace(layers), ("batch", 3, "h", "w"))
+    convolution, norm = (tensors[0] for node, tensors in report.tensors.items() if node.op == "call_module")
+    assert norm == convolution
+    assert norm.shape == ("batch", 8, "h - 2", "w - 2")
+
+
+def test_batch_norm_of_other_channels_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="running_mean should contain 3 elements not 8"):
+        symbolic_shapes(fx.symbolic_trace(nn.Sequential(nn.BatchNorm2d(8))), ("batch", 3, "h", "w"))

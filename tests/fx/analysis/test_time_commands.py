@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from fx.__main__ import main
 from fx.analysis import time_commands
@@ -23,6 +25,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def layers() -> tuple[nn.Module, torch.Tensor]:
+    """A model of the user, with inputs."""
+    blocks = [nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(4)]
+    return nn.Sequential(*blocks), torch.ones(1, 64)
+
+
 def test_this_machine_is_the_default_device(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "mlp"]) == 0
     assert "on this machine, roofline" in capsys.readouterr().out
@@ -32,11 +40,18 @@ def test_training_takes_more_memory_than_a_run_and_less_where_values_are_compute
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     needed: list[int] = []
-    command = ["simulate", "vit_small", "--device", "V100", "--batch", "64", "--json"]
+    command = ["simulate", f"{__name__}:layers", "--device", "V100", "--batch", "512", "--json"]
     for more in ([], ["--training", "adam", "--recompute"], ["--training", "adam"]):
         assert main([*command, *more]) == 0
         needed.append(json.loads(capsys.readouterr().out)[0]["memory"])
     assert needed == sorted(set(needed))
+
+
+def test_training_counts_batch_norm_as_it_trains(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "two_heads", "--device", "V100", "--training", "sgd", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    norm = next(node for node in row["nodes"] if node["node"] == "trunk_1")
+    assert norm["kernels"] == 3  # the count of batches, too
 
 
 def test_each_batch_and_device_is_a_row(capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,7 +32,7 @@ _WARM_UP = 2
 class Estimator:
     """Estimates by both sources of times, with this machine measured once in a process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path = Path(".pytest_fx")) -> None:
         self.device: Device = calibrated_here(folder)
         self.measured = MeasuredTimes(self.device, file_of_machine(folder, "times"))
 

@@ -8,6 +8,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from model_zoo.dlrm import DLRM, clicks
 from model_zoo.zoo_model import seeded
 from pytest_fx.processes.child import Channel, Child, Limits
 from pytest_fx.tables import parameter_server
+from pytest_fx.tables.estimates import Estimator
 from pytest_fx.tables.pairs import record_pairs, tell_pairs
 from pytest_fx.tables.parameter_server import RemoteTable, parameter_servers, start_fetch, wait_for_vectors
 from pytest_fx.tables.registered_tables import register_table
@@ -54,7 +56,13 @@ def _rows(scale: Scale) -> Sequence[Row]:
 
 def _row(scale: Scale, batch: int, tables: int, rows: int, bottom: int, in_flight: int | None = None) -> Row:
     settings = {"tables": tables, "rows": rows, "bottom": bottom, "batch": batch, "in_flight": in_flight or tables}
-    settings |= {"threads": 1, "dtype": "float32", "rounds": scale.rounds, "seed": scale.seed}
+    settings |= {
+        "estimated": scale.size == "full",
+        "threads": 1,
+        "dtype": "float32",
+        "rounds": scale.rounds,
+        "seed": scale.seed,
+    }
     name = f"{tables} table{'s' * (tables != 1)} of {rows:,} rows, bottom {bottom}"
     name += f", {in_flight} in flight" if in_flight else ""
     return Row(name, partial(_measure, settings), settings, timed=True)
@@ -87,12 +95,65 @@ def _measure_as_client(settings: Mapping[str, Any], own: Channel) -> None:
             raise AssertionError(f"{same} of {len(queries)} queries have the same result")
         at_hand = [_AtHand(table(queries[0][1][:, number])) for number, table in enumerate(local.embeddings)]
         work = fx.symbolic_trace(_with_tables(local, at_hand))
-        programs = {"before": before, "after": after, "work": work, "fetches": partial(_fetch_all, list(tables))}
+        programs: dict[str, Callable[..., Any]] = {"before": before, "after": after, "work": work}
+        programs |= {"fetches": partial(_fetch_all, list(tables)), "fetch": partial(_fetch_all, list(tables)[:1])}
         timed = _time(programs, queries, settings)
         timeline = {
             name: _Watched(program).timeline(queries[0]) for name, program in (("before", before), ("after", after))
         }
-        own.send(json.dumps({**timed, **_moved(overlap, before), "same": same, "timeline": timeline}).encode())
+        predicted = _predicted(work, before, after, queries[0], timed) if settings["estimated"] else {}
+        found = {**timed, **predicted, **_moved(overlap, before), "same": same, "timeline": timeline}
+        own.send(json.dumps(found).encode())
+
+
+def _predicted(
+    work: GraphModule, before: GraphModule, after: GraphModule, query: Query, timed: Mapping[str, Any]
+) -> Mapping[str, float]:
+    """The seconds of a query before and after the pass, of which neither was timed for it."""
+    alone, together = (statistics.median(timed[name]) / _IN_A_SAMPLE for name in ("fetch", "fetches"))
+    times = FetchTimes(
+        alone, together / len(before.graph.find_nodes(op="call_function", target=parameter_server.fetch))
+    )
+    estimated = _estimated(work, query)
+    return {"predicted_before": times.of(before, estimated), "predicted_after": times.of(after, estimated)}
+
+
+def _estimated(work: GraphModule, query: Query) -> Mapping[str, float]:
+    """The seconds of each operation beside the fetches as ``simulate`` has them, each kernel measured once."""
+    _, estimated = Estimator().both(work, query)
+    return {one.node.name: one.seconds for one in estimated.nodes if one.node is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class FetchTimes:
+    """What fetches from one server take, which serves one after the other."""
+
+    alone: float
+    """Seconds of one, from the call to the vectors."""
+    served: float
+    """Seconds from the vectors of one to those of the next, where many are started at once."""
+
+    def of(self, program: GraphModule, seconds: Mapping[str, float]) -> float:
+        """The seconds of a query: each operation takes ``seconds`` by its name, each fetch what this record says.
+
+        >>> import fx
+        >>> from pytest_fx.tables.parameter_server import start_fetch, wait_for_vectors
+        >>> graph = fx.Graph()
+        >>> begun = [graph.call_function(start_fetch, ()) for _ in range(2)]
+        >>> work = graph.call_function(torch.relu, (), name="relu")
+        >>> _ = graph.output([work, *(graph.call_function(wait_for_vectors, (one,)) for one in begun)])
+        >>> FetchTimes(alone=5.0, served=2.0).of(fx.GraphModule({}, graph), {"relu": 6.0})
+        7.0
+        """
+        now = free = 0.0
+        ready: dict[Node, float] = {}
+        for node in program.graph.nodes:
+            if node.target in (start_fetch, parameter_server.fetch):
+                ready[node] = free = max(now + self.alone, free + self.served)
+            if node.target in (wait_for_vectors, parameter_server.fetch):
+                now = max([now, *(ready[used] for used in (node, *node.all_input_nodes) if used in ready)])
+            now += seconds.get(node.name, 0.0)
+        return now
 
 
 class _Watched(fx.Interpreter):
@@ -183,6 +244,7 @@ def _time(
         **record_pairs(timed["after"], "before", "after"),
         "work": [round(seconds, 9) for seconds in timed["work"].transformed],
         "fetches": [round(seconds, 9) for seconds in timed["fetches"].transformed],
+        "fetch": [round(seconds, 9) for seconds in timed["fetch"].transformed],
         "over_ideal_interval": [round(end, 6) for end in median_interval(over)],
         "in_a_sample": _IN_A_SAMPLE,
     }
@@ -199,6 +261,9 @@ def _numbers(values: Mapping[str, Any]) -> Mapping[str, float]:
     alone = [max(pair) for pair in zip(values["work"], values["fetches"], strict=True)]
     ideal = [one / old for one, old in zip(alone, values["before"], strict=True)]
     low, high = values["over_ideal_interval"]
+    if "predicted_after" in values:
+        relative = values["predicted_after"] / values["predicted_before"]
+        numbers |= {"predicted_relative": round(relative, 6), "predicted_speedup": round(1 / relative, 6)}
     return {
         **numbers,
         **{f"{name}_queries": round(count / numbers[f"{name}_median"], 3) for name in ("before", "after")},
@@ -227,9 +292,12 @@ register_table(
             "and then timed: both programs, the work alone (vectors at hand) and the fetches alone (all started "
             "at once) take turns, one thread each, eight queries in a sample, after warm-up. A speed-up is the "
             "median of the rounds' ratios with its bootstrap 95 % interval; queries per second and milliseconds "
-            "are medians. The ideal is the larger of work and fetches alone. It is out of reach: work that needs "
-            "the vectors follows them, the thread that computes also writes requests and reads answers, and the "
-            "server takes a processor of the same machine. A network between machines is slower than a loopback."
+            "are medians. *Estimated* is what follows from the operations' times by `simulate` (kernels measured "
+            "once each), one fetch alone, and a server that answers one after the other as fast as when all fetches "
+            "are started at once; neither program is timed for it. The ideal is the larger of work and fetches "
+            "alone. It is out of reach: work that needs the vectors follows them, the thread that computes also "
+            "writes requests and reads answers, and the server takes a processor of the same machine. A network "
+            "between machines is slower than a loopback."
         ),
         claims=(
             Claim(
@@ -250,6 +318,7 @@ register_table(
             Column("before, queries/s", "{before_queries:,.0f}"),
             Column("after, queries/s", "{after_queries:,.0f}"),
             Column("speed-up", "{after_speedup:.3f} ({after_speedup_low:.3f} to {after_speedup_high:.3f})"),
+            Column("speed-up, estimated", "{predicted_speedup:.3f}"),
             Column("work alone, ms", "{work_ms:.2f}"),
             Column("fetches alone, ms", "{fetches_ms:.2f}"),
             Column("after, over the ideal", "{over_ideal:.2f} ({over_ideal_low:.2f} to {over_ideal_high:.2f})"),
@@ -260,6 +329,7 @@ register_table(
             axis="time over that of blocking fetches (lower is better; 95 % intervals)",
             series=(
                 Series("after overlap", "after_relative", "ours", "after_relative_low", "after_relative_high"),
+                Series("estimated", "predicted_relative", "peer"),
                 Series("ideal: the larger of work and fetches", "ideal_relative", "baseline"),
             ),
             template="{:.2f}",

@@ -6,7 +6,6 @@ import functools
 import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,7 +33,6 @@ from pytest_fx.timing.paired import BETWEEN_COPIES, median_interval
 
 _BATCHES = (1, 8, 32)
 _PASSES = ("canonicalize", "fuse-conv-bn", "merge-parallel-layers")
-_FOLDER = Path(".pytest_fx")
 """Where the machine and the kernels that were measured are kept between runs."""
 
 
@@ -62,7 +60,7 @@ def _row(name: str, scale: Scale, model: str, measure: Any, batch: int) -> Row:
 
 @functools.cache
 def _estimator() -> Estimator:
-    return Estimator(_FOLDER)
+    return Estimator()
 
 
 def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:

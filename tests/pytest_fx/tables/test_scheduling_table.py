@@ -8,7 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
+import fx
 from pytest_fx.processes.child import ChildEnded
 from pytest_fx.tables import NotRun, Scale, get_table, parameter_server
 from pytest_fx.tables.rows import scheduling
@@ -47,6 +49,31 @@ def test_a_small_model_fetches_the_same_and_is_timed_before_and_after_the_pass()
     assert (numbers["same"], numbers["moved"], numbers["fetches_count"]) == (32, 3, 3)
     assert numbers["over_ideal_low"] <= numbers["over_ideal"] <= numbers["over_ideal_high"]
     assert numbers["before_queries"] > 0
+
+
+@pytest.mark.parametrize(
+    "order, seconds",
+    [
+        ("fetch fetch work", 16.0),  # 5 + 5 + 6
+        ("start start work wait wait", 7.0),  # the second is served at 7, when the work is done
+        ("start work wait start wait", 11.0),
+        ("start start wait wait work", 13.0),
+    ],
+)
+def test_a_query_is_estimated_from_one_fetch_and_those_of_a_busy_server(order, seconds):
+    graph, begun, done = fx.Graph(), [], []
+    for word in order.split():
+        if word == "work":
+            done.append(graph.call_function(torch.relu, (), name="relu"))
+        elif word == "fetch":
+            done.append(graph.call_function(parameter_server.fetch, ()))
+        elif word == "start":
+            begun.append(graph.call_function(parameter_server.start_fetch, ()))
+        else:
+            done.append(graph.call_function(parameter_server.wait_for_vectors, (begun.pop(0),)))
+    graph.output(done)
+    times = scheduling.FetchTimes(alone=5.0, served=2.0)
+    assert times.of(fx.GraphModule({}, graph), {"relu": 6.0}) == seconds
 
 
 def test_one_query_is_watched_before_and_after_for_the_timeline():

@@ -101,7 +101,7 @@ def estimator(monkeypatch, tmp_path):
     """Estimates on a machine of round numbers."""
     monkeypatch.setattr("pytest_fx.tables.estimates.calibrated_here", lambda folder: calibrated())
     monkeypatch.setattr("fx.analysis.kernel_replay.Replay.seconds", lambda self, call: 1e-3)
-    monkeypatch.setattr(simulation, "_FOLDER", tmp_path)
+    monkeypatch.chdir(tmp_path)
     simulation._estimator.cache_clear()
     yield
     simulation._estimator.cache_clear()

@@ -226,10 +226,13 @@ class GraphModule(QuickModule):
         """Run the program; an error that passes through the generated code gets a note with the node and its line."""
         if is_dynamo_compiling():
             self._compile_forward(self._edition)  # given the edition, Dynamo traces anew after recompile()
+        enabled = torch.is_grad_enabled()
         try:
             # looked up anew, so that tracing, which replaces it, sees this call
             return torch.nn.Module.__call__(self, *args, **kwargs)
         except Exception as error:
+            if torch.is_grad_enabled() != enabled:  # raised between operations that switch it off and on
+                torch.set_grad_enabled(enabled)
             self._explain(error, error.__traceback__)
             raise
 

@@ -23,6 +23,8 @@ from fx.proxy import Proxy, TracerBase
 
 _torch: Any = torch
 _TAKE_DTYPES = ("iinfo", "finfo", "frombuffer", "can_cast", "promote_types")
+_TAKE_SIZES = ("empty", "ones", "rand", "randn", "zeros")
+"""Functions whose sizes may be given one by one, of which torch then takes no traced ones."""
 _DRAWING = (
     "betavariate binomial beta choice choices exponential expovariate gammavariate gauss getrandbits lognormvariate "
     "normal normalvariate paretovariate permutation poisson rand randbytes randint randn random random_sample "
@@ -35,7 +37,7 @@ def replace(trace: Trace) -> None:
     """Let a trace see these calls, wherever the traced code has the functions from."""
     trace.replace(_SingleLevelFunction, ("apply",), _make_apply, absent=True)
     trace.replace(torch.nn.utils.stateless.__dict__, ("_functional_call",), _make_functional_call)
-    trace.replace(torch.__dict__, _TAKE_DTYPES, _make_of_dtype)
+    trace.replace(torch.__dict__, (*_TAKE_DTYPES, *_TAKE_SIZES), _make_of_dtype)
     for namespace in (torch.__dict__, torch.random.__dict__):
         trace.replace(namespace, _SEEDING, _make_refused)
     trace.replace(torch.__dict__, ("is_tensor",), _make_is_tensor)
@@ -245,7 +247,7 @@ def make_checkpoint(original: Any) -> Any:
 
 
 def _make_of_dtype(original: Any) -> Any:
-    """A function that reads a dtype without asking whether it is a traced one."""
+    """A function that reads a dtype, or sizes, without asking whether they are traced ones."""
 
     def of_dtype(*args: Any, **kwargs: Any) -> Any:
         for value in (*args, *kwargs.values()):

@@ -129,6 +129,15 @@ _PYTHON_FUNCTIONS = _words(
 )
 """Functions of torch that call no operator of the same name but only compute."""
 
+MODES: tuple[Any, ...] = (
+    _torch.is_grad_enabled,
+    _torch._C._set_grad_enabled,
+    _torch.is_autocast_enabled,
+    _torch.amp._enter_autocast,
+    _torch.amp._exit_autocast,
+)
+"""What a captured program calls where the traced code sets the modes of the thread, or asks for them."""
+
 _REFUSED_FUNCTIONALS = frozenset(
     _words("assert_int_or_pair ctc_loss grouped_mm scaled_grouped_mm scaled_mm triplet_margin_with_distance_loss")
 )
@@ -198,6 +207,8 @@ def functions() -> dict[str, Any]:
     listed.update(
         (qualified_name(function), function) for function in (assert_is_none, check, check_kind, check_value, is_false)
     )
+    for function in MODES:
+        listed[qualified_name(function)] = function
     listed["collections.OrderedDict"] = OrderedDict
     listed["fx.inputs.assert_is_none"] = assert_is_none  # its name in older files
     for name in methods():

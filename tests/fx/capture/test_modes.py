@@ -114,3 +114,26 @@ def test_a_program_that_switches_a_module_to_another_mode_is_refused() -> None:
     with pytest.raises(fx.TraceError, match=said):
         fx.symbolic_trace(root)
     assert root.norm.training
+
+
+def test_an_error_between_switches_leaves_the_mode_as_it_was() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return x.view(7)
+
+    captured = fx.symbolic_trace(program)
+    with pytest.raises(RuntimeError, match="shape"):
+        captured(torch.ones(2))
+    assert torch.is_grad_enabled()
+
+
+def test_a_program_that_sets_modes_is_saved_with_them(tmp_path: Any) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            return x @ x
+
+    captured = fx.symbolic_trace(program)
+    fx.save(captured, tmp_path / "program")
+    loaded = fx.load(tmp_path / "program")
+    assert loaded.code == captured.code
+    assert loaded(torch.rand(2, 2, requires_grad=True)).dtype is torch.bfloat16

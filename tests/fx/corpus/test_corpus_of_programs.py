@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
+import torch.fx
 
 import fx
 
@@ -51,6 +53,16 @@ def test_a_program_means_what_eager_means_or_is_refused_by_its_line(program: Pro
 def test_the_lists_name_programs_of_the_corpus() -> None:
     assert set(NOT_YET) | set(REFUSALS) <= set(REGISTRY)
     assert not set(NOT_YET) & set(REFUSALS)
+
+
+def test_what_becomes_of_each_program_under_torch_fx_is_on_record() -> None:
+    assert set(names_in(HERE / "torch_fx.txt")) == set(REGISTRY)
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="on record is torch 2.13")
+def test_torch_fx_does_what_is_on_record() -> None:
+    assert {name: judge(one, torch.fx).kind for name, one in REGISTRY.items()} == names_in(HERE / "torch_fx.txt")
 
 
 def test_every_theme_has_its_programs() -> None:

@@ -171,8 +171,7 @@ def test_tools_of_torch_fx_take_what_we_capture(of_torch):
                 raise ValueError(f"too large, {x.shape}")
             if x.isnan().any():
                 raise ValueError("not a number")
-            with torch.no_grad():
-                y = x[1:, None, ..., : x.shape[1]] * 2
+            y = x[1:, None, ..., : x.shape[1]] * 2
             rows, columns = x.shape
             x = x + 1
             x += torch.ones(2)
@@ -182,6 +181,29 @@ def test_tools_of_torch_fx_take_what_we_capture(of_torch):
     for raising in (torch.full((2, 2), 99.0), torch.full((2, 2), torch.nan)):
         with pytest.raises(AssertionError, match=r"too large, torch\.Size|not a number"):
             adapt(use)(fx.symbolic_trace(Varied()))(raising)
+
+
+class FrozenHalf(nn.Module):
+    def forward(self, x):
+        with torch.no_grad():
+            y = x * 2
+        return x + y
+
+
+@pytest.mark.parametrize("name", ["Transformer", "deepcopy"])
+def test_tools_of_torch_fx_that_copy_nodes_keep_grad_mode(name):
+    def use(graph_module: torch.fx.GraphModule):
+        return TOOLS[name](graph_module)
+
+    check(use, FrozenHalf)
+
+
+def test_a_pass_that_lets_torch_fx_capture_again_loses_grad_mode_and_is_told():
+    def use(graph_module: torch.fx.GraphModule):
+        return torch.fx.symbolic_trace(graph_module)
+
+    with pytest.raises(LawViolation, match=r"law 'gradients': use changes the gradient of input\[0\]"):
+        check(use, FrozenHalf)
 
 
 class LaidOut(nn.Module):

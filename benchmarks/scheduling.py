@@ -1,17 +1,13 @@
-"""A data-parallel training step: gradients reduced over gloo by two processes, before and after ``overlap`` (6.2.3).
+"""A data-parallel training step: gradients reduced over gloo, before and after ``overlap``, and by DDP (6.2.3).
 
-Both processes run on one machine, so the reductions take processors that the step computes with: what is gained here is
-less than on machines of their own.
+``DistributedDataParallel`` reduces them in buckets while autograd goes on. All processes run on one machine, so the
+reductions take processors that the step computes with: what is gained here is less than on machines of their own.
 """
 
 from __future__ import annotations
 
 import copy
-import datetime
-import multiprocessing
 import sys
-import tempfile
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -21,10 +17,7 @@ import fx
 from fx.passes import OverlapCommunication, ShapeProp
 
 from .paired import Contender, Table, measure, parse
-
-RANKS = 2
-LIMIT = 240
-"""Seconds in which the processes have to end."""
+from .ranks import run_ranks
 
 
 class Step(nn.Module):
@@ -53,53 +46,67 @@ class Step(nn.Module):
         ]
 
 
-def work(rank: int, meeting: str, rounds: int, threads: int, quick: bool) -> None:
+class Network(nn.Module):
+    """The same network for autograd, which ``DistributedDataParallel`` reduces the gradients of in buckets."""
+
+    def __init__(self, step: Step) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList([weight.detach().clone() for weight in step.weights])
+
+    def forward(self, x: Tensor, wanted: Tensor) -> Tensor:
+        """Map a batch to the sum of squared errors."""
+        for weight in self.weights:
+            x = torch.relu(x @ weight)
+        return (x - wanted).square().sum() / 2
+
+
+def autograd_step(
+    network: nn.parallel.DistributedDataParallel, count: int, inputs: tuple[Tensor, Tensor]
+) -> list[Tensor]:
+    """The same step, in the order in which ``Step`` returns weights; gradients of ranks are added, not averaged."""
+    with torch.enable_grad():
+        network(*inputs).backward()
+    found = [weight.detach() - 1e-3 * count * weight.grad for weight in reversed(network.module.weights)]
+    network.zero_grad()
+    return found
+
+
+def work(rank: int, count: int, rounds: int, quick: bool) -> None:
     """What each process does; the first one prints."""
-    torch.set_num_threads(threads)
-    limit = datetime.timedelta(seconds=LIMIT / 4)
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=RANKS, timeout=limit)
-    table = Table(("before", "after")) if rank == 0 else None
+    table = Table(("before", "after", "ddp")) if rank == 0 else None
     shapes = ((64, 4, 16),) if quick else ((256, 8, 256), (512, 8, 256), (512, 8, 1024), (1024, 4, 256))
     for width, layers, batch in shapes:
         torch.manual_seed(rank)
         inputs = torch.randn(batch, width), torch.randn(batch, width)
+        step = Step(width, layers, dist.group.WORLD.group_name)
+        network = nn.parallel.DistributedDataParallel(Network(step))
         with torch.no_grad():
-            before = fx.symbolic_trace(Step(width, layers, dist.group.WORLD.group_name))
+            before = fx.symbolic_trace(step)
             ShapeProp(before).propagate(*inputs)
             after = OverlapCommunication(in_flight=layers)(copy.deepcopy(before))
-            if not all(map(torch.equal, before(*inputs), after(*inputs))):
-                raise AssertionError("the pass changes what the step computes")
-            contenders = {
-                # prepared, so that both processes make the same number of calls
-                name: Contender(lambda inputs, program=program: program(*inputs), lambda inputs=inputs: inputs)
-                for name, program in (("before", before), ("after", after))
+            programs = {
+                "before": lambda inputs: before(*inputs),  # noqa: B023 - called in this round of the loop
+                "after": lambda inputs: after(*inputs),  # noqa: B023
+                "ddp": lambda inputs: autograd_step(network, count, inputs),  # noqa: B023
             }
-            name = f"{layers} layers of {width}, batch {batch}, {RANKS} processes"
+            results = {name: program(inputs) for name, program in programs.items()}
+            if not all(map(torch.equal, results["before"], results["after"])):
+                raise AssertionError("the pass changes what the step computes")
+            if not all(map(torch.allclose, results["before"], results["ddp"])):
+                raise AssertionError("DistributedDataParallel computes something else")
+            # prepared, so that all processes make the same number of calls
+            contenders = {name: Contender(program, lambda: inputs) for name, program in programs.items()}  # noqa: B023
+            name = f"{layers} layers of {width}, batch {batch}, {count} processes"
             measured = measure(name, contenders, baseline="before", rounds=rounds, goal="no slower")
         if table is not None:
             table.add(measured)
-    dist.destroy_process_group()
 
 
 def main() -> int:
-    """Start the processes, and wait for them, or end them."""
+    """Measure with two processes, and with four."""
     options = parse(__doc__, rounds=30)
-    if not dist.is_available() or not dist.is_gloo_available():
-        print("not measured: this build of torch has no gloo")
-        return 0
-    with tempfile.TemporaryDirectory() as folder:
-        meeting = Path(folder, "meeting").as_uri()
-        context = multiprocessing.get_context("spawn")
-        arguments = (meeting, options.rounds, options.threads, options.quick)
-        processes = [context.Process(target=work, args=(rank, *arguments), daemon=True) for rank in range(RANKS)]
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join(LIMIT)
-        for process in processes:
-            process.kill()
-            process.join()
-    return sum(process.exitcode != 0 for process in processes)
+    arguments = (options.rounds, options.quick)
+    return sum(run_ranks(work, count, *arguments, threads=options.threads) for count in (2, 4))
 
 
 if __name__ == "__main__":

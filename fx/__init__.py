@@ -13,10 +13,12 @@ import sys
 from fx import passes, quantize
 from fx.capture.signature import PH, PHWithMeta
 from fx.capture.tracer import ProxyableClassMeta, Tracer, is_fx_symbolic_tracing, is_fx_tracing, symbolic_trace
+from fx.drawing import draw
 from fx.earlier_names import keep_earlier_names
 from fx.errors import (
     CaptureError,
     CodegenError,
+    DrawingError,
     FxError,
     GraphError,
     InteropError,
@@ -46,6 +48,7 @@ __all__ = [
     "CaptureError",
     "CodeGen",
     "CodegenError",
+    "DrawingError",
     "FxError",
     "Graph",
     "GraphError",
@@ -66,6 +69,7 @@ __all__ = [
     "Tracer",
     "Transformer",
     "capture",
+    "draw",
     "from_export",
     "has_side_effect",
     "immutable_dict",

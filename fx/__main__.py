@@ -1,7 +1,6 @@
 """``python -m fx``: what a program is, costs and takes, on which device, and what a backend would take of it.
 
-``code``, ``cost``, ``memory``, ``shapes``, ``simulate``, ``profile`` and ``lower --dry-run`` each have an example in
-their ``--help``. Only ``profile`` runs the program.
+Each command has an example in its ``--help``. Only ``profile`` runs the program.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from fx.analysis.symbolic_shapes import symbolic_shapes
 from fx.analysis.time_commands import add_time_commands
 from fx.arguments import expect_callable
 from fx.capture.tracer import symbolic_trace
+from fx.drawing.drawing_commands import add_drawing_commands
 from fx.errors import FxError, LoweringError, PassError, note_lines
 from fx.graph_module import GraphModule
 from fx.interpreter import positional
@@ -111,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m fx", description="Programs of fx, from the command line.")
     commands = parser.add_subparsers(required=True, metavar="command")
     _add(commands, "code", _code, "the Python code of a program", "resnet50")
+    add_drawing_commands(commands, _add)
     cost = _add(commands, "cost", _cost, "operations, bytes and parameters of each node", "resnet50")
     memory = _add(commands, "memory", _memory, "the peak of activations, and what would lower it", "unet --backward")
     for command in (cost, memory):

@@ -106,6 +106,16 @@ class InteropError(FxError, RuntimeError):
     """
 
 
+class DrawingError(FxError, ValueError, RuntimeError):
+    """A program cannot be drawn as asked: a format that is unknown or needs what is not installed, or a bad figure."""
+
+
+class MissingDrawingError(DrawingError, KeyError):
+    """There is no drawing of that name."""
+
+    __str__ = Exception.__str__
+
+
 class LoweringError(PassError):
     """A program, or a part of it, cannot be handed to a backend (section 6.4).
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import os
+from collections.abc import Callable
 from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,6 +16,7 @@ from fx.arguments import expect, refusal
 from fx.code.codegen import PythonCode
 from fx.code.folder import write_folder
 from fx.code.pytree_codegen import PyTreeCodeGen
+from fx.code.scripting import check_scriptable
 from fx.code.sources import LazyForward, not_traced
 from fx.errors import CodegenError, FxError, GraphError, MissingAttributeError, PassError, add_note
 from fx.gradients import without_gradients
@@ -50,9 +52,13 @@ class GraphModule(QuickModule):
     """
 
     __jit_unused_properties__: ClassVar[list[str]] = ["graph", "code", "_python_code"]
+    __constants__: ClassVar[list[str]] = ["_edition"]
+    """Part of what TorchScript tells types by: without it, an edited program would be what was compiled before."""
 
     _edition: ClassVar[int] = 0
     """How often the instance's own class was given a ``forward``."""
+    _as_html: ClassVar[Callable[[GraphModule], str] | None] = None
+    """What draws a program for notebooks: :mod:`fx.drawing`, which stands above this module, says so itself."""
 
     if TYPE_CHECKING:  # TorchScript would try to compile annotated attributes
         meta: dict[str, Any]
@@ -201,6 +207,11 @@ class GraphModule(QuickModule):
         own.forward = LazyForward(lambda: self._python_code, compiled)  # type: ignore[assignment]
         own._edition += 1
 
+    def __prepare_scriptable__(self) -> GraphModule:
+        """Refuse what TorchScript cannot compile; it calls this before it tries."""
+        check_scriptable(self, self._graph)
+        return self
+
     @not_traced
     def _compile_forward(self, edition: int) -> None:
         """Have ``forward`` compiled; Dynamo, which traces a call, has to find a function."""
@@ -342,6 +353,11 @@ class GraphModule(QuickModule):
     def __str__(self) -> str:
         hint = "# To see more debug info, please use `graph_module.print_readable()`"
         return f"{super().__str__()}\n{self.code}\n{hint}"
+
+    def _repr_html_(self) -> str | None:
+        """The program as a drawing, for notebooks."""
+        draw = GraphModule._as_html
+        return None if draw is None else draw(self)
 
     def to_folder(self, folder: Any, module_name: str = "FxModule") -> None:
         """Write the program as a Python package that can be imported without tracing.

@@ -17,7 +17,7 @@ from fx.graph import Graph
 from fx.graph_module import GraphModule, expect_program
 from fx.immutable_collections import immutable_dict, immutable_list
 from fx.naming.printing import describe
-from fx.node import Argument, Node, Target, map_aggregate
+from fx.node import KEYWORD_ONLY, Argument, Node, Target, map_aggregate
 from fx.provenance import inherit
 from fx.proxy import Proxy
 from fx.traceback import has_preserved_node_meta, preserve_node_meta, set_current_meta
@@ -32,10 +32,27 @@ _PLAIN = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device
 
 
 def positional(program: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the arguments of a call as :meth:`Interpreter.run` takes them: one for each parameter, in order."""
+    """Return the arguments of a call as :meth:`Interpreter.run` takes them: one for each parameter, in order.
+
+    That is the order of the placeholders, where those that only a keyword gives stand in front of ``*args``.
+    """
     bound = inspect.signature(program.forward).bind(*args, **kwargs)
     bound.apply_defaults()
-    return (*bound.args, *bound.kwargs.values())
+    graph = getattr(program, "graph", None)
+    if not isinstance(graph, Graph) or not any(
+        parameter.kind is parameter.KEYWORD_ONLY for parameter in bound.signature.parameters.values()
+    ):
+        return (*bound.args, *bound.kwargs.values())
+    codegen = graph._codegen
+    if isinstance(codegen, PyTreeCodeGen):
+        names = [name for name in codegen.pytree_info.orig_args if name not in ("self", "*")]
+    else:
+        names = [str(node.target) for node in graph.find_nodes(op="placeholder")]
+    values: list[Any] = []
+    for name in names:
+        value = bound.arguments[name.lstrip("*")]
+        values += value if name.startswith("*") and not name.startswith("**") else [value]
+    return tuple(values)
 
 
 class Interpreter:
@@ -332,7 +349,10 @@ class Transformer(Interpreter):
 
     def placeholder(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
         """An input of the new program."""
-        return self.tracer.create_proxy("placeholder", target, args, kwargs, type_expr=self.tracer.current_type())
+        made = self.tracer.create_proxy("placeholder", target, args, kwargs, type_expr=self.tracer.current_type())
+        if self.tracer.current is not None and KEYWORD_ONLY in self.tracer.current.meta:
+            made.node.meta[KEYWORD_ONLY] = True
+        return made
 
     def get_attr(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
         """An attribute of the new program."""

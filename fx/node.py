@@ -27,6 +27,9 @@ __all__ = ["OPCODES", "Argument", "Node", "Target", "base_types", "has_side_effe
 OPCODES = ("placeholder", "get_attr", "call_function", "call_method", "call_module", "output")
 """The instruction set, whole (appendix A.1)."""
 
+KEYWORD_ONLY = "keyword_only"
+"""The key of ``node.meta`` that marks an input which only a keyword gives: ``k`` of ``def forward(self, x, *, k)``."""
+
 Target: TypeAlias = Callable[..., Any] | str
 Argument: TypeAlias = Any
 """A node, an immediate value, or a tuple, list, dict, slice or range of arguments."""
@@ -185,7 +188,8 @@ class Node:
     """One operation, identified by its opcode:
 
     ======================  ======================================================================================
-    ``placeholder``         an input; ``target`` is the parameter's name, ``args`` holds its default value if any
+    ``placeholder``         an input; ``target`` is the parameter's name, ``args`` holds its default value if any;
+                            ``meta["keyword_only"]`` is True if it is given by keyword alone
     ``get_attr``            fetches the attribute at the dotted path ``target`` of the module hierarchy
     ``call_function``       calls the function ``target`` with ``args`` and ``kwargs``
     ``call_method``         calls the method named ``target`` of ``args[0]``

@@ -35,10 +35,8 @@ class DLRM(nn.Module):
 
     def forward(self, dense: Tensor, categories: Tensor) -> Tensor:
         """Map numbers, (batch, numbers), and categories, (batch, categories, ids) of int64, to (batch,) in 0 to 1."""
-        # before the network on numbers: nothing that looks rows up waits for it
-        ids = [categories[:, index] for index in range(len(self.embeddings))]
         x = self.bottom(dense)
-        vectors = [x] + [bag(one) for bag, one in zip(self.embeddings, ids, strict=True)]
+        vectors = [x] + [bag(categories[:, index]) for index, bag in enumerate(self.embeddings)]
         stacked = torch.stack(vectors, dim=1)
         products = torch.bmm(stacked, stacked.transpose(1, 2))
         met = products[:, self.pairs[0], self.pairs[1]]

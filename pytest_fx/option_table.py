@@ -243,6 +243,11 @@ TABLE = (
         "share. Example: --fx-baseline main.json --fx-fail-slower 5%%",
     ),
     PluginOption(
+        "draw", None, str, "DIR",
+        "Write pages to click in into this folder: the program of each model, and for each pass that changes it the "
+        "program before and after, with the errors of its nodes. Example: --fx-draw drawings",
+    ),
+    PluginOption(
         "timeout", None, _seconds, "SECONDS",
         "Fail a test of a pass or a model that runs longer, or under --fx-check a pass that takes longer on one "
         "program (default: any time; with --fx-isolate 600, and 60 for a program). Without "
@@ -269,5 +274,5 @@ SWITCHES = {
     "tables-afresh": "Let --fx-tables measure every row again.",
 }
 """Flags that are given or not, with their help: true or false in the ini file."""
-OF_RUNS = ("baseline", "isolate", "tables", "tables-afresh")
+OF_RUNS = ("baseline", "draw", "isolate", "tables", "tables-afresh")
 """Flags that a run has once, so that no marker can have them."""

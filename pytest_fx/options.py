@@ -67,6 +67,8 @@ class Options:
     """The file of an earlier run, as it was given, whose speed-ups are compared with; None for none."""
     fail_slower: float | None = None
     """The share by which a program may take longer than in that run; None to fail no timing."""
+    draw: str | None = None
+    """The folder that drawings are written into, as it was given; None for none."""
     error_factor: float | None = None
     """How many times eager's own error ``close`` allows in the working dtype; None for the contract's own."""
     detect: float | None = None

@@ -270,6 +270,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """Print the table of what each pass did, below those of other plugins."""
     write_summary(terminalreporter, config.stash[OPTIONS])
     write_checks(terminalreporter)
+    options = config.stash[OPTIONS]
+    if options.draw is not None and options.used:
+        terminalreporter.write_line(f"fx: drawings are in {options.draw}")
     if config.option.fx_tables is not None:
         terminalreporter.write_sep("=", "fx: tables")
         for line in load("pytest_fx.tables.tables_run").summary(config):

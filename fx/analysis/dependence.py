@@ -93,6 +93,24 @@ class Dependences:
         """Whether the value of ``node`` may be part of what the program returns, or be kept by an unknown function."""
         return self._returned[self._at(node)]
 
+    def only_computes(self, node: Node) -> bool:
+        """Whether ``node`` does nothing but compute its value or fetch an attribute, which is the same earlier."""
+        if node.op == "get_attr":
+            return not self.aliases.setters
+        return self._accesses.bits[self._at(node)] == COMPUTES
+
+    def last_to_stay_behind(self, node: Node, passed: Collection[Node]) -> Node | None:
+        """The last operation before ``node``, which only computes, that it must not stand before, or ``None``.
+
+        The values that it uses are not counted, nor the operations that are ``passed`` whatever they do.
+        """
+        index, accesses, nodes = self._at(node), self._accesses, self.aliases.nodes
+        ignored = {self._at(one) for one in passed}
+        lists = [accesses.writing(group) for group in accesses.reads(index)]
+        lists += accesses.doing(keeps_order_with(accesses.bits[index]))
+        found = max((last_outside(positions, index, ignored) for positions in lists), default=-1)
+        return None if found < 0 else nodes[found]
+
     # Questions.
 
     def why_not_drop(self, node: Node) -> str | None:

@@ -1,7 +1,6 @@
 """The rules a well-formed graph keeps, one function a rule (paper, section 4.2; appendix A).
 
-``Graph.lint`` checks those of ``LINT_RULES``, which nearly every pass can break; pipelines check all ``RULES`` around
-each pass.
+``Graph.lint`` checks them, and pipelines do around each pass.
 """
 
 from __future__ import annotations
@@ -48,14 +47,13 @@ Rule: TypeAlias = "Callable[[Graph], Violation | None]"
 
 
 def check_graph(graph: Graph) -> None:
-    """Check the rules of ``LINT_RULES``.
+    """Check all of ``RULES``.
 
     Raises:
         GraphError: a rule is broken; the message names the node, and its user's line where known.
     """
-    for rule in LINT_RULES:
-        if (violation := rule(graph)) is not None:
-            raise violation.error()
+    if (violation := find_violation(graph)) is not None:
+        raise violation.error()
 
 
 def find_violation(graph: Graph) -> Violation | None:
@@ -190,7 +188,7 @@ def inputs_stand_first(graph: Graph) -> Violation | None:
 
 
 def output_is_last(graph: Graph) -> Violation | None:
-    """There is at most one output, with one argument, and nothing behind it."""
+    """There is one output, with one argument, and nothing behind it; only in a graph without nodes there is none."""
     output: Node | None = None
     for node in graph.nodes:
         if output is not None:
@@ -202,6 +200,8 @@ def output_is_last(graph: Graph) -> Violation | None:
                 return Violation("an output node has one argument, what the program returns", node)
             if node.users:
                 return Violation(f"the output is used by {', '.join(map(repr, node.users))}", node)
+    if output is None and len(graph.nodes):
+        return Violation("the graph has no output", why="so its code returns None", remedy="graph.output(value)")
     return None
 
 
@@ -215,6 +215,9 @@ def targets_fit(graph: Graph) -> Violation | None:
                 return Violation(what, node, remedy="a method is called by call_method, a submodule by call_module")
         elif not isinstance(target, str):
             return Violation(f"the target of {op} node {node.name} is a {type(target).__name__}, not a string", node)
+        elif op == "get_attr" and (node._args or node._kwargs):
+            why = "its target says it all; code writes self.target and drops them"
+            return Violation(f"get_attr node {node.name} has arguments", node, why=why)
         elif op == "call_method" and not node._args:
             why = "args[0] is the object whose method a call_method node calls"
             return Violation(f"Node {node.name} calls the method {target!r} of nothing", node, why=why)
@@ -265,12 +268,11 @@ def use_lists_match(graph: Graph) -> Violation | None:
     return Violation(what, node, remedy="leave node.users to the graph")
 
 
-LINT_RULES: tuple[Rule, ...] = (arguments_are_defined, names_are_unique, targets_exist)
-"""What ``Graph.lint`` checks: the rules of ``torch.fx``."""
-
 RULES: tuple[Rule, ...] = (
     opcodes_are_known,
-    *LINT_RULES,
+    arguments_are_defined,
+    names_are_unique,
+    targets_exist,
     names_are_legal,
     inputs_stand_first,
     output_is_last,

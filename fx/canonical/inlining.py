@@ -80,8 +80,6 @@ def why_whole(module: nn.Module) -> str | None:
         return "it has hooks"
     if "forward" in state:
         return "it has a forward of its own"
-    if nn.utils.parametrize.is_parametrized(module):
-        return "it is parametrized"
     if not isinstance(module, GraphModule):
         if any("__call__" in vars(base) for base in kind.__mro__[: kind.__mro__.index(nn.Module)]):
             return "its class defines __call__"

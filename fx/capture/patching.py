@@ -215,6 +215,12 @@ def is_tracing() -> bool:
     return _running_trace() is not None
 
 
+def running_session() -> Session | None:
+    """The session that this thread captures a program for."""
+    trace = _running_trace()
+    return None if trace is None else trace.session
+
+
 def _running_trace() -> Trace | None:
     """The innermost trace of the calling thread."""
     trace = _thread.trace

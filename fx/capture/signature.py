@@ -16,7 +16,7 @@ from fx.arguments import expect
 from fx.assertions import assert_is_none
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import TraceError
-from fx.node import base_types
+from fx.node import KEYWORD_ONLY, base_types
 from fx.provenance import GENERATED_FILES
 from fx.proxy import Proxy, TracerBase
 
@@ -74,6 +74,7 @@ class Signature:
                 )
             names = names[1:]
         self.names = names
+        self.keyword_only = names[len(names) - code.co_kwonlyargcount :]
         self.starred: list[str] = []
         rest = iter(code.co_varnames[named:])
         if code.co_flags & inspect.CO_VARARGS:
@@ -92,16 +93,19 @@ class Signature:
         """Make the placeholders; see ``Tracer.create_args_for_root``."""
         concrete = self._by_name(concrete_args)
         root: list[Any] = [tracer.root] if self.is_module else []  # type: ignore[attr-defined]
-        args = root + [self._placeholder(tracer, name, concrete) for name in self.names]
-        args += [
-            tracer.create_proxy("placeholder", name, (), {}, type_expr=self._annotation(name)) for name in self.starred
-        ]
+        args = root + [self._placeholder(tracer, name, concrete) for name in (*self.names, *self.starred)]
         function = self._all_positional()
         flat, spec = pytree.tree_flatten(tuple(args))
         if all(child.is_leaf() for child in spec.children()):
+            inputs = tracer.graph.find_nodes(op="placeholder")
+            for name, node in zip(self.names, inputs, strict=False):
+                if name in self.keyword_only:
+                    node.meta[KEYWORD_ONLY] = True
             return function, args
         prefix = ["self"] if self.is_module else []
-        info = PyTreeInfo([*prefix, *self.names, *self.starred], spec, None)
+        count = len(self.names) - len(self.keyword_only)
+        written = [*self.names[:count], *(["*"] if self.keyword_only else []), *self.keyword_only, *self.starred]
+        info = PyTreeInfo([*prefix, *written], spec, None)
         # generated code flattens what the caller passes, which is everything but self
         passed = pytree.tree_structure(list(args[len(root) :]))
         codegen = PyTreeCodeGen(info._replace(in_spec=passed))
@@ -138,6 +142,7 @@ class Signature:
         return self.annotations.get(name.lstrip("*"))
 
     def _placeholder(self, tracer: TracerBase, name: str, concrete: dict[str, Any]) -> Any:
+        """The placeholder of one parameter; those of its parts where it is specialized, or the value itself."""
         default = (self.defaults[name],) if name in self.defaults else ()
         if name not in concrete:
             return tracer.create_proxy("placeholder", name, default, {}, type_expr=self._annotation(name))

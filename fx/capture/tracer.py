@@ -6,7 +6,7 @@ import copy
 import math
 import sys
 from collections.abc import Callable, Iterable
-from types import FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -23,7 +23,9 @@ from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.modules.attributes import fetch_attribute
 from fx.naming.printing import describe
+from fx.naming.targets import torch_path
 from fx.node import Argument, Node
+from fx.operators.asynchronous import remote_calls
 from fx.operators.python import IN_PLACE
 from fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
 from fx.wrapping import wrapped_globals
@@ -79,7 +81,7 @@ class Tracer(TracerBase):
                 if not name.startswith("_") and callable(value):
                     function = _behind_recording(value)
                     functions[id(function)] = function
-        functions.update((id(function), function) for function in autowrap_functions)
+        functions.update((id(function), function) for function in (*autowrap_functions, *remote_calls()))
         self._autowrap_functions: dict[int, Any] = functions
         self._autowrap_search: list[ModuleType] = list(autowrap_modules)
         self.param_shapes_constant = param_shapes_constant
@@ -182,7 +184,8 @@ class Tracer(TracerBase):
     def attribute_arg(self, a: Any) -> Argument:
         """A ``get_attr`` node for a parameter, buffer, submodule or tensor; ``NotImplemented`` for anything else.
 
-        Tensors that are no attribute of the root become constants of the graph.
+        Tensors that are no attribute of the root become constants of the graph. Functions that can be imported by their
+        names stand for themselves.
         """
         if isinstance(a, torch.Tensor):
             return self._tensor_arg(a)
@@ -194,6 +197,8 @@ class Tracer(TracerBase):
         if isinstance(a, torch.ScriptObject):
             known = self._attributes().get(id(a))
             return self._constant("_torchbind_obj", a) if known is None else self._fetch(known[1])
+        if isinstance(a, (FunctionType, BuiltinFunctionType)) and _is_importable(function := _behind_recording(a)):
+            return function
         if isinstance(type(a), ProxyableClassMeta):
             return self._constant(f"_{type(a).__name__}_constant_", a)
         return NotImplemented
@@ -436,6 +441,9 @@ class Tracer(TracerBase):
         session.trace = trace
         for namespace, name in wrapped_globals():
             trace.replace(namespace, (name,), _recording)
+        for call in remote_calls():  # under the name where it is made, too, by which generated code calls it
+            session.autowrap(call.__globals__)
+            session.autowrap(vars(sys.modules["torch.distributed.rpc"]))
         for module in self._autowrap_search:
             session.autowrap(module.__dict__)
         session.autowrap(getattr(function, "__globals__", {}))
@@ -580,13 +588,14 @@ def _paths(root: torch.nn.Module) -> dict[torch.nn.Module, str]:
 
 
 def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, recorded as one node where it is called with a traced value."""
+    """``function``, recorded as one node where it is called with a traced value; calls of others always."""
 
     def recorded(*args: Any, **kwargs: Any) -> Any:
         proxy = _find_proxy((args, kwargs))
-        if proxy is None:
+        tracer = _tracer_of_remote_call(function) if proxy is None else proxy.tracer
+        if tracer is None:
             return function(*args, **kwargs)
-        result = proxy.tracer.create_proxy("call_function", function, args, kwargs)
+        result = tracer.create_proxy("call_function", function, args, kwargs)
         result.node.meta["is_wrapped"] = True
         return result
 
@@ -596,6 +605,22 @@ def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _RECORDED = _recording(len).__code__
+
+
+def _tracer_of_remote_call(function: Callable[..., Any]) -> TracerBase | None:
+    """What captures the program of this thread, if ``function`` calls other processes."""
+    session = patching.running_session() if function in remote_calls() else None
+    return session.tracer if isinstance(session, _Session) else None
+
+
+def _is_importable(function: Callable[..., Any]) -> bool:
+    """Whether its module, or torch, has a function under its name."""
+    if torch_path(function) is not None:
+        return True
+    found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
+    for name in function.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return _behind_recording(found) is function
 
 
 def _is_namespace(value: Any) -> bool:

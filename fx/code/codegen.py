@@ -18,7 +18,7 @@ from fx.code.spelling import Speller, VariableName
 from fx.errors import CodegenError
 from fx.naming.names import GENERATED_GLOBALS, Namespace, is_identifier
 from fx.naming.printing import describe
-from fx.node import Node
+from fx.node import KEYWORD_ONLY, Node
 from fx.operators.python import BY_FUNCTION, PythonOperator
 from fx.provenance import SourceLocation
 from fx.wrapping import is_marked
@@ -145,7 +145,7 @@ class FunctionWriter:
         if wraps:
             self.globals["wrap"] = None  # the loader supplies it, so that importing the source registers the same names
         definition = _call_with_supported(
-            self.codegen.gen_fn_def, self.free_vars, self.return_annotation, expanded_def=expanded_def
+            self.codegen.gen_fn_def, self._parameters(), self.return_annotation, expanded_def=expanded_def
         )
         body = "".join("    " + part + "\n" for line in lines for part in line.rstrip("\n").split("\n")) + "    "
         prologue = f"\n{wraps}\n\n{_header(self.graph.history)}"
@@ -159,6 +159,19 @@ class FunctionWriter:
                 offset += 1
         origins = [node.source for node in self.graph.nodes]
         return PythonCode(source, self.globals, line_numbers, start, origins)
+
+    def _parameters(self) -> list[str]:
+        """The inputs as parameters in the order of a signature."""
+        keyword_only = [
+            KEYWORD_ONLY in (node._meta or ()) and not node.target.startswith("*")
+            for node in self.graph.find_nodes(op="placeholder")
+        ]
+        if not any(keyword_only):
+            return self.free_vars
+        marked = list(zip(self.free_vars, keyword_only, strict=True))
+        return _ordered(
+            [*(text for text, keyword in marked if not keyword), "*", *(text for text, keyword in marked if keyword)]
+        )
 
     def _body(self) -> tuple[list[str], list[int | None]]:
         nodes = list(self.graph.nodes)
@@ -364,16 +377,25 @@ def _header(history: tuple[str, ...]) -> str:
 
 
 def _ordered(parameters: list[str]) -> list[str]:
-    """``parameters`` with those that lack a default behind one that has it, hence keyword-only, behind a star."""
-    optional = False
-    for number, parameter in enumerate(parameters):
-        if parameter.startswith("*"):
-            break
-        if optional and " = " not in parameter:
-            star = next((other for other in parameters if other.startswith("*") and not other.startswith("**")), "*")
-            return [*parameters[:number], star, *(other for other in parameters[number:] if other != star)]
-        optional = optional or " = " in parameter
-    return parameters
+    """``parameters`` in the order of a signature: keyword-only ones behind ``*args`` or a bare star, ``**kwargs`` last.
+
+    Keyword-only is what stands behind a star, and what lacks a default behind one that has it.
+    """
+    plain: list[str] = []
+    keyword_only: list[str] = []
+    options: list[str] = []
+    star, is_behind = "*", False
+    for parameter in parameters:
+        if parameter.startswith("**"):
+            options.append(parameter)
+        elif parameter.startswith("*"):
+            star, is_behind = parameter if star == "*" else star, True
+        elif is_behind or (" = " not in parameter and any(" = " in earlier for earlier in plain)):
+            keyword_only.append(parameter)
+            is_behind = True
+        else:
+            plain.append(parameter)
+    return [*plain, *([star] if keyword_only or star != "*" else []), *keyword_only, *options]
 
 
 def _call_with_supported(method: Callable[..., str], *args: Any, **extras: Any) -> str:

@@ -18,7 +18,7 @@ class PyTreeInfo(NamedTuple):
     """The structure of a program's inputs and output."""
 
     orig_args: list[str]
-    """Names of the parameters before flattening."""
+    """Names of the parameters before flattening, with the bare ``*`` that keyword-only ones stand behind."""
     in_spec: pytree.TreeSpec
     """Structure of the tuple of all arguments."""
     out_spec: pytree.TreeSpec | None
@@ -66,10 +66,10 @@ class PyTreeCodeGen(CodeGen):
         """The original signature, and a line that unpacks its leaves."""
         parameters = [name for name in self.pytree_info.orig_args if name != "self"]
         definition = super().gen_fn_def(parameters, maybe_return_annotation, expanded_def=expanded_def)
-        leaves = [variable.partition(" ")[0].lstrip("*") for variable in free_vars]
+        leaves = [variable.partition(" ")[0].lstrip("*") for variable in free_vars if variable != "*"]
         if not leaves:
             return definition
-        arguments = ", ".join(name.lstrip("*") for name in parameters)
+        arguments = ", ".join(name.lstrip("*") for name in parameters if name != "*")
         return f"{definition}\n    {', '.join(leaves)}, = fx_pytree.tree_flatten_spec([{arguments}], self._in_spec)"
 
     def generate_output(

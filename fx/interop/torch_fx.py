@@ -136,7 +136,9 @@ class ToTorch(Translation[GraphModule, torch.fx.GraphModule]):
         """Let ``target`` write its code as ``source`` does."""
         ours, codegen = source._codegen, torch_graph.CodeGen()
         if isinstance(ours, PyTreeCodeGen) and type(ours) in (PyTreeCodeGen, KeywordCodeGen):
-            codegen = torch_graph._PyTreeCodeGen(torch_graph._PyTreeInfo(*ours.pytree_info))
+            info = ours.pytree_info
+            names = [name for name in info.orig_args if name != "*"]
+            codegen = torch_graph._PyTreeCodeGen(torch_graph._PyTreeInfo(*info._replace(orig_args=names)))
         elif type(ours) is not CodeGen:
             _refuse_codegen(ours)
         codegen._body_transformer = ours.body_transformer

@@ -88,7 +88,8 @@ def has_constant(*arguments: str, optional: bool = False) -> Predicate:
         for name in arguments:
             value = operation.arguments.get(name)
             if not (optional and value is None) and operation.constant(name) is None:
-                return f"its {name} is computed, or may change in a run"
+                fold = "canonicalize and fold-constants{freeze=true} compute once what depends on weights alone"
+                return f"its {name} is computed, or may change in a run; {fold}"
         return None
 
     return check

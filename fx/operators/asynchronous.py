@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
+from torch._ops import OpOverloadPacket
 
 from fx.arguments import refusal
 
@@ -41,6 +42,8 @@ class Halves:
     """Whether calls write to nothing that the program has, and may pass others with effects, also such as these."""
     on_thread: bool = False
     """Whether ``start`` takes the operation before its arguments."""
+    wait_method: str = ""
+    """The method of the handle that programs call to wait, where there is one."""
 
 
 _halves: dict[Any, Halves] = {}
@@ -94,10 +97,23 @@ def halves_of(target: Any) -> Halves | None:
 def halves_begun_by(target: Any, args: Sequence[Any]) -> Halves | None:
     """The halves of which a call of ``target`` is the start: of a collective, or as the pass leaves them."""
     try:
-        known = _halves.get(args[0]) if target is start_on_thread and args else _begun.get(target)
+        known = _halves.get(args[0]) if target is start_on_thread and args else _begun.get(_overload(target))
+        known = known or _rpc_halves().get(target)
     except TypeError:  # as above
         return None
     return known
+
+
+def waits_for(op: str, target: Any, halves: Halves) -> bool:
+    """Whether a call of ``target``, a function or the name of a method, is the half that waits."""
+    if op == "call_method":
+        return bool(halves.wait_method) and target == halves.wait_method
+    return op == "call_function" and _overload(target) is halves.wait
+
+
+def _overload(target: Any) -> Any:
+    """The operator that a call of ``torch.ops.….name`` runs, where that has one, as those that communicate have."""
+    return getattr(target, "default", target) if isinstance(target, OpOverloadPacket) else target
 
 
 def channel_of(halves: Halves, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable:
@@ -169,10 +185,27 @@ def _group(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable:
     return "torch.distributed", args[-1] if args and "group_name" not in kwargs else kwargs.get("group_name")
 
 
+def remote_calls() -> tuple[Any, ...]:
+    """The functions of ``torch.distributed.rpc`` that call others, where there is such: captured programs have them."""
+    if not _remote_calls and (rpc := sys.modules.get("torch.distributed.rpc")) is not None and rpc.is_available():
+        _remote_calls.extend([rpc.rpc_sync, rpc.rpc_async, rpc.remote])
+    return tuple(_remote_calls)
+
+
+_remote_calls: list[Any] = []
+"""Looked up once, since others stand in their places while a program is captured."""
+
+
 def _halves_of_rpc(target: Any) -> Halves | None:
-    """Those of ``rpc_sync``, whose module is loaded where a program calls it."""
-    rpc = sys.modules.get("torch.distributed.rpc")
-    return Halves(rpc.rpc_async, wait_for, _server) if rpc is not None and target is rpc.rpc_sync else None
+    """Those of ``rpc_sync``."""
+    calls = remote_calls()
+    return Halves(calls[1], wait_for, _server) if calls and target is calls[0] else None
+
+
+def _rpc_halves() -> dict[Any, Halves]:
+    """Those of which the start is there: a future that is waited for, and a reference whose value is fetched."""
+    methods = {"rpc_async": "wait", "remote": "to_here"}
+    return {call: Halves(call, wait_for, _server, wait_method=methods[call.__name__]) for call in remote_calls()[1:]}
 
 
 def _collectives() -> dict[Any, Halves]:

@@ -158,6 +158,8 @@ def _function_rule(target: Any) -> Rule:
     path = getattr(module, "__name__", "")
     if path in _PURE_MODULES:
         return _functional_rule(target)
+    if path.startswith("torch.distributed.rpc"):
+        return COMMUNICATES
     return UNKNOWN_OF_TORCH if path.startswith("torch.") else UNKNOWN
 
 

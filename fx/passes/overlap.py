@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from fx.analysis.dependence import Dependences
-from fx.errors import PassError, add_note
+from fx.errors import PassError
 from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
-from fx.operators.asynchronous import Halves, channel_of, halves_begun_by, halves_of
 from fx.operators.effects import effect_of
 from fx.passes.contract import Contract, exact
 from fx.passes.registered_passes import register_pass
 from fx.passes.rewriting import Edit, RewritingPass
 from fx.passes.tensor_metadata import bytes_recorded
+from fx.passes.waiting_calls import EarlyOrder, WaitingCall, find_waiting_calls
 from fx.provenance import SourceLocation
 
 _HARMLESS = frozenset({"write", "random", "check"})
@@ -41,7 +41,8 @@ class OverlapCommunication(RewritingPass):
     """Start what a program waits for as early as its inputs allow, and wait for it just before its first use.
 
     Operations are those registered by :func:`~fx.operators.asynchronous.register_async`, ``rpc_sync`` of
-    ``torch.distributed.rpc``, and collectives of ``torch.ops._c10d_functional``. Nothing else moves. Promises:
+    ``torch.distributed.rpc``, and collectives of ``torch.ops._c10d_functional``. What computes their arguments, without
+    any effect, moves up with the start as far as that needs; nothing else moves. Promises:
 
     - The results are the same bit for bit: an operation passes only what it commutes with, and no memory that it reads
       is written to while it runs.
@@ -72,7 +73,7 @@ class OverlapCommunication(RewritingPass):
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
         """Divide or move one operation after the other."""
         schedule = _Schedule(graph_module, self)
-        left: list[_Call] = []
+        left: list[WaitingCall] = []
         for call in schedule.calls:
             if not call.moves:
                 left.append(call)
@@ -92,61 +93,26 @@ class OverlapCommunication(RewritingPass):
         ]
 
 
-class _Call:
-    """An operation that waits, and the gaps its halves go to: the one before ``others[place]`` has number ``place``."""
-
-    def __init__(self, number: int, node: Node, wait: Node | None, halves: Halves, place: int) -> None:
-        self.number = number
-        """Its place among the calls of the program."""
-        self.node = node
-        """The operation, or the half that starts it if it comes in two."""
-        self.wait = wait
-        """The half that waits for it, if it comes in two."""
-        self.halves = halves
-        self.first = self.last = place
-        self.places: tuple[int, int] = (place, place)
-        """Where its halves are in the original."""
-        self.order: tuple[int, int] = (0, 0)
-        """Where they are there among all nodes."""
-        self.starts_before_waits = False
-        """Whether it starts before the program waits for others in the same gap."""
-        args = node.args[1:] if wait is not None and halves.on_thread else node.args
-        try:
-            self.channel: Hashable = channel_of(halves, args, node.kwargs)
-        except Exception as error:  # of the user's function
-            add_note(error, f"the channel of `%{node}` is asked for, {node.source}: register_async has the function")
-            raise
-
-    @property
-    def moves(self) -> bool:
-        """Whether a half goes elsewhere."""
-        return (self.first, self.last) != self.places
-
-    @property
-    def result(self) -> Node:
-        """The node of its value."""
-        return self.node if self.wait is None else self.wait
-
-    def shares_channel(self, other: _Call) -> bool:
-        """Whether both go through one channel, or may."""
-        return self.channel is None or other.channel is None or self.channel == other.channel
-
-
 class _Schedule:
-    """Where the calls of a program go. All other nodes, ``others``, keep their order."""
+    """Where the calls of a program go. All other nodes, ``others``, keep an order in which arguments are early."""
 
     def __init__(self, graph_module: GraphModule, limits: OverlapCommunication) -> None:
         self._graph = graph_module.graph
         self._dependences = Dependences(graph_module.graph)
-        self.calls: list[_Call] = []
+        self.calls = find_waiting_calls(graph_module.graph)
+        order = self._early_order(limits.memory)
+        self._early = order.moved
+        """What computes arguments of calls, and moves up with those that move before it."""
         self.others: list[Node] = []
-        self._gaps: dict[int, list[tuple[tuple[int, int], Node]]] = {}
+        self._gap_of: list[int] = []
+        """The gap in which the halves are that go before each of the others: the one before what does not move."""
+        self._gaps: dict[int, list[tuple[tuple[int, int, int], Node]]] = {}
         """Halves that are where they go, by gap: what they are sorted by, and the nodes."""
-        self._waiting: dict[int, list[Node]] = {}
-        """Halves that are where they were, by gap, in order."""
-        self._collect(graph_module)
+        self._waiting: dict[int, dict[Node, tuple[int, int]]] = {}
+        """Halves that are where they were, by gap, each with its place, and that among all nodes."""
+        self._collect(order)
         self._depends = [self._dependencies(call) for call in self.calls]
-        self._limits = _Limits(self.others, self.calls, limits)
+        self._limits = _Limits(order, self.others, self.calls, limits)
         for call in self.calls:
             self._hoist(call)
         for call in reversed(self.calls):
@@ -159,43 +125,58 @@ class _Schedule:
         for call in self.calls:
             call.starts_before_waits = call.first < call.last and self._starts_before_waits(call)
 
-    def _collect(self, graph_module: GraphModule) -> None:
+    def _early_order(self, memory: float) -> EarlyOrder:
+        """The order in which arguments are as early as the memory allows, those of the first calls first."""
+        graph, calls = self._graph, self.calls
+        nodes = list(graph.nodes)
+        sizes = _sizes(nodes)
+        largest = memory * max(_live(nodes, sizes).values())
+
+        def fits(order: EarlyOrder) -> bool:
+            return max(_live(order.nodes, sizes, order.moved).values()) <= largest
+
+        order = EarlyOrder(graph, self._dependences, calls, calls)
+        if not fits(order):
+            moving: list[WaitingCall] = []
+            for call in calls:
+                if fits(EarlyOrder(graph, self._dependences, calls, [*moving, call])):
+                    moving.append(call)
+            order = EarlyOrder(graph, self._dependences, calls, moving)
+        return order
+
+    def _collect(self, order: EarlyOrder) -> None:
         """Tell the calls from the other nodes."""
-        waits: dict[Node, _Call] = {}
-        for position, node in enumerate(graph_module.graph.nodes):
+        starts = {call.node: call for call in self.calls}
+        waits = {call.wait: call for call in self.calls if call.wait is not None}
+        halves: list[tuple[int, Node, int]] = []
+        for position, node in enumerate(order.nodes):
             place = len(self.others)
+            while place and self.others[place - 1] in self._early and node < self.others[place - 1]:
+                place -= 1  # in the program it stands before what could be earlier
             if (call := waits.get(node)) is not None:
                 call.last, call.places, call.order = place, (call.first, place), (call.order[0], position)
-            elif (call := self._call_of(node)) is not None:
-                call.order = position, position
-                self.calls.append(call)
-                if call.wait is not None:
-                    waits[call.wait] = call
+            elif (call := starts.get(node)) is not None:
+                call.first, call.last, call.places, call.order = place, place, (place, place), (position, position)
             else:
                 self.others.append(node)
                 continue
-            self._waiting.setdefault(place, []).append(node)
+            halves.append((place, node, position))
+        following = len(self.others) - 1  # the output
+        self._gap_of = [following] * len(self.others)
+        for place in reversed(range(len(self.others))):
+            if self.others[place] not in self._early:
+                following = place
+            self._gap_of[place] = following
+        for place, node, position in halves:
+            self._waiting.setdefault(self._gap_of[place], {})[node] = (place, position)
 
-    def _call_of(self, node: Node) -> _Call | None:
-        if node.op != "call_function":
-            return None
-        number, place = len(self.calls), len(self.others)
-        if (halves := halves_of(node.target)) is not None:
-            return _Call(number, node, None, halves, place)
-        halves = halves_begun_by(node.target, node.args)
-        if halves is None or len(node.users) != 1:
-            return None
-        (wait,) = node.users
-        is_wait = wait.op == "call_function" and wait.target is halves.wait
-        return _Call(number, node, wait, halves, place) if is_wait else None
-
-    def beside(self, call: _Call) -> list[Node]:
+    def beside(self, call: WaitingCall) -> list[Node]:
         """Return the operations that run while ``call`` does."""
         return [node for node in self.others[call.first : call.last] if node.op.startswith("call")]
 
     # What may pass what.
 
-    def _passes(self, call: _Call, other: Node) -> bool:
+    def _passes(self, call: WaitingCall, other: Node) -> bool:
         """Whether a half of ``call`` may stand on the other side of ``other``."""
         if call.result in other.all_input_nodes:
             return False
@@ -208,11 +189,11 @@ class _Schedule:
             return False
         return self._dependences.writes(other).isdisjoint(self._dependences.reads(call.node))
 
-    def _dependencies(self, call: _Call) -> list[_Call]:
+    def _dependencies(self, call: WaitingCall) -> list[WaitingCall]:
         """The earlier calls that have to be over before ``call`` starts."""
         return [other for other in self.calls[: call.number] if self._follows(call, other)]
 
-    def _follows(self, call: _Call, other: _Call) -> bool:
+    def _follows(self, call: WaitingCall, other: WaitingCall) -> bool:
         if other.result in call.node.all_input_nodes:
             return True
         if call.halves.independent and other.halves.independent:
@@ -221,7 +202,7 @@ class _Schedule:
 
     # Where the halves go.
 
-    def _hoist(self, call: _Call) -> None:
+    def _hoist(self, call: WaitingCall) -> None:
         """Let ``call`` start as early as it can."""
         earlier = self.calls[: call.number]
         earliest = max((other.last for other in self._depends[call.number]), default=0)
@@ -233,7 +214,7 @@ class _Schedule:
             call.first -= 1
             self._limits.begin(call, range(call.first, call.first + 1))
 
-    def _sink(self, call: _Call) -> None:
+    def _sink(self, call: WaitingCall) -> None:
         """Let ``call`` be waited for as late as it can."""
         followers = (other for other in self.calls[call.number + 1 :] if call in self._depends[other.number])
         latest = min((other.first for other in followers), default=len(self.others) - 1)
@@ -244,7 +225,7 @@ class _Schedule:
             self._limits.begin(call, range(call.last, call.last + 1))
             call.last += 1
 
-    def _starts_before_waits(self, call: _Call) -> bool:
+    def _starts_before_waits(self, call: WaitingCall) -> bool:
         """Whether ``call`` may start before the program waits for others in the same gap."""
         gap = call.first
         here = [other for other in self.calls[: call.number] if gap in (other.first, other.last)]
@@ -253,16 +234,16 @@ class _Schedule:
         starting = [other for other in here if other.first == gap]
         if any(not other.starts_before_waits and other.shares_channel(call) for other in starting):
             return False
-        return self._limits.admit_more(gap, sum(other.starts_before_waits for other in starting))
+        return self._limits.admit_before_waits(call, [other for other in starting if other.starts_before_waits])
 
     # The edits.
 
-    def apply(self, call: _Call) -> None:
+    def apply(self, call: WaitingCall) -> None:
         """Put ``call`` where it goes; those before it are there, and those behind it where they were."""
         node, graph = call.node, self._graph
         for place, half in zip(call.places, (node, call.wait), strict=True):
             if half is not None:
-                self._waiting[place].remove(half)
+                del self._waiting[self._gap_of[place]][half]
         if not call.moves and call.wait is None:
             self._put(call.first, (1, call.order[0]), node)
             return
@@ -277,32 +258,41 @@ class _Schedule:
             graph.erase_node(node)
         self._put(call.first, (0 if call.starts_before_waits else 1, call.order[0]), start)
         self._put(call.last, (1, call.order[1]), wait)
+        for place, half in ((call.first, start), (call.last, wait)) if call.moves else ():
+            for argument in self.others[:place]:
+                if argument in self._early and half < argument:
+                    half.prepend(argument)
 
     def _put(self, place: int, key: tuple[int, int], node: Node) -> None:
-        """Put a half into a gap: behind those of smaller keys, and before what is not yet where it goes.
+        """Put a half into a gap: behind those of smaller keys, and before what is not yet where it goes and was behind.
 
         So starts move up only, beside waits, and waits down. A program that waits for what another rank starts later
         than it did would wait forever.
         """
-        gap = self._gaps.setdefault(place, [])
-        at = bisect.bisect_right([other for other, _ in gap], key)
-        behind = [other for _, other in gap[at:]] + self._waiting.get(place, []) + self.others[place : place + 1]
-        if behind[0] is not node.next:
-            behind[0].prepend(node)
-        gap.insert(at, (key, node))
+        number = self._gap_of[place]
+        gap = self._gaps.setdefault(number, [])
+        at = bisect.bisect_right([other for other, _ in gap], (place, *key))
+        behind = [other for _, other in gap[at:]] + self.others[place : number + 1]
+        waiting = self._waiting.get(number, {})
+        first = min(behind + [half for half, where in waiting.items() if where > (place, key[1])])
+        if first is not node.next:
+            first.prepend(node)
+        gap.insert(at, ((place, *key), node))
 
 
 class _Limits:
     """How many calls run, and what they hold, while each of the other nodes does."""
 
-    def __init__(self, others: list[Node], calls: list[_Call], limits: OverlapCommunication) -> None:
+    def __init__(
+        self, order: EarlyOrder, others: list[Node], calls: list[WaitingCall], limits: OverlapCommunication
+    ) -> None:
         self._most = limits.in_flight
         self._running = [0] * len(others)
         nodes = list(others[0].graph.nodes)
         sizes = _sizes(nodes)
-        live = _live(nodes, sizes)
+        live = _live(order.nodes, sizes, order.moved)
         self._live = [live[node] for node in others]
-        self._near: list[list[tuple[_Call, int]]] = [[] for _ in others]
+        self._near: list[list[tuple[WaitingCall, int]]] = [[] for _ in others]
         """The calls in the gaps beside each node, and what is live while each of them runs in the original."""
         for call in calls:
             for place, half in zip(call.places, (call.node, call.result), strict=True):
@@ -310,29 +300,35 @@ class _Limits:
                     self._near[beside].append((call, live[half]))
         self._held = [0] * len(others)
         """What the calls hold that run while each node does."""
-        self._largest = limits.memory * max(live.values())
+        self._largest = limits.memory * max(_live(nodes, sizes).values())
         self._needs = {call: sum(sizes[one] for one in {call.result, *call.node.all_input_nodes}) for call in calls}
         for call in calls:
             self.begin(call, range(call.first, call.last))
 
-    def admit(self, call: _Call, place: int) -> bool:
+    def admit(self, call: WaitingCall, place: int) -> bool:
         """Whether ``call`` may run while the node at ``place`` does."""
         live = max([self._live[place], *(live for other, live in self._near[place] if other is not call)])
         return self._running[place] < self._most and live + self._held[place] + self._needs[call] <= self._largest
 
-    def admit_more(self, gap: int, more: int) -> bool:
-        """Whether one call and ``more`` may start in a gap before any of those before it has ended."""
-        return gap == 0 or self._running[gap - 1] + more < self._most
+    def admit_before_waits(self, call: WaitingCall, others: list[WaitingCall]) -> bool:
+        """Whether ``call`` and ``others`` may start in a gap before any of those before it has ended."""
+        gap = call.first
+        if gap == 0:
+            return True
+        whole = [live for other, live in self._near[gap] if other.first == other.last == gap]  # they run in between
+        live = max([self._live[gap - 1], *whole])
+        held = self._held[gap - 1] + sum(self._needs[one] for one in (*others, call))
+        return self._running[gap - 1] + len(others) < self._most and live + held <= self._largest
 
-    def begin(self, call: _Call, places: range) -> None:
+    def begin(self, call: WaitingCall, places: range) -> None:
         """Count ``call`` among those that run while the nodes at ``places`` do."""
         self._change(call, places, 1)
 
-    def end(self, call: _Call, places: range) -> None:
+    def end(self, call: WaitingCall, places: range) -> None:
         """Count it no longer."""
         self._change(call, places, -1)
 
-    def _change(self, call: _Call, places: range, sign: int) -> None:
+    def _change(self, call: WaitingCall, places: range, sign: int) -> None:
         for place in places:
             self._running[place] += sign
             self._held[place] += sign * self._needs[call]
@@ -347,15 +343,26 @@ def _sizes(nodes: list[Node]) -> dict[Node, int]:
     return sizes | dict(zip(made, known if len(known) == len(made) else [1] * len(made), strict=True))
 
 
-def _live(nodes: list[Node], sizes: dict[Node, int]) -> dict[Node, int]:
-    """What the values take that are there while each node runs, its own among them."""
-    last_user = {value: node for node in nodes for value in node.all_input_nodes}
-    over: dict[Node, int] = {}
-    for value, user in last_user.items():
-        over[user] = over.get(user, 0) + sizes[value]
-    live, found = 0, dict[Node, int]()
+def _live(nodes: list[Node], sizes: dict[Node, int], uses_until: Mapping[Node, Node] | None = None) -> dict[Node, int]:
+    """What the values take that are there while each node runs, its own among them.
+
+    Args:
+        nodes: in the order in which they run.
+        sizes: of their values.
+        uses_until: the nodes that may run later than they stand, and behind which other at the latest.
+    """
+    place = {node: number for number, node in enumerate(nodes)}
+    later = uses_until or {}
+    last: dict[Node, int] = {}
     for node in nodes:
+        for value in node.all_input_nodes:
+            last[value] = max(last.get(value, 0), place[later.get(node, node)])
+    over = [0] * len(nodes)
+    for node in nodes:
+        over[last.get(node, place[later.get(node, node)])] += sizes[node]
+    live, found = 0, dict[Node, int]()
+    for number, node in enumerate(nodes):
         live += sizes[node]
         found[node] = live
-        live -= over.get(node, 0) + (sizes[node] if node not in last_user else 0)
+        live -= over[number]
     return found

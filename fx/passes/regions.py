@@ -13,7 +13,7 @@ from fx.errors import PassError
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.modules.containers import Container
-from fx.node import Node, map_arg
+from fx.node import KEYWORD_ONLY, Node, map_arg
 from fx.passes.ordering import find_constraints
 
 _DESCRIBING_THE_VALUE = ("example_value", "tensor_meta", "type", "val")
@@ -260,6 +260,7 @@ class Regions:
         for number, used in enumerate(region.inputs):
             values[used] = graph.placeholder(used.name if spelling.keep_input_names else f"arg_{number}", used.type)
             _copy_notes(used, values[used])
+            values[used].meta.pop(KEYWORD_ONLY, None)  # the call of the submodule gives it by position
         for node in region.nodes:
             _copy(graph, node, values, spelling.keep_node_names)
         results = tuple(values[node] for node in region.outputs)

@@ -54,12 +54,15 @@ def decode_codegen(stored: Json) -> PyTreeCodeGen:
     """
     fields = stored_object(stored, {"parameters", "inputs", "outputs"}, set(), "a code generator")
     parameters = list(stored_strings(fields["parameters"]))
-    plain = [parameter.lstrip("*") for parameter in parameters]
+    named = [parameter for parameter in parameters if parameter != "*"]
+    plain = [parameter.lstrip("*") for parameter in named]
     # they become source
     if not all(map(is_name, plain)) or not all(map(is_identifier, plain)) or len(set(plain)) != len(plain):
         raise Refused("the parameters of the program are no different identifiers")
-    if any(len(parameter) - len(name) > 2 for parameter, name in zip(parameters, plain, strict=True)):
+    if any(len(parameter) - len(name) > 2 for parameter, name in zip(named, plain, strict=True)):
         raise Refused("a parameter has too many stars")
+    if len(parameters) - len(named) > 1 or parameters[-1:] == ["*"]:
+        raise Refused("the bare star of keyword-only parameters is not in front of one")
     outputs = fields["outputs"]
     if outputs is not None:
         outputs = _structure(stored_object(outputs, {"structure"}, set(), "the structure of the output")["structure"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -136,18 +137,20 @@ class TimingCheck:
     def _change(self, timing: PairedTiming, label: str) -> Change | None:
         """How the timing compares with its row of the earlier run, if there is one."""
         baseline = self._item.config.stash[BASELINE]
-        if baseline is None:
-            return None
+        return None if baseline is None else baseline.change(self._measurement(timing, label))
+
+    def _measurement(self, timing: PairedTiming, label: str) -> Measurement:
         low, high = timing.interval
-        now = Measurement(
+        machine = describe_machine()
+        return Measurement(
             **self._conditions(timing),
             program=label,
             speedup=timing.speedup,
             low=low,
             high=high,
-            machine=describe(describe_machine()),
+            machine=describe(machine),
+            host=machine["host"],
         )
-        return baseline.change(now)
 
     def _conditions(self, timing: PairedTiming) -> dict[str, Any]:
         """What a timing is compared by, beside the pass."""
@@ -181,13 +184,17 @@ class TimingCheck:
             estimates = self._estimates(program) if self._options.estimate else (None, None)
         row = row.with_peak_memory(eager=eager_memory, transformed=memory).with_estimates(*estimates)
         row = row.with_kernels(kernels_used(program, self._threads))
+        baseline = item.config.stash[BASELINE]
         if change is not None:
             row = row.with_change(change, self._options.fail_slower)
+        elif baseline is not None:
+            row = replace(row, measured_elsewhere=baseline.measured_elsewhere(self._measurement(timing, label)))
         callspec = getattr(item, "callspec", None)
         params: dict[str, Any] = getattr(callspec, "params", {})
         info = {
             **self._conditions(timing),
             "pass": label,
+            "host": describe_machine()["host"],
             "rounds": len(timing.eager),
             "speedup": timing.speedup,
             "speedup_interval": list(timing.interval),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pytest_fx.generation.operands import (
+    BIAS,
     DIMENSIONED,
     FLOAT,
     MATRICES,
@@ -12,6 +13,7 @@ from pytest_fx.generation.operands import (
     SAME_FLOAT,
     SEQUENCES,
     VECTORS,
+    WEIGHT,
     argument,
     dimension,
     number,
@@ -107,6 +109,15 @@ _ROWS = [
         (_DIM,),
         weight=2,
     ),
+    Production(("({0} * {number}).amax()", "({0} * {number}).max()", "({0} * {number}).min()"), (VECTORS,), (_NUMBER,)),
+    Production(("({0} * {number}).amax({dim})", "torch.amin({number} * {0}, dim={dim})"), (VECTORS,), (_NUMBER, _DIM)),
+    Production(
+        ("F.linear({0}, {1} * {number}, {2})", "F.linear({0} * {number}, {1}, {2})"),
+        (VECTORS, WEIGHT, BIAS),
+        (_NUMBER,),
+        weight=2,
+    ),
+    Production(("F.linear({0}, {1} * {number})",), (VECTORS, WEIGHT), (_NUMBER,)),
     Production(
         ("({0} - {1}).pow(2).mean()", "torch.mean(torch.abs({0} - {1}))", "torch.sum({0} * {1}, dim=-1)"),
         (VECTORS, SAME_FLOAT),

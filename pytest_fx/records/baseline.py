@@ -44,7 +44,9 @@ class Measurement:
     high: float
     """Upper end of its 95 % interval."""
     machine: str
-    """Processor, versions and commit, in words."""
+    """Host, processor, versions and commit, in words."""
+    host: str | None = None
+    """The name of the host; None where the record is older than that."""
 
     @property
     def key(self) -> Key:
@@ -166,9 +168,16 @@ class Baseline:
         )
 
     def change(self, now: Measurement) -> Change | None:
-        """Return how ``now`` compares with its row, or None if there is no row for it."""
+        """Return how ``now`` compares with its row, or None if there is no row for it, or another host measured it."""
         before = self.measurements.get(now.key)
-        return None if before is None else Change(before, now)
+        return None if before is None or self.measured_elsewhere(now) is not None else Change(before, now)
+
+    def measured_elsewhere(self, now: Measurement) -> str | None:
+        """Return the name of the host that measured the row of ``now``, if that was another one."""
+        before = self.measurements.get(now.key)
+        if before is None or None in (before.host, now.host) or before.host == now.host:
+            return None
+        return before.host
 
     def as_data(self) -> dict[str, Any]:
         """Return what :meth:`from_data` makes the baseline of in another process."""
@@ -234,7 +243,8 @@ def describe(machine: Mapping[str, Any]) -> str:
     versions: Any = machine.get("versions")
     torch = versions.get("torch", "?") if isinstance(versions, dict) else "?"
     named = (machine.get("device"), machine.get("machine"), f"torch {torch}")
-    commit = machine.get("commit")
+    commit, host = machine.get("commit"), machine.get("host")
+    named = (f"host {host}" if host else None, *named)
     return ", ".join(str(part) for part in (*named, f"commit {commit}" if commit else None) if part)
 
 
@@ -282,6 +292,8 @@ def _measurement(info: Any, machine: Any) -> Iterator[Measurement]:
     interval = info.get("speedup_interval")
     known["low"], known["high"] = interval if isinstance(interval, list) and len(interval) == 2 else (None, None)
     known["machine"] = describe(machine) if isinstance(machine, dict) else "a machine that is not described"
+    if known["host"] is None and isinstance(machine, dict):
+        known["host"] = machine.get("host")
     if has_types(Measurement, known):
         found = Measurement(**known)
         if 1 / LARGEST < found.low <= found.speedup <= found.high < LARGEST:

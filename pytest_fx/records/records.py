@@ -96,8 +96,9 @@ def write_atomically(path: Path, text: str) -> None:
 
 @cache
 def describe_machine() -> dict[str, Any]:
-    """Return what a measurement depends on beside the model: processor, cores, device, versions and commit."""
+    """Return what a measurement depends on beside the model: host, processor, cores, device, versions and commit."""
     return {
+        "host": platform.node(),
         "machine": _processor(),
         "cores": os.cpu_count(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else None,

@@ -108,6 +108,8 @@ class SummaryRow:
     """Bytes that a call of the program holds at a time."""
     baseline_speedup: float | None = None
     """The speed-up in the run that is compared with."""
+    measured_elsewhere: str | None = None
+    """The host of the run that is compared with, where it was another one, so that nothing is compared."""
     slowdown: float | None = None
     """Share by which the program takes longer, relative to eager, than in the run that is compared with."""
     slowdown_low: float | None = None
@@ -254,7 +256,8 @@ def _pair(value: Any, eager: Any, shown: Callable[[Any], str]) -> str:
 
 def _change(row: SummaryRow) -> str:
     if row.slowdown is None:
-        return "-" if row.speedup is None else "not in the baseline"
+        missing = f"measured on host {row.measured_elsewhere}" if row.measured_elsewhere else "not in the baseline"
+        return "-" if row.speedup is None else missing
     interval = f"{row.slowdown_low:+.1%} to {row.slowdown_high:+.1%}"
     if row.noisy or row.change_verdict == TOO_NOISY:
         return f"{_without_ratio(row.change_verdict)} ({interval})"
@@ -330,7 +333,9 @@ def write_summary(reporter: pytest.TerminalReporter, options: Options) -> None:
     if baseline is not None:
         timed = sum(row.speedup is not None for row in rows)
         found = sum(row.slowdown is not None for row in rows)
-        reporter.write_line(f"compared with {baseline.name}: {found} of {timed} timing(s) are in it")
+        elsewhere = sum(row.measured_elsewhere is not None for row in rows)
+        others = f"; {elsewhere} of another host, whose timings are not compared" if elsewhere else ""
+        reporter.write_line(f"compared with {baseline.name}: {found} of {timed} timing(s) are in it{others}")
         for row in rows:
             for line in (row.less or "").splitlines():
                 reporter.write_line(line)

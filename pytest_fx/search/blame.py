@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch.fx
@@ -50,8 +51,15 @@ class Blame:
 
 
 def _texts(law: Law, application: Application) -> list[str]:
-    """How a law is broken, but for the name of the pass."""
-    return [str(found).replace(application.name, "the pass") for found in broken_laws([law], application)]
+    """How a law is broken, but for the name of the pass and, in numbers, for rounding errors.
+
+    Two programs that break a law alike may compute the same sum in another order: 0.98765432 and 0.98765439.
+    """
+    texts = (str(found).replace(application.name, "the pass") for found in broken_laws([law], application))
+    return [_FRACTION.sub(lambda number: f"{float(number[0]):.3g}", text) for text in texts]
+
+
+_FRACTION = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?|\d+e[+-]?\d+")
 
 
 def _remove_dead_code(program: Any) -> Any:

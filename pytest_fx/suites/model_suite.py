@@ -22,6 +22,7 @@ from torch import nn
 from fx import GraphModule, load, save
 from fx.errors import CaptureError, FxError, TraceError, add_note
 from fx.passes import Pass, exact, pass_name
+from pytest_fx.checks.drawings import draw_capture, draw_pass
 from pytest_fx.checks.equality_check import WITHOUT_LEAVES, EqualityCheck, require_inputs
 from pytest_fx.checks.timing_check import TimingCheck
 from pytest_fx.harness.application import changes
@@ -31,6 +32,7 @@ from pytest_fx.harness.structure import describe
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws.law import broken
 from pytest_fx.laws.repetition import first_difference
+from pytest_fx.options import OPTIONS
 from pytest_fx.processes.pickled import unpickled
 from pytest_fx.report.recording import record_row
 from pytest_fx.report.summary import SummaryRow
@@ -56,6 +58,20 @@ def fails_once(request: pytest.FixtureRequest, fx_model: Subject) -> None:
         if not any(_captures(item, case) for item in request.session.items):  # they are not all asked for
             raise fx_model.capture_error
     pytest.skip(f"{fx_model.name} cannot be captured: another of its tests says why")
+
+
+@pytest.fixture(autouse=True)
+def drawn(request: pytest.FixtureRequest, fx_model: Subject) -> Generator[None]:
+    """After the tests that say whether a model is captured and a pass is right, draw what they were about."""
+    yield
+    folder = request.config.stash[OPTIONS].draw
+    if folder is None or fx_model.capture_error is not None:
+        return
+    target = request.config.invocation_params.dir / folder
+    if request.function is test_capture_is_well_formed:
+        draw_capture(fx_model, target)
+    elif request.function is test_pass_keeps_its_contract:
+        draw_pass(fx_model, request.getfixturevalue("fx_pass"), target)
 
 
 def _captures(item: pytest.Item, case: Any) -> bool:

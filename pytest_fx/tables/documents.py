@@ -171,9 +171,18 @@ def _circumstances(section: Section) -> str:
         f"at commit {', '.join(commits)}" if commits else "",
         f"with {', '.join((*pythons, *versions, *capabilities))}",
     ]
+    rows_of: dict[str, list[str]] = {}
+    for record in records:
+        rows_of.setdefault(str(record.get("host") or "not named"), []).append(str(record["row"]))
+    hosts = "; ".join(f"{host}: {', '.join(rows)}" for host, rows in rows_of.items())
+    shared = (
+        f" Each row was measured on one host, and times of different ones do not compare. {hosts}."
+        if len(rows_of) > 1
+        else ""
+    )
     span = " to ".join(dict.fromkeys(f"{load:.1f}" for load in (min(loads), max(loads)))) if loads else ""
     busy = f" The load average before each row, which counts the rows before it, was {span}." if loads else ""
-    return " ".join(part for part in parts if part) + "." + busy
+    return " ".join(part for part in parts if part) + "." + busy + shared
 
 
 def _csv(sections: Sequence[Section]) -> str:

@@ -23,6 +23,7 @@ NAMES = {
     "node": "Argument Node Target base_types has_side_effect map_aggregate map_arg",
     "operator_schemas": """ArgsKwargsPair check_for_mutable_operation create_type_hint get_signature_for_torch_op
                            normalize_function normalize_module type_matches""",
+    "passes.graph_drawer": "FxGraphDrawer",
     "proxy": """Attribute GraphAppendingTracer ParameterProxy Proxy Scope ScopeContextManager TraceError TracerBase""",
     "traceback": "format_stack get_current_meta has_preserved_node_meta preserve_node_meta set_current_meta",
 }

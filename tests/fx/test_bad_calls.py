@@ -15,6 +15,7 @@ from bad_values import World
 import fx
 import fx.analysis.verify
 import fx.canonical
+import fx.drawing
 import fx.interop
 import fx.lowering
 import fx.matcher
@@ -29,6 +30,7 @@ import fx.subgraph_rewriter
 import fx.traceback
 from fx.graph import PyTreeCodeGen
 from fx.operators import effects
+from fx.passes.graph_drawer import FxGraphDrawer
 from fx.passes.shape_prop import ShapeProp
 from fx.passes.split_module import split_module
 
@@ -533,6 +535,24 @@ entry(
     min_size=(None, (*_NONE, "zero", "huge")),
     veto=((), (*_EMPTY, *_TEXT, *_CALLABLE, "cyclic dict")),
 )
+entry(
+    "fx.draw",
+    lambda w, **k: fx.draw(**k),
+    program=(_FRESH, ("program",)),
+    path=("zzz.svg", ()),
+    inputs=(None, _NONE),
+    figures=((), _EMPTY),
+    color=("opcode", ()),
+)
+entry(
+    "drawing.record_passes",
+    lambda w, **k: fx.drawing.record_passes(**k),
+    graph_module=(_FRESH, ("program",)),
+    passes=((), (*_CALLABLE, "list", "tuple", "dict")),
+    inputs=(None, _NONE),
+)
+entry("FxGraphDrawer", lambda w, g: FxGraphDrawer(g, "net"), g=(_FRESH, ("program",)))
+entry("FxGraphDrawer(name)", lambda w, name: FxGraphDrawer(w.program, name), name=("net", _TEXT))
 for _name in ("prepare", "convert", "reference", "prepare_qat", "freeze_observers", "freeze_batch_norm", "report"):
     entry(f"quantize.{_name}", lambda w, g, name=_name: getattr(fx.quantize, name)(g), g=(_FRESH, ("program",)))
 for _name in ("prepare", "prepare_qat"):

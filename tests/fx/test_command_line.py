@@ -10,6 +10,8 @@ from fx.__main__ import main
 
 COMMANDS = {
     "code": ["code", "mlp"],
+    "trace": ["trace", "resnet_tiny"],
+    "diff": ["diff", "resnet_tiny", "--pass", "fuse-conv-bn,remove-dead-code"],
     "cost": ["cost", "mlp"],
     "memory": ["memory", "resnet_tiny", "--backward"],
     "simulate": ["simulate", "mlp", "--device", "V100", "--device", "L4", "--batch", "1,8"],

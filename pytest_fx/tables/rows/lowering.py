@@ -112,6 +112,7 @@ def _paper(eager: float, eager_stdev: float, lowered: float, lowered_stdev: floa
     }
 
 
+_OUTSIDE = "outside of the bound: {outside:,} of {outputs:,}, the largest error {error:.1e} of the largest output"
 _FOUND = "{lowered_speedup:.2f} times as fast ({lowered_speedup_low:.2f} to {lowered_speedup_high:.2f})"
 
 register_table(
@@ -147,6 +148,16 @@ register_table(
                     "learning_to_paint_actor, tensorrt, batch 96": f"TensorRT: {_FOUND}",
                     "learning_to_paint_actor, openvino, batch 1": f"OpenVINO, CPU, batch 1: {_FOUND}",
                     "learning_to_paint_actor, onednn, batch 1": f"oneDNN, CPU, batch 1: {_FOUND}",
+                },
+            ),
+            Claim(
+                "Numerical correctness is confirmed via an epsilon equivalence comparison (rtol=1e-05, atol=1e-08) of "
+                "the outputs of the TensorRT and non-TensorRT implementations.",
+                "equal within the bound",
+                {
+                    "resnet50, tensorrt, batch 256": f"TensorRT: {_OUTSIDE}",
+                    "resnet50, openvino, batch 1": f"ResNet50, OpenVINO: {_OUTSIDE}",
+                    "resnet50, onednn, batch 1": f"oneDNN: {_OUTSIDE}",
                 },
             ),
         ),

@@ -138,7 +138,6 @@ def test_dropout_draws_the_same_numbers() -> None:
         (lambda: nn.LSTM(4, 4), "a recurrent module is one operation"),
         (lambda: nn.GRUCell(4, 4), "a recurrent module is one operation"),
         (lambda: nn.TransformerEncoderLayer(4, 2), "attention is one operation"),
-        (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), "it is parametrized"),
         (lambda: torch.jit.script(nn.ReLU()), "it is a TorchScript module"),
         (lambda: nn.InstanceNorm1d(4), BRANCHES),
         (lambda: nn.BatchNorm1d(4, momentum=None).train(), CONVERTS),
@@ -150,6 +149,45 @@ def test_modules_that_are_no_functions_stay_with_a_reason(make: Callable[[], nn.
     graph.output(graph.call_module("m", (graph.placeholder("x"),)))
     form = canonical_form(GraphModule({"m": make()}, graph))
     assert reasons(form) == {"m": reason}
+
+
+class Symmetric(nn.Module):
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight.triu() + weight.triu(1).transpose(-1, -2)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    "make, computes",
+    [
+        (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), torch._weight_norm),
+        (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 4), dim=None), torch._weight_norm),
+        (lambda: nn.utils.parametrize.register_parametrization(nn.Linear(4, 4), "weight", Symmetric()), torch.triu),
+    ],
+)  # fmt: skip
+def test_what_a_parametrized_weight_is_computed_from_is_part_of_the_program(
+    make: Callable[[], nn.Module], computes: Callable[..., Any], training: bool
+) -> None:
+    module = nn.Sequential(make(), nn.ReLU()).train(training)
+    form = canonical_form(symbolic_trace(module))
+    assert not reasons(form)
+    x = torch.linspace(-1, 1, 12).reshape(3, 4)
+    graph = form.graph_module.graph
+    [linear] = graph.find_nodes(op="call_function", target=F.linear)
+    assert graph.find_nodes(op="call_function", target=computes)
+    assert linear.kwargs["weight"].op == "call_function"
+    form.graph_module(x).sum().backward()
+    gradients = {name: tensor.grad for name, tensor in form.graph_module.named_parameters()}
+    module.zero_grad()
+    expected = module(x)
+    assert torch.equal(form.graph_module(x), expected)
+    expected.sum().backward()
+    assert all(torch.equal(gradients[name], tensor.grad) for name, tensor in module.named_parameters())
+
+
+def test_a_parametrization_that_decides_by_its_values_stays_a_module() -> None:
+    form = canonical_form(symbolic_trace(nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)))))
+    assert "symbolically traced variables" in reasons(form)["0"]
 
 
 def test_modules_with_hooks_or_a_forward_of_their_own_stay() -> None:

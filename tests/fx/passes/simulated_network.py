@@ -83,7 +83,7 @@ def programs(draw: st.DrawFn, calls: Sequence[str] | None = None) -> fx.GraphMod
     left = None if calls is None else list(calls)
     number = 0
     for _ in range(draw(st.integers(2, 14))):
-        kind = draw(st.sampled_from(("fetch", "fetch", "send", "sin", "add", "mul_", "rand", "check")))
+        kind = draw(st.sampled_from(("fetch", "fetch", "send", "sin", "view", "add", "mul_", "rand", "check")))
         x = draw(st.sampled_from(values))
         if kind in ("fetch", "send"):
             if left is not None and not left:
@@ -93,6 +93,8 @@ def programs(draw: st.DrawFn, calls: Sequence[str] | None = None) -> fx.GraphMod
             number += 1
         elif kind == "add":
             values.append(graph.call_function(torch.add, (x, draw(st.sampled_from(values)))))
+        elif kind == "view":
+            values.append(graph.call_method("view", (x, 3)))
         elif kind == "mul_":
             values.append(graph.call_method("mul_", (x, 3.0)))
         elif kind == "rand":

@@ -73,6 +73,57 @@ def test_a_fetch_is_waited_for_just_before_its_first_use():
     assert names(overlapped(model)) == ["start_on_thread", "sin", "cos", "wait_for", "add"]
 
 
+def test_what_computes_the_arguments_of_a_fetch_moves_up_with_its_start():
+    def model(x, ids):
+        y = torch.sin(x)
+        y = torch.cos(y)
+        for column in range(2):
+            y = y + fetch("server", ids[:, column].float())
+        return y
+
+    program = overlapped(model, memory=100.0)
+    assert names(program) == [
+        "getitem", "float_1", "start_on_thread", "getitem_1", "float_2", "start_on_thread_1",
+        "sin", "cos", "wait_for", "add", "wait_for_1", "add_1",
+    ]  # fmt: skip
+    x, ids = torch.ones(3), torch.arange(6).reshape(3, 2)
+    assert torch.equal(program(x, ids), model(x, ids))
+    assert not make_edits(OverlapCommunication(memory=100.0), program)
+
+
+def test_arguments_stay_behind_what_writes_to_them_draws_or_sets_modes():
+    def model(x, ids):
+        y = torch.sin(x)
+        ids.add_(1)
+        return torch.cos(y) + fetch("server", ids[0]) + fetch("server", torch.rand_like(x) * 2)
+
+    program = overlapped(model, memory=100.0)
+    assert names(program)[:4] == ["sin", "add_", "getitem", "start_on_thread"]
+    assert names(program).index("rand_like") > names(program).index("add_")
+
+
+def test_arguments_move_no_further_than_the_start_that_needs_them():
+    def model(x):
+        y = torch.sin(x)
+        first = fetch("a", torch.tan(y))
+        z = torch.exp(y)
+        second = fetch("a", torch.cos(x))  # starts behind the first, which is its server's
+        return z + first + second
+
+    assert names(overlapped(model, memory=100.0))[:6] == [
+        "sin", "tan", "start_on_thread", "cos", "start_on_thread_1", "exp",
+    ]  # fmt: skip
+
+
+def test_a_start_does_not_wait_for_the_arguments_of_a_later_one():
+    def model(x):
+        first = fetch("a", torch.sin(x))
+        second = fetch("b", torch.cos(x))
+        return torch.tan(x) + first + second
+
+    assert names(overlapped(model, memory=100.0))[:4] == ["sin", "start_on_thread", "cos", "start_on_thread_1"]
+
+
 def test_what_is_written_while_a_fetch_would_run_is_not_passed():
     def model(x):
         y = torch.sin(x)
@@ -270,23 +321,44 @@ def test_calls_inside_of_a_submodule_keep_those_outside_in_order():
     assert [value for _, value in seen] == [1.0, torch.sin(torch.ones(())).item()]
 
 
-def test_collectives_start_when_their_input_is_there_and_are_waited_for_when_they_are_used():
-    functional = torch.ops._c10d_functional
+@pytest.mark.parametrize("overload", [True, False], ids=["overloads", "packets"])
+def test_collectives_start_when_their_input_is_there_and_are_waited_for_when_they_are_used(overload):
+    operators = torch.ops._c10d_functional
+    names_of = "all_reduce", "wait_tensor"
+    all_reduce, wait_tensor = (
+        getattr(operators, name).default if overload else getattr(operators, name) for name in names_of
+    )
     graph = fx.Graph()
     a, b = graph.placeholder("a"), graph.placeholder("b")
     sin = graph.call_function(torch.sin, (a,))
-    first = graph.call_function(functional.all_reduce.default, (sin, "sum", "0"))
-    first = graph.call_function(functional.wait_tensor.default, (first,))
+    first = graph.call_function(all_reduce, (sin, "sum", "0"))
+    first = graph.call_function(wait_tensor, (first,))
     cos = graph.call_function(torch.cos, (b,))
-    second = graph.call_function(functional.all_reduce.default, (cos, "sum", "0"))
-    second = graph.call_function(functional.wait_tensor.default, (second,))
+    second = graph.call_function(all_reduce, (cos, "sum", "0"))
+    second = graph.call_function(wait_tensor, (second,))
     graph.output((graph.call_function(torch.sin, (first,)), graph.call_function(torch.sin, (second,))))
     program = OverlapCommunication()(fx.GraphModule(torch.nn.Module(), graph))
-    assert names(program) == [
-        "sin", "all_reduce_default", "cos", "all_reduce_default_1",
-        "wait_tensor_default", "sin_1", "wait_tensor_default_1", "sin_2",
+    assert [name.replace("_default", "") for name in names(program)] == [
+        "sin", "all_reduce", "cos", "all_reduce_1", "wait_tensor", "sin_1", "wait_tensor_1", "sin_2",
     ]  # fmt: skip
     assert not make_edits(OverlapCommunication(), program)
+
+
+def test_what_is_not_moved_keeps_its_place_among_the_halves_of_others():
+    """A rank that waited for one reduction before it starts another one, as it did not, could wait forever."""
+    all_reduce, wait_tensor = (
+        getattr(torch.ops._c10d_functional, name).default for name in ("all_reduce", "wait_tensor")
+    )
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    first, second = (graph.call_function(all_reduce, (x, "sum", "0")) for _ in range(2))
+    first, second = (graph.call_function(wait_tensor, (one,)) for one in (first, second))
+    used = graph.call_function(torch.sin, (first,))
+    graph.output((used, graph.call_function(torch.sin, (second,))))
+    program = OverlapCommunication()(fx.GraphModule(torch.nn.Module(), graph))
+    assert [name.replace("_default", "") for name in names(program)] == [
+        "all_reduce", "all_reduce_1", "wait_tensor", "sin", "wait_tensor_1", "sin_1",
+    ]  # fmt: skip
 
 
 def test_an_overlapped_program_can_be_pickled():

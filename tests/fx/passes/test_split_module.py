@@ -54,7 +54,7 @@ def test_partitions_become_submodules_and_values_are_handed_on() -> None:
     split = split_module(program, model, halves, paths)
     split.graph.lint()
     assert code(split) == (
-        "def forward(self, x : torch.Tensor, factor : float = 2.0) -> torch.Tensor:\n"
+        "def forward(self, x : torch.Tensor, *, factor : float = 2.0) -> torch.Tensor:\n"
         "submod_0 = self.submod_0(x);  x = None\n"
         "submod_1 = self.submod_1(submod_0, factor);  submod_0 = factor = None\n"
         "return submod_1"

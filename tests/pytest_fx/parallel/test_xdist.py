@@ -1,6 +1,7 @@
 """The plugin beside pytest-xdist: on several workers, in several folders, with workers that die."""
 
 import json
+import platform
 import shutil
 import subprocess
 import sys
@@ -159,6 +160,44 @@ def test_workers_in_other_folders_have_their_own_models_and_one_record(user, log
     assert not (user.path / "a" / ".pytest_fx").exists()
     assert not (user.path / "b" / ".pytest_fx").exists()
     result.stdout.fnmatch_lines("compared with main.json: 1 of 4 timing(s) are in it")
+
+
+def an_interpreter(folder: Path, command: str) -> Path:
+    """A program in a folder of its own that runs this Python, as ``command`` says."""
+    program = folder / "bin" / "python"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\n{command}\n")
+    program.chmod(0o755)
+    return program
+
+
+@pytest.mark.thorough
+def test_workers_are_other_interpreters_in_folders_of_their_own(user, logged):
+    programs = [an_interpreter(user.path / name, f'exec {sys.executable} "$@"') for name in ("one", "two")]
+    places = [word for program in programs for word in ("--tx", f"popen//python={program}")]
+    result = user.runpytest_subprocess(*OPTIONS, "--dist", "load", *places, logged)
+    result.assert_outcomes(passed=12)
+    assert_timings_ran_alone(user.path)
+    assert {record["worker"] for record in records(user.path)} == {"gw0", "gw1"}
+    assert {record["machine"]["host"] for record in records(user.path)} == {platform.node()}
+
+
+@pytest.mark.thorough
+def test_each_record_names_the_host_of_the_worker_that_measured_it(user, logged):
+    """A namespace of names is as much of another machine as there is here."""
+    renamed = ["unshare", "--uts", "sh", "-c", 'hostname elsewhere && exec "$@"', "sh", sys.executable, "-c", "pass"]
+    if shutil.which("unshare") is None or subprocess.run(renamed, check=False, capture_output=True).returncode:
+        pytest.skip("processes may not have a host name of their own here")
+    command = f'exec unshare --uts sh -c \'hostname elsewhere && exec {sys.executable} "$@"\' sh "$@"'
+    program = an_interpreter(user.path / "elsewhere", command)
+    places = ("--dist", "load", "--tx", f"popen//python={program}", "--benchmark-json=out.json")
+    result = user.runpytest_subprocess(*OPTIONS, *places, logged)
+    result.assert_outcomes(passed=12)
+    assert {record["machine"]["host"] for record in records(user.path)} == {"elsewhere"}
+    benchmarks = json.loads((user.path / "out.json").read_text())["benchmarks"]
+    assert {benchmark["extra_info"]["host"] for benchmark in benchmarks} == {"elsewhere"}
+    here = user.runpytest_subprocess(*OPTIONS, "-n", "1", "--fx-baseline=out.json", logged, "-k", "timing")
+    here.stdout.fnmatch_lines("compared with out.json: 0 of 4 timing(s) are in it; 4 of another host, *")
 
 
 def a_measurement(program: str) -> dict:

@@ -74,6 +74,16 @@ def test_only_measurements_of_the_same_thing_are_compared(other):
     assert baseline.change(replace(THEN, **other)) is None
 
 
+def test_timings_of_another_host_are_not_compared_and_those_of_a_host_that_is_not_named_are():
+    baseline = Baseline.of("main.json", [replace(THEN, host="one")])
+    assert baseline.change(replace(THEN, host="two")) is None
+    assert baseline.measured_elsewhere(replace(THEN, host="two")) == "one"
+    for host in ("one", None):
+        assert baseline.change(replace(THEN, host=host)) is not None
+        assert baseline.measured_elsewhere(replace(THEN, host=host)) is None
+    assert baseline.measured_elsewhere(replace(THEN, host="two", batch=8)) is None
+
+
 def test_a_baseline_arrives_whole_in_another_process():
     baseline = Baseline.of("main.json", [THEN, replace(THEN, batch=None)], [FUSED])
     assert Baseline.from_data(json.loads(json.dumps(baseline.as_data()))) == baseline
@@ -117,7 +127,16 @@ def test_a_row_without_all_that_is_compared_is_no_row(tmp_path, damage):
         read_baseline(path, "file")
 
 
+@pytest.mark.parametrize("info, machine", [({"host": "one"}, {"host": "controller"}), ({}, {"host": "one"})])
+def test_the_host_is_that_of_the_worker_that_measured(tmp_path, info, machine):
+    path = tmp_path / "file"
+    path.write_text(json.dumps({"timing": {"info": {**INFO, **info}}, "machine": {**MACHINE, **machine}}))
+    (found,) = read_baseline(path, "file").measurements.values()
+    assert found.host == "one"
+
+
 def test_a_machine_is_described_by_what_is_known_of_it():
+    assert describe({"host": "one", **MACHINE}) == "host one, a processor, torch 2.13.0, commit abc1234"
     assert describe({"device": "NVIDIA H100", **MACHINE}) == "NVIDIA H100, a processor, torch 2.13.0, commit abc1234"
     assert describe({}) == "torch ?"
 

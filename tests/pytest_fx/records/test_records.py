@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import platform
 import time
 from pathlib import Path
 
@@ -81,6 +82,7 @@ def test_what_a_process_left_that_was_killed_while_it_replaced_a_file_is_removed
 def test_a_measurement_says_on_what_it_was_made():
     described = describe_machine()
     assert described["cores"] >= 1
+    assert described["host"] == platform.node()
     assert set(described["versions"]) >= {"torch", "pytest"}
     assert json.loads(json.dumps(described)) == described
 

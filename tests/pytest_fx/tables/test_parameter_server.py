@@ -12,6 +12,7 @@ import traceback
 
 import pytest
 import torch
+from torch.distributed import rpc
 
 import fx
 from fx.passes import OverlapCommunication
@@ -112,6 +113,26 @@ def test_programs_fetch_the_same_before_and_after_the_pass():
             return [program(*query()).tolist() for program in programs]
 
     assert as_client(work) == [answer()] * 3
+
+
+class Plain(torch.nn.Module):
+    """Calls the server by what torch has, as a program is written that knows nothing of the pass."""
+
+    def forward(self, dense, ids):
+        dense = torch.relu(torch.relu(dense))
+        return dense + rpc.rpc_sync(FINE, parameter_server.look_up, args=("rows", ids), timeout=10.0)
+
+
+def test_a_program_that_calls_rpc_sync_is_captured_and_fetches_the_same():
+    def work():
+        with parameter_servers({FINE: {"rows": doubled}}):
+            captured = fx.symbolic_trace(Plain())
+            after = OverlapCommunication(memory=100.0)(fx.symbolic_trace(Plain()))
+            assert [node.name for node in after.graph.nodes][2:5] == ["relu", "rpc_async", "relu_1"]
+            return [program(*query()).tolist() for program in (Plain(), captured, after)]
+
+    dense, ids = query()
+    assert as_client(work) == [(dense + doubled(ids)).tolist()] * 3
 
 
 def test_a_server_that_dies_mid_call_is_an_error_at_the_wait_with_the_users_line():

@@ -70,6 +70,17 @@ def test_each_machine_has_a_section_and_is_named_in_the_overview(documents, writ
     assert "| Abacus, 2 cores: 33 petals<br>Abacus, 1 core, Slide Rule: 34 petals |" in documents()["README.md"]
 
 
+def test_rows_that_machines_of_a_kind_shared_out_are_merged_and_their_hosts_named(documents, write):
+    write("daisy", {"petals": 33}, host="one")
+    assert "was measured on one host" not in documents()["petals.md"]
+    write("rose", {"petals": 5}, host="two")
+    page = documents()["petals.md"]
+    assert page.count("## Abacus, 2 cores\n") == 1 and "| daisy | 33 | 34 |" in page and "| rose | 5 |" in page
+    assert (
+        "Each row was measured on one host, and times of different ones do not compare. one: daisy; two: rose." in page
+    )
+
+
 def test_a_row_that_the_table_has_no_more_is_left_out(documents, write):
     write("tulip", {"petals": 6})
     assert documents().keys() == {"README.md"}

@@ -1,0 +1,109 @@
+"""A training step of a pipeline over processes: stages balanced by cost, by layers, and by parameters as PiPPy cuts.
+
+All processes run on one machine. With more of them than processors, stages take turns on these, and it matters less how
+the work is divided; so what the busiest process takes of a processor is told as well.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed import pipelining
+
+import fx
+from fx import Node
+from fx.interop import Stage, split_into_stages
+
+from .paired import Contender, Measurement, Table, measure, parse
+from .ranks import run_ranks
+
+MICROBATCHES = 4
+
+
+def convolutions(width: int) -> nn.Module:
+    """Convolutions that cost much and have few parameters, and linear layers of which the opposite holds."""
+    layers: list[nn.Module] = []
+    channels = 3
+    for factor in (1, 2, 4, 4):
+        for _ in range(2):
+            layers += [nn.Conv2d(channels, factor * width, 3, padding=1), nn.ReLU()]
+            channels = factor * width
+        layers.append(nn.MaxPool2d(2))
+    linear = [nn.Flatten(), nn.Linear(channels * 4, 64 * width), nn.ReLU(), nn.Linear(64 * width, 10)]
+    return nn.Sequential(*layers, *linear)
+
+
+def square_layers(width: int) -> nn.Module:
+    """Layers that are all the same, where each way cuts alike."""
+    return nn.Sequential(*(part for _ in range(8) for part in (nn.Linear(8 * width, 8 * width), nn.ReLU())))
+
+
+def ways_to_cut(program: fx.GraphModule) -> dict[str, Mapping[Node, float] | None]:
+    """What operations are taken to cost, by way."""
+    layers = {node: program.get_submodule(str(node.target)) for node in program.graph.find_nodes(op="call_module")}
+    sizes = {node: float(sum(one.numel() for one in layer.parameters())) for node, layer in layers.items()}
+    return {"layers": {node: 1.0 for node, size in sizes.items() if size}, "parameters": sizes, "cost": None}
+
+
+def stage_of(program: fx.GraphModule, way: Mapping[Node, float] | None, rank: int, count: int, x: Tensor) -> Stage:
+    part = x[: len(x) // MICROBATCHES]
+    return split_into_stages(program, count, (part,), seconds=way, backward=True)[rank]
+
+
+def contender(program: fx.GraphModule, way: str, x: Tensor, rank: int, count: int) -> Contender:
+    """A training step of the stage that this process runs; it ends when all processes are done."""
+    stage = stage_of(program, ways_to_cut(program)[way], rank, count, x)
+    pipeline = pipelining.PipelineStage(stage.module, rank, count, torch.device("cpu"))
+    schedule = pipelining.Schedule1F1B(pipeline, MICROBATCHES, loss_fn=nn.functional.mse_loss)
+    given = (x,) if rank == 0 else ()
+    target = {"target": torch.zeros_like(program(x)).detach()} if rank == count - 1 else {}
+
+    def step(_: object) -> None:
+        schedule.step(*given, **target)
+        dist.barrier()
+
+    return Contender(step, lambda: None)  # prepared, so that all processes make the same number of calls
+
+
+def busiest(measured: Measurement) -> Measurement:
+    """What the process took that took most in each round."""
+    found: list[dict[str, list[float]]] = [{}] * dist.get_world_size()
+    dist.all_gather_object(found, measured.seconds)
+    seconds = {way: [max(times) for times in zip(*(one[way] for one in found), strict=True)] for way in found[0]}
+    return replace(measured, seconds=seconds)
+
+
+def work(rank: int, count: int, rounds: int, quick: bool) -> None:
+    """What each process does; the first one prints."""
+    table = Table(("layers", "parameters", "cost")) if rank == 0 else None
+    width, batch = (4, 8) if quick else (16, 32)
+    for name, module, x in (
+        ("convolutions, then linear layers", convolutions(width), torch.randn(batch, 3, 32, 32)),
+        ("layers that are the same", square_layers(width), torch.randn(8 * batch, 8 * width)),
+    ):
+        program = fx.symbolic_trace(module)
+        ways = {way: contender(copy.deepcopy(program), way, x, rank, count) for way in ("layers", "parameters", "cost")}
+        for what, clock in (("a step", time.perf_counter), ("processor of the busiest", time.process_time)):
+            title = f"{name}, {count} processes: {what}"
+            measured = measure(title, ways, baseline="layers", rounds=rounds, goal="cost is least", clock=clock)
+            found = busiest(measured)
+            if table is not None:
+                table.add(found)
+
+
+def main() -> int:
+    """Measure with two processes, and with four."""
+    options = parse(__doc__, rounds=20)
+    arguments = (options.rounds, options.quick)
+    return sum(run_ranks(work, count, *arguments, threads=options.threads) for count in (2, 4))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""Drawings of programs (paper, section 6.3): ``fx.draw(program, "program.svg")``.
+
+SVG and pages are laid out here and need nothing; PNG, PDF and the like are made by Graphviz of the same picture.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fx.arguments import expect, expect_all, expect_inputs
+from fx.drawing.appearance import Figure, Labels
+from fx.drawing.dot_file import make_dot
+from fx.drawing.drawn_program import DrawnProgram
+from fx.drawing.html_page import LARGEST_CLUSTER, page_of_passes, page_of_program
+from fx.drawing.pass_history import PassHistory, record_passes
+from fx.drawing.picture import Picture
+from fx.drawing.svg import Pane, write_svg
+from fx.errors import DrawingError
+from fx.graph_module import GraphModule, expect_program
+from fx.node import Node
+
+__all__ = ["Figure", "PassHistory", "draw", "record_passes"]
+
+_BY_GRAPHVIZ = ("png", "pdf", "ps", "jpg", "webp")
+_FORMATS = (".svg", ".html", ".dot", ".gv", *(f".{form}" for form in _BY_GRAPHVIZ))
+
+
+def draw(
+    program: GraphModule | PassHistory,
+    path: str | os.PathLike[str],
+    *,
+    inputs: Iterable[Any] | None = None,
+    shapes: bool | None = None,
+    lines: bool = False,
+    figures: Sequence[Figure] = (),
+    color: str = "opcode",
+    fold: bool = True,
+) -> Path:
+    """Draw a program into a file, whose ending says the format: ``.svg``, ``.html``, ``.dot``, or by Graphviz ``.png``.
+
+    Nodes stand in frames of the modules that they are of; of blocks that repeat the first is drawn, with their number.
+    An ``.html`` is a page to zoom and search in, whose modules open and close, and which needs no network.
+    The same program is the same file, byte by byte.
+
+    Args:
+        program: the program, which stays as it is; or what :func:`record_passes` recorded, which is drawn before and
+            after the passes, side by side, with what they did at each node.
+        path: the file.
+        inputs: example inputs, with which sizes are found out on fake tensors; by default they are those that
+            ``ShapeProp`` or ``torch.export`` has put into the notes of nodes.
+        shapes: write sizes and types of values; by default where ``inputs`` are given.
+        lines: write the user's file and line.
+        figures: numbers of nodes: time, operations, errors.
+        color: what colours the nodes: ``"opcode"``, or the name of a figure, which is written too.
+        fold: draw of blocks that repeat only the first.
+
+    Returns:
+        The path.
+
+    Raises:
+        DrawingError: the format is unknown or needs Graphviz, which is not there; ``color`` is no figure.
+
+    >>> import tempfile, torch, fx
+    >>> program = fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU()))
+    >>> path = draw(program, tempfile.mkdtemp() + "/program.svg", inputs=[torch.ones(2, 3)])
+    >>> "Linear" in path.read_text(), "2x5 float32" in path.read_text()
+    (True, True)
+    """
+    if not isinstance(program, PassHistory):
+        expect_program(program, "draw takes a GraphModule", error=DrawingError)
+    expect(path, (str, os.PathLike), "draw takes the path of a file", error=DrawingError)
+    expect_inputs(inputs, "draw", error=DrawingError)
+    expect(color, str, "color of draw is the name of a figure, or 'opcode'", error=DrawingError)
+    target = Path(path)
+    form = target.suffix.lower()
+    if form not in _FORMATS:
+        raise DrawingError(
+            f"cannot draw a file that ends in {form!r}"
+            if form
+            else f"{target.name!r} does not say which format it has",
+            value=str(target),
+            remedy=f"let it end in one of {', '.join(_FORMATS)}",
+        )
+    figures = [_checked(figure) for figure in expect_all(
+        figures, lambda one: isinstance(one, Figure), "figures of draw are Figure objects", error=DrawingError
+    )]  # fmt: skip
+    labels = Labels(inputs is not None if shapes is None else shapes, lines, _chosen(figures, color))
+    if form == ".html":
+        target.write_text(_page(program, inputs, figures, labels.figure), encoding="utf-8")
+        return target
+    if isinstance(program, PassHistory):
+        picture, panes = _before_and_after(program, fold)
+        name = program.graph_module._get_name()
+    else:
+        picture, panes = Picture.of(DrawnProgram.of(program, inputs), fold=fold), []
+        name = program._get_name()
+    if form == ".svg":
+        content = write_svg(picture, labels, panes, 0b11 if panes else 0b1).encode()
+    else:
+        graph = make_dot(picture, labels, name, panes[-1].state if panes else 0, panes[-1].marks if panes else ())
+        content = graph.create(format=form[1:] if form[1:] in _BY_GRAPHVIZ else "raw")
+    target.write_bytes(content)
+    return target
+
+
+def _page(
+    program: GraphModule | PassHistory, inputs: Iterable[Any] | None, figures: Sequence[Figure], chosen: Figure | None
+) -> str:
+    if isinstance(program, PassHistory):
+        return page_of_passes(program, program.graph_module._get_name(), figures, chosen)
+    picture = Picture.of(DrawnProgram.of(program, inputs), fold=False, largest=LARGEST_CLUSTER)
+    return page_of_program(picture, program._get_name(), figures, chosen)
+
+
+def _before_and_after(history: PassHistory, fold: bool) -> tuple[Picture, list[Pane]]:
+    """The first and the last state of a program, with what the passes between them did with each node."""
+    last = len(history.states) - 1
+    picture, _ = history.picture([0, last] if last else [0], fold=fold)
+    marks = [mark[0] if mark else "" for mark in picture.marks]
+    captions = [f"before: {len(history.states[0].program.nodes)} nodes"]
+    if last:
+        captions.append(history.difference().summary())
+    return picture, [Pane(state, caption, marks) for state, caption in enumerate(captions)]
+
+
+def _checked(figure: Figure) -> Figure:
+    """A figure with numbers, by the names of nodes."""
+    values: Mapping[Any, Any] = figure.values
+    expect(
+        values, Mapping, f"values of the figure {figure.name!r} are a dict from nodes to numbers", error=DrawingError
+    )
+    for node, value in values.items():
+        expect(node, (str, Node), f"the figure {figure.name!r} is by nodes or their names", error=DrawingError)
+        expect(value, (int, float), f"the figure {figure.name!r} has a number for each node", error=DrawingError)
+    return replace(figure, values={str(node): float(value) for node, value in values.items()})
+
+
+def _chosen(figures: Sequence[Figure], color: str) -> Figure | None:
+    """The figure that colours nodes; None for the opcode."""
+    if color == "opcode":
+        return None
+    for figure in figures:
+        if figure.name == color:
+            return figure
+    known = ", ".join(repr(figure.name) for figure in figures)
+    raise DrawingError(
+        f"there is no figure {color!r} to colour nodes by",
+        why=f"figures are {known}" if known else "no figures are given",
+        remedy='color="opcode", or give it: figures=[fx.drawing.Figure("time", "s", {"relu": 1e-5})]',
+    )

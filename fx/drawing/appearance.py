@@ -1,0 +1,145 @@
+"""Appearance: colours, sizes and the lines of text in the box of a node. All of it can be read without colour."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fx.drawing.clusters import Cluster
+from fx.drawing.drawn_program import DrawnNode
+from fx.drawing.placement import Size
+from fx.naming.tables import in_bytes, in_units
+
+FILLS = {
+    "placeholder": "#d6e6f5",
+    "get_attr": "#ececec",
+    "call_function": "#e2f0d9",
+    "call_method": "#fff2cc",
+    "call_module": "#e8dff5",
+    "output": "#f8dcd9",
+}
+"""The fill of nodes by opcode."""
+STROKES = {"removed": "#c0392b", "added": "#1e8449", "changed": "#b9770e", "moved": "#2471a3"}
+"""The frame of nodes by what a pass did with them."""
+CHARACTER, LINE, MARGIN = 6.1, 13.0, 8.0
+"""Width of a character at 10 points, height of a line, and room around text."""
+_SCALE = ((255, 247, 236), (253, 187, 132), (239, 101, 72))
+_LONGEST_TITLE = 34
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number for each node, which colours it."""
+
+    name: str
+    """What it is: ``"time"``."""
+    unit: str
+    """Its unit: ``"s"``, ``"FLOP"``, ``"B"``; empty for a number alone."""
+    values: Mapping[str, float]
+    """The number of each node that has one, by the node's name."""
+
+    def written(self, value: float) -> str:
+        """A number with its unit.
+
+        >>> Figure("time", "s", {}).written(0.00025)
+        '250 us'
+        """
+        if self.unit == "s":
+            for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+                if abs(value) >= size:
+                    return f"{value / size:.3g} {unit}"
+            return f"{value / 1e-9:.3g} ns" if value else "0 s"
+        if self.unit == "B":
+            return in_bytes(value)
+        if self.unit:
+            return in_units(value, self.unit)
+        return f"{value:.3g}"
+
+    @property
+    def is_logarithmic(self) -> bool:
+        """Whether colours go by the logarithm: where the largest number is 1000 times the smallest or more."""
+        positive = [value for value in self.values.values() if value > 0 and math.isfinite(value)]
+        return bool(positive) and max(positive) >= 1000 * min(positive)
+
+    def fills(self) -> dict[str, str]:
+        """The fill of each node that has a number: from pale, the least, to red, the most."""
+        return {name: scaled(share) for name, share in self.shares().items()}
+
+    def shares(self) -> dict[str, float]:
+        """Where the number of each node lies between the least, 0, and the most, 1."""
+        finite = [value for value in self.values.values() if math.isfinite(value)]
+        logarithmic = self.is_logarithmic
+        least = min((value for value in finite if value > 0), default=1.0) if logarithmic else 0.0
+        most = max(finite, default=0.0)
+        return {name: self._share(value, least, most, logarithmic) for name, value in self.values.items()}
+
+    def legend(self) -> list[tuple[str, str]]:
+        """Fills with what they stand for: the least, the middle of the scale, and the most."""
+        if not self.values:
+            return [("#ffffff", f"{self.name}: none")]
+        positive = [value for value in self.values.values() if value > 0]
+        first = self.written(min(positive) if self.is_logarithmic else 0.0)
+        most = max(self.values.values())
+        how = f"{self.name}{', logarithmic' if self.is_logarithmic else ''}: {first}"
+        return [(scaled(0.0), how), (scaled(0.5), ""), (scaled(1.0), self.written(most))]
+
+    @staticmethod
+    def _share(value: float, least: float, most: float, logarithmic: bool) -> float:
+        if not math.isfinite(value):
+            return 1.0
+        if value <= 0 or most <= 0:
+            return 0.0
+        if logarithmic:
+            return math.log(value / least) / math.log(most / least) if most > least else 1.0
+        return value / most
+
+
+def scaled(share: float) -> str:
+    """The colour of a share between 0 and 1."""
+    place = min(max(share, 0.0), 1.0) * 2
+    start, end = (_SCALE[0], _SCALE[1]) if place <= 1 else (_SCALE[1], _SCALE[2])
+    part = place if place <= 1 else place - 1
+    return "#" + "".join(f"{round(one + (other - one) * part):02x}" for one, other in zip(start, end, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What the boxes of nodes say."""
+
+    shapes: bool = False
+    """Sizes and types of values."""
+    lines: bool = False
+    """The user's file and line."""
+    figure: Figure | None = None
+    """The number that colours nodes, which is written, too."""
+
+    def of(self, node: DrawnNode) -> list[str]:
+        """The lines in the box of a node."""
+        title = cut(node.title, _LONGEST_TITLE)
+        text = [title] if node.name == node.title else [title, cut(node.name, _LONGEST_TITLE)]
+        if self.shapes and node.shape:
+            text.append(cut(f"{node.shape} {node.dtype}".rstrip(), _LONGEST_TITLE))
+        if self.lines and node.file:
+            text.append(cut(node.place, _LONGEST_TITLE))
+        if self.figure is not None and node.name in self.figure.values:
+            text.append(self.figure.written(self.figure.values[node.name]))
+        return text
+
+
+def cut(text: str, longest: int) -> str:
+    """``text``, or its end, which tells names apart."""
+    return text if len(text) <= longest else f"…{text[len(text) - longest + 1 :]}"
+
+
+def box_of(lines: Sequence[str]) -> Size:
+    """The size of a box with lines of text."""
+    return 2 * MARGIN + CHARACTER * max(map(len, lines), default=0), MARGIN + LINE * len(lines)
+
+
+def title_of(cluster: Cluster) -> str:
+    """What stands at the top of a cluster."""
+    if not cluster.number:
+        return ""
+    path = cut(cluster.path, 40)
+    return f"{path}  {cluster.title}" if cluster.title else path

@@ -1,0 +1,150 @@
+"""Clusters: nodes drawn inside the modules that they are of, and blocks that repeat (``Block × 12``)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fx.drawing.drawn_program import Path
+
+
+@dataclass(slots=True, eq=False)
+class Cluster:
+    """Nodes that are drawn together: those of one call of a module, or modules that repeat.
+
+    A cluster holds a stretch of consecutive nodes, so that clusters never depend on each other in a circle.
+    """
+
+    path: str
+    """The path of the module; of modules that repeat those of the first and the last."""
+    title: str
+    """The class of the module; of modules that repeat with their number, as ``Block × 12``."""
+    members: list[Cluster | int] = field(default_factory=list["Cluster | int"])
+    """Nodes, by number, and clusters, in order."""
+    count: int = 1
+    """How many modules are in it, if they repeat."""
+    form: Hashable = None
+    """What two clusters have in common if they have the same structure."""
+    number: int = 0
+    """Its number among the clusters of a program."""
+
+    def nodes(self) -> list[int]:
+        """All nodes in it, in order."""
+        found: list[int] = []
+        pending: list[Cluster | int] = [self]
+        while pending:
+            one = pending.pop()
+            if isinstance(one, Cluster):
+                pending += reversed(one.members)
+            else:
+                found.append(one)
+        return found
+
+
+def make_clusters(
+    modules: Sequence[Path],
+    classes: Mapping[str, str],
+    kinds: Sequence[Hashable],
+    inputs: Sequence[Iterable[int]],
+    largest: int | None = None,
+) -> Cluster:
+    """Put nodes into clusters by the modules around them.
+
+    Args:
+        modules: the modules around each node, in the order of the nodes.
+        classes: the class of each module.
+        kinds: what each node does, without its name; blocks whose nodes do the same repeat.
+        inputs: the nodes that each node reads.
+        largest: cut clusters with more members than these into parts of consecutive ones.
+
+    Returns:
+        The root.
+    """
+    root = Cluster("", "")
+    opened: list[Cluster] = [root]
+    around: list[str] = []
+    for node, path in enumerate(modules):
+        shared = 0
+        while shared < min(len(around), len(path)) and around[shared] == path[shared]:
+            shared += 1
+        del opened[shared + 1 :], around[shared:]
+        for key in path[shared:]:
+            cluster = Cluster(key, classes.get(key, ""))
+            opened[-1].members.append(cluster)
+            opened.append(cluster)
+            around.append(key)
+        opened[-1].members.append(node)
+    _simplify(root)
+    _find_forms(root, kinds, inputs)
+    _gather_repeats(root)
+    if largest is not None:
+        _cut(root, largest)
+    for number, cluster in enumerate(all_clusters(root)):
+        cluster.number = number
+    return root
+
+
+def all_clusters(root: Cluster) -> list[Cluster]:
+    """A cluster and all in it, outer ones first."""
+    found = [root]
+    for cluster in found:
+        found += [member for member in cluster.members if isinstance(member, Cluster)]
+    return found
+
+
+def _simplify(root: Cluster) -> None:
+    """Take a cluster of one node out of its frame, which tells nothing."""
+    for cluster in reversed(all_clusters(root)):
+        cluster.members = [
+            member.members[0] if isinstance(member, Cluster) and len(member.members) == 1 else member
+            for member in cluster.members
+        ]
+
+
+def _find_forms(root: Cluster, kinds: Sequence[Hashable], inputs: Sequence[Iterable[int]]) -> None:
+    """Give clusters of the same structure the same form: equal operations, which read each other in the same way."""
+    forms: dict[Hashable, int] = {}
+    for cluster in reversed(all_clusters(root)):
+        nodes = cluster.nodes()
+        place = {node: number for number, node in enumerate(nodes)}
+        structure = (
+            cluster.title,
+            tuple(member.form if isinstance(member, Cluster) else -1 for member in cluster.members),
+            tuple(kinds[node] for node in nodes),
+            tuple(tuple(place.get(read, -1) for read in inputs[node]) for node in nodes),
+        )
+        cluster.form = forms.setdefault(structure, len(forms))
+
+
+def _gather_repeats(root: Cluster) -> None:
+    """Put neighbours of one form into a cluster of their own."""
+    for cluster in all_clusters(root):
+        members: list[Cluster | int] = []
+        for member in cluster.members:
+            last = members[-1] if members else None
+            if not (isinstance(member, Cluster) and isinstance(last, Cluster) and last.form == member.form):
+                members.append(member)
+                continue
+            if last.count == 1:
+                last = members[-1] = Cluster("", "", [last], form=last.form)
+            last.members.append(member)
+            last.count = len(last.members)
+        cluster.members = members
+        for one in members:
+            if isinstance(one, Cluster) and one.count > 1:
+                blocks = [block for block in one.members if isinstance(block, Cluster)]
+                one.path = f"{blocks[0].path} … {blocks[-1].path}"
+                one.title = f"{blocks[0].title or 'block'} × {one.count}"
+
+
+def _cut(root: Cluster, largest: int) -> None:
+    """Cut clusters with too many members, until none has more than ``largest``."""
+    for cluster in all_clusters(root):
+        while len(cluster.members) > largest:
+            parts = [cluster.members[start : start + largest] for start in range(0, len(cluster.members), largest)]
+            cluster.members = [_part(part) for part in parts]
+
+
+def _part(members: list[Cluster | int]) -> Cluster:
+    nodes = Cluster("", "", members).nodes()
+    return Cluster(f"nodes {nodes[0] + 1} to {nodes[-1] + 1}", f"{len(nodes):,} nodes", members)

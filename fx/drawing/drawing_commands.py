@@ -1,0 +1,124 @@
+"""The commands of ``python -m fx`` that show a program and what passes do with it: ``trace``, ``draw`` and ``diff``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+from fx.analysis.cost import estimate_cost
+from fx.drawing import Figure, draw
+from fx.drawing.drawn_program import DrawnNode, DrawnProgram
+from fx.drawing.pass_history import PassHistory, record_passes
+from fx.errors import DrawingError
+from fx.graph_module import GraphModule
+from fx.naming.tables import table_lines
+from fx.passes.registered_passes import list_passes
+from fx.serialization import save
+
+_COSTS = {"operations": "FLOP", "bytes": "B"}
+"""Figures that the command works out itself, with their units."""
+
+
+def add_drawing_commands(commands: Any, add: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the commands; ``add`` makes one with what all have."""
+    trace = add(commands, "trace", _trace, "the nodes of a program, with the user's lines", "resnet50")
+    trace.add_argument("--save", metavar="FILE", help="write the program to a data-only file, too (fx.save)")
+    picture = add(
+        commands, "draw", _draw, "a program as a picture", "resnet50 --pass fuse-conv-bn --output resnet50.html"
+    )
+    picture.add_argument(
+        "--output", metavar="FILE", help="the file: .html to click in, .svg, .dot, or by Graphviz .png (default .html)"
+    )
+    picture.add_argument("--color", default="opcode", help="opcode, operations, bytes, or a name in --figures")
+    picture.add_argument("--figures", metavar="FILE", help='JSON: {"time": {"unit": "s", "values": {"conv1": 2e-4}}}')
+    picture.add_argument("--lines", action="store_true", help="the user's lines in the boxes")
+    picture.add_argument("--no-fold", action="store_true", help="draw all of the blocks that repeat")
+    difference = add(commands, "diff", _diff, "what passes do with each node", "resnet50 --pass fuse-conv-bn")
+    difference.add_argument("--output", metavar="FILE", help="draw it into this file, too")
+    for command, is_needed in ((picture, False), (difference, True)):
+        command.add_argument(
+            "--pass", dest="passes", action="append", required=is_needed, metavar="NAME",
+            help=f"passes to run, joined by commas: {', '.join(list_passes())}",
+        )  # fmt: skip
+
+
+def _trace(program: GraphModule, inputs: Sequence[Any] | None, options: argparse.Namespace) -> str:
+    drawn = DrawnProgram.of(program, inputs)
+    if options.save:
+        save(program, options.save)
+    if options.json:
+        return json.dumps({"nodes": [asdict(node) for node in drawn.nodes]})
+    has_shapes = any(node.shape for node in drawn.nodes)
+    header = ["node", "operation", *(["shape"] if has_shapes else []), "line"]
+    rows = [[node.name, _short(_operation(node), 26), *([_short(node.shape, 18)] if has_shapes else []),
+             _short(node.place, 20)] for node in drawn.nodes]  # fmt: skip
+    return "\n".join([*table_lines(header, rows), "", f"{len(drawn.nodes)} nodes"])
+
+
+def _operation(node: DrawnNode) -> str:
+    return node.op if node.op in ("placeholder", "output", "get_attr") else node.title
+
+
+def _short(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"…{text[len(text) - longest + 1 :]}"
+
+
+def _draw(program: GraphModule, inputs: Sequence[Any] | None, options: argparse.Namespace) -> str:
+    figures = [*_costs(program, inputs, options.color), *_read_figures(options.figures)]
+    drawn: GraphModule | PassHistory = program
+    if options.passes:
+        drawn = record_passes(program, ",".join(options.passes), inputs)
+    output = options.output or f"{program._get_name()}.html"
+    path = draw(
+        drawn, output, inputs=inputs if drawn is program else None, shapes=inputs is not None, lines=options.lines,
+        figures=figures, color=options.color, fold=not options.no_fold,
+    )  # fmt: skip
+    size = path.stat().st_size
+    nodes = len(program.graph.nodes)
+    return json.dumps({"path": str(path), "bytes": size, "nodes": nodes}) if options.json else f"{path}: {nodes} nodes"
+
+
+def _costs(program: GraphModule, inputs: Sequence[Any] | None, color: str) -> list[Figure]:
+    """What each node costs, where there are inputs to follow the program with."""
+    if inputs is None:
+        if color in _COSTS:
+            raise DrawingError(
+                f"nodes cannot be coloured by {color}: there are no inputs to follow the program with",
+                remedy="give --input 1x3x224x224, or a factory that returns a pair of a module and its inputs",
+            )
+        return []
+    nodes = estimate_cost(program, *inputs).nodes
+    values = {
+        "operations": {one.node.name: float(one.total.flops) for one in nodes},
+        "bytes": {one.node.name: float(one.total.moved) for one in nodes},
+    }
+    return [Figure(name, unit, values[name]) for name, unit in _COSTS.items()]
+
+
+def _read_figures(path: str | None) -> list[Figure]:
+    """Figures of a file of JSON."""
+    if path is None:
+        return []
+    form = '{"time": {"unit": "s", "values": {"conv1": 2e-4}}}'
+    try:
+        read = cast("dict[str, Any]", json.loads(Path(path).read_text(encoding="utf-8")))
+        return [Figure(name, str(one.get("unit", "")), dict(one["values"])) for name, one in read.items()]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise DrawingError(f"cannot read the figures in {path}", why=why, remedy=f"write {form}") from error
+
+
+def _diff(program: GraphModule, inputs: Sequence[Any] | None, options: argparse.Namespace) -> str:
+    history = record_passes(program, ",".join(options.passes), inputs)
+    if options.output:
+        draw(history, options.output, shapes=inputs is not None)
+    if options.json:
+        names = "name edits seconds removed added changed moved one_to_many many_to_one".split()
+        return json.dumps([{name: getattr(one, name) for name in names} for one in history.differences])
+    idle = [report.name for report in history.reports if not report.changed]
+    told = [str(one) for one in history.differences]
+    return "\n\n".join([*told, *([f"changed nothing: {', '.join(idle)}"] if idle else [])])

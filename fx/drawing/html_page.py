@@ -1,0 +1,236 @@
+"""One HTML page with everything in it: its policy is ``default-src 'none'``, so that nothing can be fetched.
+
+What is written here is data; ``page/`` has the JavaScript that lays out what a reader opens, and draws it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fx.drawing.appearance import Figure, scaled
+from fx.drawing.drawn_program import DrawnNode, DrawnProgram
+from fx.drawing.pass_history import PassHistory
+from fx.drawing.picture import MARKS, Picture
+from fx.drawing.svg import escaped
+from fx.errors import DrawingError
+from fx.graph_module import GraphModule
+
+LARGEST_CLUSTER = 500
+"""Members from which on a cluster is cut into parts, which open one by one."""
+MOST_STATES = 30
+"""States of a program that a page can hold: a bit each of a number in JavaScript."""
+_FRAME_HEIGHT = 560
+_FOLDER = Path(__file__).parent / "page"
+_SCRIPTS = ("placement.js", "scene.js", "canvas.js", "page.js")
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+
+
+@dataclass(slots=True)
+class _Strings:
+    """Texts, each once."""
+
+    numbers: dict[str, int] = field(default_factory=dict[str, int])
+
+    def __call__(self, text: str) -> int:
+        return self.numbers.setdefault(text, len(self.numbers))
+
+
+def page_of_program(picture: Picture, name: str, figures: Sequence[Figure], chosen: Figure | None) -> str:
+    """A page that shows one program."""
+    return _page(_data(picture, name, figures, chosen, [len(picture.nodes)]))
+
+
+def frame_of(program: GraphModule) -> str:
+    """A frame with the page of a program in it, which a notebook shows under a cell."""
+    picture = Picture.of(DrawnProgram.of(program), fold=False, largest=LARGEST_CLUSTER)
+    page = page_of_program(picture, program._get_name(), (), None)
+    return (
+        f'<iframe sandbox="allow-scripts" style="width:100%;height:{_FRAME_HEIGHT}px;border:1px solid #d5dbe1" '
+        f'srcdoc="{escaped(page)}"></iframe>'
+    )
+
+
+GraphModule._as_html = frame_of
+
+
+def page_of_passes(history: PassHistory, name: str, figures: Sequence[Figure], chosen: Figure | None) -> str:
+    """A page that shows a program before and after each of some passes.
+
+    Raises:
+        DrawingError: more passes changed something than a page can hold.
+    """
+    count = len(history.states)
+    if count > MOST_STATES:
+        raise DrawingError(
+            f"{count - 1} passes changed the program, and a page shows up to {MOST_STATES - 1}",
+            remedy="record them in parts: record_passes(program, passes[:20])",
+        )
+    picture, numbers = history.picture(range(count), fold=False, largest=LARGEST_CLUSTER)
+    data = _data(picture, name, figures, chosen, [len(state.program.nodes) for state in history.states])
+    spans = [(place, place + 1) for place in range(count - 1)]
+    data["steps"] = [_step(history, numbers, *span) for span in [*spans, *([(0, count - 1)] if count > 2 else [])]]
+    data["idle"] = [report.name for report in history.reports if not report.changed]
+    return _page(data)
+
+
+def _step(history: PassHistory, numbers: Sequence[int], first: int, last: int) -> dict[str, Any]:
+    made = history.difference(first, last)
+    place = {number: place for place, number in enumerate(numbers)}
+    before, after = (
+        {node.name: place[number] for number, node in zip(state.numbers, state.program.nodes, strict=True)}
+        for state in (history.states[first], history.states[last])
+    )
+    codes = {mark: code for code, mark in enumerate(MARKS, 1)}
+    marks_before, marks_after = made.marks()
+    marks = {before[name]: codes[mark] for name, mark in marks_before.items()}
+    marks.update((after[name], codes[mark]) for name, mark in marks_after.items())
+    pairs = [(before[one], after[other]) for one, other in made.counterparts]
+    return {
+        "name": made.name if last - first == 1 else "all passes",
+        "first": first,
+        "last": last,
+        "summary": made.summary(),
+        "edits": made.edits[:500],
+        "marks": [one for pair in sorted(marks.items()) for one in pair],
+        "pairs": [one for pair in pairs if pair[0] != pair[1] for one in pair],
+    }
+
+
+def _data(
+    picture: Picture, name: str, figures: Sequence[Figure], chosen: Figure | None, counts: Sequence[int]
+) -> dict[str, Any]:
+    strings = _Strings()
+    parents: dict[int, int] = {}
+    for rows in picture.rows:
+        for kind, ref in zip(rows.kinds, rows.refs, strict=True):
+            if kind == 1:
+                parents[ref] = rows.cluster.number
+    nodes = [
+        [node.states, *([first, *_fields(version, strings)] for first, version in node.versions)]
+        for node in picture.nodes
+    ]
+    clusters = [
+        [strings(one.path), strings(one.title), one.count, parents.get(one.number, 0)] for one in picture.clusters
+    ]
+    return {
+        "title": name,
+        "counts": counts,
+        "hasShapes": any(version.shape for node in picture.nodes for _, version in node.versions),
+        "nodes": nodes,
+        "clusters": clusters,
+        "rows": [
+            [
+                "".join(map(str, rows.kinds)),
+                rows.refs,
+                rows.rows,
+                [one for link in rows.links for one in link],
+                [one for lane in rows.lanes for one in lane],
+            ]
+            for rows in picture.rows
+        ],
+        "figures": [_figure(figure, picture) for figure in figures],
+        "figure": figures.index(chosen) if chosen is not None else None,
+        "steps": [],
+        "idle": [],
+        "strings": list(strings.numbers),
+    }
+
+
+def _fields(node: DrawnNode, strings: _Strings) -> list[int]:
+    texts = (
+        node.name,
+        node.op,
+        node.target,
+        node.title,
+        node.arguments,
+        node.settings,
+        node.shape,
+        node.dtype,
+        node.file,
+    )
+    return [*map(strings, texts), node.line, strings(node.code)]
+
+
+def _figure(figure: Figure, picture: Picture) -> dict[str, Any]:
+    shares = figure.shares()
+    found: Mapping[int, str] = {
+        number: version.name
+        for number, node in enumerate(picture.nodes)
+        for _, version in node.versions
+        if version.name in shares
+    }
+    return {
+        "name": figure.name,
+        "nodes": [
+            [number, scaled(shares[one]), figure.written(figure.values[one]), round(shares[one], 4)]
+            for number, one in found.items()
+        ],
+        "legend": figure.legend(),
+    }
+
+
+def _page(data: Mapping[str, Any]) -> str:
+    """The page around the data, which cannot end its element: it has no ``<``."""
+    written = json.dumps(data, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
+    style = (_FOLDER / "page.css").read_text(encoding="utf-8")
+    scripts = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    title = escaped(data["title"])
+    panes = "".join(_pane(number) for number in range(2 if data["steps"] else 1))
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+{style}</style>
+</head>
+<body>
+<header>
+<h1>{title}</h1>
+<label>find <input id="search" type="search" placeholder="name, operation, file:line" size="22"></label>
+<span id="found" role="status"></span>
+<label>colour <select id="figure"><option value="">opcode</option></select></label>
+<label><input id="shapes" type="checkbox"> shapes</label>
+<label><input id="lines" type="checkbox"> lines</label>
+<span>
+<button id="out" title="zoom out (-)">-</button> <button id="in" title="zoom in (+)">+</button>
+<button id="fit" title="see all (0)">fit</button>
+<button id="open">open all</button> <button id="close">close all</button>
+</span>
+{_slider(data)}</header>
+<main>
+{panes}<aside id="details" aria-live="polite"></aside>
+</main>
+<footer id="legend"></footer>
+<script type="application/json" id="data">{written}</script>
+<script>
+{scripts}</script>
+</body>
+</html>
+"""
+
+
+def _pane(number: int) -> str:
+    what = "before" if number == 0 else "after"
+    label = f"the program; arrow keys move it, + and - zoom, 0 shows all ({what})"
+    return f'<section class="pane"><h2></h2><canvas tabindex="0" aria-label="{label}"></canvas></section>\n'
+
+
+def _slider(data: Mapping[str, Any]) -> str:
+    """What chooses the pass, and which passes did nothing."""
+    steps: Sequence[Any] = data["steps"]
+    if not steps:
+        return ""
+    idle = f"<span>changed nothing: {escaped(', '.join(data['idle']))}</span>" if data["idle"] else ""
+    hidden = " hidden" if len(steps) == 1 else ""
+    return (
+        f'<div id="steps"><input id="step" type="range" min="0" max="{len(steps) - 1}" step="1" '
+        f'aria-label="pass"{hidden}> <b id="stepname"></b> <span id="summary" role="status"></span>{idle}\n'
+        '<details><summary>edits</summary><ol id="edits"></ol></details></div>\n'
+    )

@@ -1,0 +1,250 @@
+"""Pictures as SVG, which browsers show and need no Graphviz; the same picture is the same text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fx.drawing.appearance import CHARACTER, FILLS, LINE, MARGIN, STROKES, Labels, box_of, title_of
+from fx.drawing.drawn_program import DrawnNode
+from fx.drawing.picture import MARKS, Picture
+from fx.drawing.placement import TITLE, Placed, place_clusters, port
+from fx.drawing.rows import CLUSTER, ENTRY, EXIT, NODE, Rows
+
+_FONT = 'font-family="ui-monospace,\'DejaVu Sans Mono\',Menlo,Consolas,monospace" font-size="10"'
+_BEND = 12.0
+_NOT_IN_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_LEGEND = 34.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pane:
+    """One of the drawings that stand side by side."""
+
+    state: int
+    """The state of the program that is drawn."""
+    caption: str
+    """What stands above it."""
+    marks: Sequence[str]
+    """For each node what the pass did with it: a key of ``MARKS``, or nothing."""
+
+
+def write_svg(picture: Picture, labels: Labels, panes: Sequence[Pane] = (), states: int = 1) -> str:
+    """Draw a picture.
+
+    Args:
+        picture: what is drawn.
+        labels: what the boxes say.
+        panes: states that are drawn beside each other, every node at the same place; by default the first alone.
+        states: bits of the states that share their places.
+    """
+    panes = panes or [Pane(0, "", [""] * len(picture.nodes))]
+    writer = _Writer(picture, labels, states)
+    width, height = (writer.placed[0].width, writer.placed[0].height) if writer.placed else (40.0, 40.0)
+    legend = list(_legend(picture, labels, panes))
+    wide = max(width * len(panes), 2 * MARGIN + max(sum(map(_legend_width, row)) for row in legend))
+    tall = height + _LEGEND + LINE * 1.5 * (len(legend) - 1)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_n(wide)}" height="{_n(tall)}" '
+        f'viewBox="0 0 {_n(wide)} {_n(tall)}" {_FONT}>',
+        f'<rect width="{_n(wide)}" height="{_n(tall)}" fill="#ffffff"/>',
+    ]
+    for row, entries in enumerate(legend):
+        parts += _write_legend(entries, MARGIN, MARGIN + row * LINE * 1.5)
+    top = tall - height
+    for number, pane in enumerate(panes):
+        parts.append(f'<g transform="translate({_n(number * width)} {_n(top)})">')
+        if pane.caption:
+            parts.append(_text(width / 2, 8.0, pane.caption, 'text-anchor="middle" font-weight="bold"'))
+        parts += writer.pane(pane)
+        parts.append("</g>")
+    parts.append("</svg>")
+    return "\n".join(parts) + "\n"
+
+
+class _Writer:
+    def __init__(self, picture: Picture, labels: Labels, states: int) -> None:
+        self.picture = picture
+        self.labels = labels
+        self.states = states
+        shown = [bit for bit in range(states.bit_length()) if states >> bit & 1]
+        self.sizes: dict[int, tuple[float, float]] = {}
+        for node in picture.shown:
+            one = picture.nodes[node]
+            if one.states & states:
+                boxes = [box_of(labels.of(one.at(state))) for state in shown if one.states >> state & 1]
+                self.sizes[node] = max(box[0] for box in boxes), max(box[1] for box in boxes)
+        titles = [2 * MARGIN + CHARACTER * len(title_of(cluster)) for cluster in picture.clusters]
+        self.placed = place_clusters(picture.rows, self.sizes.get, lambda cluster: None, titles.__getitem__, states)
+        self.fills = labels.figure.fills() if labels.figure is not None else {}
+
+    def pane(self, pane: Pane) -> Iterable[str]:
+        """One state: frames of clusters, edges, and nodes on top."""
+        frames: list[str] = []
+        edges: list[str] = []
+        arrows: list[str] = []
+        nodes: list[str] = []
+        pending: list[tuple[int, float, float]] = [(0, 0.0, 0.0)] if self.placed else []
+        for number, x, y in pending:
+            placed, rows = self.placed[number], self.picture.rows[number]
+            there = any(self.picture.nodes[node].states >> pane.state & 1 for node in rows.cluster.nodes())
+            used = rows.used(1 << pane.state)
+            if number and there:
+                frames += self.frame(rows, placed, x, y)
+            for item, middle in placed.x.items():
+                kind, ref = rows.kinds[item], rows.refs[item]
+                top = y + placed.top[placed.row[item]]
+                if kind == NODE:
+                    nodes += self.node(ref, x + middle, top, pane)
+                elif kind == CLUSTER:
+                    pending.append((ref, x + middle - self.placed[ref].width / 2, top))
+                elif kind in (ENTRY, EXIT) and item in used:
+                    edge = (y, top) if kind == ENTRY else (top, y + placed.height)
+                    edges.append(f"M{_n(x + middle)} {_n(edge[0])}V{_n(edge[1])}")
+            self.edges(rows, placed, x, y, pane.state, edges, arrows)
+        yield from frames
+        yield f'<path d="{"".join(edges)}" fill="none" stroke="#7f8c8d"/>'
+        yield f'<path d="{"".join(arrows)}" fill="#7f8c8d"/>'
+        yield from nodes
+
+    def frame(self, rows: Rows, placed: Placed, x: float, y: float) -> Iterable[str]:
+        """The frame and title of a cluster; behind one of repeats stand others."""
+        behind = (4.0, 2.0, 0.0) if rows.cluster.count > 1 else (0.0,)
+        for shift in behind:
+            yield (
+                f'<rect x="{_n(x + shift)}" y="{_n(y + shift)}" width="{_n(placed.width)}" '
+                f'height="{_n(placed.height)}" rx="6" fill="#fafafa" stroke="#b0b7bc"/>'
+            )
+        yield _text(x + MARGIN, y + TITLE - 4, title_of(rows.cluster), 'fill="#445"')
+
+    def node(self, number: int, middle: float, top: float, pane: Pane) -> Iterable[str]:
+        """The box of a node; of one that is in the other pane only a faint frame."""
+        one = self.picture.nodes[number]
+        width, height = self.sizes[number]
+        left = middle - width / 2
+        if not one.states >> pane.state & 1:
+            yield f'<rect {_box(left, top, width, height, 4)} fill="none" stroke="#d5d8dc" stroke-dasharray="2 3"/>'
+            return
+        node, mark = one.at(pane.state), pane.marks[number]
+        stroke = STROKES.get(mark, "#5d6d7e")
+        style = f'stroke="{stroke}" stroke-width="{2.2 if mark else 0.8}"' + _dashes(node, mark)
+        fill = self.fills.get(node.name, "#ffffff") if self.labels.figure is not None else FILLS.get(node.op, "#ffffff")
+        radius = height / 2 if node.op in ("placeholder", "output") else 4.0
+        yield f"<g><title>{escaped(_told(node))}</title>"
+        yield f'<rect {_box(left, top, width, height, radius)} fill="{fill}" {style}/>'
+        if node.op == "call_module":
+            yield f'<path d="M{_n(left + 3)} {_n(top + 4)}v{_n(height - 8)}" stroke="{stroke}" stroke-width="1.6"/>'
+        lines = self.labels.of(node)
+        first = top + (height - LINE * len(lines)) / 2 + LINE - 3.2
+        for line, text in enumerate(lines):
+            look = 'text-anchor="middle"' + (' font-weight="bold"' if line == 0 else ' fill="#222"')
+            yield _text(middle, first + line * LINE, text, look)
+        if mark:
+            yield (
+                f'<circle cx="{_n(left)}" cy="{_n(top)}" r="6.5" fill="{stroke}"/>'
+                + _text(left, top + 3.4, MARKS[mark], 'text-anchor="middle" fill="#fff" font-weight="bold"')
+            )
+        yield "</g>"
+
+    def edges(
+        self, rows: Rows, placed: Placed, x: float, y: float, state: int, paths: list[str], arrows: list[str]
+    ) -> None:
+        """Paths of the edges inside a cluster."""
+
+        def ends(tail: int, head: int, value: int) -> tuple[float, float, float, float, float]:
+            """Where an edge leaves its item and row, and where it arrives."""
+            row, other = placed.row[tail], placed.row[head]
+            start = x + placed.x[tail] + port(rows, self.placed, tail, EXIT, value)
+            end = x + placed.x[head] + port(rows, self.placed, head, ENTRY, value)
+            below = y + placed.top[row] + placed.sizes[tail][1]
+            return start, below, y + placed.bottom[row], end, y + placed.top[other]
+
+        for tail, head, value, states in rows.links:
+            if states >> state & 1:
+                start, below, bottom, end, top = ends(tail, head, value)
+                middle = (bottom + top) / 2
+                paths.append(
+                    f"M{_n(start)} {_n(below)}V{_n(bottom)}"
+                    f"C{_n(start)} {_n(middle)} {_n(end)} {_n(middle)} {_n(end)} {_n(top)}"
+                )
+                if rows.kinds[head] == NODE:
+                    arrows.append(_arrow(end, top))
+        for tail, head, value, states, lane in rows.lanes:
+            if states >> state & 1:
+                start, below, bottom, end, top = ends(tail, head, value)
+                side = x + placed.lane + 10.0 * lane
+                turn = _BEND if top > bottom else 0.0
+                paths.append(
+                    f"M{_n(start)} {_n(below)}V{_n(bottom)}"
+                    f"C{_n(start)} {_n(bottom + _BEND)} {_n(side)} {_n(bottom)} {_n(side)} {_n(bottom + turn)}"
+                    f"V{_n(top - turn)}C{_n(side)} {_n(top)} {_n(end)} {_n(top - _BEND)} {_n(end)} {_n(top)}"
+                )
+                if rows.kinds[head] == NODE:
+                    arrows.append(_arrow(end, top))
+
+
+def _dashes(node: DrawnNode, mark: str) -> str:
+    if mark == "removed":
+        return ' stroke-dasharray="6 3"'
+    return ' stroke-dasharray="3 2"' if node.op == "get_attr" else ""
+
+
+def _told(node: DrawnNode) -> str:
+    """What a browser shows over a node."""
+    told = [f"%{node.name} = {node.op}[{node.target}]({node.arguments})", node.settings]
+    told += [f"{node.shape} {node.dtype}".strip(), f"{node.file}:{node.line}  {node.code}" if node.file else ""]
+    return "\n".join(line for line in told if line)
+
+
+def _legend(picture: Picture, labels: Labels, panes: Sequence[Pane]) -> Iterable[list[tuple[str, str, str]]]:
+    """Rows of entries: a fill, a mark and a word."""
+    figure = labels.figure
+    if figure is not None:
+        yield [(fill, "", text) for fill, text in figure.legend()]
+    else:
+        used = {version.op for node in picture.nodes for _, version in node.versions}
+        yield [(fill, "", op) for op, fill in FILLS.items() if op in used]
+    done = {mark for pane in panes for mark in pane.marks if mark}
+    if done:
+        yield [("", mark, mark) for mark in MARKS if mark in done]
+
+
+def _legend_width(entry: tuple[str, str, str]) -> float:
+    return 26.0 + CHARACTER * len(entry[2])
+
+
+def _write_legend(entries: Iterable[tuple[str, str, str]], x: float, y: float) -> Iterable[str]:
+    for entry in entries:
+        fill, mark, word = entry
+        if fill:
+            yield f'<rect {_box(x, y, 14, 10, 2)} fill="{fill}" stroke="#5d6d7e" stroke-width="0.6"/>'
+        elif mark:
+            yield f'<circle cx="{_n(x + 7)}" cy="{_n(y + 5)}" r="6" fill="{STROKES[mark]}"/>'
+            yield _text(x + 7, y + 8.4, MARKS[mark], 'text-anchor="middle" fill="#fff" font-weight="bold"')
+        yield _text(x + (18 if fill or mark else 0), y + 8.6, word)
+        x += _legend_width(entry)
+
+
+def _arrow(x: float, y: float) -> str:
+    return f"M{_n(x - 3)} {_n(y - 6)}L{_n(x)} {_n(y)}L{_n(x + 3)} {_n(y - 6)}z"
+
+
+def _box(x: float, y: float, width: float, height: float, radius: float) -> str:
+    return f'x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}" rx="{_n(radius)}"'
+
+
+def _text(x: float, y: float, text: str, look: str = "") -> str:
+    return f'<text x="{_n(x)}" y="{_n(y)}" {look}>{escaped(text)}</text>'
+
+
+def _n(value: float) -> str:
+    """A coordinate, to a tenth of a point, without needless digits."""
+    text = f"{value:.1f}"
+    return text[:-2] if text.endswith(".0") else text
+
+
+def escaped(text: str) -> str:
+    """Text as it may stand in XML: what it may not hold becomes a box, what means something to it is spelled out."""
+    legal = _NOT_IN_XML.sub("□", text)
+    return legal.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")

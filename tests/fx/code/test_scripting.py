@@ -1,0 +1,84 @@
+"""Programs as TorchScript: what was edited is compiled anew, what it cannot compile is refused by a sentence."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import fx
+from fx import quantize
+from fx.errors import CodegenError
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+X = torch.linspace(-2, 2, 12).reshape(2, 6)
+
+
+def relu_becomes_sigmoid(program):
+    for node in program.graph.find_nodes(op="call_module"):
+        if isinstance(program.get_submodule(node.target), nn.ReLU):
+            node.op, node.target = "call_function", torch.sigmoid
+    program.recompile()
+    return program
+
+
+def test_an_edited_program_is_scripted_anew():
+    program = fx.symbolic_trace(nn.Sequential(nn.Linear(6, 3), nn.ReLU()))
+    before = torch.jit.script(program)
+    expected = program(X)
+    relu_becomes_sigmoid(program)
+    assert torch.equal(torch.jit.script(program)(X), program(X))
+    assert not torch.equal(program(X), expected)
+    assert torch.equal(before(X), expected)
+
+
+def test_an_edited_part_of_a_program_is_scripted_anew():
+    inner = fx.symbolic_trace(nn.Sequential(nn.Linear(6, 3), nn.ReLU()))
+    outer = nn.Sequential(inner, nn.Tanh())
+    torch.jit.script(outer)
+    relu_becomes_sigmoid(inner)
+    assert torch.equal(torch.jit.script(outer)(X), outer(X))
+
+
+def checked(x):
+    if x.dim() != 2:
+        raise ValueError(f"expected two dimensions, got {x.dim()}")
+    return x + 1
+
+
+def optional(x, mask=None):
+    return x if mask is None else x * mask
+
+
+@pytest.mark.parametrize(
+    "program",
+    [lambda: fx.symbolic_trace(checked), lambda: fx.symbolic_trace(optional, concrete_args={"mask": None})],
+    ids=["message", "none"],
+)
+def test_a_check_that_formats_its_message_is_refused_and_can_be_removed(program):
+    program = program()
+    with pytest.raises(
+        CodegenError, match=r"TorchScript cannot compile this program: `.+` calls fx.assertions"
+    ) as caught:
+        torch.jit.script(program)
+    assert "the pass remove-checks takes the checks out" in str(caught.value)
+    assert torch.equal(torch.jit.script(fx.passes.RemoveChecks()(program))(X), program(X))
+
+
+@pytest.mark.parametrize("step", ["prepared", "reference", "quantized"])
+def test_programs_of_quantization_are_refused(step):
+    program = quantize.prepare(
+        fx.symbolic_trace(nn.Sequential(nn.Linear(6, 3), nn.ReLU())), quantize.QuantizationScheme()
+    )
+    program(X)
+    if step != "prepared":
+        program = (quantize.reference if step == "reference" else quantize.convert)(program)
+    with pytest.raises(CodegenError, match=r"calls fx.quantize.*\n(.|\n)*script the program before it is quantized"):
+        torch.jit.script(nn.Sequential(program, nn.Tanh()))
+
+
+def test_a_copy_and_its_original_are_scripted_each_as_it_is():
+    program = fx.symbolic_trace(nn.Sequential(nn.Linear(6, 3), nn.ReLU()))
+    other = relu_becomes_sigmoid(copy.deepcopy(program))
+    assert torch.equal(torch.jit.script(program)(X), program(X))
+    assert torch.equal(torch.jit.script(other)(X), other(X))

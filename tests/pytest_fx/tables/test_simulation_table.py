@@ -139,6 +139,7 @@ def test_torchs_estimators_that_need_an_accelerator_say_so():
 
 
 @pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of inductor's own modules
 def test_inductors_estimate_is_nothing_on_a_cpu():
     with pytest.raises(NotRun, match=r"its estimate is 0 s|Error"):
         simulation._by_inductor("mlp")

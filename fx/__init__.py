@@ -8,13 +8,10 @@
     traced.recompile()                     # section 4.3
 """
 
-import sys
-
 from fx import passes, quantize
 from fx.capture.signature import PH, PHWithMeta
 from fx.capture.tracer import ProxyableClassMeta, Tracer, is_fx_symbolic_tracing, is_fx_tracing, symbolic_trace
 from fx.drawing import draw
-from fx.earlier_names import keep_earlier_names
 from fx.errors import (
     CaptureError,
     CodegenError,
@@ -88,5 +85,3 @@ __all__ = [
     "symbolic_trace",
     "wrap",
 ]
-
-keep_earlier_names(sys.modules[__name__])

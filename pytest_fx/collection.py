@@ -26,8 +26,6 @@ SUITES = {
     _SUITES / "law_suite.py": LAWS_NAME,
 }
 """The modules of tests that come with the plugin, by their files."""
-EARLIER_NAMES = {"pytest_fx.suite": SUITE_NAME}
-"""What they were called on the command line before."""
 SUITE_NODE = "fx"
 """What the names of their tests begin with."""
 
@@ -89,7 +87,7 @@ def tests_by_name(names: Iterable[str]) -> list[str]:
 
     That name has no file of its own. Where pytest was not started in its root folder it prints ``../fx::test_…``.
     """
-    return [_in_suite(name) or EARLIER_NAMES.get(name, name) for name in names]
+    return [_in_suite(name) or name for name in names]
 
 
 def _in_suite(name: str) -> str | None:

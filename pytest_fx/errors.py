@@ -145,9 +145,6 @@ class CannotLoadError(FxError, LookupError):
     """A name on the command line leads to no model and no pass. The message lists the nearest names."""
 
 
-LoadError = CannotLoadError  # its earlier name
-
-
 class InputError(FxError, LookupError):
     """A model has no example inputs, or cannot be called with those that it has. No pass can be judged on it.
 

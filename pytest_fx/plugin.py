@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_fx import hooks, records
+from pytest_fx import hooks
 from pytest_fx.collection import (
     LAWS_NAME,
     SUITE_NAME,
@@ -42,10 +41,8 @@ from pytest_fx.isolation.watched_tests import WatchedRun, explain_crash, tell_of
 from pytest_fx.lazy import load
 from pytest_fx.options import ADDED, OPTIONS, Options, add_options, ini_file, is_set, read_options
 from pytest_fx.parallel import distribution
-from pytest_fx.records import baseline
 from pytest_fx.records.baseline import BASELINE, chosen_baseline
 from pytest_fx.records.benchmark_records import presented_as_benchmarks
-from pytest_fx.report import summary
 from pytest_fx.report.check_summary import write_checks
 from pytest_fx.report.summary import CHANGE, COLUMNS, records_on, write_summary
 from pytest_fx.timing import clock  # noqa: F401  # pyright: ignore[reportUnusedImport] - before programs are imported
@@ -63,13 +60,6 @@ __all__ = [
     "fx_traced",
     "fx_transformed",
 ]
-
-# What the guides named before these stood in rooms: a user's conftest.py may import it.
-sys.modules |= {
-    "pytest_fx.summary": summary,
-    "pytest_fx.storage": records,
-    "pytest_fx.storage.baseline": baseline,
-}
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:

@@ -210,7 +210,6 @@ def functions() -> dict[str, Any]:
     for function in MODES:
         listed[qualified_name(function)] = function
     listed["collections.OrderedDict"] = OrderedDict
-    listed["fx.inputs.assert_is_none"] = assert_is_none  # its name in older files
     for name in methods():
         if not name.startswith("_") and callable(method := getattr(torch.Tensor, name, None)):
             listed[f"torch.Tensor.{name}"] = method

@@ -138,7 +138,7 @@ def choose_laws(
         may_change: what the pass says that it changes on purpose.
 
     Raises:
-        LoadError: no law has such a name; the message has the nearest ones.
+        CannotLoadError: no law has such a name; the message has the nearest ones.
     """
     known = _registry()
     without, may_change = _names(without, "without"), _names(may_change, "may_change")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import json
 import math
 import os
 import stat
@@ -14,7 +13,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
 
 import pytest
 import torch
-from saved_files import edited, reload, take_apart
+from saved_files import reload, take_apart
 
 import fx
 from fx import serialization
@@ -609,17 +608,3 @@ def test_loading_opens_the_file_and_neither_unpickles_compiles_nor_imports(path:
     finally:
         AUDITED = None
     assert events == [f"open {path}"]
-
-
-def test_files_with_the_earlier_name_of_assert_is_none_load(tmp_path: Path) -> None:
-    program = fx.symbolic_trace(lambda x, y=None: torch.relu(x), concrete_args={"y": None})
-
-    def rename(stored: Any) -> Any:
-        text = json.dumps(stored)
-        assert "fx.assertions.assert_is_none" in text
-        return json.loads(text.replace("fx.assertions.assert_is_none", "fx.inputs.assert_is_none"))
-
-    loaded = serialization.load(edited(program, tmp_path / "program.safetensors", rename))
-    assert loaded.code == program.code
-    with pytest.raises(AssertionError, match="y"):
-        loaded(torch.ones(1), 2)

@@ -13,7 +13,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, Protocol
 
 import torch
@@ -245,20 +245,26 @@ def _code_of(function: Any) -> CodeType:
 
 
 def _reached(kind: type[torch.nn.Module]) -> Iterator[CodeType]:
-    """The code of ``forward`` and of all methods that it names, in classes up to ``torch.nn.Module``."""
+    """The code of ``forward``, and of all that it names: methods, in classes up to ``torch.nn.Module``, and functions.
+
+    Functions are those that the user wrote, whether they stand in the same file or are imported from another.
+    """
     classes = [one for one in kind.__mro__ if one is not torch.nn.Module and one is not object]
-    pending, seen = ["forward"], {"forward"}
+    pending: list[tuple[str, dict[str, Any]]] = [("forward", {})]
+    seen = {"forward"}
     while pending:
-        name = pending.pop()
-        for one in classes:
-            function: Any = vars(one).get(name)
-            for code in _codes(
-                inspect.unwrap(getattr(function, "fget", None) or getattr(function, "__func__", function))
-            ):
+        name, namespace = pending.pop()
+        found: list[Any] = [vars(one).get(name) for one in classes]
+        function = namespace.get(name)
+        if isinstance(function, FunctionType) and is_users_file(inspect.unwrap(function).__code__.co_filename):
+            found.append(function)
+        for one in found:
+            one = inspect.unwrap(getattr(one, "fget", None) or getattr(one, "__func__", one))
+            for code in _codes(one):
                 yield code
                 named = [other for other in code.co_names if other not in seen]
                 seen.update(named)
-                pending += named
+                pending += [(other, one.__globals__) for other in named]
 
 
 def _codes(function: Any) -> Iterator[CodeType]:

@@ -19,6 +19,7 @@ from fx.capture import patching
 from fx.capture.patching import Trace
 from fx.checks.questions import kind_of
 from fx.frames import is_users_file, user_location
+from fx.naming.printing import describe
 from fx.proxy import Proxy, TracerBase
 
 _torch: Any = torch
@@ -140,6 +141,7 @@ def _make_isinstance(original: Any) -> Any:
     # Not by Proxy.__class__, which torch asks too before it takes an object for a tensor.
     def isinstance(value: Any, classes: Any) -> bool:
         if original(value, Proxy) and _is_asked_of(value, sys._getframe(1)) and not _names_proxies(classes):
+            _refuse_dtypes(value, classes, sys._getframe(1))
             return issubclass(_kind_told(value, sys._getframe(1)), classes)
         return original(value, classes)
 
@@ -150,6 +152,19 @@ def _names_proxies(classes: Any) -> bool:
     if isinstance(classes, tuple):
         return any(map(_names_proxies, classes))
     return isinstance(classes, type) and issubclass(classes, Proxy)
+
+
+def _refuse_dtypes(value: Proxy, classes: Any, frame: FrameType) -> None:
+    """Refuse ``torch.FloatTensor`` and the like, which are no classes but ask for a dtype."""
+    for kind in classes if type(classes) is tuple else (classes,):
+        if type(kind) is type(torch.FloatTensor):
+            raise value.tracer._refusal(
+                f"cannot tell whether a traced value is a {torch.typename(kind)}",
+                where=user_location(frame, {}),
+                value=describe(value.node),
+                why="that asks for its dtype, which is known only when the module runs",
+                remedy="ask isinstance(value, torch.Tensor), or decide the dtype from a module attribute",
+            )
 
 
 def _make_is_tensor(original: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import BuiltinMethodType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -51,10 +52,13 @@ def replace_in(trace: Trace, namespace: dict[str, Any]) -> None:
     """Do the same for what the globals of traced code refer to."""
     numpy: Any = sys.modules.get("numpy")
     checkpoints = _codes_of_checkpoint()
+    of_torch = trace.stand_ins(torch.__dict__)
     _replace_questions(trace, namespace)
     for name, value in list(namespace.items()):
         kind = type(value)
-        if kind is FunctionType:
+        if id(value) in of_torch:  # from torch import is_grad_enabled, finfo, …
+            trace.replace(namespace, (name,), partial(_stand_in, of_torch[id(value)]))
+        elif kind is FunctionType:
             if value.__globals__ is not namespace:
                 if id(value.__code__) in checkpoints:
                     trace.replace(namespace, (name,), make_checkpoint)
@@ -69,6 +73,10 @@ def replace_in(trace: Trace, namespace: dict[str, Any]) -> None:
             home = type(value.__self__).__module__
             if home.startswith(("random", "numpy.random")):
                 trace.replace(namespace, (name,), _make_refused)
+
+
+def _stand_in(known: Any, _: Any) -> Any:
+    return known
 
 
 def _codes_of_checkpoint() -> set[int]:

@@ -8,12 +8,13 @@ import functools
 import math
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import finfo, is_grad_enabled, nn
 from torch.nn.utils import parametrizations
 
 from .programs import flags, images, labels, other_rows, program, rows, sequences, tokens
@@ -1111,3 +1112,44 @@ class FlagInF(nn.Module):
 
     def forward(self, x):
         return F.dropout(x, p=self.p if self.training else 0.0, training=True)
+
+
+class _Schedule:
+    def __init__(self):
+        self.steps = 0
+
+    def step(self):
+        self.steps += 1
+        return self.steps
+
+
+@program(rows)
+class ScheduleHeld(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.schedule = _Schedule()
+
+    def forward(self, x):
+        return x * self.schedule.step()
+
+
+@program(rows)
+class CallsCounted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.statistics = SimpleNamespace(calls=0, nested=_Schedule())
+
+    def forward(self, x):
+        self.statistics.calls += 1
+        self.statistics.nested.step()
+        return x * 2
+
+
+@program(rows)
+def imported_question(x):
+    return x * 2 if is_grad_enabled() else x * 3
+
+
+@program(rows)
+def imported_limits(x):
+    return x.clamp(max=finfo(x.dtype).max)

@@ -144,7 +144,11 @@ class Modes:
                 for code in _codes(hook if hasattr(hook, "__code__") else vars(type(hook)).get("__call__"))
             ):
                 self._check_training(module, module.__dict__["training"], SourceLocation(_code_of(kind.forward), 0))
-        mentions = mentions_of_training(kind)
+        self._look_at(module, frozenset({"forward"}))
+
+    def _look_at(self, module: torch.nn.Module, methods: frozenset[str]) -> None:
+        """Let the program check the flags that methods of a module name, and what they call of its children by name."""
+        mentions = mentions_of_training(type(module), methods)
         said = _messages_of(module) if mentions.reads else {}
         for child, location in mentions.reads:
             owner = module if child is None else module._modules.get(child)
@@ -157,6 +161,9 @@ class Modes:
             if self._flags is None:
                 paths = self._tracer.submodule_paths or {}
                 self._flags = {id(one): one.__dict__["training"] for one in paths}
+        for child in _users_children(module):
+            if called := mentions.names & _methods_of(type(child)):
+                self._look_at(child, called)
 
     def expect_modes_kept(self) -> None:
         """Refuse a program that has switched the mode of a module, and has not switched it back."""
@@ -213,21 +220,27 @@ class Mentions:
     """The submodule whose flag it is, None for the module itself, and the line."""
     switches: SourceLocation | None
     """The line that calls ``train`` or ``eval``."""
+    names: frozenset[str]
+    """All that the code names."""
 
 
-_mentions: weakref.WeakKeyDictionary[type, Mentions] = weakref.WeakKeyDictionary()
+_mentions: weakref.WeakKeyDictionary[type, dict[frozenset[str], Mentions]] = weakref.WeakKeyDictionary()
+_methods: weakref.WeakKeyDictionary[type, frozenset[str]] = weakref.WeakKeyDictionary()
 
 
-def mentions_of_training(kind: type[torch.nn.Module]) -> Mentions:
-    """Where ``forward``, and the methods that it names, name the training flag, or what switches it.
+def mentions_of_training(kind: type[torch.nn.Module], methods: frozenset[str]) -> Mentions:
+    """Where ``methods``, and the methods that they name, name the training flag, or what switches it.
 
     The flag stands in the ``__dict__`` of each module, where nothing tells that it is read.
     """
-    known = _mentions.get(kind)
+    of_kind = _mentions.setdefault(kind, {})
+    known = of_kind.get(methods)
     if known is None:
+        names: set[str] = set()
         reads: list[tuple[str | None, SourceLocation]] = []
         switches: SourceLocation | None = None
-        for code in _reached(kind):
+        for code in _reached(kind, methods):
+            names.update(code.co_names)
             shown = code if is_users_file(code.co_filename) else _code_of(kind.forward)
             steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "EXTENDED_ARG")]
             for before, step in itertools.pairwise(steps):
@@ -236,7 +249,26 @@ def mentions_of_training(kind: type[torch.nn.Module]) -> Mentions:
                     reads.append((child, SourceLocation(shown, step.offset if shown is code else 0)))
                 elif step.argval in ("train", "eval") and step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
                     switches = SourceLocation(code, step.offset)
-        known = _mentions[kind] = Mentions(tuple(reads), switches)
+        known = of_kind[methods] = Mentions(tuple(reads), switches, frozenset(names))
+    return known
+
+
+def _users_children(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """The children of a module that are of the user's classes, also those in containers."""
+    for child in module._modules.values():
+        if isinstance(child, (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)):
+            yield from _users_children(child)
+        if child is not None and not type(child).__module__.startswith("torch."):
+            yield child
+
+
+def _methods_of(kind: type[torch.nn.Module]) -> frozenset[str]:
+    """The names of the methods that classes of the user define."""
+    known = _methods.get(kind)
+    if known is None:
+        classes = [one for one in kind.__mro__ if not one.__module__.startswith("torch.")]
+        found = (name for one in classes for name, value in vars(one).items() if isinstance(value, FunctionType))
+        known = _methods[kind] = frozenset(found)
     return known
 
 
@@ -244,14 +276,14 @@ def _code_of(function: Any) -> CodeType:
     return inspect.unwrap(function).__code__
 
 
-def _reached(kind: type[torch.nn.Module]) -> Iterator[CodeType]:
-    """The code of ``forward``, and of all that it names: methods, in classes up to ``torch.nn.Module``, and functions.
+def _reached(kind: type[torch.nn.Module], methods: frozenset[str]) -> Iterator[CodeType]:
+    """The code of ``methods``, and of all that they name: methods, in classes up to ``torch.nn.Module``, and functions.
 
     Functions are those that the user wrote, whether they stand in the same file or are imported from another.
     """
     classes = [one for one in kind.__mro__ if one is not torch.nn.Module and one is not object]
-    pending: list[tuple[str, dict[str, Any]]] = [("forward", {})]
-    seen = {"forward"}
+    pending: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in methods]
+    seen = set(methods)
     while pending:
         name, namespace = pending.pop()
         found: list[Any] = [vars(one).get(name) for one in classes]

@@ -1153,3 +1153,37 @@ def imported_question(x):
 @program(rows)
 def imported_limits(x):
     return x.clamp(max=finfo(x.dtype).max)
+
+
+class _Features(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(6, 6)
+
+    def forward_features(self, x):
+        return F.dropout(self.lin(x), 0.5, self.training)
+
+    def forward(self, x):
+        return self.forward_features(x).relu()
+
+
+@program(rows)
+class MethodOfChild(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.backbone = _Features()
+
+    def forward(self, x):
+        return self.backbone.forward_features(x)
+
+
+@program(rows)
+class MethodOfChildInList(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stages = nn.ModuleList([_Features(), _Features()])
+
+    def forward(self, x):
+        for stage in self.stages:
+            x = stage.forward(x)
+        return x

@@ -34,6 +34,7 @@ _enter_autocast: Any = _torch.amp._enter_autocast
 _exit_autocast: Any = _torch.amp._exit_autocast
 _is_grad_enabled = torch.is_grad_enabled
 _is_autocast_enabled: Any = torch.is_autocast_enabled
+_CONTAINERS = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)
 
 
 class Recorder(Protocol):
@@ -63,6 +64,8 @@ class Modes:
         self._overridden = False
         self.watches_leaves = False
         """Whether :meth:`leaf_called` has something to do."""
+        self._leaves: set[type] = set()
+        """The classes of torch among those of all modules, but for containers."""
         self._flags: dict[int, bool] | None = None
         self._switches: SourceLocation | None = None
         self._enabled = _is_grad_enabled()
@@ -128,7 +131,11 @@ class Modes:
 
     def start(self) -> None:
         """Look for classes that decide themselves what ``train()`` does."""
-        for kind in set(map(type, self._tracer.submodule_paths or ())):
+        kinds = set(map(type, self._tracer.submodule_paths or ()))
+        self._leaves = {
+            one for one in kinds if one.__module__.startswith("torch.") and not issubclass(one, _CONTAINERS)
+        }
+        for kind in kinds:
             own = kind.train is not torch.nn.Module.train or kind.eval is not torch.nn.Module.eval
             if own and not kind.__module__.startswith("torch."):
                 self._overridden = self.watches_leaves = True
@@ -161,9 +168,18 @@ class Modes:
             if self._flags is None:
                 paths = self._tracer.submodule_paths or {}
                 self._flags = {id(one): one.__dict__["training"] for one in paths}
-        for child in _users_children(module):
+        for child in self._users_children(module):
             if called := mentions.names & _methods_of(type(child)):
                 self._look_at(child, called)
+
+    def _users_children(self, module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+        """The children of a module that are of the user's classes, also those in containers."""
+        for child in module._modules.values():
+            if type(child) in self._leaves or child is None:
+                continue
+            if isinstance(child, _CONTAINERS):
+                yield from self._users_children(child)
+            yield child
 
     def expect_modes_kept(self) -> None:
         """Refuse a program that has switched the mode of a module, and has not switched it back."""
@@ -251,15 +267,6 @@ def mentions_of_training(kind: type[torch.nn.Module], methods: frozenset[str]) -
                     switches = SourceLocation(code, step.offset)
         known = of_kind[methods] = Mentions(tuple(reads), switches, frozenset(names))
     return known
-
-
-def _users_children(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """The children of a module that are of the user's classes, also those in containers."""
-    for child in module._modules.values():
-        if isinstance(child, (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)):
-            yield from _users_children(child)
-        if child is not None and not type(child).__module__.startswith("torch."):
-            yield child
 
 
 def _methods_of(kind: type[torch.nn.Module]) -> frozenset[str]:

@@ -49,6 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FxError as error:
         sys.stderr.write(f"{error}\n")
         return 2
+    except OSError as error:
+        sys.stderr.write(
+            f"cannot read or write {error.filename or 'a file'}\n"
+            f"  why    {error.strerror or error}\n  try    name a file in a folder that is there\n"
+        )
+        return 2
     except (RuntimeError, TypeError, ValueError) as error:  # what an operation raises, with the user's line in notes
         sys.stderr.write("\n".join([f"{type(error).__name__}: {error}", *note_lines(error), ""]))
         return 2
@@ -156,11 +162,12 @@ def _add(
 def _program(text: str) -> tuple[GraphModule, Sequence[Any] | None]:
     """The program that ``text`` leads to, and the example inputs that come with it."""
     path, colon, name = text.partition(":")
-    if not colon and not os.path.exists(text) and (model := _model_of_the_zoo(text)) is not None:
+    if os.path.exists(text):
+        return load(text), None
+    if not colon:
+        model = _model_of_the_zoo(text)
         program = symbolic_trace(model.build())
         return program, _in_order(program, model.example_inputs(batch=1), text)
-    if not colon or os.path.exists(text):
-        return load(text), None
     try:
         made: Any = getattr(importlib.import_module(path), name)
     except (ImportError, AttributeError) as error:
@@ -180,12 +187,18 @@ def _program(text: str) -> tuple[GraphModule, Sequence[Any] | None]:
 
 
 def _model_of_the_zoo(name: str) -> Any:
-    """The model of that name, where the zoo is installed and has it."""
+    """The model of that name."""
+    why = "no model of the zoo has the name"
     try:
         zoo: Any = importlib.import_module("model_zoo")
+        return zoo.get_model(name)
     except ImportError:
-        return None
-    return zoo.get_model(name) if name in zoo.list_models() else None
+        why = "the zoo, model_zoo, is not installed"
+    except LookupError as error:  # which lists the nearest names
+        why = f"{why}; {' '.join(str(error).split()).partition(' try ')[2]}".removesuffix("; ")
+    raise LoweringError(
+        f"there is no model or file {name!r}", why=why, remedy="name a file of fx.save, or package.module:factory"
+    )
 
 
 def _call(factory: Any, text: str) -> Any:

@@ -26,7 +26,7 @@ from fx.assertions import KINDS, READ_FUNCTIONS, check, check_kind, is_false
 from fx.checks.bytecode import matches_sequence, unknown_version, unpack_count
 from fx.checks.flow import Comparison
 from fx.checks.messages import MessageTemplate, template_of
-from fx.checks.questions import IDENTITIES, TracedText, is_compared_by_identity
+from fx.checks.questions import IDENTITIES, TracedText, asks_for_class, is_compared_by_identity, kind_of
 from fx.checks.recognition import RAISED, Check, CompoundCheck, compound_check, leaves, pending_check
 from fx.errors import GraphError, MissingAttributeError, TracedValueError, TraceError, UnsupportedTraceError
 from fx.frames import callers, is_users, user_location, user_stack
@@ -537,6 +537,15 @@ class Proxy:
         if k in _PROPERTIES:
             self.tracer._attributes_read.append(weakref.ref(attribute))
         return attribute
+
+    @property
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        # torch asks too, before it takes an object for a tensor: only what is written in the traced code is answered
+        kind, tracer = type(self), self.tracer
+        if tracer._tracing and is_users(frame := sys._getframe(1)) and asks_for_class(frame):
+            told, certain = kind_of(self.node)
+            return tracer.is_of_kind(self, certain, told, user_location(frame, {}))
+        return kind
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Proxy:
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 SIZES = ("full", "small")
@@ -63,6 +64,13 @@ def _percentage(text: str) -> float:
     if not 0 <= share < float("inf"):
         raise argparse.ArgumentTypeError(f"must be a percentage from 0 on, such as 5%, not {text!r}")
     return share
+
+
+def _folder(text: str) -> str:
+    there = next(path for path in (Path(text).absolute(), *Path(text).absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise argparse.ArgumentTypeError(f"must be a folder that is there or can be made: {there} is a file")
+    return text
 
 
 def _one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
@@ -243,7 +251,7 @@ TABLE = (
         "share. Example: --fx-baseline main.json --fx-fail-slower 5%%",
     ),
     PluginOption(
-        "draw", None, str, "DIR",
+        "draw", None, _folder, "DIR",
         "Write pages to click in into this folder: the program of each model, and for each pass that changes it the "
         "program before and after, with the errors of its nodes. Example: --fx-draw drawings",
     ),

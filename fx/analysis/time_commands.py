@@ -55,6 +55,10 @@ def add_time_commands(add: Add) -> None:
 
 def run_simulate(program: GraphModule, inputs: Sequence[Any], options: argparse.Namespace) -> str:
     """Estimate a program on each device and batch, and tell it."""
+    if options.recompute and options.training is None:
+        raise AnalysisError(
+            "--recompute is about steps of training", remedy="give --training sgd, momentum or adam, too"
+        )
     training = None if options.training is None else Training(options.training, options.recompute)
     program.train(training is not None)
     found: list[tuple[str, Simulation]] = []

@@ -13,7 +13,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, Protocol
 
 import torch
@@ -34,6 +34,7 @@ _enter_autocast: Any = _torch.amp._enter_autocast
 _exit_autocast: Any = _torch.amp._exit_autocast
 _is_grad_enabled = torch.is_grad_enabled
 _is_autocast_enabled: Any = torch.is_autocast_enabled
+_CONTAINERS = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)
 
 
 class Recorder(Protocol):
@@ -63,6 +64,8 @@ class Modes:
         self._overridden = False
         self.watches_leaves = False
         """Whether :meth:`leaf_called` has something to do."""
+        self._leaves: set[type] = set()
+        """The classes of torch among those of all modules, but for containers."""
         self._flags: dict[int, bool] | None = None
         self._switches: SourceLocation | None = None
         self._enabled = _is_grad_enabled()
@@ -128,7 +131,11 @@ class Modes:
 
     def start(self) -> None:
         """Look for classes that decide themselves what ``train()`` does."""
-        for kind in set(map(type, self._tracer.submodule_paths or ())):
+        kinds = set(map(type, self._tracer.submodule_paths or ()))
+        self._leaves = {
+            one for one in kinds if one.__module__.startswith("torch.") and not issubclass(one, _CONTAINERS)
+        }
+        for kind in kinds:
             own = kind.train is not torch.nn.Module.train or kind.eval is not torch.nn.Module.eval
             if own and not kind.__module__.startswith("torch."):
                 self._overridden = self.watches_leaves = True
@@ -144,7 +151,11 @@ class Modes:
                 for code in _codes(hook if hasattr(hook, "__code__") else vars(type(hook)).get("__call__"))
             ):
                 self._check_training(module, module.__dict__["training"], SourceLocation(_code_of(kind.forward), 0))
-        mentions = mentions_of_training(kind)
+        self._look_at(module, frozenset({"forward"}))
+
+    def _look_at(self, module: torch.nn.Module, methods: frozenset[str]) -> None:
+        """Let the program check the flags that methods of a module name, and what they call of its children by name."""
+        mentions = mentions_of_training(type(module), methods)
         said = _messages_of(module) if mentions.reads else {}
         for child, location in mentions.reads:
             owner = module if child is None else module._modules.get(child)
@@ -157,6 +168,18 @@ class Modes:
             if self._flags is None:
                 paths = self._tracer.submodule_paths or {}
                 self._flags = {id(one): one.__dict__["training"] for one in paths}
+        for child in self._users_children(module):
+            if called := mentions.names & _methods_of(type(child)):
+                self._look_at(child, called)
+
+    def _users_children(self, module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+        """The children of a module that are of the user's classes, also those in containers."""
+        for child in module._modules.values():
+            if type(child) in self._leaves or child is None:
+                continue
+            if isinstance(child, _CONTAINERS):
+                yield from self._users_children(child)
+            yield child
 
     def expect_modes_kept(self) -> None:
         """Refuse a program that has switched the mode of a module, and has not switched it back."""
@@ -213,21 +236,27 @@ class Mentions:
     """The submodule whose flag it is, None for the module itself, and the line."""
     switches: SourceLocation | None
     """The line that calls ``train`` or ``eval``."""
+    names: frozenset[str]
+    """All that the code names."""
 
 
-_mentions: weakref.WeakKeyDictionary[type, Mentions] = weakref.WeakKeyDictionary()
+_mentions: weakref.WeakKeyDictionary[type, dict[frozenset[str], Mentions]] = weakref.WeakKeyDictionary()
+_methods: weakref.WeakKeyDictionary[type, frozenset[str]] = weakref.WeakKeyDictionary()
 
 
-def mentions_of_training(kind: type[torch.nn.Module]) -> Mentions:
-    """Where ``forward``, and the methods that it names, name the training flag, or what switches it.
+def mentions_of_training(kind: type[torch.nn.Module], methods: frozenset[str]) -> Mentions:
+    """Where ``methods``, and the methods that they name, name the training flag, or what switches it.
 
     The flag stands in the ``__dict__`` of each module, where nothing tells that it is read.
     """
-    known = _mentions.get(kind)
+    of_kind = _mentions.setdefault(kind, {})
+    known = of_kind.get(methods)
     if known is None:
+        names: set[str] = set()
         reads: list[tuple[str | None, SourceLocation]] = []
         switches: SourceLocation | None = None
-        for code in _reached(kind):
+        for code in _reached(kind, methods):
+            names.update(code.co_names)
             shown = code if is_users_file(code.co_filename) else _code_of(kind.forward)
             steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "EXTENDED_ARG")]
             for before, step in itertools.pairwise(steps):
@@ -236,7 +265,17 @@ def mentions_of_training(kind: type[torch.nn.Module]) -> Mentions:
                     reads.append((child, SourceLocation(shown, step.offset if shown is code else 0)))
                 elif step.argval in ("train", "eval") and step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
                     switches = SourceLocation(code, step.offset)
-        known = _mentions[kind] = Mentions(tuple(reads), switches)
+        known = of_kind[methods] = Mentions(tuple(reads), switches, frozenset(names))
+    return known
+
+
+def _methods_of(kind: type[torch.nn.Module]) -> frozenset[str]:
+    """The names of the methods that classes of the user define."""
+    known = _methods.get(kind)
+    if known is None:
+        classes = [one for one in kind.__mro__ if not one.__module__.startswith("torch.")]
+        found = (name for one in classes for name, value in vars(one).items() if isinstance(value, FunctionType))
+        known = _methods[kind] = frozenset(found)
     return known
 
 
@@ -244,21 +283,27 @@ def _code_of(function: Any) -> CodeType:
     return inspect.unwrap(function).__code__
 
 
-def _reached(kind: type[torch.nn.Module]) -> Iterator[CodeType]:
-    """The code of ``forward`` and of all methods that it names, in classes up to ``torch.nn.Module``."""
+def _reached(kind: type[torch.nn.Module], methods: frozenset[str]) -> Iterator[CodeType]:
+    """The code of ``methods``, and of all that they name: methods, in classes up to ``torch.nn.Module``, and functions.
+
+    Functions are those that the user wrote, whether they stand in the same file or are imported from another.
+    """
     classes = [one for one in kind.__mro__ if one is not torch.nn.Module and one is not object]
-    pending, seen = ["forward"], {"forward"}
+    pending: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in methods]
+    seen = set(methods)
     while pending:
-        name = pending.pop()
-        for one in classes:
-            function: Any = vars(one).get(name)
-            for code in _codes(
-                inspect.unwrap(getattr(function, "fget", None) or getattr(function, "__func__", function))
-            ):
+        name, namespace = pending.pop()
+        found: list[Any] = [vars(one).get(name) for one in classes]
+        function = namespace.get(name)
+        if isinstance(function, FunctionType) and is_users_file(inspect.unwrap(function).__code__.co_filename):
+            found.append(function)
+        for one in found:
+            one = inspect.unwrap(getattr(one, "fget", None) or getattr(one, "__func__", one))
+            for code in _codes(one):
                 yield code
                 named = [other for other in code.co_names if other not in seen]
                 seen.update(named)
-                pending += named
+                pending += [(other, one.__globals__) for other in named]
 
 
 def _codes(function: Any) -> Iterator[CodeType]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dis
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Mapping
-from types import FunctionType
+from functools import partial
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -21,6 +22,9 @@ from fx.proxy import Proxy
 
 _CONTAINERS = frozenset({list, dict, set, OrderedDict, defaultdict, deque})
 _OF_EVERY_MODULE = frozenset(vars(torch.nn.Module()))
+_PLAIN = frozenset({int, float, str, bool, tuple, type(None), torch.Tensor, torch.dtype, torch.device, FunctionType})
+"""Classes of what holds nothing that can be assigned."""
+_OTHERS = (torch.Tensor, torch.nn.Module, ModuleType, FunctionType, MethodType, partial, type)
 _DEEPEST = 4
 """How deep containers in containers are looked at."""
 
@@ -38,6 +42,7 @@ class ModuleState:
         self._held: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._state: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._containers: list[tuple[torch.nn.Module, str, Any, Any]] = []
+        self._kept: set[int] = set()
         for module in self._modules:
             own = module.__dict__
             children, parameters, buffers = own["_modules"], own["_parameters"], own["_buffers"]
@@ -45,14 +50,22 @@ class ModuleState:
             self._state += ((parameters, parameters.copy()), (buffers, buffers.copy()))
             if not type(module).__module__.startswith("torch."):
                 for name, value in own.items():
-                    if type(value) in _CONTAINERS and name not in _OF_EVERY_MODULE:
+                    if type(value) not in _PLAIN and name not in _OF_EVERY_MODULE:
                         self._keep(module, name, value, _DEEPEST)
 
-    def _keep(self, module: torch.nn.Module, name: str, container: Any, depth: int) -> None:
-        self._containers.append((module, name, container, container.copy()))
-        elements = container.values() if isinstance(container, dict) else container
+    def _keep(self, module: torch.nn.Module, name: str, value: Any, depth: int) -> None:
+        """Keep what a container holds, or an object of a class of the user's, and what is in these."""
+        if type(value) not in _CONTAINERS:
+            if not _is_plain_object(value):
+                return
+            value = value.__dict__
+        if id(value) in self._kept:
+            return
+        self._kept.add(id(value))
+        self._containers.append((module, name, value, value.copy()))
+        elements = value.values() if isinstance(value, dict) else value
         for element in elements if depth else ():
-            if type(element) in _CONTAINERS:
+            if type(element) not in _PLAIN:
                 self._keep(module, name, element, depth - 1)
 
     def attributes_of(self, module: torch.nn.Module) -> dict[str, Any]:
@@ -134,7 +147,8 @@ class ModuleState:
                         entries[name] = value
         for _, _, container, saved in self._containers:
             if _other(container, saved):
-                container.clear()
+                if not isinstance(container, dict) or list(container) != list(saved):
+                    container.clear()  # attributes of an object may be in use in other threads
                 container.extend(saved) if isinstance(container, (list, deque)) else container.update(saved)
         self._held = self._state = []
         self._containers = []
@@ -209,6 +223,13 @@ def _is_written_in_place(name: str, value: Proxy) -> bool:
     while node.op == "call_method" and str(node.target).endswith("_") and isinstance(node.args[0], Node):
         node = node.args[0]
     return node is not value.node and node.op == "get_attr" and str(node.target).rpartition(".")[2] == name
+
+
+def _is_plain_object(value: Any) -> bool:
+    """Whether a value keeps attributes of its own, and is no tensor, module, class or function."""
+    if isinstance(value, _OTHERS) or type(value).__module__.startswith(("torch", "fx.")):
+        return False
+    return isinstance(getattr(value, "__dict__", None), dict)
 
 
 def _differing(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> list[int]:

@@ -115,6 +115,11 @@ class Trace:
                 _replacements[key] = replacement
                 replacement.put_on()
 
+    def stand_ins(self, owner: dict[str, Any]) -> dict[int, Any]:
+        """What stands in ``owner`` for the functions that were replaced there, by the identity of these."""
+        with _lock:
+            return {id(one.original): one.value for one in _replacements.values() if one.owner is owner}
+
     def _run(self, program: Callable[[Trace], Any]) -> Generator[None]:
         settle()
         with _lock:

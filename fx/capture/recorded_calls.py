@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import BuiltinMethodType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -19,6 +20,7 @@ from fx.capture import patching
 from fx.capture.patching import Trace
 from fx.checks.questions import kind_of
 from fx.frames import is_users_file, user_location
+from fx.naming.printing import describe
 from fx.proxy import Proxy, TracerBase
 
 _torch: Any = torch
@@ -50,10 +52,13 @@ def replace_in(trace: Trace, namespace: dict[str, Any]) -> None:
     """Do the same for what the globals of traced code refer to."""
     numpy: Any = sys.modules.get("numpy")
     checkpoints = _codes_of_checkpoint()
+    of_torch = trace.stand_ins(torch.__dict__)
     _replace_questions(trace, namespace)
     for name, value in list(namespace.items()):
         kind = type(value)
-        if kind is FunctionType:
+        if id(value) in of_torch:  # from torch import is_grad_enabled, finfo, …
+            trace.replace(namespace, (name,), partial(_stand_in, of_torch[id(value)]))
+        elif kind is FunctionType:
             if value.__globals__ is not namespace:
                 if id(value.__code__) in checkpoints:
                     trace.replace(namespace, (name,), make_checkpoint)
@@ -68,6 +73,10 @@ def replace_in(trace: Trace, namespace: dict[str, Any]) -> None:
             home = type(value.__self__).__module__
             if home.startswith(("random", "numpy.random")):
                 trace.replace(namespace, (name,), _make_refused)
+
+
+def _stand_in(known: Any, _: Any) -> Any:
+    return known
 
 
 def _codes_of_checkpoint() -> set[int]:
@@ -140,6 +149,7 @@ def _make_isinstance(original: Any) -> Any:
     # Not by Proxy.__class__, which torch asks too before it takes an object for a tensor.
     def isinstance(value: Any, classes: Any) -> bool:
         if original(value, Proxy) and _is_asked_of(value, sys._getframe(1)) and not _names_proxies(classes):
+            _refuse_dtypes(value, classes, sys._getframe(1))
             return issubclass(_kind_told(value, sys._getframe(1)), classes)
         return original(value, classes)
 
@@ -150,6 +160,19 @@ def _names_proxies(classes: Any) -> bool:
     if isinstance(classes, tuple):
         return any(map(_names_proxies, classes))
     return isinstance(classes, type) and issubclass(classes, Proxy)
+
+
+def _refuse_dtypes(value: Proxy, classes: Any, frame: FrameType) -> None:
+    """Refuse ``torch.FloatTensor`` and the like, which are no classes but ask for a dtype."""
+    for kind in classes if type(classes) is tuple else (classes,):
+        if type(kind) is type(torch.FloatTensor):
+            raise value.tracer._refusal(
+                f"cannot tell whether a traced value is a {torch.typename(kind)}",
+                where=user_location(frame, {}),
+                value=describe(value.node),
+                why="that asks for its dtype, which is known only when the module runs",
+                remedy="ask isinstance(value, torch.Tensor), or decide the dtype from a module attribute",
+            )
 
 
 def _make_is_tensor(original: Any) -> Any:

@@ -83,10 +83,21 @@ def _kind_of_element(node: Node) -> tuple[type, bool]:
     return torch.Tensor, False
 
 
-# Comparisons by identity, of which nothing is told.
+# Questions of the byte code that call nothing, or nothing that is the program's.
 
 
+_asking: weakref.WeakKeyDictionary[CodeType, frozenset[int]] = weakref.WeakKeyDictionary()
 _compared: weakref.WeakKeyDictionary[CodeType, frozenset[int]] = weakref.WeakKeyDictionary()
+
+
+def asks_for_class(frame: FrameType) -> bool:
+    """Whether ``frame`` is at ``value.__class__``, or at ``case Class():``."""
+    code = frame.f_code
+    offsets = _asking.get(code)
+    if offsets is None:
+        found = (step for step in steps(code) if step.value == "__class__" or step.name == "MATCH_CLASS")
+        offsets = _asking[code] = frozenset(step.offset for step in found)
+    return frame.f_lasti in offsets
 
 
 def is_compared_by_identity(frame: FrameType) -> bool:

@@ -96,7 +96,7 @@ def split_into_stages(
     >>> [[node.name for node in stage.operations] for stage in stages]
     [['_0', '_1'], ['_2', '_3']]
     """
-    _check(gm, n, example_inputs, memory)
+    _check(gm, n, example_inputs, memory, backward)
     costs, activations = _estimate(gm, example_inputs, backward)
     if seconds is not None:
         costs = _given_seconds(gm, seconds)
@@ -124,12 +124,13 @@ def split_into_stages(
     return stages
 
 
-def _check(gm: GraphModule, n: int, example_inputs: Sequence[Any], memory: int | None) -> None:
+def _check(gm: GraphModule, n: int, example_inputs: Sequence[Any], memory: int | None, backward: bool) -> None:
     expect_program(gm, "split_into_stages divides a GraphModule")
     expect(n, int, "split_into_stages takes a number of stages", error=PassError)
     expect_inputs(example_inputs, "split_into_stages", error=PassError)
     expect(example_inputs, (tuple, list), "split_into_stages takes a value for each input: (x,)", error=PassError)
     expect(memory, (int, NoneType), "memory of split_into_stages is a number of bytes", error=PassError)
+    expect(backward, bool, "backward of split_into_stages is True or False", error=PassError)
     if n < 1:
         raise PassError(f"a program cannot be divided into {n} stages", remedy="ask for one or more")
     if isinstance(gm.graph._codegen, PyTreeCodeGen):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -47,3 +49,33 @@ def test_costs_of_a_model_of_the_user_need_inputs(capsys: pytest.CaptureFixture[
 def test_what_an_operation_raises_is_shown_with_the_users_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cost", "resnet_tiny", "--input", "1x4x32x32"]) == 2
     assert "model_zoo" in capsys.readouterr().err
+
+
+NO_MODEL = "there is no model or file {!r}\n  why    no model of the zoo has the name{}"
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ("trace resnet_tin", NO_MODEL.format("resnet_tin", "; did you mean 'resnet_tiny'")),
+        ("cost absent.fx", NO_MODEL.format("absent.fx", "\n  try    name a file of fx.save, or package.module")),
+        ("draw mlp --output absent/mlp.html", "cannot read or write absent/mlp.html\n  why    No such file"),
+        ("trace mlp --save absent/mlp.fx", "\n  why    No such file or directory\n  try    name a file in a folder"),
+        ("profile mlp --rounds 1 --save absent/t.json", "cannot read or write absent/t.json"),
+        ("simulate mlp --device V100 --recompute", "--recompute is about steps of training\n  try    give --training"),
+    ],
+)
+def test_names_and_files_that_are_not_there_are_said_with_a_way_out(
+    arguments: str, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments.split()) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_without_the_zoo_it_is_said_that_a_name_needs_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "model_zoo", None)
+    assert main(["trace", "resnet50"]) == 2
+    assert "the zoo, model_zoo, is not installed" in capsys.readouterr().err

@@ -55,3 +55,11 @@ def test_it_is_said_for_a_run_not_for_a_test(pytester, marker):
     path = pytester.makepyfile(f"import pytest\n{marker}\ndef test_one(fx_traced): pass")
     result = pytester.runpytest("--fx-model", "mlp", path)
     assert "the marker fx has no keyword 'draw'" in result.stdout.str() + result.stderr.str()
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused_before_anything_runs(pytester):
+    (pytester.path / "notes").write_text("mine")
+    for folder in ("notes", "notes/pages"):
+        result = pytester.runpytest("--fx-model", "mlp", "--fx-draw", folder)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines("*--fx-draw: must be a folder that is there or can be made: *notes is a file")

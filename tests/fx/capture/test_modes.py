@@ -137,3 +137,28 @@ def test_a_program_that_sets_modes_is_saved_with_them(tmp_path: Any) -> None:
     loaded = fx.load(tmp_path / "program")
     assert loaded.code == captured.code
     assert loaded(torch.rand(2, 2, requires_grad=True)).dtype is torch.bfloat16
+
+
+def _evaluated(module: nn.Module, x: Any) -> Any:
+    was = module.training
+    module.eval()
+    y = module(x)
+    module.train(was)
+    return y
+
+
+def test_a_function_that_switches_the_mode_of_a_module_is_followed() -> None:
+    class Evaluates(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.BatchNorm1d(2)
+
+        def forward(self, x: Any) -> Any:
+            return _evaluated(self.inner, x)
+
+    with pytest.raises(fx.TraceError, match=r"(?s)cannot switch a module.*in _evaluated:  module.train"):
+        fx.symbolic_trace(Evaluates())
+    captured = fx.symbolic_trace(Evaluates().eval())
+    captured(torch.ones(2, 2))
+    with pytest.raises(fx.FxError, match=r"captured in evaluation mode.*in _evaluated"):
+        captured.train()(torch.ones(2, 2))

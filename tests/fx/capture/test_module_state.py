@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -79,3 +80,22 @@ def test_a_parameter_of_a_module_cannot_be_replaced_while_it_is_captured() -> No
     with pytest.raises(fx.TraceError, match=said):
         fx.symbolic_trace(root)
     assert isinstance(root.layer.bias, nn.Parameter)
+
+
+def test_what_objects_hold_that_a_module_holds_is_as_it_was_after_a_trace() -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.counts = SimpleNamespace(calls=0, inner=[SimpleNamespace(calls=0)])
+            self.counts.itself = self.counts
+
+        def forward(self, x: Any) -> Any:
+            self.counts.calls += 1
+            self.counts.inner[0].calls += 1
+            self.counts.added = x
+            return x * 2
+
+    module = Counts()
+    assert fx.symbolic_trace(module)(torch.ones(1)).item() == 2
+    assert (module.counts.calls, module.counts.inner[0].calls) == (0, 0)
+    assert not hasattr(module.counts, "added")

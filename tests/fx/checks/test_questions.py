@@ -71,3 +71,45 @@ def test_a_refusal_ends_the_trace_though_the_program_catches_it(convert: Any) ->
 
     with pytest.raises(fx.TraceError, match=r"(?s)test_questions.py:\d+.*try "):
         fx.symbolic_trace(program)
+
+
+def _matched(x: Any) -> Any:
+    match x:
+        case int():
+            return x
+        case torch.Tensor():
+            return x * 2
+        case _:
+            return x * 3
+
+
+@pytest.mark.parametrize("program", [_matched, lambda x: x * (2 if x.__class__ is torch.Tensor else 3)])
+def test_the_class_of_a_value_is_answered_where_it_is_written_and_checked_when_the_program_runs(program: Any) -> None:
+    captured = fx.symbolic_trace(program)
+    assert captured(torch.ones(2)).tolist() == [2.0, 2.0]
+    with pytest.raises(fx.FxError, match="the program was captured for a value of"):
+        captured(1)
+
+
+def test_torch_and_code_that_is_not_traced_find_the_class_that_stands_for_a_value() -> None:
+    proxy = fx.Proxy(fx.Graph().placeholder("x"))
+    assert proxy.__class__ is fx.Proxy and not isinstance(proxy, torch.Tensor)
+
+
+def test_asking_for_a_class_that_names_a_dtype_is_refused() -> None:
+    said = (
+        r"(?s)cannot tell whether a traced value is a torch.FloatTensor.*test_questions.py:\d+.*value +%x .*"
+        r"why .*dtype.*try .*isinstance\(value, torch.Tensor\)"
+    )
+    for classes in (torch.FloatTensor, (int, torch.FloatTensor)):
+        with pytest.raises(fx.TraceError, match=said):
+            fx.symbolic_trace(lambda x: x * 2 if isinstance(x, classes) else x)  # noqa: B023
+
+
+def test_an_attribute_in_the_place_of_a_text_is_refused_by_its_line() -> None:
+    def autocast_by_device(x: Any) -> Any:
+        with torch.autocast(x.device.type):
+            return x @ x
+
+    with pytest.raises(fx.TraceError, match=r"(?s)cannot use a traced value.*test_questions.py:\d+.*torch.autocast"):
+        fx.symbolic_trace(autocast_by_device)

@@ -365,6 +365,11 @@ def test_a_number_of_stages_that_cannot_be_is_refused(stages, said):
     assert said in refused(layers(2, 2, 2), stages, torch.ones(1, 2))
 
 
+def test_a_backward_that_is_no_flag_is_refused():
+    said = refused(layers(2, 2, 2), 2, torch.ones(1, 2), backward="no")
+    assert "backward of split_into_stages is True or False, not a str" in said
+
+
 def test_a_dict_is_not_what_pipelines_return():
     said = refused(lambda x: {"mean": x.mean(), "all": x}, 1, torch.ones(2))
     assert "the last stage of a pipeline returns a tensor, or a tuple of tensors" in said

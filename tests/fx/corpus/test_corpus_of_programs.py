@@ -21,10 +21,12 @@ from . import (
     functional_calls,
     grad_mode,
     hooks,
+    marked,
     mutability,
     questions,
     random_numbers,
     results,
+    sizes,
     state,
     training_flag,
 )
@@ -32,7 +34,8 @@ from .judge import REFUSED, RIGHT, judge, names_in
 from .programs import REGISTRY, Program
 
 THEMES = (augmented_assignment, autocast, autograd_functions, caught, counters, damage, everyday, functional_calls,
-          grad_mode, hooks, mutability, questions, random_numbers, results, state, training_flag)  # fmt: skip
+          grad_mode, hooks, marked, mutability, questions, random_numbers, results, sizes, state,
+          training_flag)  # fmt: skip
 HERE = Path(__file__).parent
 NOT_YET = names_in(HERE / "not_yet.txt")
 REFUSALS = names_in(HERE / "refused.txt")

@@ -22,11 +22,11 @@ from torch.overrides import get_overridable_functions
 from torch.utils import _pytree as pytree
 
 from fx.arguments import expect, expect_callable, explained, here, refusal, shown
-from fx.assertions import KINDS, READ_FUNCTIONS, check, check_kind, is_false
+from fx.assertions import KINDS, READ_FUNCTIONS, check, check_kind, check_value, is_false
 from fx.checks.bytecode import matches_sequence, unknown_version, unpack_count
 from fx.checks.flow import Comparison
 from fx.checks.messages import MessageTemplate, template_of
-from fx.checks.questions import IDENTITIES, TracedText, is_compared_by_identity
+from fx.checks.questions import IDENTITIES, TracedText, count_of, is_compared_by_identity
 from fx.checks.recognition import RAISED, Check, CompoundCheck, compound_check, leaves, pending_check
 from fx.errors import GraphError, MissingAttributeError, TracedValueError, TraceError, UnsupportedTraceError
 from fx.frames import callers, is_users, user_location, user_stack
@@ -245,6 +245,8 @@ class TracerBase:
             node = a.node
             return node if node.graph is self.graph else self._node_of(a)
         if kind in IMMEDIATE_TYPES:
+            if kind is str and "Proxy(" in a:
+                self._text_refused(a)
             return a
         try:
             if kind is tuple:
@@ -451,12 +453,16 @@ class TracerBase:
         return not found.raises_if
 
     def iter(self, obj: Proxy) -> Iterator[Any]:
-        """The elements of a proxy, whose number is not known.
+        """The elements of a proxy, where its node says how many there are; the program checks that where it may differ.
 
         Raises:
-            TraceError: always, unless overridden.
+            TraceError: it does not say so.
         """
         _expect_proxy(obj, "iter")
+        frame = _outside_fx(sys._getframe(1))
+        if (count := self._count(obj, frame)) is not None:
+            return (obj[index] for index in range(count))  # type: ignore[index]
+        self.real_value_needed(frame)
         raise self._refusal(
             "Proxy object cannot be iterated",
             where=_caller_location(self),
@@ -466,6 +472,21 @@ class TracerBase:
             remedy="index it with numbers, unpack it into names, use the * or ** parameters as they are, or put the "
             "loop in a function marked fx.wrap",
         )
+
+    def _count(self, obj: Proxy, frame: FrameType) -> int | None:
+        """How many elements a proxy has, and a check of it in the program where its node does not promise that."""
+        found = count_of(obj.node)
+        if found is None:
+            return None
+        count, certain = found
+        if not certain:
+            message = f"the program was captured for {count} elements: {user_location(frame, self._locations)}"
+            number = self.create_proxy("call_function", len, (obj,), {})
+            self.create_proxy("call_function", check_value, (number, count, message), {})
+        return count
+
+    def real_value_needed(self, frame: FrameType) -> None:
+        """Called where a traced value is refused because ``frame`` called what takes real ones."""
 
     def keys(self, obj: Proxy) -> Any:
         """What ``proxy.keys()`` gives, as in ``**proxy``; by default the call of a method."""
@@ -575,6 +596,7 @@ class Proxy:
         return id(self)
 
     def _real_number(self, kind: str) -> NoReturn:
+        self.tracer.real_value_needed(_outside_fx(sys._getframe(1)))
         raise self.tracer._refusal(
             f"cannot convert a traced value to {kind}",
             TracedValueError,
@@ -594,14 +616,24 @@ class Proxy:
     def __complex__(self) -> complex:
         self._real_number("complex")
 
-    def __round__(self, ndigits: int | None = None) -> Any:
-        self._real_number("a rounded number")
+    def __round__(self, ndigits: int | None = None) -> Proxy:
+        given = (self,) if ndigits is None else (self, ndigits)
+        return self.tracer.create_proxy("call_function", round, given, {})
+
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return other // self, other % self
 
     def keys(self) -> Any:
         """See ``TracerBase.keys``."""
         return self.tracer.keys(self)
 
-    def __len__(self) -> NoReturn:
+    def __len__(self) -> int:
+        frame = _outside_fx(sys._getframe(1))
+        if (count := self.tracer._count(self, frame)) is not None and not matches_sequence(frame):
+            return count
         if matches_sequence(sys._getframe(1)):
             raise self.tracer._refusal(
                 "cannot match a traced value against a sequence pattern",

@@ -6,7 +6,7 @@ import copy
 import math
 import sys
 from collections.abc import Callable
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from fx.capture.augmented import write_where_it_shows
 from fx.capture.misuse import explain_misuse, is_of_real_tensor
 from fx.capture.module_state import ModuleState, dependence_on_earlier_call, forget_traced_values, same_program
 from fx.capture.patching import Trace
+from fx.capture.python_functions import Classes, note_classes, record_classes
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
 from fx.capture.signature import PH, PHBase, PHWithMeta, Signature
 from fx.errors import ForeignModuleError, TracedValueError, TraceError
@@ -90,6 +91,7 @@ class Tracer(TracerBase):
         self.num_calls: dict[str, int] = {}
         self._current: Trace | None = None
         self._reads_buffers_once = False
+        self._classes_called: Classes = {}
         self._real: RealTensors | None = None
         self._modes: modes.Modes | None = None
         self._state: ModuleState | None = None
@@ -333,6 +335,23 @@ class Tracer(TracerBase):
         Raises:
             TraceError: the program cannot be captured; the message names the user's line.
         """
+        self._classes_called = {}
+        refused: TraceError | None = None
+        while True:
+            recorded = _count(self._classes_called)
+            try:
+                return self._attempt(root, concrete_args)
+            except TraceError as error:
+                if _count(self._classes_called) == recorded:  # it may be more than before only a few times
+                    raise
+                refused = error
+            except Exception as error:
+                if refused is None:
+                    raise
+                raise refused from error
+
+    def _attempt(self, root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> Graph:
+        """Trace, and once more with ``proxy_buffer_attributes`` where that helps."""
         self._read_buffers_as_asked()
         try:
             return self._trace(root, concrete_args)
@@ -347,6 +366,10 @@ class Tracer(TracerBase):
                 raise error from error.__cause__
             finally:
                 self._read_buffers_as_asked()
+
+    def real_value_needed(self, frame: FrameType) -> None:
+        """Note that ``frame`` is refused because a class of Python's, which takes real values, was called in it."""
+        note_classes(frame, self._classes_called)
 
     def _read_buffers_as_asked(self) -> None:
         if self._reads_buffers_once:
@@ -498,6 +521,7 @@ class Tracer(TracerBase):
         session.trace = trace
         modes.replace(trace)
         recorded_calls.replace(trace)
+        record_classes(trace, self._classes_called)
         for namespace, name in wrapped_globals():
             trace.replace(namespace, (name,), _recording)
         for call in remote_calls():  # under the name where it is made, too, by which generated code calls it
@@ -552,6 +576,10 @@ class _Session:
         functions = self.tracer._autowrap_functions
         names = [name for name, value in list(namespace.items()) if id(_behind_recording(value)) in functions]
         self.trace.replace(namespace, names, _recording)
+
+
+def _count(classes: Classes) -> int:
+    return sum(len(names) for _, names in classes.values())
 
 
 def _held_at(root: torch.nn.Module, path: str) -> Any:

@@ -121,6 +121,8 @@ class TracerBase:
     _tracing: bool = False
     _finished: bool = False
     _refused: TraceError | None = None
+    _starred: Any = ()
+    """What stands for the elements of shapes that a call spreads, until that call is recorded."""
     _returned_by: Any = None
     """The traced function, once it has returned."""
 
@@ -215,6 +217,8 @@ class TracerBase:
         """
         if self._finished:
             raise _outlived(describe_call(kind, target))
+        if self._starred:
+            args, kwargs = self._spread(kind, target, args, kwargs)
         if type(args) is not tuple or type(kwargs) is not dict:
             expect(args, tuple, "args of create_proxy is a tuple", error=TraceError)
             expect(kwargs, (dict, NoneType), "kwargs of create_proxy is a dict", error=TraceError)
@@ -463,7 +467,8 @@ class TracerBase:
         if (count := self._count(obj, frame)) is not None:
             return (obj[index] for index in range(count))  # type: ignore[index]
         self.real_value_needed(frame)
-        raise self._refusal(
+        before = self._refused
+        refusal = self._refusal(
             "Proxy object cannot be iterated",
             where=_caller_location(self),
             value=describe(obj.node),
@@ -472,6 +477,10 @@ class TracerBase:
             remedy="index it with numbers, unpack it into names, use the * or ** parameters as they are, or put the "
             "loop in a function marked fx.wrap",
         )
+        if self._stands_for(obj, frame, refusal):
+            self._refused = before
+            return iter((self._starred[-1],))
+        raise refusal
 
     def _count(self, obj: Proxy, frame: FrameType) -> int | None:
         """How many elements a proxy has, and a check of it in the program where its node does not promise that."""
@@ -479,11 +488,28 @@ class TracerBase:
         if found is None:
             return None
         count, certain = found
-        if not certain:
+        checked = any(
+            user.target is len and any(one.target is check_value for one in user.users) for user in obj.node.users
+        )
+        if not certain and not checked:
             message = f"the program was captured for {count} elements: {user_location(frame, self._locations)}"
             number = self.create_proxy("call_function", len, (obj,), {})
             self.create_proxy("call_function", check_value, (number, count, message), {})
         return count
+
+    def _stands_for(self, obj: Proxy, frame: FrameType, refusal: TraceError) -> bool:
+        """Whether something now stands for the elements of a shape that ``frame`` spreads in a call."""
+        return False
+
+    def _is_spread(self, obj: Proxy, frame: FrameType) -> bool:
+        """Whether something stands for the elements of ``obj``, of which Python asks how many there are."""
+        return any(one.whole is obj and one.frame is frame for one in self._starred)
+
+    def _spread(
+        self, kind: str, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a call, with shapes for what stands for their elements."""
+        return args, kwargs
 
     def real_value_needed(self, frame: FrameType) -> None:
         """Called where a traced value is refused because ``frame`` called what takes real ones."""
@@ -634,6 +660,8 @@ class Proxy:
         frame = _outside_fx(sys._getframe(1))
         if (count := self.tracer._count(self, frame)) is not None and not matches_sequence(frame):
             return count
+        if self.tracer._is_spread(self, frame):
+            return 1
         if matches_sequence(sys._getframe(1)):
             raise self.tracer._refusal(
                 "cannot match a traced value against a sequence pattern",

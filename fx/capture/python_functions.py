@@ -7,9 +7,13 @@ the globals of code that a first run was refused for: code may also compare them
 from __future__ import annotations
 
 import builtins
+import functools
+import re
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, FunctionType
 from typing import Any
+
+import torch
 
 from fx.capture import patching
 from fx.capture.patching import Trace
@@ -19,16 +23,20 @@ from fx.frames import is_users
 from fx.provenance import GENERATED_FILES
 from fx.proxy import Proxy
 
-Classes = dict[int, tuple[dict[str, Any], set[str]]]
-"""Globals of traced code by their identity, each with names of classes."""
+Classes = dict[int, tuple[dict[str, Any] | type, set[str]]]
+"""By identity: globals of traced code, with names of classes, and the class of tensors, with names of methods."""
 CLASSES = ("float", "int", "list", "tuple")
 """The classes whose calls are recorded in a second run."""
 
 
 def record_classes(trace: Trace, called: Classes) -> None:
     """Record calls of these classes of Python's where the globals of traced code refer to them."""
-    for namespace, names in called.values():
-        trace.replace(namespace, names, ClassCalled)
+    for owner, names in called.values():
+        if isinstance(owner, type):
+            for name in names:
+                trace.replace(owner, (name,), functools.partial(_method, name), absent=True)
+        else:
+            trace.replace(owner, names, ClassCalled)
 
 
 def _tracer() -> Any:
@@ -135,6 +143,27 @@ def note_classes(frame: FrameType, called: Classes) -> None:
     named -= _compared_by_identity(namespace, code) if named else set()
     if named:
         called.setdefault(id(namespace), (namespace, set()))[1].update(named)
+
+
+_METHOD = re.compile(r"descriptor '(\w+)' for 'torch._C.TensorBase' objects doesn't apply")
+
+
+def note_method(error: BaseException | None, called: Classes) -> None:
+    """Add the method that code takes from the class of tensors and calls with a traced value: ``Tensor.relu(x)``."""
+    if isinstance(error, TypeError) and (found := _METHOD.match(str(error))) is not None:
+        called.setdefault(id(torch.Tensor), (torch.Tensor, set()))[1].add(found[1])
+
+
+def _method(name: str, original: Any) -> Any:
+    function = original or getattr(torch.Tensor, name)
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(self, Proxy) and (tracer := _tracer()) is not None:
+            return tracer.create_proxy("call_method", name, (self, *args), kwargs)
+        return function(self, *args, **kwargs)
+
+    method.__name__ = name
+    return method
 
 
 def _compared_by_identity(namespace: dict[str, Any], refused: CodeType) -> set[str]:

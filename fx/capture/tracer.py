@@ -12,21 +12,23 @@ from typing import Any
 import torch
 
 from fx.arguments import expect, expect_all, explained, shown
-from fx.capture import modes, patching, recorded_calls, root_hooks
+from fx.capture import modes, patching, recorded_calls, root_hooks, starred
 from fx.capture.augmented import write_where_it_shows
 from fx.capture.misuse import explain_misuse, is_of_real_tensor
 from fx.capture.module_state import ModuleState, dependence_on_earlier_call, forget_traced_values, same_program
 from fx.capture.patching import Trace
-from fx.capture.python_functions import Classes, note_classes, record_classes
+from fx.capture.python_functions import Classes, note_classes, note_method, record_classes
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
 from fx.capture.signature import PH, PHBase, PHWithMeta, Signature
+from fx.checks.questions import kind_of
+from fx.checks.starred import call_of_starred
 from fx.errors import ForeignModuleError, TracedValueError, TraceError
 from fx.frames import boundary, user_location
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.naming.printing import describe
 from fx.naming.targets import torch_path
-from fx.node import Argument, Node
+from fx.node import Argument, Node, Target
 from fx.operators.asynchronous import remote_calls
 from fx.operators.python import IN_PLACE
 from fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
@@ -342,6 +344,7 @@ class Tracer(TracerBase):
             try:
                 return self._attempt(root, concrete_args)
             except TraceError as error:
+                note_method(error.__cause__, self._classes_called)
                 if _count(self._classes_called) == recorded:  # it may be more than before only a few times
                     raise
                 refused = error
@@ -370,6 +373,19 @@ class Tracer(TracerBase):
     def real_value_needed(self, frame: FrameType) -> None:
         """Note that ``frame`` is refused because a class of Python's, which takes real values, was called in it."""
         note_classes(frame, self._classes_called)
+
+    def _stands_for(self, obj: Proxy, frame: FrameType, refusal: TraceError) -> bool:
+        place = (
+            call_of_starred(frame) if self._current is not None and kind_of(obj.node) == (torch.Size, True) else None
+        )
+        if place is not None:
+            self._starred.append(starred.Starred(obj, frame, place, refusal))
+        return place is not None
+
+    def _spread(
+        self, kind: str, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return starred.spread(self, self._starred, kind, target, args, kwargs)
 
     def _read_buffers_as_asked(self) -> None:
         if self._reads_buffers_once:
@@ -444,6 +460,8 @@ class Tracer(TracerBase):
             if isinstance(root, torch.nn.Module) and args and args[0] is root:
                 called = root_hooks.calling(root, called, self)
             value = called(*args)
+            if self._starred:
+                raise self._starred[0].refused()
             self._returned_by = function
             returned = self.create_arg(value)
             self.create_node("output", "output", (returned,), {}, type_expr=Signature.return_annotation(called))
@@ -456,6 +474,8 @@ class Tracer(TracerBase):
             if self._refused is not None:  # the traced program caught it, and went on as it would not have
                 raise self._refused
         except Exception as error:
+            if self._starred and not isinstance(error, TraceError):
+                raise self._starred[0].refused() from error
             explain_misuse(error)
             raise
         finally:
@@ -470,6 +490,7 @@ class Tracer(TracerBase):
         self._finished = True
         self._state = None
         self._current = self._real = self._modes = None
+        self._starred = []
         lost = state.restore()
         self.submodule_paths = self._attribute_paths = self._parameter_paths = None
         self._locations = {}
@@ -487,6 +508,7 @@ class Tracer(TracerBase):
         self.graph = Graph(tracer_cls=type(self))
         self._finished = False
         self._refused = self._returned_by = None
+        self._starred = []
         self.augmented = []
         self.num_calls = {}
         self._current = self._real = self._modes = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FunctionType, NoneType
 from typing import Any
 
@@ -13,7 +13,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from fx.arguments import expect
-from fx.assertions import assert_is_none
+from fx.assertions import assert_is_none, check_given
+from fx.checks.bytecode import steps
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import TraceError
 from fx.node import KEYWORD_ONLY, base_types
@@ -74,6 +75,7 @@ class Signature:
                 )
             names = names[1:]
         self.names = names
+        self.optional = {name for name in _asked_for_none(code) if self.defaults.get(name, code) is None}
         self.keyword_only = names[len(names) - code.co_kwonlyargcount :]
         self.starred: list[str] = []
         rest = iter(code.co_varnames[named:])
@@ -144,6 +146,8 @@ class Signature:
     def _placeholder(self, tracer: TracerBase, name: str, concrete: dict[str, Any]) -> Any:
         """The placeholder of one parameter; those of its parts where it is specialized, or the value itself."""
         default = (self.defaults[name],) if name in self.defaults else ()
+        if name not in concrete and name in self.optional:
+            return self._optional(tracer, name)
         if name not in concrete:
             return tracer.create_proxy("placeholder", name, default, {}, type_expr=self._annotation(name))
         count = 0
@@ -160,6 +164,17 @@ class Signature:
 
         return pytree.tree_map(specialize, concrete[name])
 
+    def _optional(self, tracer: TracerBase, name: str) -> Proxy:
+        """The placeholder of an input that the function asks for being ``None``: that it is not, the program checks."""
+        proxy = tracer.create_proxy("placeholder", name, (None,), {}, type_expr=self._annotation(name))
+        place = f"{self.code.co_filename}:{self.code.co_firstlineno}, in {self.code.co_name}"
+        message = (
+            f"the program was captured where {name} is given: {place}; "
+            f"concrete_args={{{name!r}: None}} captures it without one"
+        )
+        tracer.create_proxy("call_function", check_given, (proxy, message), {})
+        return proxy
+
     def _all_positional(self) -> Callable[..., Any]:
         """The function with keyword-only and starred parameters made ordinary, so that each can be one proxy."""
         code = self.code
@@ -172,6 +187,17 @@ class Signature:
         function = FunctionType(plain, behind.__globals__, behind.__name__, None, behind.__closure__)
         function.__annotations__ = annotations_of(behind)
         return function
+
+
+def _asked_for_none(code: CodeType) -> Iterator[str]:
+    """The variables of a function that it compares with ``None`` by identity."""
+    found = [step for step in steps(code) if step.name not in ("CACHE", "EXTENDED_ARG", "NOP")]
+    for step, following, last in zip(found, found[1:], found[2:], strict=False):
+        if step.name.startswith("LOAD_FAST") and (
+            following.name.endswith(("IF_NONE", "IF_NOT_NONE"))
+            or (following.name == "LOAD_CONST" and following.value is None and last.name == "IS_OP")
+        ):
+            yield str(step.value)
 
 
 def _record_specialization(tracer: TracerBase, proxy: Proxy, name: str, value: Any) -> None:

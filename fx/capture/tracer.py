@@ -105,10 +105,11 @@ class Tracer(TracerBase):
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
         """Whether a call of ``m`` becomes one node. By default ``torch.nn`` modules do, ``Sequential`` does not.
 
-        So do modules that a backend made of a part of a program: their classes say why in ``_kept_whole``.
+        So do modules that a backend made of a part of a program: their classes say why in ``_kept_whole``. And so do
+        modules that ``torch.compile`` or ``torch.jit`` has made, which cannot run on traced values.
         """
         expect(m, torch.nn.Module, "is_leaf_module takes a module", error=TraceError)
-        if hasattr(type(m), "_kept_whole"):
+        if hasattr(type(m), "_kept_whole") or _is_compiled(m):
             return True
         module = m.__module__
         return module.startswith(("torch.nn", "torch.ao.nn")) and not isinstance(m, torch.nn.Sequential)
@@ -185,7 +186,10 @@ class Tracer(TracerBase):
 
                 factory = parameter_proxy
 
-            cache[path] = self.create_proxy("get_attr", path, (), {}, proxy_factory_fn=factory)
+            if factory is None:  # own tracers may have a create_proxy without that parameter
+                cache[path] = self.create_proxy("get_attr", path, (), {})
+            else:
+                cache[path] = self.create_proxy("get_attr", path, (), {}, proxy_factory_fn=factory)
         return cache[path]
 
     def attribute_arg(self, a: Any) -> Argument:
@@ -297,6 +301,8 @@ class Tracer(TracerBase):
             found: dict[int, tuple[Any, str]] = {}
             state = self._state
             for prefix, module in self.root.named_modules():
+                if isinstance(module, torch.jit.ScriptModule):  # whose attributes are not in dicts
+                    continue
                 own = module.__dict__ if state is None else state.attributes_of(module)
                 for name, value in {**own, **own["_buffers"]}.items():
                     if isinstance(value, (torch.Tensor, torch.ScriptObject)):
@@ -397,7 +403,10 @@ class Tracer(TracerBase):
         leave_ended()
         forget_traced_values()
         function = self._start(root)
-        state = ModuleState(self.submodule_paths or {})
+        of_python = {
+            m: path for m, path in (self.submodule_paths or {}).items() if not isinstance(m, torch.jit.ScriptModule)
+        }
+        state = ModuleState(of_python)
         lost: Proxy | None = None
         try:
             self._run(root, function, concrete_args, state)
@@ -625,7 +634,7 @@ def _paths(root: torch.nn.Module) -> dict[torch.nn.Module, str]:
         if module in paths:
             continue
         paths[module] = path
-        if module._modules:
+        if not isinstance(module, torch.jit.ScriptModule) and module._modules:
             prefix = f"{path}." if path else ""
             children = [(prefix + name, child) for name, child in module._modules.items() if child is not None]
             pending.extend(reversed(children))
@@ -666,6 +675,11 @@ def _is_importable(function: Callable[..., Any]) -> bool:
     for name in function.__qualname__.split("."):
         found = getattr(found, name, None)
     return _behind_recording(found) is function
+
+
+def _is_compiled(module: torch.nn.Module) -> bool:
+    optimized = getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", ())
+    return isinstance(module, (torch.jit.ScriptModule, optimized))
 
 
 def _is_namespace(value: Any) -> bool:

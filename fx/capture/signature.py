@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from types import CodeType, FunctionType, NoneType
+from types import CodeType, FunctionType, MethodType, NoneType
 from typing import Any
 
 import torch
@@ -75,7 +76,9 @@ class Signature:
                 )
             names = names[1:]
         self.names = names
-        self.optional = {name for name in _asked_for_none(code) if self.defaults.get(name, code) is None}
+        self.optional = {
+            name for name in _asked_for_none(_code_behind(behind)) if self.defaults.get(name, code) is None
+        }
         self.keyword_only = names[len(names) - code.co_kwonlyargcount :]
         self.starred: list[str] = []
         rest = iter(code.co_varnames[named:])
@@ -187,6 +190,51 @@ class Signature:
         function = FunctionType(plain, behind.__globals__, behind.__name__, None, behind.__closure__)
         function.__annotations__ = annotations_of(behind)
         return function
+
+
+_CALLS = "_fx_calls"
+"""The attribute of a function that calls another one, which has that."""
+
+
+def _code_behind(function: Any) -> CodeType:
+    return inspect.unwrap(getattr(function, _CALLS, function)).__code__
+
+
+def function_calling(root: Any) -> FunctionType | None:
+    """A function with the parameters of a bound method, ``functools.partial`` or callable object, that calls it.
+
+    None where no function that Python code defines is behind it, or that takes any number of arguments.
+    """
+    behind: Any = root
+    while isinstance(behind, functools.partial):
+        behind = behind.func
+    if not isinstance(behind, (FunctionType, MethodType)):
+        behind = vars(type(behind)).get("__call__")
+    behind = getattr(behind, "__func__", behind)
+    if not isinstance(behind, FunctionType):
+        return None
+    parameters = list(inspect.signature(root).parameters.values())
+    if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters):
+        return None
+    empty = inspect.Parameter.empty
+    plain = [one.replace(annotation=empty, default=empty if one.default is empty else None) for one in parameters]
+    passed = [
+        f"{one.name}={one.name}" if one.kind is one.KEYWORD_ONLY else str(one.replace(annotation=empty, default=empty))
+        for one in parameters
+    ]
+    made: dict[str, Any] = {}
+    source = (
+        f"def calling(root):\n    def program{inspect.Signature(plain)}:\n        return root({', '.join(passed)})\n"
+    )
+    exec(source + "    return program\n", made)
+    program = made["calling"](root)
+    function = FunctionType(program.__code__, behind.__globals__, program.__name__, None, program.__closure__)
+    given = {one.name: one.default for one in parameters if one.default is not empty}
+    function.__dict__[_CALLS] = behind
+    optional = [one.name for one in parameters if one.kind is not one.KEYWORD_ONLY and one.name in given]
+    function.__defaults__ = tuple(given[name] for name in optional)
+    function.__kwdefaults__ = {name: value for name, value in given.items() if name not in optional}
+    return function
 
 
 def _asked_for_none(code: CodeType) -> Iterator[str]:

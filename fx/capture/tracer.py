@@ -19,7 +19,7 @@ from fx.capture.module_state import ModuleState, dependence_on_earlier_call, for
 from fx.capture.patching import Trace
 from fx.capture.python_functions import Classes, note_classes, note_method, record_classes
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
-from fx.capture.signature import PH, PHBase, PHWithMeta, Signature
+from fx.capture.signature import PH, PHBase, PHWithMeta, Signature, function_calling
 from fx.checks.questions import kind_of
 from fx.checks.starred import call_of_starred
 from fx.errors import ForeignModuleError, TracedValueError, TraceError
@@ -540,10 +540,12 @@ class Tracer(TracerBase):
         self.root = torch.nn.Module()
         self.root_module_name = ""
         self.submodule_paths = {}
+        if not isinstance(root, FunctionType) and (calling := function_calling(root)) is not None:
+            return calling
         if not isinstance(root, FunctionType):
             raise TraceError(
                 f"Expected FunctionType, got {shown(root)}: only modules and Python functions can be traced",
-                why="built-in functions, callable objects and bound methods have no code that can run on traced values",
+                why="built-in functions have no code that can run on traced values",
                 remedy="wrap the call in a function: def program(x): return callable_object(x)",
             )
         return root
@@ -749,7 +751,8 @@ def symbolic_trace(root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] |
     """
     tracer = Tracer()
     graph = tracer.trace(root, concrete_args)
-    name = type(root).__name__ if isinstance(root, torch.nn.Module) else root.__name__
+    name = getattr(root, "__name__", type(root).__name__)
+    name = type(root).__name__ if isinstance(root, torch.nn.Module) else name
     return GraphModule.of_capture(tracer.root, graph, name, keeps_state=True)
 
 

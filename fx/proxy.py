@@ -121,6 +121,8 @@ class TracerBase:
     _tracing: bool = False
     _finished: bool = False
     _refused: TraceError | None = None
+    _returns: bool = False
+    """Whether the arguments that are made are what the program returns."""
     _starred: Any = ()
     """What stands for the elements of shapes that a call spreads, until that call is recorded."""
     _returned_by: Any = None
@@ -299,6 +301,9 @@ class TracerBase:
             return self.create_node("call_function", type(a), (), fields)
         if isinstance(a, (*base_types, enum.Enum)):
             return a
+        if _is_numpy_number(a) and not self._returns:
+            number: Any = a  # functions of torch take both alike; what is returned keeps its class
+            return self.create_arg(number.item())
         raise UnsupportedTraceError(
             f"argument of type: {type(a)} cannot be held by a node",
             where=_caller_location(self),
@@ -517,6 +522,11 @@ class TracerBase:
     def keys(self, obj: Proxy) -> Any:
         """What ``proxy.keys()`` gives, as in ``**proxy``; by default the call of a method."""
         return Attribute(obj, "keys")()
+
+
+def _is_numpy_number(value: Any) -> bool:
+    numpy: Any = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.generic)
 
 
 def _expect_proxy(obj: object, method: str) -> None:

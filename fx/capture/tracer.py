@@ -472,6 +472,7 @@ class Tracer(TracerBase):
             if self._starred:
                 raise self._starred[0].refused()
             self._returned_by = function
+            self._returns = True
             returned = self.create_arg(value)
             self.create_node("output", "output", (returned,), {}, type_expr=Signature.return_annotation(called))
             self._real.drop_unused()
@@ -517,7 +518,7 @@ class Tracer(TracerBase):
         self.graph = Graph(tracer_cls=type(self))
         self._finished = False
         self._refused = self._returned_by = None
-        self._starred = []
+        self._starred, self._returns = [], False
         self.augmented = []
         self.num_calls = {}
         self._current = self._real = self._modes = None

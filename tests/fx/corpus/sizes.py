@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -426,3 +427,28 @@ def causal_mask(x):
     n = x.size(1)
     mask = torch.triu(torch.ones(n, n, dtype=torch.bool), diagonal=1)
     return (x @ x.transpose(-1, -2)).masked_fill(mask, float("-inf")).softmax(-1)
+
+
+@program(rows)
+def numpy_default(x, scale=np.float32(2)):
+    return x * scale
+
+
+@program(rows)
+def numpy_number(x):
+    return x.reshape(-1, np.prod((2, 3))).sum(dim=np.int64(1)) * np.float32(0.5)
+
+
+@program(rows)
+def numpy_index(x):
+    return x[np.int64(1)] + x[:, np.int64(0) : np.int64(1)].sum()
+
+
+@program(rows)
+def numpy_number_returned(x):
+    return x + 1, np.float32(2)
+
+
+@program(rows)
+def numpy_number_squared(x):
+    return x * np.sqrt(np.float64(6)) / np.pi

@@ -80,6 +80,22 @@ def check_value(value: Any, expected: Any, message: str) -> None:
         )
 
 
+def check_given(value: Any, message: str) -> None:
+    """Raise a ``GuardError`` with ``message`` if an optional input is not given, and the program is that with it.
+
+    >>> check_given(torch.ones(2), "the program was captured where x is given")
+    """
+    if has_torch_function((value,)) and not isinstance(value, torch.Tensor):
+        handle_torch_function(check_given, (value,), value, message)
+    elif value is None:
+        raise GuardError(
+            message,
+            value="it is None",
+            why="what the program does was decided by it, once, while it was captured",
+            remedy="pass it, or capture the program without it (concrete_args)",
+        )
+
+
 KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (torch.Tensor, torch.Size, torch.dtype, torch.device, tuple, list, dict, int, float, bool, str)

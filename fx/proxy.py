@@ -22,11 +22,11 @@ from torch.overrides import get_overridable_functions
 from torch.utils import _pytree as pytree
 
 from fx.arguments import expect, expect_callable, explained, here, refusal, shown
-from fx.assertions import KINDS, READ_FUNCTIONS, check, check_kind, is_false
+from fx.assertions import KINDS, READ_FUNCTIONS, check, check_kind, check_value, is_false
 from fx.checks.bytecode import matches_sequence, unknown_version, unpack_count
 from fx.checks.flow import Comparison
 from fx.checks.messages import MessageTemplate, template_of
-from fx.checks.questions import IDENTITIES, TracedText, asks_for_class, is_compared_by_identity, kind_of
+from fx.checks.questions import IDENTITIES, TracedText, asks_for_class, count_of, is_compared_by_identity, kind_of
 from fx.checks.recognition import RAISED, Check, CompoundCheck, compound_check, leaves, pending_check
 from fx.errors import GraphError, MissingAttributeError, TracedValueError, TraceError, UnsupportedTraceError
 from fx.frames import callers, is_users, user_location, user_stack
@@ -121,6 +121,10 @@ class TracerBase:
     _tracing: bool = False
     _finished: bool = False
     _refused: TraceError | None = None
+    _returns: bool = False
+    """Whether the arguments that are made are what the program returns."""
+    _starred: Any = ()
+    """What stands for the elements of shapes that a call spreads, until that call is recorded."""
     _returned_by: Any = None
     """The traced function, once it has returned."""
 
@@ -215,6 +219,8 @@ class TracerBase:
         """
         if self._finished:
             raise _outlived(describe_call(kind, target))
+        if self._starred:
+            args, kwargs = self._spread(kind, target, args, kwargs)
         if type(args) is not tuple or type(kwargs) is not dict:
             expect(args, tuple, "args of create_proxy is a tuple", error=TraceError)
             expect(kwargs, (dict, NoneType), "kwargs of create_proxy is a dict", error=TraceError)
@@ -245,6 +251,8 @@ class TracerBase:
             node = a.node
             return node if node.graph is self.graph else self._node_of(a)
         if kind in IMMEDIATE_TYPES:
+            if kind is str and "Proxy(" in a:
+                self._text_refused(a)
             return a
         try:
             if kind is tuple:
@@ -293,6 +301,9 @@ class TracerBase:
             return self.create_node("call_function", type(a), (), fields)
         if isinstance(a, (*base_types, enum.Enum)):
             return a
+        if _is_numpy_number(a) and not self._returns:
+            number: Any = a  # functions of torch take both alike; what is returned keeps its class
+            return self.create_arg(number.item())
         raise UnsupportedTraceError(
             f"argument of type: {type(a)} cannot be held by a node",
             where=_caller_location(self),
@@ -451,13 +462,18 @@ class TracerBase:
         return not found.raises_if
 
     def iter(self, obj: Proxy) -> Iterator[Any]:
-        """The elements of a proxy, whose number is not known.
+        """The elements of a proxy, where its node says how many there are; the program checks that where it may differ.
 
         Raises:
-            TraceError: always, unless overridden.
+            TraceError: it does not say so.
         """
         _expect_proxy(obj, "iter")
-        raise self._refusal(
+        frame = _outside_fx(sys._getframe(1))
+        if (count := self._count(obj, frame)) is not None:
+            return (obj[index] for index in range(count))  # type: ignore[index]
+        self.real_value_needed(frame)
+        before = self._refused
+        refusal = self._refusal(
             "Proxy object cannot be iterated",
             where=_caller_location(self),
             value=describe(obj.node),
@@ -466,10 +482,51 @@ class TracerBase:
             remedy="index it with numbers, unpack it into names, use the * or ** parameters as they are, or put the "
             "loop in a function marked fx.wrap",
         )
+        if self._stands_for(obj, frame, refusal):
+            self._refused = before
+            return iter((self._starred[-1],))
+        raise refusal
+
+    def _count(self, obj: Proxy, frame: FrameType) -> int | None:
+        """How many elements a proxy has, and a check of it in the program where its node does not promise that."""
+        found = count_of(obj.node)
+        if found is None:
+            return None
+        count, certain = found
+        checked = any(
+            user.target is len and any(one.target is check_value for one in user.users) for user in obj.node.users
+        )
+        if not certain and not checked:
+            message = f"the program was captured for {count} elements: {user_location(frame, self._locations)}"
+            number = self.create_proxy("call_function", len, (obj,), {})
+            self.create_proxy("call_function", check_value, (number, count, message), {})
+        return count
+
+    def _stands_for(self, obj: Proxy, frame: FrameType, refusal: TraceError) -> bool:
+        """Whether something now stands for the elements of a shape that ``frame`` spreads in a call."""
+        return False
+
+    def _is_spread(self, obj: Proxy, frame: FrameType) -> bool:
+        """Whether something stands for the elements of ``obj``, of which Python asks how many there are."""
+        return any(one.whole is obj and one.frame is frame for one in self._starred)
+
+    def _spread(
+        self, kind: str, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a call, with shapes for what stands for their elements."""
+        return args, kwargs
+
+    def real_value_needed(self, frame: FrameType) -> None:
+        """Called where a traced value is refused because ``frame`` called what takes real ones."""
 
     def keys(self, obj: Proxy) -> Any:
         """What ``proxy.keys()`` gives, as in ``**proxy``; by default the call of a method."""
         return Attribute(obj, "keys")()
+
+
+def _is_numpy_number(value: Any) -> bool:
+    numpy: Any = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.generic)
 
 
 def _expect_proxy(obj: object, method: str) -> None:
@@ -584,6 +641,7 @@ class Proxy:
         return id(self)
 
     def _real_number(self, kind: str) -> NoReturn:
+        self.tracer.real_value_needed(_outside_fx(sys._getframe(1)))
         raise self.tracer._refusal(
             f"cannot convert a traced value to {kind}",
             TracedValueError,
@@ -603,14 +661,26 @@ class Proxy:
     def __complex__(self) -> complex:
         self._real_number("complex")
 
-    def __round__(self, ndigits: int | None = None) -> Any:
-        self._real_number("a rounded number")
+    def __round__(self, ndigits: int | None = None) -> Proxy:
+        given = (self,) if ndigits is None else (self, ndigits)
+        return self.tracer.create_proxy("call_function", round, given, {})
+
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return other // self, other % self
 
     def keys(self) -> Any:
         """See ``TracerBase.keys``."""
         return self.tracer.keys(self)
 
-    def __len__(self) -> NoReturn:
+    def __len__(self) -> int:
+        frame = _outside_fx(sys._getframe(1))
+        if (count := self.tracer._count(self, frame)) is not None and not matches_sequence(frame):
+            return count
+        if self.tracer._is_spread(self, frame):
+            return 1
         if matches_sequence(sys._getframe(1)):
             raise self.tracer._refusal(
                 "cannot match a traced value against a sequence pattern",

@@ -85,9 +85,14 @@ def wrap_generated(function: FunctionType, names: list[str]) -> None:
 
 
 def wrapped_globals() -> Iterator[tuple[dict[str, Any], str]]:
-    """The globals to replace while tracing: a dictionary and a name each."""
-    for (_, name), namespace in list(_registered.items()):
-        yield namespace, name
+    """The globals to replace while tracing: a dictionary and a name each.
+
+    Libraries mark theirs with ``torch.fx.wrap``, which notes them in a registry of its own.
+    """
+    of_torch = getattr(sys.modules.get("torch.fx._symbolic_trace"), "_wrapped_fns_to_patch", {})
+    for marked in (_registered, of_torch):
+        for (_, name), namespace in list(marked.items()):
+            yield namespace, name
     for reference in _generated.keyrefs():  # other threads may be generating functions
         if (function := reference()) is not None:
             for name in _generated.get(function, ()):

@@ -74,6 +74,8 @@ def _says_tensor(error: BaseException | None) -> bool:
 
 def _what(error: Exception, frame: FrameType | None) -> str | None:
     text = str(error)
+    if isinstance(error, RuntimeError) and ("found type 'Proxy'" in text or "unpackString" in text):
+        return "cannot use a traced value here"
     if not isinstance(error, (TypeError, AttributeError, ValueError, IndexError)):
         return None
     if not any(name in text for name in _NAMES) and not (_says_tensor(error) and _knows_traced(frame)):

@@ -18,6 +18,7 @@ from torch.autograd.function import _SingleLevelFunction
 
 from fx.capture import patching
 from fx.capture.patching import Trace
+from fx.capture.python_functions import FUNCTIONS
 from fx.checks.questions import kind_of
 from fx.frames import is_users_file, user_location
 from fx.naming.printing import describe
@@ -89,7 +90,7 @@ def _codes_of_checkpoint() -> set[int]:
 
 
 def _replace_questions(trace: Trace, namespace: dict[str, Any]) -> None:
-    for name, make in _QUESTIONS.items():
+    for name, make in {**_QUESTIONS, **FUNCTIONS}.items():
         trace.replace(namespace, (name,), make)
 
 

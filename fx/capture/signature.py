@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Mapping
-from types import CodeType, FunctionType, NoneType
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType, FunctionType, MethodType, NoneType
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from fx.arguments import expect
-from fx.assertions import assert_is_none
+from fx.assertions import assert_is_none, check_given
+from fx.checks.bytecode import steps
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import TraceError
 from fx.node import KEYWORD_ONLY, base_types
@@ -74,6 +76,9 @@ class Signature:
                 )
             names = names[1:]
         self.names = names
+        self.optional = {
+            name for name in _asked_for_none(_code_behind(behind)) if self.defaults.get(name, code) is None
+        }
         self.keyword_only = names[len(names) - code.co_kwonlyargcount :]
         self.starred: list[str] = []
         rest = iter(code.co_varnames[named:])
@@ -144,6 +149,8 @@ class Signature:
     def _placeholder(self, tracer: TracerBase, name: str, concrete: dict[str, Any]) -> Any:
         """The placeholder of one parameter; those of its parts where it is specialized, or the value itself."""
         default = (self.defaults[name],) if name in self.defaults else ()
+        if name not in concrete and name in self.optional:
+            return self._optional(tracer, name)
         if name not in concrete:
             return tracer.create_proxy("placeholder", name, default, {}, type_expr=self._annotation(name))
         count = 0
@@ -160,6 +167,17 @@ class Signature:
 
         return pytree.tree_map(specialize, concrete[name])
 
+    def _optional(self, tracer: TracerBase, name: str) -> Proxy:
+        """The placeholder of an input that the function asks for being ``None``: that it is not, the program checks."""
+        proxy = tracer.create_proxy("placeholder", name, (None,), {}, type_expr=self._annotation(name))
+        place = f"{self.code.co_filename}:{self.code.co_firstlineno}, in {self.code.co_name}"
+        message = (
+            f"the program was captured where {name} is given: {place}; "
+            f"concrete_args={{{name!r}: None}} captures it without one"
+        )
+        tracer.create_proxy("call_function", check_given, (proxy, message), {})
+        return proxy
+
     def _all_positional(self) -> Callable[..., Any]:
         """The function with keyword-only and starred parameters made ordinary, so that each can be one proxy."""
         code = self.code
@@ -172,6 +190,62 @@ class Signature:
         function = FunctionType(plain, behind.__globals__, behind.__name__, None, behind.__closure__)
         function.__annotations__ = annotations_of(behind)
         return function
+
+
+_CALLS = "_fx_calls"
+"""The attribute of a function that calls another one, which has that."""
+
+
+def _code_behind(function: Any) -> CodeType:
+    return inspect.unwrap(getattr(function, _CALLS, function)).__code__
+
+
+def function_calling(root: Any) -> FunctionType | None:
+    """A function with the parameters of a bound method, ``functools.partial`` or callable object, that calls it.
+
+    None where no function that Python code defines is behind it, or that takes any number of arguments.
+    """
+    behind: Any = root
+    while isinstance(behind, functools.partial):
+        behind = behind.func
+    if not isinstance(behind, (FunctionType, MethodType)):
+        behind = vars(type(behind)).get("__call__")
+    behind = getattr(behind, "__func__", behind)
+    if not isinstance(behind, FunctionType):
+        return None
+    parameters = list(inspect.signature(root).parameters.values())
+    if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters):
+        return None
+    empty = inspect.Parameter.empty
+    plain = [one.replace(annotation=empty, default=empty if one.default is empty else None) for one in parameters]
+    passed = [
+        f"{one.name}={one.name}" if one.kind is one.KEYWORD_ONLY else str(one.replace(annotation=empty, default=empty))
+        for one in parameters
+    ]
+    made: dict[str, Any] = {}
+    source = (
+        f"def calling(root):\n    def program{inspect.Signature(plain)}:\n        return root({', '.join(passed)})\n"
+    )
+    exec(source + "    return program\n", made)
+    program = made["calling"](root)
+    function = FunctionType(program.__code__, behind.__globals__, program.__name__, None, program.__closure__)
+    given = {one.name: one.default for one in parameters if one.default is not empty}
+    function.__dict__[_CALLS] = behind
+    optional = [one.name for one in parameters if one.kind is not one.KEYWORD_ONLY and one.name in given]
+    function.__defaults__ = tuple(given[name] for name in optional)
+    function.__kwdefaults__ = {name: value for name, value in given.items() if name not in optional}
+    return function
+
+
+def _asked_for_none(code: CodeType) -> Iterator[str]:
+    """The variables of a function that it compares with ``None`` by identity."""
+    found = [step for step in steps(code) if step.name not in ("CACHE", "EXTENDED_ARG", "NOP")]
+    for step, following, last in zip(found, found[1:], found[2:], strict=False):
+        if step.name.startswith("LOAD_FAST") and (
+            following.name.endswith(("IF_NONE", "IF_NOT_NONE"))
+            or (following.name == "LOAD_CONST" and following.value is None and last.name == "IS_OP")
+        ):
+            yield str(step.value)
 
 
 def _record_specialization(tracer: TracerBase, proxy: Proxy, name: str, value: Any) -> None:

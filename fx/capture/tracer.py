@@ -6,26 +6,29 @@ import copy
 import math
 import sys
 from collections.abc import Callable
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import torch
 
 from fx.arguments import expect, expect_all, explained, shown
-from fx.capture import modes, patching, recorded_calls, root_hooks
+from fx.capture import modes, patching, recorded_calls, root_hooks, starred
 from fx.capture.augmented import write_where_it_shows
 from fx.capture.misuse import explain_misuse, is_of_real_tensor
 from fx.capture.module_state import ModuleState, dependence_on_earlier_call, forget_traced_values, same_program
 from fx.capture.patching import Trace
+from fx.capture.python_functions import Classes, note_classes, note_method, record_classes
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
-from fx.capture.signature import PH, PHBase, PHWithMeta, Signature
+from fx.capture.signature import PH, PHBase, PHWithMeta, Signature, function_calling
+from fx.checks.questions import kind_of
+from fx.checks.starred import call_of_starred
 from fx.errors import ForeignModuleError, TracedValueError, TraceError
 from fx.frames import boundary, user_location
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.naming.printing import describe
 from fx.naming.targets import torch_path
-from fx.node import Argument, Node
+from fx.node import Argument, Node, Target
 from fx.operators.asynchronous import remote_calls
 from fx.operators.python import IN_PLACE
 from fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
@@ -90,6 +93,7 @@ class Tracer(TracerBase):
         self.num_calls: dict[str, int] = {}
         self._current: Trace | None = None
         self._reads_buffers_once = False
+        self._classes_called: Classes = {}
         self._real: RealTensors | None = None
         self._modes: modes.Modes | None = None
         self._state: ModuleState | None = None
@@ -101,10 +105,11 @@ class Tracer(TracerBase):
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
         """Whether a call of ``m`` becomes one node. By default ``torch.nn`` modules do, ``Sequential`` does not.
 
-        So do modules that a backend made of a part of a program: their classes say why in ``_kept_whole``.
+        So do modules that a backend made of a part of a program: their classes say why in ``_kept_whole``. And so do
+        modules that ``torch.compile`` or ``torch.jit`` has made, which cannot run on traced values.
         """
         expect(m, torch.nn.Module, "is_leaf_module takes a module", error=TraceError)
-        if hasattr(type(m), "_kept_whole"):
+        if hasattr(type(m), "_kept_whole") or _is_compiled(m):
             return True
         module = m.__module__
         return module.startswith(("torch.nn", "torch.ao.nn")) and not isinstance(m, torch.nn.Sequential)
@@ -181,7 +186,10 @@ class Tracer(TracerBase):
 
                 factory = parameter_proxy
 
-            cache[path] = self.create_proxy("get_attr", path, (), {}, proxy_factory_fn=factory)
+            if factory is None:  # own tracers may have a create_proxy without that parameter
+                cache[path] = self.create_proxy("get_attr", path, (), {})
+            else:
+                cache[path] = self.create_proxy("get_attr", path, (), {}, proxy_factory_fn=factory)
         return cache[path]
 
     def attribute_arg(self, a: Any) -> Argument:
@@ -293,6 +301,8 @@ class Tracer(TracerBase):
             found: dict[int, tuple[Any, str]] = {}
             state = self._state
             for prefix, module in self.root.named_modules():
+                if isinstance(module, torch.jit.ScriptModule):  # whose attributes are not in dicts
+                    continue
                 own = module.__dict__ if state is None else state.attributes_of(module)
                 for name, value in {**own, **own["_buffers"]}.items():
                     if isinstance(value, (torch.Tensor, torch.ScriptObject)):
@@ -333,6 +343,24 @@ class Tracer(TracerBase):
         Raises:
             TraceError: the program cannot be captured; the message names the user's line.
         """
+        self._classes_called = {}
+        refused: TraceError | None = None
+        while True:
+            recorded = _count(self._classes_called)
+            try:
+                return self._attempt(root, concrete_args)
+            except TraceError as error:
+                note_method(error.__cause__, self._classes_called)
+                if _count(self._classes_called) == recorded:  # it may be more than before only a few times
+                    raise
+                refused = error
+            except Exception as error:
+                if refused is None:
+                    raise
+                raise refused from error
+
+    def _attempt(self, root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> Graph:
+        """Trace, and once more with ``proxy_buffer_attributes`` where that helps."""
         self._read_buffers_as_asked()
         try:
             return self._trace(root, concrete_args)
@@ -348,6 +376,23 @@ class Tracer(TracerBase):
             finally:
                 self._read_buffers_as_asked()
 
+    def real_value_needed(self, frame: FrameType) -> None:
+        """Note that ``frame`` is refused because a class of Python's, which takes real values, was called in it."""
+        note_classes(frame, self._classes_called)
+
+    def _stands_for(self, obj: Proxy, frame: FrameType, refusal: TraceError) -> bool:
+        place = (
+            call_of_starred(frame) if self._current is not None and kind_of(obj.node) == (torch.Size, True) else None
+        )
+        if place is not None:
+            self._starred.append(starred.Starred(obj, frame, place, refusal))
+        return place is not None
+
+    def _spread(
+        self, kind: str, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return starred.spread(self, self._starred, kind, target, args, kwargs)
+
     def _read_buffers_as_asked(self) -> None:
         if self._reads_buffers_once:
             self.proxy_buffer_attributes = False
@@ -358,7 +403,10 @@ class Tracer(TracerBase):
         leave_ended()
         forget_traced_values()
         function = self._start(root)
-        state = ModuleState(self.submodule_paths or {})
+        of_python = {
+            m: path for m, path in (self.submodule_paths or {}).items() if not isinstance(m, torch.jit.ScriptModule)
+        }
+        state = ModuleState(of_python)
         lost: Proxy | None = None
         try:
             self._run(root, function, concrete_args, state)
@@ -421,7 +469,10 @@ class Tracer(TracerBase):
             if isinstance(root, torch.nn.Module) and args and args[0] is root:
                 called = root_hooks.calling(root, called, self)
             value = called(*args)
+            if self._starred:
+                raise self._starred[0].refused()
             self._returned_by = function
+            self._returns = True
             returned = self.create_arg(value)
             self.create_node("output", "output", (returned,), {}, type_expr=Signature.return_annotation(called))
             self._real.drop_unused()
@@ -433,6 +484,8 @@ class Tracer(TracerBase):
             if self._refused is not None:  # the traced program caught it, and went on as it would not have
                 raise self._refused
         except Exception as error:
+            if self._starred and not isinstance(error, TraceError):
+                raise self._starred[0].refused() from error
             explain_misuse(error)
             raise
         finally:
@@ -447,6 +500,7 @@ class Tracer(TracerBase):
         self._finished = True
         self._state = None
         self._current = self._real = self._modes = None
+        self._starred = []
         lost = state.restore()
         self.submodule_paths = self._attribute_paths = self._parameter_paths = None
         self._locations = {}
@@ -464,6 +518,7 @@ class Tracer(TracerBase):
         self.graph = Graph(tracer_cls=type(self))
         self._finished = False
         self._refused = self._returned_by = None
+        self._starred, self._returns = [], False
         self.augmented = []
         self.num_calls = {}
         self._current = self._real = self._modes = None
@@ -486,10 +541,12 @@ class Tracer(TracerBase):
         self.root = torch.nn.Module()
         self.root_module_name = ""
         self.submodule_paths = {}
+        if not isinstance(root, FunctionType) and (calling := function_calling(root)) is not None:
+            return calling
         if not isinstance(root, FunctionType):
             raise TraceError(
                 f"Expected FunctionType, got {shown(root)}: only modules and Python functions can be traced",
-                why="built-in functions, callable objects and bound methods have no code that can run on traced values",
+                why="built-in functions have no code that can run on traced values",
                 remedy="wrap the call in a function: def program(x): return callable_object(x)",
             )
         return root
@@ -498,6 +555,7 @@ class Tracer(TracerBase):
         session.trace = trace
         modes.replace(trace)
         recorded_calls.replace(trace)
+        record_classes(trace, self._classes_called)
         for namespace, name in wrapped_globals():
             trace.replace(namespace, (name,), _recording)
         for call in remote_calls():  # under the name where it is made, too, by which generated code calls it
@@ -554,6 +612,10 @@ class _Session:
         self.trace.replace(namespace, names, _recording)
 
 
+def _count(classes: Classes) -> int:
+    return sum(len(names) for _, names in classes.values())
+
+
 def _held_at(root: torch.nn.Module, path: str) -> Any:
     """What a module holds at a path, past what a trace makes of reads of it; ``None`` if that is not there."""
     *modules, name = path.split(".")
@@ -575,7 +637,7 @@ def _paths(root: torch.nn.Module) -> dict[torch.nn.Module, str]:
         if module in paths:
             continue
         paths[module] = path
-        if module._modules:
+        if not isinstance(module, torch.jit.ScriptModule) and module._modules:
             prefix = f"{path}." if path else ""
             children = [(prefix + name, child) for name, child in module._modules.items() if child is not None]
             pending.extend(reversed(children))
@@ -616,6 +678,11 @@ def _is_importable(function: Callable[..., Any]) -> bool:
     for name in function.__qualname__.split("."):
         found = getattr(found, name, None)
     return _behind_recording(found) is function
+
+
+def _is_compiled(module: torch.nn.Module) -> bool:
+    optimized = getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", ())
+    return isinstance(module, (torch.jit.ScriptModule, optimized))
 
 
 def _is_namespace(value: Any) -> bool:
@@ -685,7 +752,8 @@ def symbolic_trace(root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] |
     """
     tracer = Tracer()
     graph = tracer.trace(root, concrete_args)
-    name = type(root).__name__ if isinstance(root, torch.nn.Module) else root.__name__
+    name = getattr(root, "__name__", type(root).__name__)
+    name = type(root).__name__ if isinstance(root, torch.nn.Module) else name
     return GraphModule.of_capture(tracer.root, graph, name, keeps_state=True)
 
 

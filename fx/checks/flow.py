@@ -113,7 +113,7 @@ class Flow:
             step = self._steps[index]
             if step.name in self._known.branches or step.name in self._known.other_branches:
                 return None
-            depth += _effect(step)
+            depth += stack_effect(step)
             if depth >= 1:
                 return (index, end) if depth == 1 else None
         return None
@@ -200,7 +200,7 @@ def _handlers(code: CodeType, instructions: list[Step], known: Dialect) -> list[
     return [(entry.start, entry.end, entry.target) for entry in entries.exception_entries]
 
 
-def _effect(step: Step) -> int:
+def stack_effect(step: Step) -> int:
     """How many values more there are on the stack behind an instruction."""
     if step.argument is None and step.name.startswith(("LOAD_FAST", "STORE_FAST")):  # half of one on two variables
         return 1 if step.name.startswith("LOAD") else -1
@@ -209,9 +209,9 @@ def _effect(step: Step) -> int:
 
 def _is_one_value(operand: Sequence[Step], frame: FrameType, traced: type) -> bool:
     """Whether what the instructions of an expression leave is known to have no elements that a comparison asks."""
-    value, depth = _loaded(operand[0], frame), _effect(operand[0])
+    value, depth = _loaded(operand[0], frame), stack_effect(operand[0])
     for step in operand[1:]:
-        depth += _effect(step)
+        depth += stack_effect(step)
         if isinstance(value, traced):
             if step.name.startswith("BUILD") and depth == 1:  # of the value itself, not of an argument or index
                 return False

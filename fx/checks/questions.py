@@ -47,6 +47,8 @@ def kind_of(node: Node) -> tuple[type, bool]:
         return (torch.Tensor, False) if kind is None else (kind, True)
     if target is operator.getitem:
         return _kind_of_element(node)
+    if target in (int, float, list, tuple) or target is len:
+        return (int if target is len else target), True
     kinds = [kind_of(arg)[0] if isinstance(arg, Node) else type(arg) for arg in node.args]
     if kinds and all(issubclass(kind, int) for kind in kinds):
         if target in _ARITHMETIC:
@@ -81,6 +83,57 @@ def _kind_of_element(node: Node) -> tuple[type, bool]:
     if isinstance(whole, Node) and kind_of(whole)[0] is torch.Size:
         return (torch.Size if isinstance(index, slice) else int), True
     return torch.Tensor, False
+
+
+def count_of(node: Node) -> tuple[int, bool] | None:
+    """How many elements a traced value has, and whether that is certain; None where its node does not say it.
+
+    >>> import fx
+    >>> halves = fx.symbolic_trace(lambda x: x.chunk(2)).graph.find_nodes(op="call_method", target="chunk")[0]
+    >>> count_of(halves)
+    (2, False)
+    """
+    name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
+    if node.target is operator.getitem and isinstance(index := node.args[1], slice):
+        whole = node.args[0]
+        if isinstance(whole, Node) and kind_of(whole)[0] is torch.Size and kind_of(whole)[1]:
+            return _count_of_slice(index)
+        return None
+    if name not in _PARTS or (node.op == "call_function" and node.target is not getattr(torch, str(name), None)):
+        return None
+    if node.args and isinstance(node.args[0], Node) and kind_of(node.args[0])[0] is not torch.Tensor:
+        return None
+    given = (
+        node.args[1]
+        if len(node.args) > 1
+        else next((node.kwargs[key] for key in _PARTS[name] if key in node.kwargs), None)
+    )
+    if isinstance(given, (list, tuple)):
+        return len(given) + (name not in ("split", "split_with_sizes")), True
+    if type(given) is int and name not in ("split", "split_with_sizes"):
+        return given, not name.endswith("chunk")
+    return None
+
+
+_SPLITS = ("indices_or_sections", "sections", "indices")
+_PARTS: dict[str, tuple[str, ...]] = {
+    "chunk": ("chunks",), "unsafe_chunk": ("chunks",), "split": ("split_size", "split_size_or_sections"),
+    "split_with_sizes": ("split_sizes",), "tensor_split": ("tensor_indices_or_sections", *_SPLITS),
+    "hsplit": _SPLITS, "vsplit": _SPLITS, "dsplit": _SPLITS,
+}  # fmt: skip
+"""Functions that cut tensors, each with the names of the argument that says into how many parts."""
+
+
+def _count_of_slice(index: slice) -> tuple[int, bool] | None:
+    """How many elements a slice of a shape has if there are enough dimensions."""
+    start, stop = index.start or 0, index.stop
+    if type(start) is not int or type(stop) not in (int, type(None)) or index.step not in (None, 1):
+        return None
+    if start < 0 and stop is None:
+        return -start, False
+    if stop is not None and (start < 0) == (stop < 0) and stop > start:
+        return stop - start, False
+    return None
 
 
 # Questions of the byte code that call nothing, or nothing that is the program's.

@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional
 
 from fx.arguments import expect, refusal
-from fx.assertions import assert_is_none, check, check_kind, check_value, is_false
+from fx.assertions import assert_is_none, check, check_given, check_kind, check_value, is_false
 from fx.errors import FxError
 from fx.naming.targets import qualified_name, torch_path
 from fx.operators.python import OPERATORS
@@ -205,7 +205,8 @@ def functions() -> dict[str, Any]:
             if not name.startswith("_") and name not in _REFUSED_FUNCTIONALS and (written or _calls_operator(value)):
                 listed[own + name] = value
     listed.update(
-        (qualified_name(function), function) for function in (assert_is_none, check, check_kind, check_value, is_false)
+        (qualified_name(function), function)
+        for function in (assert_is_none, check, check_given, check_kind, check_value, is_false)
     )
     for function in MODES:
         listed[qualified_name(function)] = function

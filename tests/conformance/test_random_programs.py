@@ -9,7 +9,7 @@ import torch.fx
 from hypothesis import given, settings
 
 import fx
-from fx.assertions import check_value
+from fx.assertions import check_given, check_value
 from pytest_fx import Program, programs
 from pytest_fx.harness.structure import leaves
 
@@ -39,7 +39,12 @@ def test_a_random_program_is_captured_as_torch_fx_captures_it(program: Program) 
         return  # among what it refuses: writes by subscript, required keywords behind optional ones
     captured = fx.symbolic_trace(program.build())
     # what is computed of buffers alone is a constant of torch.fx's program, and recorded here; so are questions of mode
-    checks = captured.graph.find_nodes(op="call_function", target=check_value)
+    # and of what is given
+    checks = [
+        node
+        for target in (check_value, check_given)
+        for node in captured.graph.find_nodes(op="call_function", target=target)
+    ]
     if not checks and not any(str(node.target).startswith("_tensor_constant") for node in expected.graph.nodes):
         ours, theirs = nodes(captured.graph), nodes(expected.graph)
         if any(True for _ in captured.buffers()):  # what was recorded of them and is not used has taken a name

@@ -72,6 +72,16 @@ def test_a_wrapped_function_without_traced_arguments_just_runs() -> None:
     assert traced(torch.zeros(1)).item() == 2
 
 
+def test_a_function_that_a_library_marked_with_torch_fx_is_one_node() -> None:
+    library = types.ModuleType("library_for_wrap")
+    source = "import torch.fx\n@torch.fx.wrap\ndef marked(x):\n    return x if x.sum() > 0 else -x\n"
+    exec(source + "def calls_marked(x):\n    return marked(x)\n", library.__dict__)
+    sys.modules["library_for_wrap"] = library
+    traced = fx.symbolic_trace(lambda x: library.calls_marked(x))
+    assert targets(traced) == [library.marked]
+    assert torch.equal(traced(torch.tensor([-1.0])), torch.tensor([1.0]))
+
+
 def test_generated_code_keeps_wrapped_calls_whole_when_traced_again() -> None:
     traced = fx.symbolic_trace(lambda x: leaf(x))
     assert 'wrap("' in traced.code

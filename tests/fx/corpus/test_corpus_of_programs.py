@@ -21,11 +21,13 @@ from . import (
     functional_calls,
     grad_mode,
     hooks,
+    marked,
     mutability,
     questions,
     random_numbers,
     repositories,
     results,
+    sizes,
     state,
     training_flag,
 )
@@ -33,7 +35,7 @@ from .judge import REFUSED, RIGHT, judge, names_in
 from .programs import REGISTRY, Program
 
 THEMES = (augmented_assignment, autocast, autograd_functions, caught, counters, damage, everyday, functional_calls,
-          grad_mode, hooks, mutability, questions, random_numbers, repositories, results, state,
+          grad_mode, hooks, marked, mutability, questions, random_numbers, repositories, results, sizes, state,
           training_flag)  # fmt: skip
 HERE = Path(__file__).parent
 NOT_YET = names_in(HERE / "not_yet.txt")

@@ -1,0 +1,194 @@
+"""Functions of Python that give real values alone (``len``, ``int``, ``max``), recorded where traced code calls them.
+
+Functions are replaced in the globals of all traced code. Classes (``int``, ``list``) are replaced in a second run, in
+the globals of code that a first run was refused for: code may also compare them, and give them to others.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import re
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+import torch
+
+from fx.capture import patching
+from fx.capture.patching import Trace
+from fx.checks.bytecode import steps
+from fx.checks.questions import count_of
+from fx.frames import is_users
+from fx.provenance import GENERATED_FILES
+from fx.proxy import Proxy
+
+Classes = dict[int, tuple[dict[str, Any] | type, set[str]]]
+"""By identity: globals of traced code, with names of classes, and the class of tensors, with names of methods."""
+CLASSES = ("float", "int", "list", "tuple")
+"""The classes whose calls are recorded in a second run."""
+
+
+def record_classes(trace: Trace, called: Classes) -> None:
+    """Record calls of these classes of Python's where the globals of traced code refer to them."""
+    for owner, names in called.values():
+        if isinstance(owner, type):
+            for name in names:
+                trace.replace(owner, (name,), functools.partial(_method, name), absent=True)
+        else:
+            trace.replace(owner, names, ClassCalled)
+
+
+def _tracer() -> Any:
+    session: Any = patching.running_session()
+    return None if session is None else session.tracer
+
+
+def _record(tracer: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return tracer.create_proxy("call_function", function, args, kwargs)
+
+
+def _make_len(original: Any) -> Any:
+    def len(value: Any, /) -> Any:
+        if isinstance(value, Proxy) and (tracer := _tracer()) is not None and count_of(value.node) is None:
+            return _record(tracer, original, (value,), {})
+        return original(value)
+
+    return len
+
+
+def _make_sum(original: Any) -> Any:
+    def sum(values: Any, /, *start: Any, **named: Any) -> Any:
+        if isinstance(values, Proxy) and (tracer := _tracer()) is not None and count_of(values.node) is None:
+            return _record(tracer, original, (values, *start), named)
+        return original(values, *start, **named)
+
+    return sum
+
+
+def _make_extreme(original: Any) -> Any:
+    """``max`` or ``min``, which compare, and so branch."""
+
+    def extreme(*args: Any, **kwargs: Any) -> Any:
+        values = args[0] if len(args) == 1 and type(args[0]) in (list, tuple) else args
+        if not any(isinstance(value, Proxy) for value in values) or (tracer := _tracer()) is None:
+            return original(*args, **kwargs)
+        return _record(tracer, original, args, kwargs)
+
+    extreme.__name__ = original.__name__
+    return extreme
+
+
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "len": _make_len,
+    "sum": _make_sum,
+    "max": _make_extreme,
+    "min": _make_extreme,
+}
+"""Functions of Python that need a real number, or elements whose number is known."""
+
+
+class ClassCalled:
+    """A class of Python's, as the globals of traced code see it: calls with a traced value are recorded."""
+
+    def __init__(self, original: type) -> None:
+        self._original = original
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Make an instance, or record its making."""
+        traced = len(args) == 1 and isinstance(args[0], Proxy)
+        if traced and (tracer := _tracer()) is not None:
+            return _record(tracer, self._original, args, kwargs)
+        return self._original(*args, **kwargs)
+
+    def __fx_create_arg__(self, _: Any) -> Any:
+        return self._original
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return isinstance(value, self._original)
+
+    def __subclasscheck__(self, value: Any) -> bool:
+        return issubclass(value, self._original)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+    def __getitem__(self, item: Any) -> Any:
+        generic: Any = self._original
+        return generic[item]
+
+    def __or__(self, other: Any) -> Any:
+        return self._original | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | self._original
+
+    def __eq__(self, other: object) -> bool:
+        return other is self._original or other is self
+
+    def __hash__(self) -> int:
+        return hash(self._original)
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        return (self._original,)
+
+
+def note_classes(frame: FrameType, called: Classes) -> None:
+    """Add the classes that code calls which is refused in ``frame``, so that a second run may record their calls."""
+    namespace, code = frame.f_globals, frame.f_code
+    if not is_users(frame) and code.co_filename not in GENERATED_FILES:
+        return
+    named = {name for name in CLASSES if name in code.co_names}
+    named = {name for name in named if namespace.get(name, getattr(builtins, name)) is getattr(builtins, name)}
+    named -= _compared_by_identity(namespace, code) if named else set()
+    if named:
+        called.setdefault(id(namespace), (namespace, set()))[1].update(named)
+
+
+_METHOD = re.compile(r"descriptor '(\w+)' for 'torch._C.TensorBase' objects doesn't apply")
+
+
+def note_method(error: BaseException | None, called: Classes) -> None:
+    """Add the method that code takes from the class of tensors and calls with a traced value: ``Tensor.relu(x)``."""
+    if isinstance(error, TypeError) and (found := _METHOD.match(str(error))) is not None:
+        called.setdefault(id(torch.Tensor), (torch.Tensor, set()))[1].add(found[1])
+
+
+def _method(name: str, original: Any) -> Any:
+    function = original or getattr(torch.Tensor, name)
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(self, Proxy) and (tracer := _tracer()) is not None:
+            return tracer.create_proxy("call_method", name, (self, *args), kwargs)
+        return function(self, *args, **kwargs)
+
+    method.__name__ = name
+    return method
+
+
+def _compared_by_identity(namespace: dict[str, Any], refused: CodeType) -> set[str]:
+    """Globals that functions of a namespace compare with ``is``."""
+    found: set[str] = set()
+    for code in (refused, *_codes(namespace)):
+        last = None
+        for step in steps(code):
+            if step.name == "IS_OP" and last is not None and last.name in ("LOAD_GLOBAL", "LOAD_NAME"):
+                found.add(str(last.value))
+            if step.name not in ("CACHE", "EXTENDED_ARG", "NOP"):
+                last = step
+    return found
+
+
+def _codes(namespace: dict[str, Any]) -> Iterator[CodeType]:
+    """The code of all functions of a namespace and of methods of its classes, with what is nested in it."""
+    values = list(namespace.values())
+    for value in values:
+        if isinstance(value, type) and value.__module__ == namespace.get("__name__"):
+            values.extend(vars(value).values())
+    pending = [value.__code__ for value in values if isinstance(value, FunctionType)]
+    for code in pending:
+        yield code
+        pending.extend(constant for constant in code.co_consts if isinstance(constant, CodeType))
+
+
+assert all(hasattr(builtins, name) for name in (*CLASSES, *FUNCTIONS))

@@ -1,0 +1,90 @@
+"""Shapes that a call spreads: ``x.view(*x.shape[:-1], 2, 3)``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import fx
+
+
+class Sized:
+    """Something whose method has the name of a tensor's."""
+
+    def view(self, *sizes: Any) -> int:
+        return len(sizes)
+
+
+def counts(*sizes: Any) -> int:
+    return len(sizes)
+
+
+def views(x: Any, *sizes: Any) -> Any:
+    return x.view(*sizes)
+
+
+FRONT, BACK = (lambda x: x.view(*x.shape[:-1], 2, 3)), (lambda x: x.reshape(-1, *x.shape[2:]))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        FRONT,
+        BACK,
+        lambda x: x.view((*x.shape[:-1], 2, 3)),
+        lambda x: x.new_zeros([*x.shape[:-1], 1 + len(x.shape)], dtype=x.dtype),
+        lambda x: torch.ones(*x.shape),
+        lambda x: torch.zeros(*x.shape[:-1], 3, dtype=torch.int64),
+        lambda x: x.expand(2, *x.shape),
+        lambda x: x.unsqueeze(0).repeat(3, *x.shape),
+        lambda x: x.reshape(*x.shape[:-1], *x.shape[-1:]),
+        lambda x: torch.full([*x.shape], 2.0),
+        lambda x: views(x, 4, -1),
+    ],
+)
+def test_as_many_sizes_are_spread_as_the_shape_has_when_the_program_runs(program: Callable[..., Any]) -> None:
+    traced = fx.symbolic_trace(program)
+    for shape in ((2, 6), (2, 4, 6), (2, 2, 2, 6)):
+        x = torch.arange(float(torch.Size(shape).numel())).reshape(shape)
+        assert torch.equal(traced(x), program(x))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x * counts(*x.shape),
+        lambda x: x * counts(3, *x.shape[1:]),
+        lambda x: x * Sized().view(*x.shape),
+        lambda x: views(x, *x.shape),
+        lambda x: x * len([*x.shape, 1]),
+        lambda x: x * [*x.shape, 1][1],
+        lambda x: x * max([*x.shape, 1]),
+        lambda x: torch.add(*x.shape),
+        lambda x: x.sum(*x.shape[:1][1:]),
+        lambda x: (*x.shape, x),
+        lambda x: x.view([1, *[2, *x.shape]]),
+        lambda x: x.view(counts(*x.shape), -1),
+    ],
+)
+def test_sizes_that_something_else_gets_are_refused_by_their_line(program: Callable[..., Any]) -> None:
+    with pytest.raises(fx.TraceError, match=r"Proxy object cannot be iterated\n *where .*test_starred"):
+        fx.symbolic_trace(program)
+
+
+def test_a_program_that_catches_the_refusal_is_refused() -> None:
+    def program(x: Any) -> Any:
+        try:
+            return x.softmax(*x.shape[1:])
+        except Exception:
+            return x
+
+    with pytest.raises(fx.TraceError, match="Proxy object cannot be iterated"):
+        fx.symbolic_trace(program)
+
+
+def test_a_program_that_spreads_sizes_is_captured_again() -> None:
+    again = fx.symbolic_trace(fx.symbolic_trace(FRONT))
+    assert again(torch.ones(4, 5, 6)).shape == (4, 5, 2, 3)

@@ -1,0 +1,454 @@
+"""Programs that compute with sizes in Python: unpacked, counted, rounded, compared, put into messages and tensors."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from .programs import images, longer, other_rows, program, rows, sequences
+
+
+@program(sequences)
+def starred_shape_front(x):
+    return x.reshape(*x.shape[:-1], 2, 3)
+
+
+@program(sequences)
+def starred_shape_back(x):
+    return x.reshape(-1, *x.shape[2:])
+
+
+@program(images)
+def starred_shape_list(x):
+    return x.new_zeros([*x.shape[:2], 1, 1]) + x
+
+
+@program(images)
+def starred_whole_shape(x):
+    return torch.zeros(*x.shape) + x
+
+
+@program(images)
+def starred_spatial(x):
+    return F.avg_pool2d(x, kernel_size=[*x.shape[2:]])
+
+
+@program(sequences)
+def starred_in_names(x):
+    *batch, features = x.shape
+    return x.reshape(batch[0] * batch[1], features)
+
+
+@program(sequences)
+def starred_in_names_first(x):
+    batch, *rest = x.shape
+    return x.reshape(batch, rest[0] * rest[1])
+
+
+@program(sequences)
+def head_split(x):
+    x = x.view(*x.size()[:-1], 3, 2)
+    return x.permute(0, 2, 1, 3)
+
+
+@program(sequences)
+def shape_tuple_added(x):
+    return x.view(x.shape[:-1] + (3, 2)).sum(-1)
+
+
+@program(sequences)
+def shape_tuple_before(x):
+    return torch.ones((1,) + x.shape[1:]) * x
+
+
+@program(sequences)
+def list_of_shape(x):
+    shape = list(x.shape)
+    shape[-1] = 1
+    return torch.ones(shape) * x
+
+
+@program(sequences)
+def tuple_of_shape(x):
+    return torch.ones(tuple(x.shape)) * x
+
+
+@program(sequences)
+def product_of_shape(x):
+    count = 1
+    for size in x.shape[1:]:
+        count *= size
+    return x.reshape(-1, count)
+
+
+@program(sequences)
+def math_product_of_shape(x):
+    return x.reshape(-1, math.prod(x.shape[1:]))
+
+
+@program(sequences)
+def enumerated_shape(x):
+    for index, size in enumerate(x.shape):
+        x = x + index * size
+    return x
+
+
+@program(sequences)
+def shape_by_comprehension(x):
+    return x.new_ones([1 if index else size for index, size in enumerate(x.shape)]) + x
+
+
+@program(sequences)
+def zipped_shapes(x):
+    y = x.relu()
+    return x * sum(a * b for a, b in zip(x.shape, y.shape))
+
+
+@program(sequences)
+def length_of_shape(x):
+    return x.sum(dim=list(range(1, len(x.shape))))
+
+
+@program(sequences)
+def length_of_tensor(x):
+    return x.sum() / len(x)
+
+
+@program(rows)
+def chunks_starred(x):
+    return torch.add(*x.chunk(2, dim=-1))
+
+
+@program(rows)
+def chunks_listed(x):
+    parts = list(x.chunk(3, dim=-1))
+    parts[0] = parts[0] * 2
+    return torch.cat(parts, -1)
+
+
+@program(rows)
+def chunks_looped(x):
+    total = 0
+    for part in x.chunk(3, dim=1):
+        total = total + part.relu()
+    return total
+
+
+@program(rows)
+def chunks_enumerated(x):
+    return torch.cat([part * index for index, part in enumerate(x.chunk(3, -1))], -1)
+
+
+@program(rows, other_rows)
+def chunks_zipped(x, y):
+    return sum(a * b for a, b in zip(x.chunk(2, -1), y.chunk(2, -1)))
+
+
+@program(rows)
+def chunks_mapped(x):
+    a, b = map(torch.sigmoid, x.chunk(2, -1))
+    return a - b
+
+
+@program(rows)
+def chunks_reversed(x):
+    return torch.cat(list(reversed(x.chunk(2, -1))), -1)
+
+
+@program(rows)
+def chunks_counted(x):
+    parts = x.chunk(2, -1)
+    return parts[len(parts) - 1]
+
+
+@program(rows)
+def split_sections(x):
+    return [part.sum() for part in x.split([1, 2, 3], dim=-1)]
+
+
+@program(rows)
+def split_starred(x):
+    first, *rest = x.split([1, 2, 3], dim=-1)
+    return first, torch.cat(rest, -1)
+
+
+@program(rows)
+def split_by_size_looped(x):
+    return [part * 2 for part in x.split(2, dim=-1)]
+
+
+@program(rows)
+def split_by_size_of_batch(x):
+    return [part * 2 for part in x.split(2)]
+
+
+@program(rows)
+def tensor_split_looped(x):
+    return sum(part.sum() for part in torch.tensor_split(x, 2, dim=-1))
+
+
+@program(sequences)
+def unbind_looped(x):
+    hidden = torch.zeros(6)
+    for step in x.unbind(1):
+        hidden = torch.tanh(hidden + step)
+    return hidden
+
+
+@program(longer)
+def unbind_of_varying(x):
+    hidden = torch.zeros(6)
+    for step in x.unbind(1):
+        hidden = torch.tanh(hidden + step)
+    return hidden
+
+
+@program(sequences)
+def looped_over_tensor(x):
+    return sum(one.sum() for one in x)
+
+
+@program(rows)
+def integer_of_size(x):
+    return x * int(x.shape[0])
+
+
+@program(rows)
+def integer_of_half_size(x):
+    return x[: int(x.shape[0] * 0.5)]
+
+
+@program(rows)
+def float_of_size(x):
+    return x / float(x.shape[-1])
+
+
+@program(rows)
+def square_root_of_size(x):
+    return x / math.sqrt(x.size(-1))
+
+
+@program(images)
+def ceiled_size(x):
+    return F.pad(x, (0, math.ceil(x.shape[-1] / 3) * 3 - x.shape[-1]))
+
+
+@program(rows)
+def rounded_size(x):
+    return x * round(x.shape[0] * 1.3)
+
+
+@program(rows)
+def rounded_size_digits(x):
+    return x * round(x.shape[0] / 3, 2)
+
+
+@program(rows)
+def divided_size(x):
+    q, r = divmod(x.shape[0], 2)
+    return x * q + r
+
+
+@program(rows)
+def absolute_size(x):
+    return x * abs(x.shape[0] - 10)
+
+
+@program(rows)
+def sum_of_shape(x):
+    return x + sum(x.shape)
+
+
+@program(rows)
+def largest_of_shape(x):
+    return x + max(x.shape)
+
+
+@program(rows)
+def larger_size(x):
+    return x + max(x.shape[0], 3)
+
+
+@program(rows)
+def smaller_size(x):
+    return x[: min(3, x.shape[0])]
+
+
+@program(rows)
+def smaller_of_sizes(x):
+    return x * min(x.size(0), x.size(1))
+
+
+@program(rows)
+def range_of_size(x):
+    return sum(x[index] for index in range(x.shape[0]))
+
+
+@program(rows)
+def arange_of_size(x):
+    return x + torch.arange(x.shape[0]).unsqueeze(1)
+
+
+@program(rows)
+def tensor_of_size(x):
+    return x / torch.tensor(x.shape[0])
+
+
+@program(rows)
+def tensor_of_sizes(x):
+    return x.sum() / torch.tensor([x.shape[0], x.shape[1]], dtype=torch.float32)
+
+
+@program(rows)
+def tensor_of_shape(x):
+    return x.sum() + torch.tensor(x.shape)
+
+
+@program(rows)
+def as_tensor_of_size(x):
+    return x * torch.as_tensor(x.shape[0], dtype=x.dtype)
+
+
+@program(rows)
+def as_tensor_of_tensor(x):
+    return torch.as_tensor(x) + 1
+
+
+@program(rows)
+def as_tensor_with_dtype(x):
+    return torch.as_tensor(x, dtype=torch.float64) + 1
+
+
+@program(rows)
+def tensor_full(x):
+    return torch.full((x.shape[0],), 2.0) + x.sum()
+
+
+@program(rows)
+def size_in_message(x):
+    if x.shape[1] != 6:
+        raise ValueError(f"expected 6, got {x.shape[1]:d} of {tuple(x.shape)}")
+    return x + 1
+
+
+@program(rows)
+def size_in_assert_message(x):
+    assert x.shape[-1] == 6, f"wrong width {x.shape[-1]:>4}"
+    return x * 2
+
+
+@program(sequences)
+def assert_dim_in(x):
+    assert x.dim() in (2, 3)
+    return x + 1
+
+
+@program(sequences)
+def assert_dim_in_with_message(x):
+    assert x.ndim in {3, 4}, f"expected 3 or 4 dimensions, got {x.ndim}"
+    return x + 1
+
+
+@program(sequences)
+def raise_unless_dim_in(x):
+    if x.dim() not in (2, 3):
+        raise ValueError(f"wrong number of dimensions {x.dim()}")
+    return x.relu()
+
+
+@program(sequences)
+def assert_shape_tuple(x):
+    assert x.shape[1:] == (4, 6), "wrong shape"
+    return x + 1
+
+
+@program(rows, other_rows)
+def assert_same_shape(x, y):
+    assert x.shape == y.shape
+    return x + y
+
+
+@program(rows, other_rows)
+def assert_sizes_equal(x, y):
+    assert (x.size(0), x.size(1)) == (y.size(0), 6)
+    return x + y
+
+
+@program(rows)
+def assert_size_between(x):
+    assert 1 <= x.shape[0] <= 100
+    return x + 1
+
+
+@program(rows)
+def assert_isinstance(x):
+    assert isinstance(x, torch.Tensor) and x.dim() == 2
+    return x + 1
+
+
+@program(rows)
+def assert_divisible(x):
+    assert x.shape[-1] % 3 == 0, "not divisible"
+    return x.reshape(x.shape[0], x.shape[-1] // 3, 3)
+
+
+@program(rows)
+def method_of_class(x):
+    return torch.Tensor.flatten(torch.Tensor.relu(x))
+
+
+@program(sequences)
+def transposed_by_class(x):
+    return torch.Tensor.transpose(x, 1, 2).contiguous()
+
+
+@program(rows)
+def linspace_of_size(x):
+    return torch.linspace(0, 1, x.shape[0]).unsqueeze(-1) + x
+
+
+@program(images)
+def grid_of_sizes(x):
+    height, width = x.shape[-2:]
+    ys, xs = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    return x + ys + xs
+
+
+@program(images)
+def interpolated_to_sizes(x):
+    return F.interpolate(x, size=(x.shape[-2] * 2, int(x.shape[-1] * 2)))
+
+
+@program(sequences)
+def causal_mask(x):
+    n = x.size(1)
+    mask = torch.triu(torch.ones(n, n, dtype=torch.bool), diagonal=1)
+    return (x @ x.transpose(-1, -2)).masked_fill(mask, float("-inf")).softmax(-1)
+
+
+@program(rows)
+def numpy_default(x, scale=np.float32(2)):
+    return x * scale
+
+
+@program(rows)
+def numpy_number(x):
+    return x.reshape(-1, np.prod((2, 3))).sum(dim=np.int64(1)) * np.float32(0.5)
+
+
+@program(rows)
+def numpy_index(x):
+    return x[np.int64(1)] + x[:, np.int64(0) : np.int64(1)].sum()
+
+
+@program(rows)
+def numpy_number_returned(x):
+    return x + 1, np.float32(2)
+
+
+@program(rows)
+def numpy_number_squared(x):
+    return x * np.sqrt(np.float64(6)) / np.pi

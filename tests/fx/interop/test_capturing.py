@@ -140,7 +140,7 @@ def test_a_batch_that_cannot_be_free_is_fixed_with_the_reason(model: nn.Module, 
 def test_arguments_by_name_and_of_any_structure_are_exported() -> None:
     class Structured(nn.Module):
         def forward(self, pair: Any, *, scale: Any, times: int = 2) -> Any:
-            return {"sum": (pair["a"] + pair["b"][0]) * scale * int(pair["a"].shape[1]) * times}
+            return {"sum": (pair["a"] + pair["b"][0]) * scale * len(range(pair["a"].shape[1])) * times}
 
     model, given = Structured(), ({"a": X, "b": [X]},)
     program = fx.capture(model, given, {"scale": torch.ones(4)})

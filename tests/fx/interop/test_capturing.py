@@ -51,7 +51,7 @@ class InRows(nn.Module):
     """Takes three samples only."""
 
     def forward(self, x: Any) -> Any:
-        return x.reshape(int(x.shape[1]) - 1, 4) * 2
+        return x.reshape(len(range(x.shape[1])) - 1, 4) * 2
 
 
 class Branching(nn.Module):
@@ -84,7 +84,7 @@ def test_a_model_that_symbolic_tracing_refuses_is_exported_with_its_batch_free()
     program = fx.capture(model, (X,))
     record = program.meta["capture"]
     assert (record.way, record.batch) == ("export", "free")
-    assert str(record.refusals[0]).startswith("symbolic: cannot convert a traced value to int (")
+    assert str(record.refusals[0]).startswith("symbolic: cannot use a traced value as an integer (")
     assert "range(int(x.shape[1]))" in record.refusals[0].where
     assert not program.training
     for samples in (1, 2, 5):
@@ -140,7 +140,7 @@ def test_a_batch_that_cannot_be_free_is_fixed_with_the_reason(model: nn.Module, 
 def test_arguments_by_name_and_of_any_structure_are_exported() -> None:
     class Structured(nn.Module):
         def forward(self, pair: Any, *, scale: Any, times: int = 2) -> Any:
-            return {"sum": (pair["a"] + pair["b"][0]) * scale * int(pair["a"].shape[1]) * times}
+            return {"sum": (pair["a"] + pair["b"][0]) * scale * len(range(pair["a"].shape[1])) * times}
 
     model, given = Structured(), ({"a": X, "b": [X]},)
     program = fx.capture(model, given, {"scale": torch.ones(4)})
@@ -182,7 +182,7 @@ class Cache(Record):
 def test_an_output_of_a_class_that_export_does_not_know_says_what_to_add(kind: type[Record], advice: str) -> None:
     class Recording(nn.Module):
         def forward(self, x: Any) -> Any:
-            return kind(x + int(x.shape[1]))
+            return kind(x + len(range(x.shape[1])))
 
     with pytest.raises(CaptureError) as caught:
         fx.capture(Recording(), (X,))
@@ -203,7 +203,7 @@ class Caching(nn.Module):
         self.config = config
 
     def forward(self, x: Any) -> Any:
-        x = x + int(x.shape[1])
+        x = x + len(range(x.shape[1]))
         return (x, Cache(x)) if self.config.use_cache else (x,)
 
 
@@ -238,7 +238,7 @@ def test_exporting_prints_and_logs_nothing(capsys: Any) -> None:
     "model, args, why",
     [
         (PerColumn(), (), "export: torch.export needs example inputs"),
-        (lambda x: int(x), (X,), "export: torch.export takes modules, and no functions"),
+        (lambda x: range(x), (X,), "export: torch.export takes modules, and no functions"),
     ],
     ids=["no inputs", "a function"],
 )
@@ -249,7 +249,7 @@ def test_what_cannot_be_exported_at_all_says_why(model: Any, args: Any, why: str
 
 def test_one_way_alone_is_tried_where_it_is_asked_for() -> None:
     assert fx.capture(nn.Linear(4, 4), (X,), how="export").meta["capture"].way == "export"
-    with pytest.raises(TraceError, match=r"^cannot convert a traced value to int"):
+    with pytest.raises(TraceError, match=r"^cannot use a traced value as an integer"):
         fx.capture(PerColumn(), (X,), how="symbolic")
     with pytest.raises(TraceError, match=r"fx\.capture has no way 'exported'"):
         fx.capture(PerColumn(), (X,), how="exported")
@@ -283,7 +283,7 @@ class Scaled(nn.Module):
         self.linear = nn.Linear(4, 4)
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return self.linear(x) * y + int(x.shape[1])
+        return self.linear(x) * y + len(range(x.shape[1]))
 
 
 def test_a_tensor_that_is_given_twice_stands_for_two_inputs() -> None:

@@ -169,9 +169,16 @@ def rms_normed(x: torch.Tensor, eps: float) -> torch.Tensor:
     return F.rms_norm(x, x.shape[-1:], eps=eps)
 
 
+@fx.wrap
+def log_of_softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
+    if x.dtype in (torch.float16, torch.bfloat16):  # in which small shares are 0, and their logarithm is infinite
+        return torch.log(F.softmax(x, dim=dim))
+    return F.log_softmax(x, dim=dim)
+
+
 def log_softmax(node: fx.Node):
     if is_call(node, torch.log) and is_call(soft := node.args[0], *SOFTMAX) and soft.kwargs.get("dtype") is None:
-        return F.log_softmax, (soft.args[0],), {"dim": argument(soft, 1, "dim")}
+        return log_of_softmax, (soft.args[0],), {"dim": argument(soft, 1, "dim")}
 
 
 def log_softmax_of_the_last(node: fx.Node):
@@ -214,6 +221,8 @@ def softmax_without_its_shift(node: fx.Node):
 
 
 def scaled_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float) -> torch.Tensor:
+    if not query.dim() == key.dim() == value.dim():  # an empty batch loses dimensions then
+        return F.softmax(query @ key.transpose(-2, -1) * scale, dim=-1) @ value
     return F.scaled_dot_product_attention(query, key, value, scale=scale)
 
 

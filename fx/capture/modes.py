@@ -295,7 +295,8 @@ def _reached(kind: type[torch.nn.Module], methods: frozenset[str]) -> Iterator[C
         name, namespace = pending.pop()
         found: list[Any] = [vars(one).get(name) for one in classes]
         function = namespace.get(name)
-        if isinstance(function, FunctionType) and is_users_file(inspect.unwrap(function).__code__.co_filename):
+        behind = inspect.unwrap(function) if isinstance(function, FunctionType) else None
+        if isinstance(behind, FunctionType) and is_users_file(behind.__code__.co_filename):  # and no builtin behind it
             found.append(function)
         for one in found:
             one = inspect.unwrap(getattr(one, "fget", None) or getattr(one, "__func__", one))

@@ -122,7 +122,7 @@ def test_a_model_that_symbolic_tracing_takes_has_no_row_more_to_read(mine):
 def test_verbose_runs_show_the_whole_of_each_refusal(mine):
     assert "concrete_args" not in mine.runpytest(*NETWORK, *CAPTURE).stdout.str()
     mine.runpytest(*NETWORK, *CAPTURE, "-v").stdout.fnmatch_lines(
-        ["mine:network is refused by symbolic capture: cannot convert*", "  where *", "  try *concrete_args*"]
+        ["mine:network is refused by symbolic capture: cannot use a traced value*", "  where *", "  try *concrete_args*"]
     )
 
 
@@ -130,7 +130,7 @@ def test_the_record_of_the_run_says_which_way_it_was(mine):
     mine.runpytest(*NETWORK, *CAPTURE)
     [entry] = json.loads((mine.path / ".pytest_fx" / "last_run.json").read_text())["records"]
     assert (entry["row"]["way"], entry["row"]["batch"]) == ("export", "free")
-    assert entry["row"]["refusals"][0].startswith("symbolic: cannot convert")
+    assert entry["row"]["refusals"][0].startswith("symbolic: cannot use a traced value")
 
 
 def test_a_fixed_batch_is_told_and_passes_are_not_held_to_others(per_sample):

@@ -220,8 +220,10 @@ def softmax_without_its_shift(node: fx.Node):
     return None
 
 
+@fx.wrap
 def scaled_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float) -> torch.Tensor:
-    if not query.dim() == key.dim() == value.dim():  # an empty batch loses dimensions then
+    is_finite = all(bool(one.isfinite().all()) for one in (query, key, value))
+    if not is_finite or not query.dim() == key.dim() == value.dim():  # then it answers otherwise, or with other sizes
         return F.softmax(query @ key.transpose(-2, -1) * scale, dim=-1) @ value
     return F.scaled_dot_product_attention(query, key, value, scale=scale)
 

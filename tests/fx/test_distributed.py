@@ -95,6 +95,7 @@ def assert_pipeline_is_the_whole(found, program, batch):
         assert torch.allclose(seen[name], one, rtol=1e-4, atol=1e-6), name
 
 
+@pytest.mark.thorough
 def test_a_pipeline_of_two_processes_computes_what_one_process_does_gradients_too(tmp_path):
     found = run_ranks(pipeline, 2, tmp_path, "Schedule1F1B", network, batch_of())
     assert_pipeline_is_the_whole(found, network(), batch_of())

@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 
 from fx.analysis.kernel_costs import NO_WORK, KernelCost, Work, cost_of_kernel
+from fx.analysis.kernel_rules import tensors_in
 from fx.analysis.kernel_run import KernelRun
 from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
@@ -146,8 +147,8 @@ def record_calls(gm: GraphModule, *args: Any, backward: bool = False) -> Program
     expect_program(gm, "record_calls looks at a GraphModule")
     recorder = _Recorder(gm, backward=backward)
     result = recorder.propagate(*args)
-    outputs = tuple(_operand(tensor, frozenset()) for tensor in _tensors(result))
-    inputs = tuple(_operand(tensor, frozenset()) for tensor in _tensors(args))
+    outputs = tuple(_operand(tensor, frozenset()) for tensor in tensors_in(result))
+    inputs = tuple(_operand(tensor, frozenset()) for tensor in tensors_in(args))
     return ProgramCalls(gm, tuple(recorder.finished()), inputs, outputs)
 
 
@@ -181,7 +182,7 @@ class _Recorder(KernelRun):
         cost = cost_of_kernel(func, args, kwargs, result)
         states = self._state_storages()
         spell = functools.partial(_operand, states=states)
-        made = tuple(map(spell, _tensors(result)))
+        made = tuple(map(spell, tensors_in(result)))
         storages = () if cost is None else tuple(self._touched((args, kwargs), result, cost.work))
         self.heard.append(
             _Heard(
@@ -200,7 +201,7 @@ class _Recorder(KernelRun):
 
     def _touched(self, given: Any, result: Any, work: Work) -> list[tuple[int, int, bool]]:
         found: dict[int, tuple[int, bool]] = {}
-        for tensors, is_read in ((_tensors(given), True), (_tensors(result), False)):
+        for tensors, is_read in ((tensors_in(given), True), (tensors_in(result), False)):
             for tensor in tensors:
                 number, was_there = self._number(tensor)
                 size = min(_operand(tensor, frozenset()).size, work.read if is_read else work.written)
@@ -252,16 +253,6 @@ def operands_in(values: Any) -> list[Operand]:
     elif not isinstance(values, (tuple, list)):
         return []
     return [operand for value in values for operand in operands_in(value)]
-
-
-def _tensors(values: Any) -> list[torch.Tensor]:
-    if isinstance(values, torch.Tensor):
-        return [values]
-    if isinstance(values, Mapping):
-        values = values.values()
-    elif not isinstance(values, (tuple, list)):
-        return []
-    return [tensor for value in values for tensor in _tensors(value)]
 
 
 def _replaced(value: Any, spell: Any) -> Any:

@@ -22,38 +22,56 @@ from .programs import chain
 NAMES = ("torch.fx", "fake", "cost", "memory", "symbolic")
 
 
-def contenders(module: Any, inputs: tuple[torch.Tensor, ...], sizes: tuple[Any, ...]) -> dict[str, Contender]:
-    theirs, ours = torch.fx.symbolic_trace(module), fx.symbolic_trace(module)
+def ways_of(module: Any, inputs: tuple[torch.Tensor, ...], ours: dict[str, Callable[[], Any]]) -> dict[str, Contender]:
+    """``ours`` beside torch.fx's fake tensors on the same module."""
+    theirs = torch.fx.symbolic_trace(module)
     ways: dict[str, Callable[[], Any]] = {
         "torch.fx": lambda: FakeTensorProp(theirs, FakeTensorMode(allow_non_fake_inputs=True)).propagate(*inputs),
+        **ours,
+    }
+    return {name: Contender(lambda _, way=way: way()) for name, way in ways.items()}
+
+
+def measure_model_and_chains(
+    table: Table,
+    options: Any,
+    goal: str,
+    made_for: Callable[[Any, tuple[torch.Tensor, ...], bool], dict[str, Contender]],
+) -> None:
+    """ResNet50, and one operation of longer and longer chains; ``made_for`` is told whether it is the model."""
+    model = get_model("resnet_tiny" if options.quick else "resnet50")
+    made = made_for(model.build(), model.example_inputs(batch=1), True)
+    with torch.no_grad():
+        table.add(measure(model.name, made, baseline="torch.fx", rounds=options.rounds, goal=goal))
+        for size in [1_000] if options.quick else [1_000, 10_000, 100_000]:
+            table.add(
+                measure(
+                    f"one operation of {size:,}",
+                    made_for(chain(size), (torch.ones(1),), False),
+                    baseline="torch.fx",
+                    rounds=rounds_for(size, options.rounds),
+                    operations=size,
+                    goal=f"{goal}, flat",
+                )
+            )
+
+
+def contenders(module: Any, inputs: tuple[torch.Tensor, ...], is_model: bool) -> dict[str, Contender]:
+    ours = fx.symbolic_trace(module)
+    sizes: tuple[Any, ...] = ("batch", 3, "h", "w") if is_model else ("n",)
+    ways: dict[str, Callable[[], Any]] = {
         "fake": lambda: ShapeProp(ours, fake=True).propagate(*inputs),
         "cost": lambda: estimate_cost(ours, *inputs),
         "memory": lambda: activation_memory(ours, *inputs),
         "symbolic": lambda: symbolic_shapes(ours, sizes),
     }
-    return {name: Contender(lambda _, way=way: way()) for name, way in ways.items()}
+    return ways_of(module, inputs, ways)
 
 
 def main() -> None:
     """Print the table."""
     options = parse(__doc__, rounds=11)
-    table = Table(NAMES)
-    model = get_model("resnet_tiny" if options.quick else "resnet50")
-    made = contenders(model.build(), model.example_inputs(batch=1), ("batch", 3, "h", "w"))
-    with torch.no_grad():
-        table.add(measure(model.name, made, baseline="torch.fx", rounds=options.rounds, goal="1.5"))
-        for size in [1_000] if options.quick else [1_000, 10_000, 100_000]:
-            made = contenders(chain(size), (torch.ones(1),), ("n",))
-            table.add(
-                measure(
-                    f"one operation of {size:,}",
-                    made,
-                    baseline="torch.fx",
-                    rounds=rounds_for(size, options.rounds),
-                    operations=size,
-                    goal="1.5, flat",
-                )
-            )
+    measure_model_and_chains(Table(NAMES), options, "1.5", contenders)
 
 
 if __name__ == "__main__":

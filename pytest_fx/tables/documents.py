@@ -81,19 +81,34 @@ def read_sections(folder: Path) -> dict[str, list[Section]]:
         by_machine: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
         for record in measurements.read(table):
             by_machine.setdefault(tuple(record[part] for part in MACHINE), {})[record["row"]] = record
-        made = [_section(table, machine, records) for machine, records in by_machine.items()]
+        elsewhere = {name for machine, records in by_machine.items() if _has_gpu(machine) for name in records}
+        made = [
+            _section(table, machine, records, set() if _has_gpu(machine) else elsewhere)
+            for machine, records in by_machine.items()
+        ]
         if found := [section for section in made if section.entries]:
             sections[name] = found
     return sections
 
 
-def _section(table: Table, machine: tuple[Any, ...], records: Mapping[str, Mapping[str, Any]]) -> Section:
-    """Tell the rows of every size that has records; rows of such a size that have none are told as not measured yet."""
+def _has_gpu(machine: tuple[Any, ...]) -> bool:
+    return machine[-1] is not None
+
+
+def _section(
+    table: Table, machine: tuple[Any, ...], records: Mapping[str, Mapping[str, Any]], elsewhere: set[str]
+) -> Section:
+    """Tell the rows of every size that has records; rows of such a size that have none are told as not measured yet.
+
+    Rows of a GPU are left out if they were measured on another machine, those of a CPU if this one has a GPU.
+    """
     entries: list[Entry] = []
     for size in ("full", "small"):
-        names = [row.name for row in table.rows(Scale(size=size))]
-        if any(name in records for name in names):
-            entries += [_entry(table, name, records.get(name)) for name in names]
+        rows = table.rows(Scale(size=size))
+        if any(row.name in records for row in rows):
+            own = [row for row in rows if not (row.on_gpu and row.name in elsewhere)]
+            told = [row for row in own if row.name in records or row.on_gpu or not _has_gpu(machine)]
+            entries += [_entry(table, row.name, records.get(row.name)) for row in told]
     by_name = {entry.name: entry for entry in entries}
     used = tuple(records[name] for name in by_name if name in records)
     told = tuple(by_name.values())

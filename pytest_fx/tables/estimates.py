@@ -79,7 +79,7 @@ def compare(seconds: Sequence[float], estimates: Mapping[str, float]) -> dict[st
     measured = statistics.median(seconds)
     numbers = {"measured": measured, "measured_low": low, "measured_high": high, **estimates}
     told = {name: value if name.endswith("_spread") else value * 1e3 for name, value in numbers.items()}
-    for name in ("roofline", "kernels"):
+    for name in {"roofline", "kernels"} & numbers.keys():
         told[f"{name}_ratio"] = numbers[name] / measured
         told[f"{name}_error"] = abs(numbers[name] / measured - 1)
     return {name: round(value, 6) for name, value in told.items()}
@@ -91,11 +91,11 @@ def accuracy(entries: Sequence[Entry], model_of: Callable[[str], str]) -> list[E
     The 90 % interval of a model's estimate is as many of its standard deviations wide as holds 90 % of the measurements
     of all other models, around the median of their ratios.
     """
-    rows = [entry for entry in entries if "roofline_ratio" in entry.numbers]
-    if not rows:
-        return []
     found: list[Entry] = []
     for name, title in (("roofline", "all, by roofline"), ("kernels", "all, by kernels measured once")):
+        rows = [entry for entry in entries if f"{name}_ratio" in entry.numbers]
+        if not rows:
+            continue
         errors = [entry.numbers[f"{name}_error"] for entry in rows]
         inside = [_inside(entry, rows, name, model_of) for entry in rows]
         numbers = {

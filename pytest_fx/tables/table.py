@@ -38,6 +38,8 @@ class Row:
     """All that the values depend on beside the code, the versions and the machine. With others it is measured again."""
     timed: bool = False
     """Whether times are taken, which means nothing beside other work."""
+    on_gpu: bool = False
+    """Whether it is of a GPU: told under the machines that have one, or under each where nothing of one is recorded."""
 
 
 @dataclass(frozen=True, slots=True)

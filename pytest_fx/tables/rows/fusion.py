@@ -39,7 +39,7 @@ def _rows(scale: Scale) -> Sequence[Row]:
 def _row(name: str, scale: Scale, model: str, device: str, threads: int, batch: int) -> Row:
     settings = {"model": model, "device": device, "threads": threads, "batch": batch, "dtype": "float32"}
     settings |= {"rounds": scale.rounds, "seed": scale.seed}
-    return Row(name, partial(_measure, settings), settings, timed=True)
+    return Row(name, partial(_measure, settings), settings, timed=True, on_gpu=device == "cuda")
 
 
 def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:

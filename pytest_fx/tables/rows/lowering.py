@@ -49,7 +49,8 @@ def _row(scale: Scale, model: str, backend: str, batch: int) -> Row:
     rounds = min(scale.rounds, max(5, scale.rounds * 4 // max(batch, 4)))
     settings = {"model": model, "backend": backend, "threads": threads, "batch": batch, "dtype": "float32"}
     settings |= {"rounds": rounds, "seed": scale.seed}
-    return Row(f"{model}, {backend}, batch {batch}", partial(_measure, settings), settings, timed=True)
+    name = f"{model}, {backend}, batch {batch}"
+    return Row(name, partial(_measure, settings), settings, timed=True, on_gpu=backend == "tensorrt")
 
 
 def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:

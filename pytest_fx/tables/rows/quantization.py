@@ -72,7 +72,7 @@ def _rows(scale: Scale) -> Sequence[Row]:
             for phase in _PHASES:
                 settings = {"model": model, "phase": phase, "threads": 1, "trials": _TRIALS, "seed": scale.seed}
                 rows.append(Row(f"{model}, {phase}", partial(_measure_phase, settings), settings, timed=True))
-            rows.append(Row(f"{model}, GPU, batch 256", _on_gpu))
+            rows.append(Row(f"{model}, GPU, batch 256", _on_gpu, on_gpu=True))
     return rows
 
 

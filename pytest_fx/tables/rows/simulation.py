@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 
 from fx import GraphModule
+from fx.analysis.known_devices import list_devices
 from fx.analysis.simulation import simulate
 from fx.errors import FxError
 from fx.passes import get_pass
@@ -29,9 +32,10 @@ from pytest_fx.tables.estimates import (
 )
 from pytest_fx.tables.registered_tables import register_table
 from pytest_fx.tables.table import Chart, Claim, Column, Entry, NotRun, Row, Scale, Series, Table
-from pytest_fx.timing.paired import BETWEEN_COPIES, median_interval
+from pytest_fx.timing.paired import BETWEEN_COPIES, median_interval, time_pairs
 
 _BATCHES = (1, 8, 32)
+_BATCHES_ON_GPU = (1, 32)
 _PASSES = ("canonicalize", "fuse-conv-bn", "merge-parallel-layers")
 """Where the machine and the kernels that were measured are kept between runs."""
 
@@ -43,19 +47,30 @@ def _rows(scale: Scale) -> Sequence[Row]:
     rows += [_row(f"{name}, passes", scale, name, _measure_passes, 1) for name in names]
     if scale.size != "full":
         return rows
-    model = "resnet50"
+    rows += [
+        _row(_on_gpu(name, batch), scale, name, _measure_on_gpu, batch, on_gpu=True)
+        for name in names
+        for batch in (*_BATCHES_ON_GPU, *([256] if name == "resnet50" else []))
+        if name not in small
+    ]
+    model, batch = "resnet50", _BATCHES_ON_GPU[-1]
+    told, modes = _on_gpu(model, batch), ("operator-level-cost-model", "operator-level-benchmark")
     rows += [
         Row(f"{model} on V100, batch 256", partial(_on_device, model, "V100", 256)),
-        Row(f"{model} by torch's cost model", partial(_by_torch, model, "operator-level-cost-model")),
-        Row(f"{model} by torch's benchmark of operators", partial(_by_torch, model, "operator-level-benchmark")),
-        Row(f"{model} by inductor", partial(_by_inductor, model)),
+        Row(f"{told}, by torch's cost model", partial(_by_torch, model, batch, modes[0]), on_gpu=True),
+        Row(f"{told}, by torch's benchmark of operators", partial(_by_torch, model, batch, modes[1]), on_gpu=True),
+        Row(f"{told}, by inductor", partial(_by_inductor, model, batch), on_gpu=True),
     ]
     return rows
 
 
-def _row(name: str, scale: Scale, model: str, measure: Any, batch: int) -> Row:
+def _on_gpu(model: str, batch: int) -> str:
+    return f"{model}, GPU, batch {batch}"
+
+
+def _row(name: str, scale: Scale, model: str, measure: Any, batch: int, *, on_gpu: bool = False) -> Row:
     settings = {"model": model, "batch": batch, "rounds": scale.rounds, "seed": scale.seed, "threads": 1}
-    return Row(name, partial(measure, settings), settings, timed=True)
+    return Row(name, partial(measure, settings), settings, timed=True, on_gpu=on_gpu)
 
 
 @functools.cache
@@ -120,14 +135,51 @@ def _on_device(model: str, device: str, batch: int) -> Mapping[str, Any]:
     return told(simulate(program, device, *inputs), "roofline")
 
 
-def _by_torch(model: str, mode: str) -> Mapping[str, Any]:
-    found = get_model(model)
-    return {"peer": torch_estimate(found.build(), found.example_inputs(1), mode)}
+def _measure_on_gpu(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Measure a model on the GPU in the machine, and estimate it by that device's public figures."""
+    device = _gpu_in_machine()
+    model = get_model(settings["model"])
+    inputs = model.example_inputs(settings["batch"], seed=settings["seed"])
+    estimate = simulate(capture(model.build()), device, *inputs)
+    call = partial(capture(model.build().cuda()), *(one.cuda() for one in inputs))
+    timing = time_pairs(call, call, rounds=settings["rounds"], threads=settings["threads"], device="cuda")
+    return {
+        "seconds": timing.eager,
+        "host_seconds": timing.eager_host,
+        **told(estimate, "roofline"),
+        "rests_on": estimate.dominating,
+        "device": device,
+    }
 
 
-def _by_inductor(model: str) -> Mapping[str, Any]:
+def _gpu_in_machine() -> str:
+    """The name under which the GPU in this machine is known to ``simulate``.
+
+    Raises:
+        NotRun: there is none, or its figures are not known.
+    """
+    if not torch.cuda.is_available():
+        raise NotRun("not run: no GPU")
+    name = torch.cuda.get_device_name()
+    known = next((one for one in list_devices() if one in re.split(r"[\s-]", name)), None)
+    if known is None:
+        raise NotRun(f"not run: the figures of {name} are not known, those of {', '.join(list_devices())} are")
+    return known
+
+
+def _by_torch(model: str, batch: int, mode: str) -> Mapping[str, Any]:
+    return {"peer": torch_estimate(*_on_accelerator(model, batch), mode)}
+
+
+def _by_inductor(model: str, batch: int) -> Mapping[str, Any]:
+    return {"peer": inductor_estimate(*_on_accelerator(model, batch))}
+
+
+def _on_accelerator(model: str, batch: int) -> tuple[nn.Module, tuple[Any, ...]]:
+    """A model and its inputs, on a GPU where there is one."""
     found = get_model(model)
-    return {"peer": inductor_estimate(found.build(), found.example_inputs(1))}
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return found.build().to(device), tuple(one.to(device) for one in found.example_inputs(batch))
 
 
 def _numbers(values: Mapping[str, Any]) -> Mapping[str, float]:
@@ -196,7 +248,9 @@ register_table(
             "often the estimated speed-up by kernels is on the side of 1 on which the measured interval is, where "
             "that leaves 1 by more than 1 %, by which two copies of one program differ. The figure of the V100 is the "
             "roofline of its public figures; beside it stands what appendix D of the paper measured in eager mode "
-            "(TensorRT: 66.2 ms). PyTorch's own estimators are asked in the same process."
+            "(TensorRT: 66.2 ms). On a GPU the measured time is that of the device, from CUDA's events, and the "
+            "roofline that of the device's public figures, none of which was measured there. PyTorch's own estimators "
+            "are asked in the same process."
         ),
         claims=(
             Claim(

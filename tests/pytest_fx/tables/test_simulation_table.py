@@ -133,13 +133,41 @@ def test_the_v100_is_estimated_beside_the_papers_figure():
     assert table.paper["resnet50 on V100, batch 256"] == {"measured": 244.3}
 
 
+@pytest.mark.parametrize(
+    "name, found", [("NVIDIA H100 80GB HBM3", "H100"), ("Tesla V100-SXM2-16GB", "V100"), ("NVIDIA H200", "H200")]
+)
+def test_the_gpu_in_the_machine_is_known_by_its_name(monkeypatch, name, found):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: name)
+    assert simulation._gpu_in_machine() == found
+
+
+def test_a_gpu_that_is_not_known_or_not_there_is_not_estimated(monkeypatch):
+    row = next(row for row in get_table("simulation").rows(Scale()) if row.name == "resnet50, GPU, batch 256")
+    for available, reason in ((False, "no GPU"), (True, "the figures of Voodoo 2 are not known, those of A100, ")):
+        monkeypatch.setattr("torch.cuda.is_available", lambda answer=available: answer)
+        monkeypatch.setattr("torch.cuda.get_device_name", lambda: "Voodoo 2")
+        with pytest.raises(NotRun, match=f"^not run: {reason}"):
+            row.measure()
+    assert row.on_gpu and row.timed
+
+
+def test_rows_of_a_gpu_have_no_estimate_by_kernels():
+    estimate = {"roofline": 0.02, "roofline_low": 0.015, "roofline_high": 0.025, "roofline_spread": 0.1}
+    values = {"seconds": [0.01], "host_seconds": [0.001], **estimate, "device": "H200"}
+    numbers = get_table("simulation").numbers(values)
+    assert (numbers["measured"], numbers["roofline_ratio"]) == (10.0, 2.0)
+    (only,) = accuracy([Entry("resnet50, GPU, batch 1", numbers, {}, None)], model_of)
+    assert only.name == "all, by roofline" and only.numbers["error"] == 1.0
+
+
 def test_torchs_estimators_that_need_an_accelerator_say_so():
     with pytest.raises(NotRun, match="CUDA"):
-        simulation._by_torch("mlp", "operator-level-cost-model")
+        simulation._by_torch("mlp", 1, "operator-level-cost-model")
 
 
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of inductor's own modules
 def test_inductors_estimate_is_nothing_on_a_cpu():
     with pytest.raises(NotRun, match=r"its estimate is 0 s|Error"):
-        simulation._by_inductor("mlp")
+        simulation._by_inductor("mlp", 1)

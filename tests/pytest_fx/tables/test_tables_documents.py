@@ -1,11 +1,12 @@
 """What was measured, as Markdown and CSV."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from pytest_fx.tables.documents import read_sections, write_documents
-from pytest_fx.tables.table import Entry
+from pytest_fx.tables.table import Entry, Row
 
 
 @pytest.fixture
@@ -110,3 +111,21 @@ def test_rows_that_are_worked_out_of_others_stand_below_them(petals, register, w
     write("rose", {"petals": 5})
     text = write_documents(read_sections(tmp_path), frozenset())["petals.md"]
     assert "| rose | 5 | - |\n| all | 35 | - |\n\nMeasured" in text
+
+
+def test_rows_of_a_gpu_are_told_under_the_machine_that_has_one(petals, register, write, tmp_path):
+    register(
+        replace(petals, rows=lambda scale: [Row("daisy", dict), Row("rose", dict, on_gpu=True), Row("lily", dict)])
+    )
+
+    def rows_by_machine():
+        parts = write_documents(read_sections(tmp_path), frozenset())["petals.md"].split("\n## ")[1:]
+        return {part.partition("\n")[0]: re.findall(r"^\| (\w+) \| ([\w :]+)", part, re.MULTILINE) for part in parts}
+
+    write("daisy", {"petals": 34})
+    write("rose", reason="not run: no GPU")
+    alone = [("daisy", "34 "), ("rose", "not run: no GPU "), ("lily", "not measured yet ")]
+    assert rows_by_machine() == {"Abacus, 2 cores": alone}
+    write("rose", {"petals": 5}, cores=16, device="Loom")
+    del alone[1]
+    assert rows_by_machine() == {"Abacus, 2 cores": alone, "Abacus, 16 cores, Loom": [("rose", "5 ")]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -187,7 +188,8 @@ def inductor_estimate(module: nn.Module, inputs: tuple[Any, ...]) -> float:
 
     compiled = torch.compile(module)
     try:
-        with torch.no_grad(), mock.patch.object(Scheduler, "codegen", listen):
+        with torch.no_grad(), mock.patch.object(Scheduler, "codegen", listen), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what a compiler says of its own modules
             compiled(*inputs)
     except Exception as error:  # whatever a compiler that is not there raises
         raise NotRun(f"{type(error).__name__}: {error}".splitlines()[0]) from None

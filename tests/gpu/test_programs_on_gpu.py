@@ -13,9 +13,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 
 @pytest.mark.parametrize("name", [name for name in list_models() if get_model(name).small is None])
 def test_the_suite_of_a_model_is_green_on_the_gpu(pytester, name):
-    result = pytester.runpytest_subprocess(
-        "--fx-model", name, "--fx-device", "cuda", "--fx-no-timing", "-p", "no:cacheprovider"
-    )
+    result = pytester.runpytest("--fx-model", name, "--fx-device", "cuda", "--fx-no-timing", "-p", "no:cacheprovider")
     outcomes = result.parseoutcomes()
     assert result.ret == 0 and outcomes["passed"] > 20, outcomes
 

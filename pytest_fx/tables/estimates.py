@@ -186,11 +186,10 @@ def inductor_estimate(module: nn.Module, inputs: tuple[Any, ...]) -> float:
         found.extend(float(node.get_estimated_runtime()) for node in self.nodes)
         return original(self)
 
-    compiled = torch.compile(module)
     try:
         with torch.no_grad(), mock.patch.object(Scheduler, "codegen", listen), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what a compiler says of its own modules
-            compiled(*inputs)
+            torch.compile(module)(*inputs)
     except Exception as error:  # whatever a compiler that is not there raises
         raise NotRun(f"{type(error).__name__}: {error}".splitlines()[0]) from None
     finally:

@@ -80,7 +80,7 @@ def compare(seconds: Sequence[float], estimates: Mapping[str, float]) -> dict[st
     measured = statistics.median(seconds)
     numbers = {"measured": measured, "measured_low": low, "measured_high": high, **estimates}
     told = {name: value if name.endswith("_spread") else value * 1e3 for name, value in numbers.items()}
-    for name in {"roofline", "kernels"} & numbers.keys():
+    for name in (one for one in ("roofline", "kernels") if one in numbers):
         told[f"{name}_ratio"] = numbers[name] / measured
         told[f"{name}_error"] = abs(numbers[name] / measured - 1)
     return {name: round(value, 6) for name, value in told.items()}

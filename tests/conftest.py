@@ -17,6 +17,9 @@ pytest_plugins = ["pytester"]
 collect_ignore_glob = ["*conftest.py"]  # they have no doctests, and as modules of tests all have the same name
 
 
+if torch.cuda.is_available():  # where it is what resets the compiler; not anew in each inner run, which torch refuses
+    import torch._inductor.cudagraph_trees
+
 # Where there is no accelerator, torch.manual_seed notes the whole stack, three times, for one that might come.
 seed_all = torch.manual_seed if torch.accelerator.is_available() else torch.default_generator.manual_seed
 

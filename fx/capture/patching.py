@@ -118,7 +118,8 @@ class Trace:
     def stand_ins(self, owner: dict[str, Any]) -> dict[int, Any]:
         """What stands in ``owner`` for the functions that were replaced there, by the identity of these."""
         with _lock:
-            return {id(one.original): one.value for one in _replacements.values() if one.owner is owner}
+            replacements = list(_replacements.values())  # and no loop, in which Python 3.12 could lose the lock
+        return {id(one.original): one.value for one in replacements if one.owner is owner}
 
     def _run(self, program: Callable[[Trace], Any]) -> Generator[None]:
         settle()

@@ -142,8 +142,8 @@ _REFUSED_FUNCTIONALS = frozenset(
     _words("assert_int_or_pair ctc_loss grouped_mm scaled_grouped_mm scaled_mm triplet_margin_with_distance_loss")
 )
 _PYTHON_METHODS = _words(
-    "bfloat16 bool byte cdouble cfloat char cpu cuda dim_order double element_size float half int is_shared long lu "
-    "ndimension nelement new_tensor short tolist type unique"
+    "bfloat16 bool byte cdouble cfloat char cpu cuda dim dim_order double element_size float half int is_shared "
+    "long lu ndimension nelement new_tensor short tolist type unique"
 )
 """Methods of tensors that call no operator of the same name but only compute."""
 

@@ -17,7 +17,7 @@ from pytest_fx.records.benchmark_records import add_benchmarks
 from pytest_fx.records.journal import Journal
 from pytest_fx.records.records import describe_machine
 from pytest_fx.records.running import TELL
-from pytest_fx.report.summary import NOTES, PROPERTY, SummaryRow, records_on
+from pytest_fx.report.summary import FAILURE, NOTES, PROPERTY, SummaryRow, records_on
 
 JOURNAL = pytest.StashKey[Journal]()
 """Where a :class:`pytest.Config` keeps the journal of its run, once there is one."""
@@ -34,6 +34,11 @@ def record_row(item: pytest.Item, row: SummaryRow, timing: Mapping[str, Any] | N
         tell("record", record)
     else:
         keep(item.config, item.nodeid, record)
+
+
+def record_failure(item: pytest.Item, facts: Mapping[str, Any]) -> None:
+    """Attach what is known of a failure to the report of ``item``, for ``--fx-report`` and ``--fx-annotate``."""
+    item.user_properties.append((FAILURE, dict(facts)))
 
 
 def keep(config: pytest.Config, test: str, record: Mapping[str, Any]) -> None:

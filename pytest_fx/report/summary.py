@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 PROPERTY = "fx"
 """The user property that carries a record on a test's report: a dict whose ``"row"`` is a :class:`SummaryRow`."""
+FAILURE = "fx-failure"
+"""The user property that carries what is known of a failure, for reports."""
 NOTES = pytest.StashKey[list[str]]()
 """Where a :class:`pytest.Config` keeps lines to print below the table."""
 

@@ -15,8 +15,7 @@ from typing import Any
 
 from pytest_fx.errors import ReportError
 from pytest_fx.records.records import read_records, write_atomically
-from pytest_fx.report.summary import SummaryRow
-from pytest_fx.report.verdict import verdict_of
+from pytest_fx.report.rows import SummaryRow, verdict_of
 
 SCHEMA = 1
 """The version of what lines hold: a reader of this one takes no line of a later one."""
@@ -129,9 +128,10 @@ def _merged(lines: Sequence[dict[str, Any]]) -> ReportedRow:
     for line in lines[1:]:
         row = row.merged(_row(line["row"]))
     timed = next((line for line in reversed(lines) if line.get("timing")), None)
-    last = timed or lines[-1]
+    last = timed or next((line for line in reversed(lines) if line.get("machine")), lines[-1])
     tests = tuple(dict.fromkeys(str(line["test"]) for line in lines))
-    return ReportedRow(row, tests, None if timed is None else timed["timing"], last["machine"], last.get("worker"))
+    machine: dict[str, Any] = last.get("machine") or {}
+    return ReportedRow(row, tests, None if timed is None else timed["timing"], machine, last.get("worker"))
 
 
 _FIELDS = frozenset(each.name for each in fields(SummaryRow))
@@ -174,7 +174,11 @@ def _is_whole(record: Mapping[str, Any]) -> bool:
     row: Any = record.get("row")
     if record.get("kind") == "row":
         names = isinstance(row, dict) and [row.get("model"), row.get("program")]
-        return bool(names) and all(isinstance(name, str) for name in names) and isinstance(record.get("machine"), dict)
+        return (
+            bool(names)
+            and all(isinstance(name, str) for name in names)
+            and isinstance(record.get("machine") or {}, dict)
+        )
     return record.get("kind") in ("failure", "skip") and isinstance(record.get("text"), str)
 
 

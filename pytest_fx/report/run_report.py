@@ -16,7 +16,7 @@ from pytest_fx.lazy import load
 from pytest_fx.options import OPTIONS
 from pytest_fx.parallel.distribution import is_worker, plain_name
 from pytest_fx.records.running import FOLDER
-from pytest_fx.report.summary import FAILURE, records_on
+from pytest_fx.report.rows import FAILURE, collect_rows, records_on
 
 LONGEST_TEXT = 20_000
 """Characters of the text of a failure that are kept."""
@@ -50,6 +50,10 @@ class RunReport:
         for record in records:
             row = {name: value for name, value in record["row"].items() if value is not None}
             self._lines.append({"kind": "row", "test": test, "worker": worker, **record, "row": row})
+        for row in collect_rows([report]):
+            if row.outcome == "fails":  # which the row does not say itself
+                known = {"model": row.model, "program": row.program, "outcome": row.outcome}
+                self._lines.append({"kind": "row", "test": test, "worker": worker, "row": known})
         if report.outcome == "failed":
             known = dict(getattr(report, "user_properties", ())).get(FAILURE) if report.when == "call" else None
             line = {

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from fx.arguments import expect, expect_all, explained, shown
-from fx.capture import modes, patching, recorded_calls, root_hooks, starred
+from fx.capture import identity_tests, modes, patching, recorded_calls, root_hooks, starred
 from fx.capture.augmented import write_where_it_shows
-from fx.capture.misuse import explain_misuse, is_of_real_tensor
+from fx.capture.misuse import explain_misuse, is_of_real_tensor, note_other_attempt
 from fx.capture.module_state import ModuleState, dependence_on_earlier_call, forget_traced_values, same_program
 from fx.capture.patching import Trace
 from fx.capture.python_functions import Classes, note_classes, note_method, record_classes
@@ -31,6 +31,7 @@ from fx.naming.targets import torch_path
 from fx.node import Argument, Node, Target
 from fx.operators.asynchronous import remote_calls
 from fx.operators.python import IN_PLACE
+from fx.provenance import SourceLocation
 from fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
 from fx.wrapping import wrapped_globals
 
@@ -93,6 +94,7 @@ class Tracer(TracerBase):
         self.num_calls: dict[str, int] = {}
         self._current: Trace | None = None
         self._reads_buffers_once = False
+        self._left_out = self._as_given = False
         self._classes_called: Classes = {}
         self._real: RealTensors | None = None
         self._modes: modes.Modes | None = None
@@ -343,6 +345,21 @@ class Tracer(TracerBase):
         Raises:
             TraceError: the program cannot be captured; the message names the user's line.
         """
+        self._left_out = self._as_given = False
+        try:
+            return self._attempts(root, concrete_args)
+        except Exception as error:
+            if not self._left_out:
+                raise
+            try:  # it may need an input that it says can be left out
+                self._as_given = True
+                return self._attempts(root, concrete_args)
+            except Exception as other:
+                note_other_attempt(error, other, "with its optional inputs")
+                raise error from error.__cause__
+
+    def _attempts(self, root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> Graph:
+        """Trace, and again as long as there is more to record than was in the attempt before."""
         self._classes_called = {}
         refused: TraceError | None = None
         while True:
@@ -352,12 +369,15 @@ class Tracer(TracerBase):
             except TraceError as error:
                 note_method(error.__cause__, self._classes_called)
                 if _count(self._classes_called) == recorded:  # it may be more than before only a few times
+                    if refused is not None:
+                        note_other_attempt(error, refused, "without calls of Python's classes recorded")
                     raise
                 refused = error
             except Exception as error:
                 if refused is None:
                     raise
-                raise refused from error
+                note_other_attempt(refused, error, "with calls of Python's classes recorded")
+                raise refused from refused.__cause__ or error
 
     def _attempt(self, root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> Graph:
         """Trace, and once more with ``proxy_buffer_attributes`` where that helps."""
@@ -371,14 +391,24 @@ class Tracer(TracerBase):
                 self._reads_buffers_once = True
                 self.proxy_buffer_attributes = True
                 return self._trace(root, concrete_args)
-            except Exception:
+            except Exception as other:
+                note_other_attempt(error, other, "with its buffers as traced values")
                 raise error from error.__cause__
             finally:
                 self._read_buffers_as_asked()
 
+    def _leaves_out(self, name: str) -> bool:
+        if not self._as_given:
+            self._left_out = True
+        return not self._as_given
+
     def real_value_needed(self, frame: FrameType) -> None:
         """Note that ``frame`` is refused because a class of Python's, which takes real values, was called in it."""
         note_classes(frame, self._classes_called)
+
+    def made_where_it_may_be_compared(self, node: Node, location: SourceLocation) -> None:
+        """Let the program check, or refuse, that the value of a node is compared by identity."""
+        location.is_compared = identity_tests.expect_known(self, node, location)
 
     def _stands_for(self, obj: Proxy, frame: FrameType, refusal: TraceError) -> bool:
         place = (

@@ -34,6 +34,8 @@ _LAUNCH_CPU = Figure(
 _REACHED_GPU = Figure(0.75, "assumption: cuBLAS and cuDNN reach 60 to 90 % in large products", 0.15)
 _REACHED_TENSOR = Figure(0.6, "assumption: cuBLAS and cuDNN reach 45 to 75 % of tensor cores in large products", 0.2)
 _REACHED_CPU = Figure(0.65, "assumption: oneDNN and MKL reach 50 to 85 % in large products", 0.2)
+_CUDNN = 0.5
+_TF32 = "TF32, PyTorch's default for convolutions, of which cuDNN reached half of what products do (H200, measured)"
 _FILL_GPU = Figure(3e-6, "assumption: a kernel on a GPU takes 2 to 5 microseconds however small", 0.3)
 _NO_FILL = Figure(0.0, "in the launch", 0.0)
 _HOST = {"call_module": 3e-6, "call_function": 0.5e-6, "call_method": 0.3e-6, "get_attr": 0.3e-6}
@@ -53,9 +55,7 @@ def _gpu(
         name=name,
         kind="cuda",
         arithmetic=rates,
-        convolutions={torch.float32: Figure(tf32 * _TERA, f"{source}; TF32, PyTorch's default for convolutions", 0.3)}
-        if tf32
-        else {},
+        convolutions={torch.float32: Figure(tf32 * _CUDNN * _TERA, f"{source}; {_TF32}", 0.4)} if tf32 else {},
         bandwidth=steps([(cache, cache_bandwidth)], memory * 0.85),
         bandwidth_source=f"{cache_source}; of the memory, 85 % of its greatest bandwidth",
         memory=Figure(memory, source, 0.15),

@@ -62,6 +62,10 @@ class KernelTimes(Protocol):
         ...
 
 
+_KERNELS_OF_A_STEP = 2
+"""Kernels of each step of a recurrent layer on an accelerator: a product, and the gates."""
+
+
 @dataclass(frozen=True, slots=True)
 class Roofline:
     """Times by the rates of a device: operations over their rate or bytes over the bandwidth, whichever takes longer.
@@ -121,9 +125,12 @@ class Roofline:
         assumption, spread = MEMORY, device.memory.spread
         if computing > moving:
             assumption, spread = f"rate of {kind}", (rate.spread**2 + device.efficiency.spread**2) ** 0.5
-        if device.fill.value > work:
+        least = device.fill.value
+        if sizes is not None and sizes.kind == "recurrent":
+            least *= _KERNELS_OF_A_STEP * sizes.groups  # which wait for each other
+        if least > work:
             assumption, spread = "least time of a kernel", device.fill.spread
-        return KernelTime(device.fill.value + work, assumption, spread, device.launch.value)
+        return KernelTime(least + work, assumption, spread, device.launch.value)
 
     def _product(self, call: KernelCall, sizes: ProductSizes, calibration: Calibration) -> KernelTime:
         surface = calibration.products.get(sizes.kind) or calibration.products["matrix"]

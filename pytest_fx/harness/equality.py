@@ -68,7 +68,7 @@ class Leaf:
         ``atol`` is meant for numbers about 1. Of a tensor whose largest element is smaller, it is that part.
         """
         if not (self.expected.is_floating_point() or self.expected.is_complex()):
-            return torch.zeros(self.expected.shape, dtype=torch.float64)
+            return torch.zeros(self.expected.shape, dtype=torch.float64, device=self.expected.device)
         magnitude = self.expected.to(_wide_real(self.expected)).abs()
         limit = atol * min(1.0, self.scale or 1.0) + rtol * magnitude
         return torch.where(magnitude.isfinite(), limit, torch.zeros_like(limit)).to(torch.float64)
@@ -239,7 +239,7 @@ def _largest_finite(tensor: torch.Tensor) -> float:
 def _is_nan(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_floating_point() or tensor.is_complex():
         return tensor.isnan()
-    return torch.zeros(tensor.shape, dtype=torch.bool)
+    return torch.zeros_like(tensor, dtype=torch.bool)
 
 
 def _wide_real(tensor: torch.Tensor) -> torch.dtype:

@@ -12,6 +12,7 @@ import torch
 from pytest_fx.harness.snapshot import is_strided
 from pytest_fx.harness.structure import leaves, map_tensors, skeleton
 
+_C: Any = torch._C
 SEED = 0
 """The random seed of every call, and of every capture."""
 
@@ -91,13 +92,35 @@ def converted(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
 
 @contextmanager
 def default_dtype(dtype: torch.dtype) -> Generator[None]:
-    """Make tensors that a program creates without saying a dtype have ``dtype``, as far as PyTorch allows it."""
+    """Compute in ``dtype``: what a program creates without saying a dtype has it, as far as PyTorch allows it.
+
+    On a GPU, float32 is that: PyTorch lets cuDNN compute in TF32, whose mantissa has 10 bits, so that eager mode would
+    be a thousand times as far from the truth, and a transform might be, too.
+    """
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype if dtype in (torch.float32, torch.float64) else before)
     try:
-        yield
+        with tf32_in_cudnn(allowed=False):
+            yield
     finally:
         torch.set_default_dtype(before)
+
+
+@contextmanager
+def tf32_in_cudnn(*, allowed: bool) -> Generator[None]:
+    """Let cuDNN compute convolutions and recurrent layers of float32 in TF32 inside the block, or not."""
+    before = [(kind, _C._get_fp32_precision_getter("cuda", kind)) for kind in ("conv", "rnn")]
+    try:
+        switch = _C._get_cudnn_allow_tf32()
+    except RuntimeError:  # the two have been set each by itself, in a way that this has no word for
+        switch = allowed
+    try:
+        _C._set_cudnn_allow_tf32(allowed)  # and by no newer switch, after which torch.export refuses to read this one
+        yield
+    finally:
+        _C._set_cudnn_allow_tf32(switch)
+        for kind, precision in before:
+            _C._set_fp32_precision_setter("cuda", kind, precision)
 
 
 @contextmanager

@@ -101,24 +101,24 @@ class Poisoned(Interpreter):
             return True
         if node.op not in ("call_function", "call_method") or effect_of(node) is not None:
             return False
-        wide = self._infinite(node, value.shape, _widened)
+        wide = self._infinite(node, value, _widened)
         if wide is None or not wide.any():
             return wide is not None
-        moved = self._infinite(node, value.shape, _moved)
+        moved = self._infinite(node, value, _moved)
         return moved is not None and bool(moved[value.isinf()].all())
 
     def _infinite(
-        self, node: Node, shape: torch.Size, prepared: Callable[[torch.Tensor], torch.Tensor]
+        self, node: Node, value: torch.Tensor, prepared: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor | None:
-        """Where what the node makes of other values is infinite; None if it does not take them."""
+        """Where what the node makes of other values than ``value`` is infinite; None if it does not take them."""
         args, kwargs = self.fetch_args_kwargs_from_env(node)
         try:
             made = getattr(self, node.op)(node.target, map_tensors(prepared, args), map_tensors(prepared, kwargs))
         except Exception:  # whatever an operation raises that does not take float64
             return None
-        infinite = torch.zeros(shape, dtype=torch.bool)
+        infinite = torch.zeros_like(value, dtype=torch.bool)
         for _, leaf in leaves(made):
-            if _has_infinities(leaf) and leaf.shape == shape:
+            if _has_infinities(leaf) and leaf.shape == value.shape:
                 infinite |= leaf.isinf()
         return infinite
 

@@ -136,7 +136,7 @@ def _through_a_file(program: GraphModule) -> GraphModule:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "program.safetensors"
         fx.save(program, path)
-        return fx.load(path)
+        return fx.load(path, device=next((tensor.device for tensor in tensors_of(program).values()), None))
 
 
 _TRIPS: dict[str, Callable[[GraphModule], GraphModule]] = {

@@ -159,7 +159,7 @@ def test_saved_file_equals_eager(fx_model: Subject, fx_equal: EqualityCheck, tmp
     """The program loaded from a data-only file computes the same bits, and has the same code."""
     path = tmp_path / "program.safetensors"
     skip_if_refused(lambda: save(fx_model.captured, path), "it holds what a data-only file cannot")
-    program = load(path)
+    program = load(path, device=fx_model.device)
     require_code(fx_model, program, "loaded")
     fx_equal(program, contract=exact, label="capture", draws=1)
 
@@ -172,7 +172,7 @@ def test_folder_equals_eager(fx_model: Subject, fx_equal: EqualityCheck, tmp_pat
     )
     with import_path(tmp_path):
         program = importlib.import_module(name).Program()
-    fx_equal(program.eval(), label="capture", draws=1)
+    fx_equal(program.eval().to(fx_model.device), label="capture", draws=1)
 
 
 def test_torchscript_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:

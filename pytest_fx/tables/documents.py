@@ -155,11 +155,12 @@ def _overview(sections: Mapping[str, Sequence[Section]]) -> str:
 def _findings(claim: Claim, sections: Sequence[Section]) -> str:
     """Say what each machine found, and which machine if there are several."""
     several = len(sections) > 1
-    told = [(f"{section.machine}: " if several else "") + _finding(claim, section) for section in sections]
-    return "<br>".join(told)
+    found = [(section.machine, _finding(claim, section)) for section in sections]
+    told = [(f"{machine}: " if several else "") + finding for machine, finding in found if finding is not None]
+    return "<br>".join(told) or "not measured"
 
 
-def _finding(claim: Claim, section: Section) -> str:
+def _finding(claim: Claim, section: Section) -> str | None:
     parts: list[str] = []
     for name, template in claim.found.items():
         entry = section.entry(name)
@@ -168,7 +169,7 @@ def _finding(claim: Claim, section: Section) -> str:
         told = entry.tell(template) or (entry.reason and _brief(entry.reason))
         if told and told not in parts:
             parts.append(told)
-    return "; ".join(parts) or "not measured"
+    return "; ".join(parts) or None
 
 
 def _page(sections: Sequence[Section], figures: frozenset[str]) -> str:

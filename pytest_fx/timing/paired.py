@@ -244,23 +244,15 @@ def steady_conditions(threads: int) -> Generator[None]:
 def _cudnn_defaults() -> Generator[None]:
     backends: Any = torch.backends
     cudnn, allowed = backends.cudnn, backends.__allow_nonbracketed_mutation  # torch's utilities for tests freeze flags
-    # TF32 has two switches, which the old one, allow_tf32, refuses to speak of where they differ.
-    defaults = [
-        (cudnn, "benchmark", False),
-        (cudnn, "deterministic", False),
-        (cudnn.conv, "fp32_precision", "tf32"),
-        (cudnn.rnn, "fp32_precision", "tf32"),
-    ]
-    before = [getattr(owner, name) for owner, name, _ in defaults]
+    before = cudnn.benchmark, cudnn.deterministic
     try:
         with allowed():
-            for owner, name, value in defaults:
-                setattr(owner, name, value)
-        yield
+            cudnn.benchmark = cudnn.deterministic = False
+        with evaluation.tf32_in_cudnn(allowed=True):
+            yield
     finally:
         with allowed():
-            for (owner, name, _), value in zip(defaults, before, strict=True):
-                setattr(owner, name, value)
+            cudnn.benchmark, cudnn.deterministic = before
 
 
 def median_interval(values: tuple[float, ...], confidence: float = 0.95) -> tuple[float, float]:

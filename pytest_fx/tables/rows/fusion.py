@@ -70,7 +70,7 @@ def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _compare(unfused: nn.Module, fused: nn.Module, images: Tensor, threads: int) -> Mapping[str, float]:
     """Count the outputs outside of the paper's bound, in float64 and in float32."""
-    with torch.no_grad(), evaluation.threads(threads):
+    with torch.no_grad(), evaluation.threads(threads), evaluation.default_dtype(torch.float32):
         reference = copy.deepcopy(unfused).double()
         wanted = reference(images.double())
         found = FuseConvBN()(capture(reference))(images.double())

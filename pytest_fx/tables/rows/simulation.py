@@ -137,7 +137,7 @@ def _on_device(model: str, device: str, batch: int) -> Mapping[str, Any]:
 
 def _measure_on_gpu(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Measure a model on the GPU in the machine, and estimate it by that device's public figures."""
-    device = _gpu_in_machine()
+    device = gpu_in_machine()
     model = get_model(settings["model"])
     inputs = model.example_inputs(settings["batch"], seed=settings["seed"])
     estimate = simulate(capture(model.build()), device, *inputs)
@@ -152,7 +152,7 @@ def _measure_on_gpu(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def _gpu_in_machine() -> str:
+def gpu_in_machine() -> str:
     """The name under which the GPU in this machine is known to ``simulate``.
 
     Raises:

@@ -183,3 +183,9 @@ def test_a_program_that_does_not_fit_is_told() -> None:
     result = simulate(program, simple(), torch.empty(200_000_000))
     assert not result.fits
     assert "more than the 953.7 MiB that it has" in str(result)
+
+
+def test_the_steps_of_a_recurrent_layer_wait_for_each_other_on_an_accelerator():
+    program = fx.symbolic_trace(nn.Sequential(nn.LSTM(8, 8)))
+    short, long = (simulate(program, "H200", torch.empty(steps, 1, 8)).seconds for steps in (10, 1010))
+    assert 1000 * 5e-6 < long - short < 1000 * 10e-6

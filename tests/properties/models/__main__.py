@@ -15,13 +15,12 @@ from pathlib import Path
 
 from models import trial
 from models.factories import PACKAGES, by_attribute
-from models.libraries import LibraryModel
+from models.libraries import LIBRARIES, LibraryModel
 from pytest_fx.records.baseline import describe
 from pytest_fx.records.records import describe_machine, write_atomically
 
 RESULT = Path("results/models.md")
 KEPT = Path(".pytest_fx/models.jsonl")
-LIBRARIES = ("torchvision", "timm", "transformers")
 
 Known = dict[str, trial.Record]
 """What was found out of models, by the names of their factories."""

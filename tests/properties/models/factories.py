@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from models.libraries import LibraryModel, all_models
+from models.libraries import LIBRARIES, LibraryModel, all_models
 
 PACKAGES = Path(__file__).parents[3] / ".venv-models"
 """Where the Makefile puts the libraries: beside those that are installed, and after them."""
@@ -24,7 +24,8 @@ def by_attribute() -> dict[str, LibraryModel]:
 
 
 def __getattr__(name: str) -> Callable[[], tuple[nn.Module, Any]]:
-    if name.startswith("__") or name not in by_attribute():
+    # Whoever looks for other names, as pytest does in modules that it collects, need not wait for the libraries.
+    if not name.startswith(tuple(f"{library}__" for library in LIBRARIES)) or name not in by_attribute():
         raise AttributeError(name)
 
     def factory() -> tuple[nn.Module, Any]:

@@ -16,6 +16,7 @@ from torch import nn
 Inputs = Callable[[int], "tuple[Any, ...] | dict[str, Any]"]
 """Makes the positional arguments, or those by name, of a call with so many samples."""
 
+LIBRARIES = ("torchvision", "timm", "transformers")
 _VARIANTS = 4
 """How many models of a file of torchvision are tried, the smallest first."""
 _LARGEST = 140e6
@@ -60,8 +61,19 @@ def all_models() -> Iterator[LibraryModel]:
 
 
 @functools.cache
-def _declare_operators() -> torch.library.Library:
-    """Declare what torchvision's own library would, where that was built for another torch: it is imported then."""
+def _declare_operators() -> torch.library.Library | None:
+    """Declare what torchvision's own library would, where that was built for another torch: it is imported then.
+
+    Where it is right it must be imported first: a process in which both declare them is aborted.
+    """
+    try:
+        import_module("torchvision")
+    except ModuleNotFoundError:
+        return None
+    except RuntimeError:  # operator torchvision::nms does not exist
+        pass
+    else:
+        return None
     library = torch.library.Library("torchvision", "FRAGMENT")
     for signature in ("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
                       "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"):  # fmt: skip

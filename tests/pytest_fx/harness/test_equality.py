@@ -234,3 +234,10 @@ def test_nested_tensors_are_the_same_if_their_parts_are(layout):
     one, other = (torch.nested.nested_tensor([VALUES, last], layout=layout) for last in (VALUES[:1], VALUES[1:]))
     assert same_tensor(one, one.clone())
     assert not same_tensor(one, other)
+
+
+def test_errors_and_limits_are_where_the_tensors_are():
+    for dtype in (torch.int64, torch.bool):
+        there = torch.ones(2, 3, dtype=dtype, device="meta")
+        leaf = Leaf("", there, there)
+        assert {one.device.type for one in (leaf.errors, leaf.limits(1e-5, 1e-8), leaf.bits_differ)} == {"meta"}

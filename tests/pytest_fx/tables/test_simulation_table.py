@@ -139,7 +139,7 @@ def test_the_v100_is_estimated_beside_the_papers_figure():
 def test_the_gpu_in_the_machine_is_known_by_its_name(monkeypatch, name, found):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: name)
-    assert simulation._gpu_in_machine() == found
+    assert simulation.gpu_in_machine() == found
 
 
 def test_a_gpu_that_is_not_known_or_not_there_is_not_estimated(monkeypatch):
@@ -167,7 +167,6 @@ def test_torchs_estimators_that_need_an_accelerator_say_so():
 
 
 @pytest.mark.thorough
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of inductor's own modules
 def test_inductors_estimate_is_nothing_on_a_cpu():
     with pytest.raises(NotRun, match=r"its estimate is 0 s|Error"):
         simulation._by_inductor("mlp", 1)

@@ -128,4 +128,5 @@ def test_rows_of_a_gpu_are_told_under_the_machine_that_has_one(petals, register,
     assert rows_by_machine() == {"Abacus, 2 cores": alone}
     write("rose", {"petals": 5}, cores=16, device="Loom")
     del alone[1]
+    assert "| Abacus, 2 cores: 34 petals |" in write_documents(read_sections(tmp_path), frozenset())["README.md"]
     assert rows_by_machine() == {"Abacus, 2 cores": alone, "Abacus, 16 cores, Loom": [("rose", "5 ")]}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import operator
-import os
 import sys
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -14,7 +13,7 @@ from fx.assertions import check_given, check_kind, check_value
 from fx.capture.augmented import sources
 from fx.checks.identities import compared_with, identities
 from fx.errors import TraceError
-from fx.frames import is_users
+from fx.frames import is_pythons_file, is_users
 from fx.modules.attributes import find_attribute
 from fx.naming.printing import describe
 from fx.naming.targets import torch_path
@@ -23,7 +22,11 @@ from fx.provenance import GENERATED_FILES, SourceLocation
 from fx.proxy import Proxy
 
 _CHECKS = (check_given, check_kind, check_value)
-_STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+_NEW_VIEWS = frozenset(
+    "chunk detach diagonal expand narrow permute select split split_with_sizes t transpose unbind unfold unsqueeze "
+    "view".split()
+)
+"""Functions whose results are views of what they are given, and never that itself."""
 _OF_PYTHON = frozenset({"_operator", "builtins", "math"})
 
 
@@ -47,7 +50,7 @@ def expect_known(tracer: Recorder, node: Node, location: SourceLocation) -> bool
     """Let the program check that a value which is compared with ``None`` is given, and refuse other comparisons.
 
     Returns:
-        Whether the code at the location has comparisons at all.
+        Whether what is computed at the location may be compared.
 
     Raises:
         TraceError: it is compared with another value, and may be the same one.
@@ -55,15 +58,20 @@ def expect_known(tracer: Recorder, node: Node, location: SourceLocation) -> bool
     code = location._code
     if code is None or not identities(code):
         return False
-    if node.target in _CHECKS or _is_generated(sys._getframe(1)):
-        return True
     element = node.args[1] if node.target is operator.getitem and type(node.args[1]) is int else 0
-    for test in compared_with(code, location._offset, element):
+    tests = compared_with(code, location._offset, element)
+    if not tests or node.target in _CHECKS or _is_generated(sys._getframe(1)):
+        return bool(tests) or element > 0 or node.target is operator.getitem
+    for test in tests:
         where = SourceLocation(code, test.offset)
         if test.with_none and _may_be_none(node, tracer.root):
             message = f"the program was captured where this is given, and not None: {where}"
             tracer.create_proxy("call_function", check_given, (tracer.proxy(node), message), {})
-        elif None not in (test.one, test.other) and any(sources(node, tracer.root)) and not _is_pythons(code):
+        elif (
+            None not in (test.one, test.other)
+            and may_be_argument(node, tracer.root)
+            and not is_pythons_file(code.co_filename)
+        ):
             raise tracer._refusal(
                 "cannot compare traced values by identity",
                 where=where,
@@ -74,9 +82,12 @@ def expect_known(tracer: Recorder, node: Node, location: SourceLocation) -> bool
     return True
 
 
-def _is_pythons(code: CodeType) -> bool:
-    """Whether code is of the standard library, which compares with objects of its own."""
-    return code.co_filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in code.co_filename
+def may_be_argument(node: Node, root: torch.nn.Module) -> bool:
+    """Whether the value of a node may be the very object that the operation was given, and not a view of it."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    if node.op in ("call_function", "call_method") and name in _NEW_VIEWS:
+        return False
+    return any(sources(node, root))
 
 
 def _is_generated(frame: FrameType | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import sys
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from fx.arguments import expect, expect_all, explained, shown
 from fx.capture import identity_tests, modes, patching, recorded_calls, root_hooks, starred
 from fx.capture.augmented import write_where_it_shows
 from fx.capture.misuse import explain_misuse, is_of_real_tensor, note_other_attempt
-from fx.capture.module_state import ModuleState, dependence_on_earlier_call, forget_traced_values, same_program
+from fx.capture.module_state import Change, ModuleState, dependence_on_earlier_call, forget_traced_values, same_program
 from fx.capture.patching import Trace
 from fx.capture.python_functions import Classes, note_classes, note_method, record_classes
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
@@ -436,12 +437,14 @@ class Tracer(TracerBase):
         of_python = {
             m: path for m, path in (self.submodule_paths or {}).items() if not isinstance(m, torch.jit.ScriptModule)
         }
-        state = ModuleState(of_python)
+        behind = inspect.unwrap(getattr(function, "_fx_calls", function))
+        state = ModuleState(of_python, behind if isinstance(behind, FunctionType) else None)
         lost: Proxy | None = None
         try:
             self._run(root, function, concrete_args, state)
             state.expect_parameters_kept()
             if changes := state.find_changes():
+                state.expect_leaves_kept(changes, self.graph, self.submodule_paths or {})
                 self._run_again(root, concrete_args, state, changes)
         finally:
             try:
@@ -457,7 +460,7 @@ class Tracer(TracerBase):
         root: Root,
         concrete_args: dict[str, Any] | tuple[Any, ...] | None,
         state: ModuleState,
-        changes: list[tuple[torch.nn.Module, str]],
+        changes: list[Change],
     ) -> None:
         """Let the program find what it has left in its modules: it must do the same, as a graph cannot remember.
 
@@ -466,7 +469,7 @@ class Tracer(TracerBase):
         """
         first, cause = self.graph, None
         try:
-            if not any(isinstance(vars(module)["_modules"].get(name), torch.nn.Module) for module, name in changes):
+            if not any(_is_submodule(owner, name) for owner, name in changes):
                 self._run(root, self._start(root), concrete_args, state)
                 if same_program(first, self.graph):
                     return
@@ -640,6 +643,11 @@ class _Session:
         functions = self.tracer._autowrap_functions
         names = [name for name, value in list(namespace.items()) if id(_behind_recording(value)) in functions]
         self.trace.replace(namespace, names, _recording)
+
+
+def _is_submodule(owner: torch.nn.Module | FunctionType, name: str) -> bool:
+    held = vars(owner)["_modules"].get(name) if isinstance(owner, torch.nn.Module) else None
+    return isinstance(held, torch.nn.Module)
 
 
 def _count(classes: Classes) -> int:

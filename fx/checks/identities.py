@@ -79,7 +79,12 @@ def _operand(found: list[Step], place: int) -> str | int | None:
     return step.offset
 
 
-def compared_with(code: CodeType, offset: int, element: int = 0) -> list[Identity]:
+_compared: weakref.WeakKeyDictionary[CodeType, dict[tuple[int, int], tuple[Identity, ...]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def compared_with(code: CodeType, offset: int, element: int = 0) -> tuple[Identity, ...]:
     """Return what the result of the instruction at ``offset`` is compared with, at once or from a variable.
 
     Args:
@@ -89,7 +94,18 @@ def compared_with(code: CodeType, offset: int, element: int = 0) -> list[Identit
     """
     tests = identities(code)
     if not tests:
-        return []
+        return ()
+    results = _compared.setdefault(code, {})
+    found = results.get((offset, element))
+    if found is None:
+        names = _names_of_result(code, offset, element)
+        found = tuple(test for test in tests if test.one in names or (test.other is not None and test.other in names))
+        results[offset, element] = found
+    return found
+
+
+def _names_of_result(code: CodeType, offset: int, element: int) -> set[str | int]:
+    """The variables that a result is stored in, and where the instruction stands that computes it."""
     found = [step for step in steps(code) if step.name not in _SKIPPED]
     # a frame that has called Python code stands behind the call, at the last of its caches
     place = max((index for index, step in enumerate(found) if step.offset <= offset), default=0)
@@ -106,4 +122,4 @@ def compared_with(code: CodeType, offset: int, element: int = 0) -> list[Identit
         if step.name.startswith(("STORE_FAST", "STORE_DEREF", "STORE_NAME")):
             names.add(str(step.value))
         break
-    return [test for test in tests if test.one in names or (test.other is not None and test.other in names)]
+    return names

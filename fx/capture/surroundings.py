@@ -27,8 +27,8 @@ _PLAIN = frozenset({int, float, str, bool, tuple, type(None), torch.Tensor, torc
 class Outside:
     """Something that a function reaches, as it was."""
 
-    function: FunctionType
-    """What reaches it."""
+    function: Any
+    """The function that reaches it."""
     name: str
     """What the function calls it."""
     kept: Kept

@@ -32,7 +32,7 @@ def fills(x: Any) -> Any:
 
 def test_globals_are_as_before_though_traced_code_has_left_values_in_them() -> None:
     captured = fx.symbolic_trace(fills)
-    assert {"seen": [], "n": 0} == STATE
+    assert STATE == {"seen": [], "n": 0}
     assert ARRAY.tolist() == [0, 0]
     assert captured(torch.ones(2)).tolist() == [2, 2]
 
@@ -139,7 +139,7 @@ def of_identity(x: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("program", "said"),
+    "program, said",
     [
         (with_setting, "cannot change a setting of torch while a program is captured"),
         (with_saved_hooks, "cannot capture hooks on tensors that are saved for the backward pass"),

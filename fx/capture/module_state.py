@@ -25,6 +25,7 @@ from fx.proxy import Proxy
 _OF_EVERY_MODULE = frozenset(vars(torch.nn.Module()))
 _PLAIN = frozenset({int, float, str, bool, tuple, type(None), torch.Tensor, torch.dtype, torch.device, FunctionType})
 """Classes of what holds nothing that can be assigned."""
+_MOST_NAMES = 3
 _DEEPEST = 4
 """How deep containers in containers are looked at."""
 
@@ -225,13 +226,27 @@ def _same_constant(one: Any, other: Any) -> bool:
     return one is other
 
 
-def dependence_on_earlier_call(changes: list[Change]) -> TraceError:
-    """The refusal of a program that does something else once it has been called."""
-    owner, name = changes[0]
+def dependence_on_earlier_call(changes: list[Change], modules: Iterable[torch.nn.Module] = ()) -> TraceError:
+    """The refusal of a program that does something else once it has been called.
+
+    Args:
+        changes: what a call has left; which of it matters is not known.
+        modules: those whose code may have left it.
+    """
+    kinds = [type(one) for one in modules]
+    places: list[tuple[SourceLocation | str, Change]] = []
+    for owner, name in changes:
+        if isinstance(owner, torch.nn.Module):
+            places.append((_assignment(owner, name, kinds), (owner, name)))
+        else:
+            places.append((_last_mention(owner.__code__, name), (owner, name)))
+    where, (owner, name) = next((one for one in places if not isinstance(one[0], str)), places[0])
+    names = list(dict.fromkeys([name, *(other for _, other in changes)]))
     of_module = isinstance(owner, torch.nn.Module)
     return TraceError(
-        f"what the program does depends on what an earlier call of it has left in {name!r}",
-        where=_assignment(owner, name) if of_module else _last_mention(owner.__code__, name),
+        "what the program does depends on what an earlier call of it has left in "
+        + " or ".join(map(repr, names[:_MOST_NAMES])),
+        where=where,
         value=f"{type(owner).__name__}.{name}" if of_module else f"{name}, which {owner.__qualname__} reaches",
         why="a captured program has no assignment to attributes, so each call would be like the first",
         remedy="keep it in a buffer that is written in place (self.step.add_(1)), or make the module a leaf",

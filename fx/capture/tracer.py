@@ -475,7 +475,7 @@ class Tracer(TracerBase):
                     return
         except Exception as error:  # among them: what was left is a traced value of the first run
             cause = error
-        raise dependence_on_earlier_call(changes) from cause
+        raise dependence_on_earlier_call(changes, self.submodule_paths or ()) from cause
 
     def _run(
         self,

@@ -30,6 +30,7 @@ from . import (
     results,
     sizes,
     state,
+    surroundings,
     training_flag,
 )
 from .judge import REFUSED, RIGHT, judge, names_in
@@ -37,7 +38,7 @@ from .programs import REGISTRY, Program
 
 THEMES = (augmented_assignment, autocast, autograd_functions, caught, counters, damage, everyday, functional_calls,
           grad_mode, hooks, marked, mutability, questions, random_numbers, repositories, results, sizes, state,
-          training_flag)  # fmt: skip
+          surroundings, training_flag)  # fmt: skip
 HERE = Path(__file__).parent
 NOT_YET = names_in(HERE / "not_yet.txt")
 REFUSALS = names_in(HERE / "refused.txt")

@@ -55,11 +55,6 @@ class KeptContainer:
         """Return what it is now, to be put back to that."""
         return KeptContainer(self._container)
 
-    def holds(self, kind: type) -> bool:
-        """Whether one of the elements is of a class."""
-        container = self._container
-        return any(isinstance(one, kind) for one in (container.values() if isinstance(container, dict) else container))
-
     def restore(self) -> None:
         """Put the elements back."""
         container, saved = self._container, self._saved

@@ -16,7 +16,6 @@ import torch
 from fx.capture.kept_values import Kept, KeptCell, KeptContainer, KeptIterator, KeptNames, elements, keep
 from fx.frames import is_pythons_file, is_users_file
 from fx.provenance import GENERATED_FILES
-from fx.proxy import Proxy
 
 _DEEPEST = 4
 _MOST_FUNCTIONS = 400
@@ -165,13 +164,10 @@ class Surroundings:
         return [one.kept.iterator for one in self._outside if isinstance(one.kept, KeptIterator)]
 
     def changed(self) -> list[Outside]:
-        """What is something else now. What variables of outer functions hold then stays so, but for traced values."""
+        """What is something else now. Lists and dicts in variables of outer functions stay so."""
         found = [one for one in self._outside if one.kept.is_changed()]
-        self._seen_by_caller = {
-            id(one): one.kept.now()
-            for one in found
-            if one.is_variable and isinstance(one.kept, KeptContainer) and not one.kept.holds(Proxy)
-        }
+        seen = ((one, one.kept) for one in found if one.is_variable)
+        self._seen_by_caller = {id(one): kept.now() for one, kept in seen if isinstance(kept, KeptContainer)}
         return found
 
     def restore(self) -> None:

@@ -97,10 +97,12 @@ class Signature:
     ) -> tuple[Callable[..., Any], list[Any]]:
         """Make the placeholders; see ``Tracer.create_args_for_root``."""
         concrete = self._by_name(concrete_args)
+        guide = tracer.guide
         root: list[Any] = [tracer.root] if self.is_module else []  # type: ignore[attr-defined]
         args = root + [self._placeholder(tracer, name, concrete) for name in (*self.names, *self.starred)]
         function = self._all_positional()
-        flat, spec = pytree.tree_flatten(tuple(args))
+        is_leaf = None if guide is None else guide.is_container
+        flat, spec = pytree.tree_flatten(tuple(args), is_leaf=is_leaf)
         if all(child.is_leaf() for child in spec.children()):
             inputs = tracer.graph.find_nodes(op="placeholder")
             for name, node in zip(self.names, inputs, strict=False):
@@ -112,7 +114,7 @@ class Signature:
         written = [*self.names[:count], *(["*"] if self.keyword_only else []), *self.keyword_only, *self.starred]
         info = PyTreeInfo([*prefix, *written], spec, None)
         # generated code flattens what the caller passes, which is everything but self
-        passed = pytree.tree_structure(list(args[len(root) :]))
+        passed = pytree.tree_structure(list(args[len(root) :]), is_leaf=is_leaf)
         codegen = PyTreeCodeGen(info._replace(in_spec=passed))
         tracer.graph.set_codegen(codegen)
 
@@ -149,11 +151,15 @@ class Signature:
     def _placeholder(self, tracer: TracerBase, name: str, concrete: dict[str, Any]) -> Any:
         """The placeholder of one parameter; those of its parts where it is specialized, or the value itself."""
         default = (self.defaults[name],) if name in self.defaults else ()
-        if name not in concrete and name in self.optional:
-            return self._optional(tracer, name)
+        guide = tracer.guide
+        if name not in concrete and name in self.optional and not (guide is not None and guide.given_none(name)):
+            proxy = self._optional(tracer, name)
+            return proxy if guide is None else guide.placed(name, proxy, self._place)
         if name not in concrete:
-            return tracer.create_proxy("placeholder", name, default, {}, type_expr=self._annotation(name))
+            proxy = tracer.create_proxy("placeholder", name, default, {}, type_expr=self._annotation(name))
+            return proxy if guide is None else guide.placed(name, proxy, self._place)
         count = 0
+        examples = None if guide is None else guide.parts_of(name, concrete[name])
 
         def specialize(value: Any) -> Any:
             nonlocal count
@@ -161,18 +167,23 @@ class Signature:
             proxy = tracer.create_proxy("placeholder", f"{name}_{count}", default, {})
             if isinstance(value, PHBase):
                 proxy.node.meta.update(value.__dict__)
+                if guide is not None and examples is not None:
+                    guide.know_part(proxy.node, examples[count - 1])
                 return proxy
             _record_specialization(tracer, proxy, name, value)
             return value
 
         return pytree.tree_map(specialize, concrete[name])
 
+    @property
+    def _place(self) -> str:
+        return f"{self.code.co_filename}:{self.code.co_firstlineno}, in {self.code.co_name}"
+
     def _optional(self, tracer: TracerBase, name: str) -> Proxy:
         """The placeholder of an input that the function asks for being ``None``: that it is not, the program checks."""
         proxy = tracer.create_proxy("placeholder", name, (None,), {}, type_expr=self._annotation(name))
-        place = f"{self.code.co_filename}:{self.code.co_firstlineno}, in {self.code.co_name}"
         message = (
-            f"the program was captured where {name} is given: {place}; "
+            f"the program was captured where {name} is given: {self._place}; "
             f"concrete_args={{{name!r}: None}} captures it without one"
         )
         tracer.create_proxy("call_function", check_given, (proxy, message), {})

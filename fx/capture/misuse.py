@@ -39,7 +39,7 @@ _REMEDIES = {
 }
 _TRACED = (Proxy, GuidedProxy)
 _IDENTIFIER = re.compile(r"\w+")
-_NAMES = ("Proxy", "'Attribute'", "fx.proxy.Attribute", "__delitem__")
+_NAMES = ("Proxy", "'Attribute'", "fx.proxy.Attribute", "GuidedAttribute", "__delitem__")
 _OF_TENSORS = re.compile(r"^slice indices must be|^(?P<function>\w+)\(\) takes 1 positional argument but")
 """What is said of a traced value, without naming it, where a tensor is sliced or resized."""
 

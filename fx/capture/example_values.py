@@ -188,6 +188,9 @@ class ExampleValues:
         if node._op == "call_function":
             if target in remote_calls():
                 raise UnknownValueError("it calls another process")
+            if target in (int, float) and isinstance(args[0], torch.Tensor):
+                item = args[0].item()  # a symbol, which neither may return
+                return torch.sym_int(item) if target is int else torch.sym_float(item)
             return target(*args, **kwargs)
         if node._op == "call_module":
             module: torch.nn.Module = self._attribute(target)

@@ -400,9 +400,14 @@ class Tracer(TracerBase):
         Raises:
             TraceError: there are none, or they do not say it.
         """
-        if self.guide is None or _count(self._classes_called) > self._classes_known:  # the next run may record the call
+        if self.guide is None or self._runs_again:
             return super().answer(question, obj, what, kind, **lines)
         return self.guide.answer(question, obj, what, kind, **lines)
+
+    @property
+    def _runs_again(self) -> bool:
+        """Whether there will be another run, which records calls that this one was refused for."""
+        return _count(self._classes_called) > self._classes_known
 
     def answer_index(self, obj: Proxy, frame: FrameType) -> int:
         """The integer that a traced value is for the example inputs.

@@ -44,8 +44,8 @@ class _Ended(Exception):
 def judge(program: Program, library: ModuleType, guided: bool | None = None) -> Verdict:
     """Capture a program in both modes and compare it with eager; the worst of both is the verdict.
 
-    With ``guided``, it is captured with example inputs, of the first of the sizes; by default if the program says so, and
-    the library is not ``torch.fx``, which takes none.
+    With ``guided``, it is captured with example inputs, of the first of the sizes; by default if the program says so,
+    and the library is not ``torch.fx``, which takes none.
     """
     guided = program.guided and library.__name__ == "fx" if guided is None else guided
     modes = (False, True) if program.is_module else (False,)

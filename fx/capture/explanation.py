@@ -177,7 +177,7 @@ class _Run(Tracer):
         self._asked: dict[Any, int] = {}
         self._guessed = False
         self._ends: list[Node] = []
-        self._pending: list[tuple[FrameType, int, TracedValueError, str]] = []
+        self._pending: list[tuple[FrameType, int, TracedValueError, str, Node]] = []
 
     def explore(self, root: Root, example_inputs: Any) -> None:
         """Run to the end, or as far as it goes."""
@@ -317,7 +317,7 @@ class _Run(Tracer):
             error = refused
         caller = users_frame(frame)
         path = next((path for path, _ in reversed(self.module_stack.values())), "")
-        self._pending.append((caller, caller.f_lasti, error, path))
+        self._pending.append((caller, caller.f_lasti, error, path, obj.node))
         self._indexed.append((caller, caller.f_lasti, None))
         return 1
 
@@ -328,8 +328,9 @@ class _Run(Tracer):
     def _confirm(self, frame: FrameType | None) -> None:
         """Note integers that were asked for, but by the instruction that now is recorded, which takes traced ones."""
         pending, self._pending = self._pending, []
-        for asked, place, error, path in pending:
-            if asked is not frame or place != asked.f_lasti:
+        for asked, place, error, path, node in pending:
+            taken = any(user.source is not None and user.source.is_at(asked.f_code, place) for user in node.users)
+            if not taken and (asked is not frame or place != asked.f_lasti):
                 self._guessed = True
                 self._obstacle(error, path)
 

@@ -346,3 +346,12 @@ def test_a_guide_leaves_nothing_behind() -> None:
     assert tracer.guide is None
     with pytest.raises(TraceError):
         tracer.trace(halves)
+
+
+def test_guards_are_dropped_by_a_pass_that_is_told_to() -> None:
+    program = fx.symbolic_trace(halves, example_inputs=(torch.ones(4, 3),))
+    assert len(fx.passes.RemoveChecks()(copy.deepcopy(program)).guards) == 2
+    without = fx.passes.RemoveChecks(guards=True)(copy.deepcopy(program))
+    assert without.guards == ()
+    assert torch.equal(without(torch.ones(4, 3)), program(torch.ones(4, 3)))
+    without(torch.ones(1, 3))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import re
-from typing import Any
 
 import pytest
 import torch
@@ -101,26 +100,13 @@ def test_a_program_without_obstacles_is_one_part() -> None:
     assert str(explanation).startswith("no obstacles, 1 part that can be captured\n\nparts\n  1. 2 operations, ")
 
 
-class Resized(nn.Module):
-    places: torch.Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("places", torch.arange(4.0)[None])
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        rows, columns = x.shape
-        return x + self.places.expand(rows, -1)[:, :columns]
-
-
 def listed(x: torch.Tensor) -> torch.Tensor:
     return torch.Tensor.exp(x * int(x.shape[0])).reshape(list(x.shape))
 
 
-@pytest.mark.parametrize("program", [Resized(), listed], ids=["buffers", "classes"])
-def test_what_another_run_of_a_trace_captures_is_no_obstacle(program: Any) -> None:
-    fx.symbolic_trace(program)
-    assert fx.explain(program).is_captured
+def test_what_another_run_of_a_trace_captures_is_no_obstacle() -> None:
+    fx.symbolic_trace(listed)
+    assert fx.explain(listed).is_captured
 
 
 def test_explaining_leaves_the_module_as_it_was() -> None:

@@ -29,7 +29,7 @@ class SummaryRow:
     program: str
     """The pass, or what else made the program."""
     way: str | None = None
-    """How the model was captured: ``"symbolic"`` or ``"export"``."""
+    """How the model was captured: ``"symbolic"``, ``"guided"`` or ``"export"``."""
     batch: str | None = None
     """Of an exported one: ``"free"``, or why it takes one number of samples only."""
     note: str | None = None
@@ -216,6 +216,8 @@ def _nodes(row: SummaryRow) -> str:
 
 
 def _way(row: SummaryRow) -> str:
+    if row.way == "guided":
+        return "guided"
     return "-" if row.way in (None, "symbolic") else f"{row.way}, batch {(row.batch or '').partition(':')[0]}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch import nn
 from fx import GraphModule
 from fx.interop import AdaptedPass
 from fx.passes import Approximate, Close, Contract, Pass, close, contract_of
+from pytest_fx.checks.failure_facts import failure_facts
 from pytest_fx.checks.firing import require_no_less, row_of
 from pytest_fx.collection import label_of
 from pytest_fx.errors import CoarseVerdict, ContractViolation, InputError, MemoryLayoutWarning
@@ -28,8 +30,8 @@ from pytest_fx.laws.judging import compared
 from pytest_fx.loading import chosen_pass, importable_name, load_contract, with_tolerances
 from pytest_fx.options import options_of
 from pytest_fx.records.running import FOLDER, announce
-from pytest_fx.report.recording import record_row
-from pytest_fx.report.summary import SummaryRow
+from pytest_fx.report.recording import note_row, record_failure, record_row
+from pytest_fx.report.rows import NOT_JUDGED, WRONG, SummaryRow
 
 WITHOUT_LEAVES = ", no leaf modules"
 """What the summary adds to the name of a program captured in functions only."""
@@ -86,6 +88,7 @@ class EqualityCheck:
             violations = self._broken(given, leaves)
             if violations:
                 self._record_wrong(given, violations)
+                self._report(given, comparison, violations[0])
                 message = f"{violations[0].with_others(violations[1:])}{locate_in(given, violations[0].law)}"
                 raise told(violations, violations[0].with_message(message))
             self._settle(given, comparison)
@@ -102,10 +105,11 @@ class EqualityCheck:
         broken = self._broken(application, leaves)
         violations = self._not_waived(application, broken)
         if violations:
-            if application.program is not None:
+            if row.outcome is None:
                 self._record_wrong(application, violations)
-            raise told(violations, self._explained(application, violations, unless_told))
+            raise told(violations, self._explained(application, comparison, violations, unless_told))
         if broken:
+            self._record_outcome(application, f"{NOT_JUDGED}: torch.fx breaks {broken[0].law!r}")
             pytest.skip(
                 f"{application.name} is not judged on {self._subject.name}, where what torch.fx offers to every pass "
                 f"breaks the law {broken[0].law!r}: {_first_line(application.error or broken[0])}"
@@ -196,8 +200,11 @@ class EqualityCheck:
     def _record_wrong(self, application: Application, violations: list[LawViolation]) -> None:
         """Let the row say what is wrong, and nobody time the program."""
         law = violations[0].law
-        record_row(self._item, SummaryRow(self._subject.name, application.name, outcome=f"wrong: {law}"))
+        self._record_outcome(application, f"{WRONG}: {law}")
         self._subject.wrong[application.name] = law
+
+    def _record_outcome(self, application: Application, outcome: str) -> None:
+        record_row(self._item, SummaryRow(self._subject.name, application.name, outcome=outcome))
 
     def _settle(self, application: Application, comparison: Comparison) -> None:
         """Say what a kept contract forgives, and let no row be green beyond its bound.
@@ -207,16 +214,32 @@ class EqualityCheck:
         __tracebackhide__ = True
         if not application.changed:
             return
-        if application.waivers:
-            waiver = "; ".join(application.waivers)
-            record_row(self._item, SummaryRow(self._subject.name, application.name, waiver=waiver))
-        elif isinstance(application.contract, Close):
+        if not application.waivers and isinstance(application.contract, Close):
             comparison.require(application.contract)  # what the row shows is what was judged
         limit, wanted = detection_limit(comparison, application.contract), self._options.detect
-        if limit is not None and wanted is not None and limit.all_elements > wanted:
+        is_coarse = limit is not None and wanted is not None and limit.all_elements > wanted
+        row = SummaryRow(self._subject.name, application.name)
+        if application.waivers:
+            record_row(self._item, replace(row, waiver="; ".join(application.waivers)))
+        outcome = f"{NOT_JUDGED}: the detection limit is too high" if is_coarse else None
+        note_row(self._item, replace(row, kept=not is_coarse, outcome=outcome))
+        if limit is not None and wanted is not None and is_coarse:
             raise _coarse(application, limit, _called(self._subject.dtype), wanted)
 
-    def _explained(self, application: Application, violations: list[LawViolation], unless_told: bool) -> LawViolation:
+    def _report(
+        self,
+        application: Application,
+        comparison: Comparison,
+        violation: LawViolation,
+        explanation: Explanation | None = None,
+    ) -> None:
+        """Keep what a report shows of a failure, if one is asked for."""
+        if self._options.reports:
+            record_failure(self._item, failure_facts(application, comparison, violation, explanation))
+
+    def _explained(
+        self, application: Application, comparison: Comparison, violations: list[LawViolation], unless_told: bool
+    ) -> LawViolation:
         """The first violation with what is known about it, unless that was told."""
         violation, pass_ = violations[0], application.pass_
         name = importable_name(pass_, self._options.passes)
@@ -230,6 +253,7 @@ class EqualityCheck:
             pytest.skip(f"{application.name} breaks the law {violation.law!r} in the way that another test tells of")
         self._subject.told.append((pass_, explanation.cause))
         details = explanation.write(self._item.config.rootpath / FOLDER)
+        self._report(application, comparison, violation, explanation)
         message = violation.with_others(violations[1:])
         return violation.with_message(f"{fitted(str(message))}\n{details}")
 

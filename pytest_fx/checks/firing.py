@@ -12,7 +12,7 @@ from pytest_fx.harness.application import Application
 from pytest_fx.options import options_of
 from pytest_fx.records.baseline import BASELINE, Firing
 from pytest_fx.report.recording import record_row
-from pytest_fx.report.summary import SummaryRow
+from pytest_fx.report.rows import SummaryRow
 
 SHOWN_MISSES = 3
 """Near misses that are told of one pass in one model."""

@@ -15,7 +15,7 @@ from fx.passes import Contract, Pass
 from fx.quantize import kernels_used
 from pytest_fx.checks.equality_check import require_inputs
 from pytest_fx.collection import label_of
-from pytest_fx.errors import NoisyTiming, TimingRegression
+from pytest_fx.errors import NoisyTiming, TimedOutputError, TimingRegression
 from pytest_fx.harness.application import applied
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.hidden import hidden
@@ -27,7 +27,7 @@ from pytest_fx.records.baseline import BASELINE, Change, Measurement, describe
 from pytest_fx.records.records import describe_machine
 from pytest_fx.records.running import FOLDER, announce
 from pytest_fx.report.recording import record_row
-from pytest_fx.report.summary import SummaryRow
+from pytest_fx.report.rows import WRONG, SummaryRow
 from pytest_fx.timing.contents import Contents
 from pytest_fx.timing.estimates import estimated_seconds
 from pytest_fx.timing.memory import peak_memory
@@ -77,7 +77,11 @@ class TimingCheck:
                 pytest.skip(f"{label} makes no program of {self._subject.name} that could be timed")
         if (law := self._subject.wrong.get(label)) is not None:
             pytest.skip(f"{label} breaks the law {law!r} on {self._subject.name}, and is not timed")
-        timing, change = self._mildest(program, label, contract)
+        try:
+            timing, change = self._mildest(program, label, contract)
+        except TimedOutputError:
+            record_row(self._item, SummaryRow(self._subject.name, label, outcome=f"{WRONG}: timed outputs"))
+            raise
         self._record(program, timing, change, label)
         limit = self._options.fail_slower
         if change is not None and limit is not None and self._fails(change):

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -46,12 +46,13 @@ class Journal:
         except OSError as error:
             self.problem = error
 
-    def finish(self) -> None:
-        """Replace the record of the last run by that of this one."""
+    def finish(self, verdicts: Sequence[Mapping[str, str]] = ()) -> None:
+        """Replace the record of the last run by that of this one, with the ``verdicts`` on programs."""
         if self.problem is not None:
             return
         lines = ",\n".join(json.dumps(record) for record in read_records(self.path))
-        text = f'{{"journal": "{RUNS}/{self.path.name}", "records": [\n{lines}\n]}}\n'
+        told = ",\n".join(map(json.dumps, verdicts))
+        text = f'{{"journal": "{RUNS}/{self.path.name}", "verdicts": [\n{told}\n], "records": [\n{lines}\n]}}\n'
         with contextlib.suppress(OSError):  # the journal has it all
             write_atomically(self.folder / LAST_RUN, text)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ from pytest_fx.records.benchmark_records import add_benchmarks
 from pytest_fx.records.journal import Journal
 from pytest_fx.records.records import describe_machine
 from pytest_fx.records.running import TELL
-from pytest_fx.report.summary import NOTES, PROPERTY, SummaryRow, records_on
+from pytest_fx.report.rows import FAILURE, PROPERTY, SummaryRow, collect_rows, records_on, verdict_of
+from pytest_fx.report.summary import NOTES
 
 JOURNAL = pytest.StashKey[Journal]()
 """Where a :class:`pytest.Config` keeps the journal of its run, once there is one."""
@@ -36,6 +38,16 @@ def record_row(item: pytest.Item, row: SummaryRow, timing: Mapping[str, Any] | N
         keep(item.config, item.nodeid, record)
 
 
+def record_failure(item: pytest.Item, facts: Mapping[str, Any]) -> None:
+    """Attach what is known of a failure to the report of ``item``, for ``--fx-report`` and ``--fx-annotate``."""
+    item.user_properties.append((FAILURE, dict(facts)))
+
+
+def note_row(item: pytest.Item, row: SummaryRow) -> None:
+    """Attach to the report of ``item`` what adds to a row that was measured, such as the verdict on it."""
+    item.user_properties.append((PROPERTY, {"row": asdict(row), "timing": None}))
+
+
 def keep(config: pytest.Config, test: str, record: Mapping[str, Any]) -> None:
     """Write what ``test`` recorded, unless this is a worker."""
     if not is_worker(config):
@@ -45,14 +57,24 @@ def keep(config: pytest.Config, test: str, record: Mapping[str, Any]) -> None:
 def receive(config: pytest.Config, report: Any, worker: str) -> None:
     """Write the rows on a report that came from a worker."""
     for record in records_on(report):
+        if "machine" not in record:  # a note
+            continue
         _write(config, plain_name(report.nodeid), record, worker)
+
+
+def _finish(config: pytest.Config, journal: Journal) -> None:
+    """Write the record of the run, with the verdicts that the reports of its tests give."""
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+    stats: dict[str, list[Any]] = {} if reporter is None else reporter.stats
+    rows = collect_rows(report for reports in stats.values() for report in reports)
+    journal.finish([{"model": row.model, "program": row.program, "verdict": verdict_of(row)} for row in rows])
 
 
 def _write(config: pytest.Config, test: str, record: Mapping[str, Any], worker: str | None = None) -> None:
     journal = config.stash.get(JOURNAL, None)
     if journal is None:
         journal = config.stash[JOURNAL] = Journal(config.rootpath)
-        config.add_cleanup(journal.finish)
+        config.add_cleanup(partial(_finish, config, journal))
     journal.append({"test": test, "worker": worker, **record})
     if journal.problem is not None:
         config.stash[NOTES] = [f"what was measured is not on disk: {journal.problem}"]

@@ -35,7 +35,7 @@ from pytest_fx.laws.repetition import first_difference
 from pytest_fx.options import OPTIONS
 from pytest_fx.processes.pickled import unpickled
 from pytest_fx.report.recording import record_row
-from pytest_fx.report.summary import SummaryRow
+from pytest_fx.report.rows import WRONG, SummaryRow
 
 
 def __tracebackhide__(raised: pytest.ExceptionInfo[BaseException]) -> bool:
@@ -84,6 +84,7 @@ def test_capture_is_well_formed(request: pytest.FixtureRequest, fx_model: Subjec
     """The captured graph obeys the rules of the IR."""
     if fx_model.capture_error is not None:
         show_refusals(request, fx_model.capture_error)
+        record_row(request.node, SummaryRow(fx_model.name, "capture", outcome="refuses"))
         raise fx_model.capture_error
     nodes, record = len(fx_model.captured.graph.nodes), fx_model.capture_record
     row = SummaryRow(
@@ -112,55 +113,61 @@ def test_capture_without_leaf_modules_equals_eager(fx_model: Subject, fx_equal: 
     fx_equal(program, contract=exact, label=f"capture{WITHOUT_LEAVES}", draws=1)
 
 
-def test_generated_code_can_be_captured_again(fx_model: Subject, fx_equal: EqualityCheck) -> None:
+def test_generated_code_can_be_captured_again(
+    request: pytest.FixtureRequest, fx_model: Subject, fx_equal: EqualityCheck
+) -> None:
     """The code that the graph is written as is a program that captures to the same graph."""
     skip_if_exported(fx_model, "its code is not traced again")
     again = capture(fx_model.captured, tracing=fx_model.tracing)
     if calls_in(again) != calls_in(fx_model.captured):
-        require_code(fx_model, again, "captured from its own code")
-        broken("retraceable", f"captured from its own code, the program of {fx_model.name} calls something else")
+        require_code(request, fx_model, again, "captured from its own code")
+        what = f"captured from its own code, the program of {fx_model.name} calls something else"
+        capture_breaks(request, fx_model, "retraceable", what)
     fx_equal(again, contract=exact, label="capture", draws=1)
 
 
-def test_code_is_deterministic(fx_model: Subject) -> None:
+def test_code_is_deterministic(request: pytest.FixtureRequest, fx_model: Subject) -> None:
     """Two captures of the model are written as the same code."""
     skip_if_exported(fx_model, "that is done once in a session, and programs are copies")
-    require_code(fx_model, fx_model.capture(fx_model.borrowed()), "captured a second time", "deterministic")
+    require_code(request, fx_model, fx_model.capture(fx_model.borrowed()), "captured a second time", "deterministic")
 
 
-def test_state_keeps_its_names(fx_model: Subject) -> None:
+def test_state_keeps_its_names(request: pytest.FixtureRequest, fx_model: Subject) -> None:
     """Parameters and buffers of the program are those of the model, under the model's names, beside its constants."""
     program = fx_model.captured
     state = {*fx_model.state_names, *program.graph.constants}
     unknown = [name for name in program.state_dict() if name not in state]
     if unknown:
-        broken("state", f"the program has entries that {fx_model.name} does not have", value=", ".join(unknown))
+        what = f"the program has entries that {fx_model.name} does not have"
+        capture_breaks(request, fx_model, "state", what, value=", ".join(unknown))
 
 
-def test_copy_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
+def test_copy_equals_eager(request: pytest.FixtureRequest, fx_model: Subject, fx_equal: EqualityCheck) -> None:
     """A copy of the program computes the same bits, and has the same code."""
     program = copy.deepcopy(fx_model.captured)
-    require_code(fx_model, program, "copied")
+    require_code(request, fx_model, program, "copied")
     fx_equal(program, contract=exact, label="capture", draws=1)
 
 
-def test_pickle_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
+def test_pickle_equals_eager(request: pytest.FixtureRequest, fx_model: Subject, fx_equal: EqualityCheck) -> None:
     """An unpickled copy of the program computes the same bits, and has the same code."""
     try:
         program = unpickled(fx_model.captured)
     except Exception:
         skip_if_refused(lambda: unpickled(fx_model.fresh()), f"{fx_model.name} itself cannot be pickled")
         raise
-    require_code(fx_model, program, "unpickled")
+    require_code(request, fx_model, program, "unpickled")
     fx_equal(program, contract=exact, label="capture", draws=1)
 
 
-def test_saved_file_equals_eager(fx_model: Subject, fx_equal: EqualityCheck, tmp_path: Path) -> None:
+def test_saved_file_equals_eager(
+    request: pytest.FixtureRequest, fx_model: Subject, fx_equal: EqualityCheck, tmp_path: Path
+) -> None:
     """The program loaded from a data-only file computes the same bits, and has the same code."""
     path = tmp_path / "program.safetensors"
     skip_if_refused(lambda: save(fx_model.captured, path), "it holds what a data-only file cannot")
     program = load(path, device=fx_model.device)
-    require_code(fx_model, program, "loaded")
+    require_code(request, fx_model, program, "loaded")
     fx_equal(program, contract=exact, label="capture", draws=1)
 
 
@@ -209,11 +216,21 @@ def test_pass_timing(fx_model: Subject, fx_pass: Pass, fx_timing: TimingCheck) -
     fx_timing(fx_pass)
 
 
-def require_code(model: Subject, program: GraphModule, how: str, law: str = "round trips") -> None:
+def require_code(
+    request: pytest.FixtureRequest, model: Subject, program: GraphModule, how: str, law: str = "round trips"
+) -> None:
     """Raise the violation of ``law`` if ``program`` is not written as what was captured; no ``assert``, for -O."""
     if program.code != model.captured.code:
         shown = "\n         ".join(first_difference(model.captured.code, program.code))
-        broken(law, f"{how}, the program of {model.name} has other code", value=shown)
+        capture_breaks(request, model, law, f"{how}, the program of {model.name} has other code", value=shown)
+
+
+def capture_breaks(
+    request: pytest.FixtureRequest, model: Subject, law: str, what: str, value: str | None = None
+) -> None:
+    """Raise the violation of ``law`` by a captured program, and let its row say so."""
+    record_row(request.node, SummaryRow(model.name, "capture", outcome=f"{WRONG}: {law}"))
+    broken(law, what, value=value)
 
 
 def calls_in(program: GraphModule) -> list[tuple[str, Any]]:

@@ -46,7 +46,15 @@ def test_a_run_leaves_its_rows_with_their_tests_and_where_they_were_measured(pyt
     (journal,) = journals(pytester.path)
     records = read_records(journal)
     assert programs(records) == ["capture", "first", "second"]
-    assert last_run(pytester.path) == {"journal": f"runs/{journal.name}", "records": records}
+    assert last_run(pytester.path) == {
+        "journal": f"runs/{journal.name}",
+        "verdicts": [
+            {"model": "mlp", "program": "capture", "verdict": "right"},
+            {"model": "mlp", "program": "first", "verdict": "not judged"},
+            {"model": "mlp", "program": "second", "verdict": "not judged"},
+        ],
+        "records": records,
+    }
     first, second, _ = records
     assert first["test"] == "test_it.py::test_capture[mlp]"
     assert first["timing"] is None

@@ -5,7 +5,9 @@ from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 from pytest_fx.records.baseline import Change, Measurement
-from pytest_fx.report.summary import CHANGE, COLUMNS, SummaryRow, collect_rows, format_table
+from pytest_fx.report.columns import CHANGE, COLUMNS
+from pytest_fx.report.rows import SummaryRow, collect_rows
+from pytest_fx.report.summary import format_table
 from pytest_fx.timing.paired import PairedTiming
 
 ERRORS = SummaryRow("model", "fuse", nodes_before=9, nodes_after=5).with_errors(
@@ -14,9 +16,9 @@ ERRORS = SummaryRow("model", "fuse", nodes_before=9, nodes_after=5).with_errors(
 TIMES = SummaryRow("model", "fuse").with_timing(PairedTiming((0.2,) * 5, (0.1,) * 5, threads=1, iterations=1))
 
 
-def report(*rows: SummaryRow, when: str = "call") -> SimpleNamespace:
-    properties = [("fx", {"row": asdict(row), "timing": None, "machine": {}}) for row in rows]
-    return SimpleNamespace(when=when, user_properties=[("other", 1), *properties])
+def report(*rows: SummaryRow, when: str = "call", failed: bool = False, timing: object = None) -> SimpleNamespace:
+    properties = [("fx", {"row": asdict(row), "timing": timing, "machine": {}}) for row in rows]
+    return SimpleNamespace(when=when, failed=failed, user_properties=[("other", 1), *properties])
 
 
 def test_what_different_tests_found_out_about_one_program_is_one_row():

@@ -189,6 +189,10 @@ class _Run(Tracer):
             self._ended(error, "")
         self._confirm(None)
 
+    def _start(self, root: Root) -> Callable[..., Any]:
+        self._pending, self._ends = [], []  # of a run that was given up for another one
+        return super()._start(root)
+
     # What is looked into.
 
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from typing import Any
 
 import pytest
 import torch
@@ -104,9 +105,22 @@ def listed(x: torch.Tensor) -> torch.Tensor:
     return torch.Tensor.exp(x * int(x.shape[0])).reshape(list(x.shape))
 
 
-def test_what_another_run_of_a_trace_captures_is_no_obstacle() -> None:
-    fx.symbolic_trace(listed)
-    assert fx.explain(listed).is_captured
+class Resized(nn.Module):
+    places: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("places", torch.arange(4.0)[None])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows, columns = x.shape
+        return x + self.places.expand(rows, -1)[:, :columns]
+
+
+@pytest.mark.parametrize("program", [Resized(), listed], ids=["buffers", "classes"])
+def test_what_another_run_of_a_trace_captures_is_no_obstacle(program: Any) -> None:
+    fx.symbolic_trace(program)
+    assert fx.explain(program).is_captured
 
 
 def test_explaining_leaves_the_module_as_it_was() -> None:

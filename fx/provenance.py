@@ -48,6 +48,10 @@ class SourceLocation:
         location._resolved = (file, line, function, text)
         return location
 
+    def is_at(self, code: CodeType, offset: int) -> bool:
+        """Whether it is this instruction."""
+        return self._code is code and self._offset == offset
+
     def _parts(self) -> tuple[str, int, str, str]:
         if self._resolved is None:
             code = self._code

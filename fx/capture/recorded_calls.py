@@ -116,6 +116,9 @@ def _make_type(original: Any) -> Any:
 class _Type:
     """``type``, as the globals of traced code see it."""
 
+    def __init__(self) -> None:
+        self.__new__: Any = type.__new__  # which modules that are imported meanwhile call
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and _is_asked_of(args[0], sys._getframe(1)):
             return _kind_told(args[0], sys._getframe(1))

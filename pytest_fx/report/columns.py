@@ -33,6 +33,8 @@ def _nodes(row: SummaryRow) -> str:
 
 
 def _way(row: SummaryRow) -> str:
+    if row.way == "guided":
+        return "guided"
     return "-" if row.way in (None, "symbolic") else f"{row.way}, batch {(row.batch or '').partition(':')[0]}"
 
 

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from fx.arguments import expect
 from fx.assertions import assert_is_none, check_given, check_not_given
-from fx.capture.optional_inputs import asked_for
+from fx.capture.optional_inputs import asked_for, asked_keywords
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import TraceError
 from fx.node import KEYWORD_ONLY, base_types
@@ -43,6 +43,10 @@ class PHWithMeta(PHBase):
     def __init__(self, ph_key: str | None = None) -> None:
         super().__init__()
         self.ph_key = ph_key
+
+
+class _NoKeywords(dict[str, Any]):
+    """What is given for ``**kwargs`` where nothing is; of its own class, so that it is no structure of inputs."""
 
 
 class Signature:
@@ -149,6 +153,11 @@ class Signature:
     def _placeholder(self, tracer: TracerBase, name: str, concrete: dict[str, Any]) -> Any:
         """The placeholder of one parameter; those of its parts where it is specialized, or the value itself."""
         default = (self.defaults[name],) if name in self.defaults else ()
+        if name.startswith("**") and (where := asked_keywords(self.function, name[2:])) is not None:
+            proxy = tracer.create_proxy("placeholder", name, default, {}, type_expr=self._annotation(name))
+            message = f"the program was captured without {name} (name them as parameters to capture it with): {where}"
+            tracer.create_proxy("call_function", check_not_given, (proxy, message), {})
+            return _NoKeywords()
         if name not in concrete and name in self._asked_for:
             return self._left_out(tracer, name) if tracer._leaves_out(name) else self._given(tracer, name)
         if name not in concrete:

@@ -7,7 +7,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Mapping
-from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
+from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType, NoneType
 from typing import Any
 
 import torch
@@ -472,6 +472,9 @@ class Tracer(TracerBase):
 
     def made_where_it_may_be_compared(self, node: Node, location: SourceLocation) -> None:
         """Let the program check, or refuse, that the value of a node is compared by identity."""
+        guide = None if node.op == "placeholder" else self.guide
+        if guide is not None and guide.kind_of(Proxy(node, self)) is NoneType:
+            return  # which is what is compared
         location.is_compared = identity_tests.expect_known(self, node, location)
 
     def _stands_for(self, obj: Proxy, frame: FrameType, refusal: TraceError) -> bool:

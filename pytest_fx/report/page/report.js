@@ -46,7 +46,10 @@ function rowFacts(row) {
 function rowElements(row) {
   const isOpen = state.open.has(row.number);
   const cells = COLUMNS.map(([title, id, cell], place) => {
-    if (place) return make("td", { class: id, "data-title": title }, cell(row));
+    if (place) {
+      const shown = cell(row);
+      return make("td", { class: shown === "–" ? `${id} empty` : id, "data-title": title }, shown);
+    }
     const button = make("button", { type: "button", class: "more", "aria-expanded": String(isOpen), onclick: () => toggle(row.number) }, row.model);
     return make("th", { scope: "row", class: id }, button);
   });

@@ -17,6 +17,8 @@ from pytest_fx.report.rows import SummaryRow
 from pytest_fx.timing.paired import PairedTiming
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+NARROWEST = 500
+"""Pixels that a window has at least; narrower pages stand in a frame."""
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)><!-- \u2028 ]]> ${1} 'q' \"q\""
 MACHINE = {"host": "quiet", "machine": "a processor", "cores": 2, "versions": {"torch": "2.10"}, "commit": "abc1234"}
 
@@ -83,14 +85,18 @@ def in_browser(page: str, script: str, folder: Path, width: int = 1000, flags: t
     addEventListener("load", () => setTimeout(async () => {{
       let found;
       try {{ found = await (async () => {{ {script} }})(); }} catch (error) {{ found = "failed: " + error.stack; }}
-      const element = document.createElement("pre");
+      const element = parent.document.createElement("pre");
       element.id = "found";
       element.textContent = JSON.stringify(found);
-      document.body.append(element);
+      parent.document.body.append(element);
     }}, 50));
     </script>"""
     path = folder / "driven.html"
-    path.write_text(page.replace("<style>", f"{watch}<style>", 1).replace("</body>", f"{wrapped}</body>"), "utf-8")
+    driven = page.replace("<style>", f"{watch}<style>", 1).replace("</body>", f"{wrapped}</body>")
+    if width < NARROWEST:
+        frame = f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{html.escape(driven)}"></iframe>'
+        driven = f"<!doctype html><body>{frame}</body>"
+    path.write_text(driven, "utf-8")
     assert BROWSER
     given = ["--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900", "--virtual-time-budget=8000"]
     run = subprocess.run(

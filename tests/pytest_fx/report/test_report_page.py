@@ -170,7 +170,8 @@ for (const element of document.querySelectorAll("body *")) {
 def test_nothing_overflows_is_missing_or_faint(tmp_path, width, scheme):
     page = page_of(made_up_run(60, 3), history(1, 2, rows=60))
     flags = ("--blink-settings=preferredColorScheme=0", "--force-dark-mode") if scheme == "dark" else ()
-    script = f"{WIDE}{CONTRAST} return [errors, overflow(), innerWidth, [...faint], matchMedia('(prefers-color-scheme: dark)').matches]"
+    is_dark = "matchMedia('(prefers-color-scheme: dark)').matches"
+    script = f"{WIDE}{CONTRAST} return [errors, overflow(), innerWidth, [...faint], {is_dark}]"
     assert in_browser(page, script, tmp_path, width, flags) == [[], 0, width, [], scheme == "dark"]
 
 

@@ -86,10 +86,10 @@ def _said(failure: Mapping[str, Any]) -> str:
 
 
 def _relative(file: str, root: Path) -> str:
-    """A path as GitHub knows it: from the root folder of the run, or from that of the checkout, where it is below."""
-    workspace = Path(os.environ.get("GITHUB_WORKSPACE") or root)
-    path = Path(file) if Path(file).is_absolute() else root / file
-    return path.relative_to(workspace).as_posix() if path.is_relative_to(workspace) else file
+    """A path as GitHub knows it, from the root folder of the checkout; nothing for a file outside of it."""
+    workspace = os.path.normpath(os.environ.get("GITHUB_WORKSPACE") or root)
+    path = Path(os.path.normpath(root / file))
+    return path.relative_to(workspace).as_posix() if file and path.is_relative_to(workspace) else ""
 
 
 def _message(text: str) -> str:
@@ -121,7 +121,8 @@ def _failure_lines(run: ReportedRun) -> Iterator[str]:
 def _change_lines(changes: Sequence[RowChange], earlier: EarlierRun | None) -> Iterator[str]:
     if earlier is None:
         return
-    when = f"{str(earlier.run.get('begun', '?'))[:16].replace('T', ' ')}, commit {earlier.run.get('commit')}"
+    commit = earlier.run.get("commit")
+    when = str(earlier.run.get("begun", "?"))[:16].replace("T", " ") + (f", commit {commit}" if commit else "")
     yield f"### Since {_cell(when)}: {f'{len(changes)} change(s)' if changes else 'no change'}"
     yield ""
     for change in changes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from made_up_runs import HOSTILE, made_up_failure, made_up_run
 
 from pytest_fx.report.pull_request import MOST_BYTES, annotations_of, summary_of, write_summary_file
@@ -13,8 +14,20 @@ from pytest_fx.report.run_comparison import RowChange
 ROOT = Path("/checkout")
 
 
-def test_a_failure_is_annotated_at_the_users_line(monkeypatch):
+@pytest.fixture(autouse=True)
+def _no_checkout_of_github(monkeypatch):
     monkeypatch.delenv("GITHUB_WORKSPACE", raising=False)
+
+
+def test_a_file_outside_of_the_checkout_is_not_named():
+    run = made_up_run(0, 0)
+    run.lines.append(made_up_failure("t", "m", "p"))
+    for file in ("../elsewhere/net.py", "/usr/lib/net.py"):
+        run.lines[-1]["facts"]["where"]["file"] = file
+        assert annotations_of(run, [], ROOT)[0].startswith("::error title=p is wrong on m::")
+
+
+def test_a_failure_is_annotated_at_the_users_line():
     run = made_up_run(10, 1)
     run.lines[-1]["facts"]["where"]["file"] = "/checkout/nets/net.py"
     assert annotations_of(run, [RowChange("slower", "net", "fuse", "+9.0% time")], ROOT) == [

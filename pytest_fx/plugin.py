@@ -45,6 +45,7 @@ from pytest_fx.records.baseline import BASELINE, chosen_baseline
 from pytest_fx.records.benchmark_records import presented_as_benchmarks
 from pytest_fx.report.check_summary import write_checks
 from pytest_fx.report.columns import CHANGE, COLUMNS
+from pytest_fx.report.other_reports import add_to_html, flatten_properties
 from pytest_fx.report.rows import records_on
 from pytest_fx.report.run_report import report_run
 from pytest_fx.report.summary import write_summary
@@ -207,11 +208,15 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Show the user's frames alone, unless all are asked for."""
     if call.excinfo is not None and not item.config.option.fulltrace:
         show_the_users(call.excinfo)
-    return (yield)
+    report = yield
+    add_to_html(item.config, report)
+    return report
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_logreport(report: Any) -> None:
-    """Write what a worker measured."""
+    """Write what a worker measured, and let other reports have plain facts."""
+    flatten_properties(report)
     worker = getattr(report, "node", None)
     if worker is not None and records_on(report):
         load("pytest_fx.report.recording").receive(worker.config, report, worker.gateway.id)

@@ -42,7 +42,7 @@ from pytest_fx.lazy import load
 from pytest_fx.options import ADDED, OPTIONS, Options, add_options, ini_file, is_set, read_options
 from pytest_fx.parallel import distribution
 from pytest_fx.records.baseline import BASELINE, chosen_baseline
-from pytest_fx.records.benchmark_records import presented_as_benchmarks
+from pytest_fx.records.benchmark_records import presented_as_benchmarks, table_left_out
 from pytest_fx.report.check_summary import write_checks
 from pytest_fx.report.columns import CHANGE, COLUMNS
 from pytest_fx.report.rows import records_on
@@ -257,9 +257,13 @@ def pytest_fx_summary_columns(config: pytest.Config) -> Sequence[Any]:
     return COLUMNS if config.stash[BASELINE] is None else (*COLUMNS, CHANGE)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> Generator[None, Any, Any]:
     """Print the table of what each pass did, below those of other plugins."""
+    with table_left_out(config):
+        result = yield
     write_summary(terminalreporter, config.stash[OPTIONS])
     write_checks(terminalreporter)
     options = config.stash[OPTIONS]
@@ -269,6 +273,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_sep("=", "fx: tables")
         for line in load("pytest_fx.tables.tables_run").summary(config):
             terminalreporter.write_line(line)
+    return result
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -10,7 +10,7 @@ import pytest
 def test_timing(fx_traced, fx_timing):
     fx_timing(fx_traced, label="capture")
 """
-OPTIONS = ("--fx-model", "mlp", "--fx-rounds", "5", "--fx-baseline", "main.json")
+OPTIONS = ("--fx-model", "mlp", "--fx-rounds", "5", "--fx-baseline", "main.json", "-v")
 
 
 @pytest.fixture

@@ -196,5 +196,9 @@ class TableError(FxError, LookupError):
     """A name leads to no table of the evaluation, or to two. The message lists the nearest names."""
 
 
+class ReportError(FxError, ValueError):
+    """A folder holds no report of a run, or one that cannot be read. The message says why."""
+
+
 class FetchError(FxError, RuntimeError):
     """A server gave no answer in time, an error, or something else than it was asked for. The message says which."""

@@ -256,6 +256,11 @@ TABLE = (
         "program before and after, with the errors of its nodes. Example: --fx-draw drawings",
     ),
     PluginOption(
+        "report", None, _folder, "DIR",
+        "Write what the run found out into this folder: a page for browsers (index.html), which needs no network, and "
+        "the raw rows (rows.jsonl), with the runs before in the same folder. Example: --fx-report report",
+    ),
+    PluginOption(
         "timeout", None, _seconds, "SECONDS",
         "Fail a test of a pass or a model that runs longer, or under --fx-check a pass that takes longer on one "
         "program (default: any time; with --fx-isolate 600, and 60 for a program). Without "
@@ -276,11 +281,14 @@ SWITCHES = {
     "isolate": "Run tests in a child process, which is replaced when one of them ends it, hangs or takes too much "
     "memory: that test fails with the reason, and the others go on. "
     "Example: --fx-model all --fx-isolate --fx-timeout 60",
+    "annotate": "Tell a pull request on GitHub what passes did: print an annotation for each failure, at the user's "
+    "line, and write a summary in Markdown to the file that GITHUB_STEP_SUMMARY names, or .pytest_fx/summary.md. "
+    "Example: --fx-model all --fx-annotate --fx-report report",
     "estimate": "Show estimated times beside the measured ones, on the CPU: this machine is measured in a quarter of a "
     "minute the first time, and each kernel once for its sizes; both are kept in .pytest_fx. "
     "Example: --fx-model resnet50 --fx-estimate",
     "tables-afresh": "Let --fx-tables measure every row again.",
 }
 """Flags that are given or not, with their help: true or false in the ini file."""
-OF_RUNS = ("baseline", "draw", "isolate", "tables", "tables-afresh")
+OF_RUNS = ("annotate", "baseline", "draw", "isolate", "report", "tables", "tables-afresh")
 """Flags that a run has once, so that no marker can have them."""

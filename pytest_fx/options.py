@@ -69,6 +69,10 @@ class Options:
     """The share by which a program may take longer than in that run; None to fail no timing."""
     draw: str | None = None
     """The folder that drawings are written into, as it was given; None for none."""
+    report: str | None = None
+    """The folder that the report is written into, as it was given; None for none."""
+    annotate: bool = False
+    """Whether a pull request on GitHub is told of failures."""
     error_factor: float | None = None
     """How many times eager's own error ``close`` allows in the working dtype; None for the contract's own."""
     detect: float | None = None
@@ -89,6 +93,11 @@ class Options:
     def used(self) -> bool:
         """Whether anything was asked for, so that loading torch is worth its seconds."""
         return bool(self.models or self.passes or self.checks)
+
+    @property
+    def reports(self) -> bool:
+        """Whether more is kept of failures than the terminal shows."""
+        return self.report is not None or self.annotate
 
     @property
     def longest(self) -> float | None:
@@ -130,7 +139,7 @@ def read_options(config: pytest.Config) -> Options:
     """
     _require_settings(config)
     values = {option.name: _read(config, option) for option in TABLE}
-    flags = {name: is_set(config, name) for name in ("strict", "isolate", "estimate")}
+    flags = {name: is_set(config, name) for name in ("annotate", "strict", "isolate", "estimate")}
     return Options(timing=not is_set(config, "no-timing"), **flags, **values)
 
 

@@ -46,6 +46,7 @@ from pytest_fx.records.benchmark_records import presented_as_benchmarks, table_l
 from pytest_fx.report.check_summary import write_checks
 from pytest_fx.report.columns import CHANGE, COLUMNS
 from pytest_fx.report.rows import records_on
+from pytest_fx.report.run_report import report_run
 from pytest_fx.report.summary import write_summary
 from pytest_fx.timing import clock  # noqa: F401  # pyright: ignore[reportUnusedImport] - before programs are imported
 from pytest_fx.tracebacks import show_the_users
@@ -93,6 +94,7 @@ def pytest_configure(config: pytest.Config) -> None:
     require_isolation(config)
     how = IsolatedRun if config.stash[OPTIONS].isolate else WatchedRun
     config.pluginmanager.register(how(config, __all__))
+    report_run(config)
     _choose_suites(config)
     if (tests := tests_by_name(config.args)) != config.args:
         config.args, config.option.pyargs = tests, True

@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+import warnings
 
 # One thread computes as fast as two on programs of this size, and does not wait for a core that something else uses.
 # Set before torch is imported, and inherited by the processes that tests start.
@@ -16,6 +17,11 @@ from fx.passes import registered_passes
 pytest_plugins = ["pytester"]
 collect_ignore_glob = ["*conftest.py"]  # they have no doctests, and as modules of tests all have the same name
 
+
+if torch.cuda.is_available():  # resetting the compiler imports it there, and torch refuses that anew in each inner run
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch._inductor.cudagraph_trees
 
 # Where there is no accelerator, torch.manual_seed notes the whole stack, three times, for one that might come.
 seed_all = torch.manual_seed if torch.accelerator.is_available() else torch.default_generator.manual_seed

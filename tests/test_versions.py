@@ -1,5 +1,6 @@
 """The commands that test under other interpreters and with other versions of torch: what they print and decide."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -93,6 +94,13 @@ def test_a_build_for_cuda_is_downloaded_only_when_it_is_asked_for(environment, m
     environment.install("2.10.0", cuda=True)
     assert "downloaded" in (environment.folder / "asked").read_text()
     assert "torch==2.10.0\n" in (environment.folder / "constraints.txt").read_text()
+
+
+def test_what_builds_the_project_is_asked_for_in_a_version_that_can(environment, monkeypatch):
+    monkeypatch.setenv("SAYS", "Requirement already satisfied: setuptools in /packages (84.0)")
+    environment.install("2.11.0", cuda=False)
+    first = (environment.folder / "asked").read_text().splitlines()[0]
+    assert re.search(r" setuptools>=\d+ torch$", first)
 
 
 def test_what_is_there_already_is_no_download(environment, monkeypatch):

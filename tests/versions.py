@@ -172,7 +172,11 @@ class Environment:
         pinned = ("--constraint", str(file))
         # all that is required is known before anything is downloaded: "fast-deps" reads it from within the files
         watched = None if cuda else _FOR_CUDA
-        self._pip("install", "--use-feature", "fast-deps", *pinned, "setuptools", "torch", unless=watched)
+        # one that can build the project: environments are made with an old one, with which pip would be content
+        (backend,) = re.findall(
+            r'^requires = \["(setuptools.*)"\]$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE
+        )
+        self._pip("install", "--use-feature", "fast-deps", *pinned, backend, "torch", unless=watched)
         editable = ("install", "--quiet", *pinned, "--no-build-isolation", "--editable")
         try:
             self._pip(*editable, ".[test,tables,openvino]")

@@ -187,9 +187,9 @@ _RULES: dict[str, Rule] = {
     " mkldnn_reorder_conv2d_weight to_dense to_mkldnn": _per_result(0),
     # An operation for each element of the result. (Most such kernels have torch.Tag.pointwise, and need no row.)
     "arange linspace rand randn randint rand_like randn_like randint_like randperm bernoulli uniform normal random"
-    " hardswish exponential rsub floor_divide polar glu glu_backward prelu _prelu_kernel rrelu_with_noise"
-    " log_sigmoid_forward log_sigmoid_backward _fused_dropout embedding_dense_backward addr"
-    " bernoulli_ uniform_ normal_ random_ exponential_ multinomial bucketize searchsorted"
+    " hardswish leaky_relu leaky_relu_backward exponential rsub floor_divide polar glu glu_backward prelu"
+    " _prelu_kernel rrelu_with_noise log_sigmoid_forward log_sigmoid_backward _fused_dropout"
+    " embedding_dense_backward addr bernoulli_ uniform_ normal_ random_ exponential_ multinomial bucketize searchsorted"
     " logical_and logical_or logical_not logical_xor": _ONE_PER_RESULT,
     "native_dropout native_dropout_backward _prelu_kernel_backward cross linalg_cross": _per_result(2),
     # An operation for each element of the operand.

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Mapping, Sequence
+import operator
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import sympy  # pyright: ignore[reportMissingTypeStubs]
 import torch
+import torch._meta_registrations
 import torch._refs
 from sympy.printing.precedence import PRECEDENCE  # pyright: ignore[reportMissingTypeStubs]
 from sympy.printing.str import StrPrinter  # pyright: ignore[reportMissingTypeStubs]
@@ -49,6 +53,7 @@ _REFERENCES: dict[Any, Any] = {
     _aten.native_batch_norm.default: _batch_norm,
 }
 """What gives the sizes of kernels whose fake implementations turn symbolic ones into numbers, or take long."""
+_patching = threading.RLock()
 _ALLOWED = (ast.Expression, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Name, ast.Load, ast.Constant)
 
 
@@ -168,7 +173,7 @@ def symbolic_shapes(
     run = _SymbolicRun(gm, names)
     fakes = [names.tensor(value) for value in given]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _divisions_asking_nothing():
             run.propagate(*fakes)
     except Exception as error:
         add_note(error, names.legend())
@@ -257,6 +262,21 @@ class _Names:
         )
 
 
+@contextmanager
+def _divisions_asking_nothing() -> Generator[None]:
+    """Let the sizes of pooling be divided without asking for a rest, as torch does from 2.13 on: it changes nothing."""
+    meta: Any = torch._meta_registrations
+    with _patching:
+        divide = vars(meta).get("div_rtn")
+        try:
+            if divide is not None:
+                meta.div_rtn = operator.floordiv
+            yield
+        finally:
+            if divide is not None:
+                meta.div_rtn = divide
+
+
 class _KeepSizes(TorchDispatchMode):
     """Takes other fake implementations of some kernels."""
 
@@ -313,12 +333,14 @@ class _Spelling(StrPrinter):
         base, divisor = (self.parenthesize(part, PRECEDENCE["Mul"], strict=True) for part in expr.args)
         return f"{base}//{divisor}"
 
+    _print_CleanDiv = _print_FloorDiv  # known to leave no rest
+
     def _print_Add(self, expr: Any, order: Any = None) -> str:
         terms = [str(self._print(term)) for term in self._as_ordered_terms(expr, order=order)]
         return " + ".join(terms).replace("+ -", "- ")
 
     def _print_Mod(self, expr: Any) -> str:
-        first, second = (self.parenthesize(part, PRECEDENCE["Atom"]) for part in expr.args)
+        first, second = (self.parenthesize(part, PRECEDENCE["Atom"], strict=True) for part in expr.args)
         return f"{first} % {second}"
 
     _print_PythonMod = _print_Mod

@@ -117,8 +117,7 @@ class Trace:
 
     def stand_ins(self, owner: dict[str, Any]) -> dict[int, Any]:
         """What stands in ``owner`` for the functions that were replaced there, by the identity of these."""
-        with _lock:
-            return {id(one.original): one.value for one in _replacements.values() if one.owner is owner}
+        return {id(one.original): one.value for one in _replacements_now() if one.owner is owner}
 
     def _run(self, program: Callable[[Trace], Any]) -> Generator[None]:
         settle()
@@ -134,6 +133,11 @@ class Trace:
         except StopIteration as error:  # which no generator lets through
             self.stopped = error
         yield
+
+
+def _replacements_now() -> list[_Replacement]:
+    with _lock:  # not around the loop of who asks: its jumps back can be outside of the block in Python 3.12
+        return list(_replacements.values())
 
 
 class _RecursionLimit:

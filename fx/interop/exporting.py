@@ -224,11 +224,21 @@ def _answer(module: nn.Module, call: Call) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with torch.no_grad(), torch.random.fork_rng():
-                torch.manual_seed(0)
+            with torch.no_grad(), _same_random_numbers([*pytree.tree_leaves(call), *parameters.values()]):
                 return pytree.tree_leaves(own(*args, **kwargs))
     except Exception as error:
         return error
+
+
+@contextmanager
+def _same_random_numbers(values: list[Any]) -> Generator[None]:
+    """Draw the same numbers in the block on the devices of ``values``; a device that has none is not started for it."""
+    devices = sorted({one.device.index for one in values if _is_tensor(one) and one.is_cuda})
+    generators = [torch.default_generator, *(torch.cuda.default_generators[index] for index in devices)]
+    with torch.random.fork_rng(devices):
+        for generator in generators:
+            generator.manual_seed(0)
+        yield
 
 
 def _agree(expected: list[Any], actual: list[Any]) -> bool:

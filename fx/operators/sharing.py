@@ -253,6 +253,8 @@ def _schema_sharing(overloads: Sequence[Overload]) -> Sharing:
     with_tensors = [overload for overload in overloads if _speaks_of_tensors(overload)]
     if not with_tensors:
         return NUMBER
+    # those that take names of dimensions, which torch before 2.13 has, call the others
+    with_tensors = [overload for overload in with_tensors if not _takes_names(overload)] or with_tensors
     kinds: set[Kind] = {_kind_of(overload) for overload in with_tensors}
     places: set[tuple[int, str]] = set()
     for overload in with_tensors:
@@ -269,6 +271,12 @@ def _schema_sharing(overloads: Sequence[Overload]) -> Sharing:
 def _speaks_of_tensors(overload: Overload) -> bool:
     schema = overload.schema
     return any("Tensor" in str(one.type) for one in (*schema.arguments, *schema.returns))
+
+
+def _takes_names(overload: Overload) -> bool:
+    schema = overload.schema
+    names = (one for one in schema.arguments if one.name.startswith("dim") and "str" in str(one.type))
+    return schema.name.startswith("aten::") and any(names)
 
 
 def _kind_of(overload: Overload) -> Kind:

@@ -360,7 +360,9 @@ def _as_wanted(result: Tensor) -> Tensor:
 def _autocast_type(value: Tensor) -> torch.dtype | None:
     """What autocast lets layers compute in, if it is on where ``value`` is."""
     kind = value.device.type
-    if not (torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)):
+    # what is asked first answers for most devices; Dynamo of torch 2.11 cannot trace the question after it
+    has_autocast = kind in ("cpu", "cuda") or torch.amp.is_autocast_available(kind)
+    if not (has_autocast and torch.is_autocast_enabled(kind)):
         return None
     return torch.get_autocast_dtype(kind)
 

@@ -124,10 +124,10 @@ _OPERATOR_FUNCTIONS = _words("abs concat contains countOf delitem iconcat index 
 # torch's.
 
 _PYTHON_FUNCTIONS = _words(
-    "_assert as_tensor cdist is_tensor lobpcg norm pca_lowrank stft svd_lowrank sym_float sym_int sym_ite sym_max "
-    "sym_min sym_not sym_sqrt sym_sum tensor tensordot unique unique_consecutive unravel_index"
+    "_assert as_tensor cdist get_device is_tensor lobpcg norm numel pca_lowrank stft svd_lowrank sym_float sym_int "
+    "sym_ite sym_max sym_min sym_not sym_sqrt sym_sum tensor tensordot unique unique_consecutive unravel_index"
 )
-"""Functions of torch that call no operator of the same name but only compute."""
+"""Functions of torch that call no operator of the same name, in one of its versions, but only compute."""
 
 MODES: tuple[Any, ...] = (
     _torch.is_grad_enabled,
@@ -142,10 +142,10 @@ _REFUSED_FUNCTIONALS = frozenset(
     _words("assert_int_or_pair ctc_loss grouped_mm scaled_grouped_mm scaled_mm triplet_margin_with_distance_loss")
 )
 _PYTHON_METHODS = _words(
-    "bfloat16 bool byte cdouble cfloat char cpu cuda dim_order double element_size float half int is_shared long lu "
-    "ndimension nelement new_tensor short tolist type unique"
+    "bfloat16 bool byte cdouble cfloat char cpu cuda dim dim_order double element_size float get_device half int "
+    "is_contiguous is_shared long lu ndimension nelement new_tensor short storage_offset tolist type unique"
 )
-"""Methods of tensors that call no operator of the same name but only compute."""
+"""Methods of tensors that call no operator of the same name, in one of torch's versions, but only compute."""
 
 _VALUE_TYPES = (str, bytes, bool, int, float, complex, tuple, list, dict, set, frozenset, slice, range, torch.Size)
 _REFUSED_METHODS = frozenset(_words("format format_map indices"))

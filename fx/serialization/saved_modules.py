@@ -365,9 +365,10 @@ class ModuleReader:
         except Refused:
             raise
         except Exception as error:
+            said = str(error).partition("Exception raised from")[0].rstrip()  # and no stack of C++
             raise Refused(
                 f"{stored['class']} cannot be made with these arguments",
-                why=printable(f"{type(error).__name__}: {error}"),
+                why=printable(f"{type(error).__name__}: {said}"),
             ) from error
         fill_module(module, values)
         module.train(stored["training"])

@@ -13,6 +13,7 @@ from torch import nn
 from fx import GraphModule
 from fx.interop import AdaptedPass
 from fx.passes import Approximate, Close, Contract, Pass, close, contract_of
+from pytest_fx.checks.failure_facts import failure_facts
 from pytest_fx.checks.firing import require_no_less, row_of
 from pytest_fx.collection import label_of
 from pytest_fx.errors import CoarseVerdict, ContractViolation, InputError, MemoryLayoutWarning
@@ -29,7 +30,7 @@ from pytest_fx.laws.judging import compared
 from pytest_fx.loading import chosen_pass, importable_name, load_contract, with_tolerances
 from pytest_fx.options import options_of
 from pytest_fx.records.running import FOLDER, announce
-from pytest_fx.report.recording import note_row, record_row
+from pytest_fx.report.recording import note_row, record_failure, record_row
 from pytest_fx.report.rows import NOT_JUDGED, WRONG, SummaryRow
 
 WITHOUT_LEAVES = ", no leaf modules"
@@ -87,6 +88,7 @@ class EqualityCheck:
             violations = self._broken(given, leaves)
             if violations:
                 self._record_wrong(given, violations)
+                self._report(given, comparison, violations[0])
                 message = f"{violations[0].with_others(violations[1:])}{locate_in(given, violations[0].law)}"
                 raise told(violations, violations[0].with_message(message))
             self._settle(given, comparison)
@@ -105,7 +107,7 @@ class EqualityCheck:
         if violations:
             if row.outcome is None:
                 self._record_wrong(application, violations)
-            raise told(violations, self._explained(application, violations, unless_told))
+            raise told(violations, self._explained(application, comparison, violations, unless_told))
         if broken:
             self._record_outcome(application, f"{NOT_JUDGED}: torch.fx breaks {broken[0].law!r}")
             pytest.skip(
@@ -224,7 +226,20 @@ class EqualityCheck:
         if limit is not None and wanted is not None and is_coarse:
             raise _coarse(application, limit, _called(self._subject.dtype), wanted)
 
-    def _explained(self, application: Application, violations: list[LawViolation], unless_told: bool) -> LawViolation:
+    def _report(
+        self,
+        application: Application,
+        comparison: Comparison,
+        violation: LawViolation,
+        explanation: Explanation | None = None,
+    ) -> None:
+        """Keep what a report shows of a failure, if one is asked for."""
+        if self._options.reports:
+            record_failure(self._item, failure_facts(application, comparison, violation, explanation))
+
+    def _explained(
+        self, application: Application, comparison: Comparison, violations: list[LawViolation], unless_told: bool
+    ) -> LawViolation:
         """The first violation with what is known about it, unless that was told."""
         violation, pass_ = violations[0], application.pass_
         name = importable_name(pass_, self._options.passes)
@@ -238,6 +253,7 @@ class EqualityCheck:
             pytest.skip(f"{application.name} breaks the law {violation.law!r} in the way that another test tells of")
         self._subject.told.append((pass_, explanation.cause))
         details = explanation.write(self._item.config.rootpath / FOLDER)
+        self._report(application, comparison, violation, explanation)
         message = violation.with_others(violations[1:])
         return violation.with_message(f"{fitted(str(message))}\n{details}")
 

@@ -9,6 +9,7 @@ import torch
 
 from fx.provenance import SourceLocation
 from pytest_fx.harness.equality import Difference, Leaf
+from pytest_fx.harness.heat_map import HeatMap
 
 Limit = Callable[[Leaf, float], torch.Tensor]
 """From a value beside its reference, and eager's own largest error there, to the error that each element may have."""
@@ -36,6 +37,8 @@ class NodeError:
     """Largest magnitude of the value."""
     difference: Difference | None = None
     """The worst element, where the error made here is larger than allowed."""
+    heat_map: HeatMap | None = None
+    """Where in the tensor of that element errors are larger than allowed."""
     ulps: int | None = None
     """The error made here at its largest, in steps of the value's dtype; None for integers and NaNs."""
     in_float64: bool = False

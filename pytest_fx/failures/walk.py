@@ -17,6 +17,7 @@ from pytest_fx.failures.pairing import Match
 from pytest_fx.failures.rounding import RoundingErrors, distance
 from pytest_fx.failures.stepwise import StepwiseProgram, repeats, writes_input
 from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves, worst_difference
+from pytest_fx.harness.heat_map import HeatMap
 from pytest_fx.harness.structure import leaves, map_tensors
 
 Read = dict[Node, tuple[Any, tuple[Node, ...]]]
@@ -184,17 +185,18 @@ class Walk:
             why = pairs.text.replace("eager", "the original", 1)
             why = why.replace("in the program", "here").replace("the program returns", "here it is")
             return NodeError(text, partner.name, origins, node.source, inherited, 0.0, eager, 0.0, mismatch=why)
-        made, scale, worst, ulps = 0.0, 0.0, None, None
+        made, scale, worst, ulps, heat_map = 0.0, 0.0, None, None, None
         for leaf in pairs:
             errors, limits = leaf.errors, self.limit(leaf, eager or 0.0)
             scale = max(scale, leaf.scale)
             largest = worst_difference(leaf, errors > 0, errors, errors.new_zeros(()).expand_as(errors))
             if largest is not None and largest.error > made:
                 made, ulps = largest.error, largest.ulps
-            worst = worst or worst_difference(leaf, errors > limits, errors, limits)
+            if worst is None and (worst := worst_difference(leaf, errors > limits, errors, limits)) is not None:
+                heat_map = HeatMap.of(errors, errors > limits)
         return NodeError(
-            text, partner.name, origins, node.source, inherited, made, eager, scale,
-            difference=worst, ulps=ulps, in_float64=self.rounding is not None and self._has_one_dtype,
+            text, partner.name, origins, node.source, inherited, made, eager, scale, difference=worst,
+            heat_map=heat_map, ulps=ulps, in_float64=self.rounding is not None and self._has_one_dtype,
         )  # fmt: skip
 
     # What is written in place.

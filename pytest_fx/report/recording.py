@@ -18,7 +18,7 @@ from pytest_fx.records.benchmark_records import add_benchmarks
 from pytest_fx.records.journal import Journal
 from pytest_fx.records.records import describe_machine
 from pytest_fx.records.running import TELL
-from pytest_fx.report.rows import PROPERTY, SummaryRow, collect_rows, records_on, verdict_of
+from pytest_fx.report.rows import FAILURE, PROPERTY, SummaryRow, collect_rows, records_on, verdict_of
 from pytest_fx.report.summary import NOTES
 
 JOURNAL = pytest.StashKey[Journal]()
@@ -36,6 +36,11 @@ def record_row(item: pytest.Item, row: SummaryRow, timing: Mapping[str, Any] | N
         tell("record", record)
     else:
         keep(item.config, item.nodeid, record)
+
+
+def record_failure(item: pytest.Item, facts: Mapping[str, Any]) -> None:
+    """Attach what is known of a failure to the report of ``item``, for ``--fx-report`` and ``--fx-annotate``."""
+    item.user_properties.append((FAILURE, dict(facts)))
 
 
 def note_row(item: pytest.Item, row: SummaryRow) -> None:

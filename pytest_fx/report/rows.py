@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 PROPERTY = "fx"
 """The user property that carries a record on a test's report: a dict whose ``"row"`` is a :class:`SummaryRow`."""
+FAILURE = "fx-failure"
+"""The user property that carries what is known of a failure, for reports."""
 RIGHT, WRONG, REFUSED, NOT_JUDGED = "right", "wrong", "refused", "not judged"
 """The verdicts on a program."""
 CHANGES_NOTHING = "changes nothing"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -29,10 +30,21 @@ POLICIES: dict[str, Callable[[int, int], int]] = {
     "single": lambda index, count: index,
 }
 
+KNOWN = inspect.signature(torch_split_module).parameters
+"""What torch.fx takes in the version that is installed: torch 2.11 has no ``tuple_return``."""
+
 OPTIONS: tuple[dict[str, Any], ...] = (
     {},
     {"keep_original_order": True, "keep_original_node_name": True},
-    {"keep_original_input_name": False, "tuple_return": True, "partition_affix": "part"},
+    {
+        name: value
+        for name, value in {
+            "keep_original_input_name": False,
+            "tuple_return": True,
+            "partition_affix": "part",
+        }.items()
+        if name in KNOWN
+    },
 )
 
 
@@ -90,7 +102,8 @@ def test_divided_programs_have_the_code_that_torch_fx_writes(
     assert {name: part.code for name, part in ours.named_children()} == {
         name: part.code for name, part in theirs.named_children()
     }
-    assert ours.meta["partition_names"] == theirs.meta["partition_names"]
+    if "partition_names" in theirs.meta:  # torch 2.11 does not say them
+        assert ours.meta["partition_names"] == theirs.meta["partition_names"]
 
 
 @pytest.mark.parametrize("policy", ["whole", "halves", "thirds"])

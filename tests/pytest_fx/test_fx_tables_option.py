@@ -43,8 +43,9 @@ register_table(Table(
 
 @pytest.fixture
 def run(pytester, monkeypatch):
-    """Runs pytest inside the test, each time without the tables that earlier runs registered."""
+    """Runs pytest inside the test, each time without the tables that earlier runs registered, as if without a GPU."""
     known = registered_tables._tables
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
     def run(*options, **how):
         monkeypatch.setattr(registered_tables, "_tables", known.copy())

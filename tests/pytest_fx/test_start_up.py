@@ -10,9 +10,10 @@ def test_loaded():
 """
 
 
-def test_an_unused_plugin_imports_neither_torch_nor_fx(pytester):
+def test_an_unused_plugin_imports_neither_torch_nor_fx(pytester, monkeypatch):
     path = pytester.makepyfile(LOADED)
-    result = pytester.runpytest_subprocess(path)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # others import what they like
+    result = pytester.runpytest_subprocess("-p", "pytest_fx.plugin", path)
     result.assert_outcomes(passed=1)
     result.stdout.no_fnmatch_line("*fx:*")
 

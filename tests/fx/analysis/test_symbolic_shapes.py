@@ -50,6 +50,20 @@ def test_a_size_that_is_baked_in_is_a_constraint() -> None:
     assert [one.text for one in report.needed] == ["n == 16"]
 
 
+def test_a_rest_of_a_division_is_written_as_python_writes_it() -> None:
+    report = symbolic_shapes(fx.symbolic_trace(lambda x: x.view(-1, 2)), ("n + 1",), hints={"n": 17})
+    assert [one.text for one in report.needed] == ["(n + 1) % 2 == 0"]
+
+
+def test_torch_is_afterwards_as_it_was() -> None:
+    before = dict(vars(torch._meta_registrations))
+    program = fx.symbolic_trace(lambda x: F.max_pool2d(x, 2))
+    symbolic_shapes(program, ("n", 3, "h", "w"))
+    with pytest.raises(RuntimeError, match="should be at most half of"):
+        symbolic_shapes(fx.symbolic_trace(lambda x: F.max_pool2d(x, 2, padding=4)), ("n", 3, "h", "w"))
+    assert vars(torch._meta_registrations) == before
+
+
 def test_sizes_may_be_expressions_and_names_may_be_shared() -> None:
     program = fx.symbolic_trace(lambda x, y: torch.cat([x, y.t()]))
     report = symbolic_shapes(program, ("2*n", "m"), ("m", "n + 1"))

@@ -111,6 +111,24 @@ def test_capturing_a_model_in_training_leaves_its_statistics_and_the_random_numb
     assert torch.equal(torch.get_rng_state(), drawn)
 
 
+class Drawing(PerColumn):
+    """Adds noise."""
+
+    def forward(self, x: Any, shift: float = 0.5) -> Any:
+        return super().forward(x, shift) + torch.rand_like(x)
+
+
+def test_both_draw_the_same_numbers_and_no_device_that_has_no_tensor_is_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+    original = torch.random.fork_rng
+    monkeypatch.setattr(torch.random, "fork_rng", lambda devices=None: (asked.append(devices), original(devices))[1])
+    program = fx.capture(Drawing().eval(), (X,))
+    assert program.meta["capture"].batch == "free"
+    assert asked == [[], []]
+
+
 def test_one_sample_is_exported_for_any_number() -> None:
     program = fx.capture(PerColumn().eval(), (X[:1],))
     assert program.meta["capture"].batch == "free"

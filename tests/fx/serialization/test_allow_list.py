@@ -106,6 +106,12 @@ def test_no_listed_operator_takes_names_of_files_or_objects_of_python() -> None:
                 assert str(argument.type) not in ("PyObject", "Storage"), (name, overload, argument)
 
 
+def test_what_asks_for_a_tensors_form_is_listed_in_every_version_of_torch() -> None:
+    asking = set("dim get_device is_contiguous ndimension nelement numel size storage_offset stride".split())
+    assert asking <= methods()
+    assert {"torch.get_device", "torch.numel", *(f"torch.Tensor.{name}" for name in asking)} <= functions().keys()
+
+
 def test_operators_are_public_or_listed_one_by_one() -> None:
     for name in operators():
         assert "_backward" not in name

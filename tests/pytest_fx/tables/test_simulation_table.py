@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import torch
 
 from pytest_fx.tables import Entry, NotRun, Scale, get_table
 from pytest_fx.tables.estimates import accuracy, compare, rank_correlation, seconds_in_turns
@@ -161,11 +162,16 @@ def test_rows_of_a_gpu_have_no_estimate_by_kernels():
     assert only.name == "all, by roofline" and only.numbers["error"] == 1.0
 
 
+without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+
+
+@without_gpu
 def test_torchs_estimators_that_need_an_accelerator_say_so():
     with pytest.raises(NotRun, match="CUDA"):
         simulation._by_torch("mlp", 1, "operator-level-cost-model")
 
 
+@without_gpu
 @pytest.mark.thorough
 def test_inductors_estimate_is_nothing_on_a_cpu():
     with pytest.raises(NotRun, match=r"its estimate is 0 s|Error"):

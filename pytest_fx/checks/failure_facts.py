@@ -1,0 +1,139 @@
+"""What a report shows of a pass that is wrong on a model: both programs, the node, where values differ, a drawing."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fx import GraphModule, draw
+from fx.drawing import Figure, record_passes
+from fx.interpreter import positional
+from fx.passes import Close, Contract
+from fx.provenance import SourceLocation
+from pytest_fx.errors import LawViolation
+from pytest_fx.failures.explanation import Explanation
+from pytest_fx.harness.application import Application
+from pytest_fx.harness.contracts import Comparison
+from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves
+from pytest_fx.harness.heat_map import HeatMap
+
+LARGEST_DRAWING = 400_000
+"""Characters of a drawing from which on none is kept; ``--fx-draw`` draws programs of any size."""
+
+
+def failure_facts(
+    application: Application, comparison: Comparison, violation: LawViolation, explanation: Explanation | None = None
+) -> dict[str, Any]:
+    """Return what is known of a failure, as JSON can hold it. What cannot be found out is left out: no part raises."""
+    facts: dict[str, Any] = {
+        "model": application.subject.name,
+        "program": application.name,
+        "law": violation.law,
+        "message": str(violation).partition("\n")[0],
+    }
+    attempt = _Attempt(facts)
+    attempt("before", lambda: _code_before(application))
+    attempt("after", lambda: _code_after(application))
+    attempt("output_map", lambda: _output_map(comparison, application.contract))
+    wrong = None if explanation is None else explanation.wrong
+    if wrong is not None:
+        facts["node"] = str(wrong).partition("\n")[0]
+        attempt("where", lambda: _place(wrong.where))
+        attempt("before_line", lambda: line_of(facts["before"], wrong.original))
+        attempt("after_line", lambda: line_of(facts["after"], wrong.node.partition(" ")[0].lstrip("%")))
+        attempt("node_map", lambda: _as_data(getattr(wrong, "heat_map", None), wrong.original))
+    if explanation is not None:
+        attempt("drawing", lambda: _drawing(explanation, facts))
+    return facts
+
+
+class _Attempt:
+    """Adds facts one by one, as far as they can be had."""
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self._facts = facts
+
+    def __call__(self, name: str, find: Callable[[], Any]) -> None:
+        with contextlib.suppress(Exception):  # the failure itself must not be lost
+            found = find()
+            if found is not None:
+                self._facts[name] = found
+
+
+def line_of(code: str, name: str) -> int | None:
+    """Return the number of the line that computes the node of that name in generated code; None if no line does.
+
+    >>> line_of("def forward(self, x):\\n    relu = x.relu();  x = None\\n    return relu\\n", "relu")
+    2
+    """
+    pattern = re.compile(rf"\s*{re.escape(name)}\s*(:[^=]*)?=[^=]")
+    return next((number for number, line in enumerate(code.splitlines(), 1) if pattern.match(line)), None)
+
+
+def _code_before(application: Application) -> str:
+    before = application.before
+    return (application.subject.captured.code if before is None else before.code).strip("\n")
+
+
+def _code_after(application: Application) -> str | None:
+    if application.after is not None:
+        return application.written.strip("\n")
+    program = application.program
+    return program.code.strip("\n") if isinstance(program, GraphModule) else None
+
+
+def _place(where: SourceLocation | None) -> dict[str, Any] | None:
+    if where is None:
+        return None
+    return {"file": where.file, "line": where.line, "function": where.function, "text": where.text}
+
+
+def _as_data(heat_map: HeatMap | None, what: str) -> dict[str, Any] | None:
+    return None if heat_map is None else {"of": what, **asdict(heat_map)}
+
+
+def _output_map(comparison: Comparison, contract: Contract) -> dict[str, Any] | None:
+    """Where the output that is furthest off differs from eager's in float64, on the first inputs that show it."""
+    for expected, actual in zip(comparison.eager64, comparison.actual, strict=False):
+        pairs = pair_leaves(expected, actual, same_dtype=False)
+        if isinstance(pairs, Mismatch):
+            continue
+        worst = max(pairs, key=lambda leaf: leaf.largest_error / (leaf.scale or 1.0), default=None)
+        if worst is not None and bool((wrong := _is_wrong(worst, contract)).any()):
+            return _as_data(HeatMap.of(worst.errors, wrong), f"output{worst.path}")
+    return None
+
+
+def _is_wrong(leaf: Leaf, contract: Contract) -> torch.Tensor:
+    """Which elements are further off than the contract allows before rounding is thought of; any that is, without."""
+    return leaf.errors > (leaf.limits(contract.rtol, contract.atol) if isinstance(contract, Close) else 0.0)
+
+
+def _drawing(explanation: Explanation, facts: dict[str, Any]) -> str | None:
+    """The program before and after the pass, side by side, coloured by what each node adds to the error."""
+    failure = explanation.failure
+    program = failure.subject.capture(leaves=failure.leaves, pass_=failure.pass_)
+    arguments = failure.subject.arguments().copies()
+    history = record_passes(program, [failure.pass_], positional(program, arguments.args, arguments.kwargs))
+    if len(history.states) == 1:
+        return None
+    facts["difference"] = history.difference().summary()
+    made: dict[str, float] = {}
+    for _, found in explanation.compared:
+        for error in found.errors:
+            if error.wrong:
+                made[error.node.partition(" ")[0].lstrip("%")] = error.made
+    figures = [Figure("error made here", "", made)] if made else []
+    with tempfile.TemporaryDirectory() as folder:
+        path = draw(
+            history, Path(folder, "difference.svg"), figures=figures, color=figures[0].name if figures else "opcode"
+        )
+        text = path.read_text(encoding="utf-8")
+    return text if len(text) <= LARGEST_DRAWING else None

@@ -1,0 +1,224 @@
+"""What a run found out, as lines of JSON in the folder of a report, and what is kept there of the runs before it.
+
+``rows.jsonl`` begins with a line on the run; then there is a line for each row that was measured, each test that failed
+and each that judged nothing. ``history.jsonl`` has a line for each earlier run, with its verdicts and speed-ups alone.
+Lines that are cut off, or of a later schema, are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from pytest_fx.errors import ReportError
+from pytest_fx.records.records import read_records, write_atomically
+from pytest_fx.report.rows import SummaryRow, verdict_of
+
+SCHEMA = 1
+"""The version of what lines hold: a reader of this one takes no line of a later one."""
+ROWS, HISTORY, PAGE, MARKDOWN = "rows.jsonl", "history.jsonl", "index.html", "summary.md"
+"""Files of a report."""
+MOST_RUNS = 20
+"""Earlier runs that are kept."""
+
+Key = tuple[str, str]
+"""A model and a program by name, which have the batch and the threads in them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedRow:
+    """All that the tests of a run found out about one program of one model."""
+
+    row: SummaryRow
+    """What the table at the end of the run shows."""
+    tests: tuple[str, ...]
+    """The tests that found it out."""
+    timing: Mapping[str, Any] | None
+    """The samples of its timing, with what they depend on, if it was timed."""
+    machine: Mapping[str, Any]
+    """The machine that it was found out on; of a timed one, where it was timed."""
+    worker: str | None
+    """The worker of pytest-xdist."""
+
+    @property
+    def key(self) -> Key:
+        """What it is called by."""
+        return self.row.model, self.row.program
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in a word."""
+        return verdict_of(self.row)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is kept of a row when its run is over."""
+
+    model: str
+    """The model's name."""
+    program: str
+    """The program's name."""
+    verdict: str
+    """The verdict in a word."""
+    host: str | None = None
+    """The host that it was timed on."""
+    speedup: float | None = None
+    """Median of the ratios of paired calls, eager over transformed; None where it was not timed."""
+    low: float | None = None
+    """Lower end of its 95 % interval."""
+    high: float | None = None
+    """Upper end of its 95 % interval."""
+
+    @property
+    def key(self) -> Key:
+        """What it is called by."""
+        return self.model, self.program
+
+    @classmethod
+    def of(cls, reported: ReportedRow) -> Entry:
+        """Return what is kept of a row; no speed-up of a wrong program."""
+        row = reported.row
+        times = (row.speedup, row.speedup_low, row.speedup_high) if row.outcome is None else (None, None, None)
+        return cls(row.model, row.program, reported.verdict, reported.machine.get("host"), *times)
+
+    def as_list(self) -> list[Any]:
+        """Return the fields, numbers with five digits."""
+        values = [getattr(self, each.name) for each in fields(self)]
+        return [float(f"{value:.5g}") if isinstance(value, float) else value for value in values]
+
+
+@dataclass(slots=True)
+class ReportedRun:
+    """A run, with all that it found out."""
+
+    run: dict[str, Any]
+    """When it began and ended, what it was asked for, and how many tests had which outcome."""
+    lines: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """Lines on rows and tests, in the order in which they came."""
+
+    def rows(self) -> list[ReportedRow]:
+        """Return the rows, one for each program of each model, in the order of first appearance."""
+        found: dict[Key, list[dict[str, Any]]] = {}
+        for line in self.lines:
+            if line["kind"] == "row":
+                found.setdefault((line["row"]["model"], line["row"]["program"]), []).append(line)
+        return [_merged(lines) for lines in found.values()]
+
+    def failures(self) -> list[dict[str, Any]]:
+        """Return the lines on tests that failed."""
+        return [line for line in self.lines if line["kind"] == "failure"]
+
+    def entries(self) -> list[Entry]:
+        """Return what is kept of the run when another one is reported in the same folder."""
+        return [Entry.of(row) for row in self.rows()]
+
+    def write(self, folder: Path) -> None:
+        """Replace ``rows.jsonl`` in ``folder``."""
+        lines = [{"schema": SCHEMA, "kind": "run", **self.run}, *({"schema": SCHEMA, **line} for line in self.lines)]
+        text = "".join(f"{json.dumps(line, default=str)}\n" for line in lines)
+        write_atomically(folder / ROWS, text)
+
+
+def _merged(lines: Sequence[dict[str, Any]]) -> ReportedRow:
+    row = _row(lines[0]["row"])
+    for line in lines[1:]:
+        row = row.merged(_row(line["row"]))
+    timed = next((line for line in reversed(lines) if line.get("timing")), None)
+    last = timed or next((line for line in reversed(lines) if line.get("machine")), lines[-1])
+    tests = tuple(dict.fromkeys(str(line["test"]) for line in lines))
+    machine: dict[str, Any] = last.get("machine") or {}
+    return ReportedRow(row, tests, None if timed is None else timed["timing"], machine, last.get("worker"))
+
+
+_FIELDS = frozenset(each.name for each in fields(SummaryRow))
+
+
+def _row(known: Mapping[str, Any]) -> SummaryRow:
+    """The row of a line; another version of the plugin may know more of one, which is left out."""
+    return SummaryRow(**{name: value for name, value in known.items() if name in _FIELDS})
+
+
+def read_run(folder: Path) -> ReportedRun:
+    """Return the run that was reported in ``folder``, or in the file of its rows.
+
+    Raises :class:`~pytest_fx.errors.ReportError` if there is none, or none that this version can read.
+    """
+    path = folder if folder.is_file() else folder / ROWS
+    if not path.is_file():
+        raise ReportError(f"there is no report in {folder}", why=f"it has no {ROWS}", remedy="pytest … --fx-report DIR")
+    records = read_records(path)
+    runs = [record for record in records if record.get("kind") == "run"]
+    if not runs or not _is_readable(runs[0]):
+        schema = runs[0].get("schema") if runs else None
+        raise ReportError(
+            f"{path} cannot be read",
+            why=f"its schema is {schema}, and this version reads up to {SCHEMA}" if runs else "no line is on a run",
+            remedy="read it with the version of pytest-fx that wrote it" if runs else "give what --fx-report wrote",
+        )
+    run = {name: value for name, value in runs[0].items() if name not in ("schema", "kind")}
+    return ReportedRun(run, [_without_schema(record) for record in records if _is_whole(record)])
+
+
+def _is_readable(record: Mapping[str, Any]) -> bool:
+    return isinstance(schema := record.get("schema"), int) and schema <= SCHEMA
+
+
+def _is_whole(record: Mapping[str, Any]) -> bool:
+    """Whether a line has what the page is made of."""
+    if not _is_readable(record) or not isinstance(record.get("test"), str):
+        return False
+    row: Any = record.get("row")
+    if record.get("kind") == "row":
+        names = isinstance(row, dict) and [row.get("model"), row.get("program")]
+        return (
+            bool(names)
+            and all(isinstance(name, str) for name in names)
+            and isinstance(record.get("machine") or {}, dict)
+        )
+    return record.get("kind") in ("failure", "skip") and isinstance(record.get("text"), str)
+
+
+def _without_schema(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name != "schema"}
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRun:
+    """A run that was reported before in the same folder."""
+
+    run: Mapping[str, Any]
+    """When it began and ended, and its commit."""
+    entries: Mapping[Key, Entry]
+    """Its rows."""
+
+    @classmethod
+    def of(cls, run: ReportedRun) -> EarlierRun:
+        """Return what is kept of a run."""
+        kept = {name: run.run[name] for name in ("id", "begun", "ended", "commit") if name in run.run}
+        return cls(kept, {entry.key: entry for entry in run.entries()})
+
+    def as_line(self) -> dict[str, Any]:
+        """Return its line."""
+        rows = [entry.as_list() for entry in self.entries.values()]
+        return {"schema": SCHEMA, "kind": "history", "run": dict(self.run), "rows": rows}
+
+
+def read_history(folder: Path) -> list[EarlierRun]:
+    """Return the runs that were reported in ``folder`` before the one that is there, the oldest first."""
+    found: list[EarlierRun] = []
+    for record in read_records(folder / HISTORY):
+        rows: Any = record.get("rows")
+        if record.get("kind") == "history" and _is_readable(record) and isinstance(rows, list):
+            entries = [Entry(*row) for row in rows if isinstance(row, list) and 3 <= len(row) <= len(fields(Entry))]
+            found.append(EarlierRun(dict(record.get("run") or {}), {entry.key: entry for entry in entries}))
+    return found
+
+
+def write_history(folder: Path, runs: Iterable[EarlierRun]) -> None:
+    """Replace the history in ``folder`` by the last of ``runs``."""
+    kept = list(runs)[-MOST_RUNS:]
+    write_atomically(folder / HISTORY, "".join(f"{json.dumps(run.as_line())}\n" for run in kept))

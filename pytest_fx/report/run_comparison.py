@@ -1,0 +1,85 @@
+"""Two runs side by side: rows that are new or gone, verdicts that changed, and programs that became slower."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pytest_fx.records.baseline import Change, Measurement
+from pytest_fx.report.reported_run import Entry, Key
+
+LEAST_CHANGE = 0.01
+"""The share by which a program has to be slower at least: two copies of one program differ by as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """What is not as it was in an earlier run."""
+
+    kind: str
+    """``"new"``, ``"gone"``, ``"verdict"``, ``"slower"`` or ``"faster"``."""
+    model: str
+    """The model's name."""
+    program: str
+    """The program's name."""
+    text: str
+    """What changed, in words."""
+
+    def __str__(self) -> str:
+        return f"{self.program} of {self.model}: {self.text}"
+
+
+def changes_between(before: Mapping[Key, Entry], now: Mapping[Key, Entry]) -> list[RowChange]:
+    """Return what is not as it was, in the order of what a reader has to know first.
+
+    A program is slower, or faster, where the 95 % interval of the change lies beyond 1 %; what two hosts measured is
+    not compared.
+    """
+    found = [*_rows_of_one(before, now), *_rows_of_both(before, now)]
+    return sorted(found, key=lambda change: _ORDER.index(change.kind))
+
+
+_ORDER = ("verdict", "slower", "gone", "new", "faster")
+
+
+def _rows_of_one(before: Mapping[Key, Entry], now: Mapping[Key, Entry]) -> Iterator[RowChange]:
+    for key, entry in now.items():
+        if key not in before:
+            yield RowChange("new", *key, entry.verdict)
+    for key, entry in before.items():
+        if key not in now:
+            yield RowChange("gone", *key, f"was {entry.verdict}")
+
+
+def _rows_of_both(before: Mapping[Key, Entry], now: Mapping[Key, Entry]) -> Iterator[RowChange]:
+    for key, entry in now.items():
+        old = before.get(key)
+        if old is None:
+            continue
+        if old.verdict != entry.verdict:
+            yield RowChange("verdict", *key, f"was {old.verdict}, is {entry.verdict}")
+        change = change_of(old, entry)
+        if change is None:
+            continue
+        low, high = change.interval
+        if low > LEAST_CHANGE or high < -LEAST_CHANGE:
+            word = "slower" if low > 0 else "faster"
+            text = f"{change.slowdown:+.1%} time, relative to eager ({low:+.1%} to {high:+.1%})"
+            yield RowChange(word, *key, text)
+
+
+def change_of(before: Entry, now: Entry) -> Change | None:
+    """Return how the time of a program changed; None where that was not measured, or on another host."""
+    measured = _measurement(before), _measurement(now)
+    if measured[0] is None or measured[1] is None or before.host != now.host:
+        return None
+    return Change(measured[0], measured[1])
+
+
+def _measurement(entry: Entry) -> Measurement | None:
+    if entry.speedup is None or entry.low is None or entry.high is None:
+        return None
+    if not 0 < entry.low <= entry.speedup <= entry.high:
+        return None
+    interval = entry.speedup, entry.low, entry.high
+    return Measurement(entry.model, entry.program, None, "", "", 0, *interval, entry.host or "", entry.host)

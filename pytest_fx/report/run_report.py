@@ -1,0 +1,116 @@
+"""What ``--fx-report`` and ``--fx-annotate`` collect while tests run; all is written when the run ends.
+
+It imports no torch: a run that uses nothing of the plugin writes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from pytest_fx.lazy import load
+from pytest_fx.options import OPTIONS
+from pytest_fx.parallel.distribution import is_worker, plain_name
+from pytest_fx.records.running import FOLDER
+from pytest_fx.report.rows import FAILURE, collect_rows, records_on
+
+LONGEST_TEXT = 20_000
+"""Characters of the text of a failure that are kept."""
+
+
+def report_run(config: pytest.Config) -> None:
+    """Collect what is found out in this run, if a report is asked for and this process is the one that has it all."""
+    if config.stash[OPTIONS].reports and not is_worker(config):
+        config.pluginmanager.register(RunReport(config), "fx-run-report")
+
+
+class RunReport:
+    """Collects lines on rows and tests, and writes them."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._process = os.getpid()
+        self._begun = _now()
+        self._lines: list[dict[str, Any]] = []
+        self._outcomes: Counter[str] = Counter()
+        self._told: list[str] = []
+        """What is said of it at the end of the run."""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Take what is on the report of a test."""
+        test, worker = plain_name(report.nodeid), getattr(report, "worker_id", None)
+        if report.when == "call" or report.outcome != "passed":
+            self._outcomes[report.outcome if report.when == "call" or report.outcome == "skipped" else "error"] += 1
+        records = records_on(report)
+        for record in records:
+            row = {name: value for name, value in record["row"].items() if value is not None}
+            self._lines.append({"kind": "row", "test": test, "worker": worker, **record, "row": row})
+        for row in collect_rows([report]):
+            if row.outcome == "fails":  # which the row does not say itself
+                known = {"model": row.model, "program": row.program, "outcome": row.outcome}
+                self._lines.append({"kind": "row", "test": test, "worker": worker, "row": known})
+        if report.outcome == "failed":
+            known = dict(getattr(report, "user_properties", ())).get(FAILURE) if report.when == "call" else None
+            line = {
+                "kind": "failure",
+                "test": test,
+                "when": report.when,
+                "text": _text(report),
+                "place": _place(report),
+            }
+            self._lines.append({**line, "facts": known})
+        elif report.outcome == "skipped" and records:
+            self._lines.append({"kind": "skip", "test": test, "text": _reason(report)})
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Write the report, also when the run was interrupted."""
+        is_used = self._config.stash[OPTIONS].used or any(line["kind"] == "row" for line in self._lines)
+        if os.getpid() != self._process or not is_used or self._config.option.collectonly:
+            return
+        run = {
+            "id": f"{self._begun}-{self._process}",
+            "begun": self._begun,
+            "ended": _now(),
+            "arguments": list(self._config.invocation_params.args),
+            "interrupted": exitstatus == pytest.ExitCode.INTERRUPTED,
+            "outcomes": dict(self._outcomes),
+        }
+        options, folder = self._config.stash[OPTIONS], self._config.invocation_params.dir
+        writing: Any = load("pytest_fx.report.written_report")
+        self._told = writing.write(
+            run, self._lines, None if options.report is None else folder / options.report,
+            self._config.rootpath / FOLDER if options.annotate else None, self._config.rootpath,
+        )  # fmt: skip
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say where the report is, and annotate."""
+        for line in self._told:
+            terminalreporter.write_line(line)
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _text(report: Any) -> str:
+    """What the terminal says of a failure, or its end, where that is long."""
+    text = str(getattr(report, "longreprtext", ""))
+    return text if len(text) <= LONGEST_TEXT else f"… {len(text) - LONGEST_TEXT} characters …\n{text[-LONGEST_TEXT:]}"
+
+
+def _place(report: Any) -> dict[str, Any]:
+    """The file and line of the test."""
+    file, line, _ = report.location
+    return {"file": str(file), "line": (line or 0) + 1}
+
+
+def _reason(report: Any) -> str:
+    said = report.longrepr
+    return str(said[2] if isinstance(said, tuple) else said).removeprefix("Skipped: ")

@@ -1,0 +1,123 @@
+"""--fx-report: a page and raw rows of a run, with what failed, and earlier runs in the same folder."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+WRONG = """
+import copy, torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = torch.relu(self.first(x))
+        return self.second(x)
+
+def net():
+    torch.manual_seed(0)
+    return Net().eval(), (torch.ones(2, 4),)
+
+def tanh(program):
+    program = copy.deepcopy(program)
+    for node in program.graph.find_nodes(op="call_function", target=torch.relu):
+        node.target = torch.tanh
+    program.recompile()
+    return program
+
+def same(program):
+    return None
+"""
+RUN = ("--fx-model", "mine:net", "--fx-pass", "mine:tanh", "--fx-pass", "mine:same", "-k", "pass_keeps_its_contract")
+
+
+@pytest.fixture
+def wrong(pytester):
+    pytester.makepyfile(mine=WRONG)
+    return pytester
+
+
+def rows_of(path):
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def data_of(path):
+    return json.loads(re.search(r'id="data">(.*?)</script>', path.read_text("utf-8"), re.DOTALL)[1])
+
+
+def test_a_run_leaves_a_page_and_its_raw_rows_with_what_went_wrong(wrong):
+    result = wrong.runpytest(*RUN, "--fx-no-timing", "--fx-report", "found/report")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines("fx: the report is found/report/index.html")
+    folder = wrong.path / "found" / "report"
+    run, *lines = rows_of(folder / "rows.jsonl")
+    assert {line["schema"] for line in (run, *lines)} == {1}
+    assert run["kind"] == "run" and run["outcomes"] == {"failed": 1, "passed": 1}
+    assert "--fx-no-timing" in run["arguments"] and not run["interrupted"]
+    assert {(line["row"]["model"], line["row"]["program"]) for line in lines if line["kind"] == "row"} == {
+        ("mine:net", "tanh"), ("mine:net", "same"),
+    }  # fmt: skip
+    (failure,) = [line for line in lines if line["kind"] == "failure"]
+    facts = failure["facts"]
+    assert (facts["model"], facts["program"], facts["law"]) == ("mine:net", "tanh", "contract")
+    assert facts["where"]["file"].endswith("mine.py") and facts["where"]["line"] == 10
+    assert "torch.relu(" in facts["before"].splitlines()[facts["before_line"] - 1]
+    assert "torch.tanh(" in facts["after"].splitlines()[facts["after_line"] - 1]
+    assert facts["node_map"]["shape"] == [2, 4] and facts["output_map"]["of"] == "output"
+    assert facts["drawing"].startswith("<svg") and "5 -> 5 nodes, " in facts["difference"]
+    data = data_of(folder / "index.html")
+    assert data["verdicts"] == {"wrong": 1, "changes nothing": 1}
+    (shown,) = data["failures"]
+    assert shown["code"]["marks"] == [facts["before_line"], facts["after_line"]]
+    assert [one["of"] for one in shown["maps"]] == ["relu", "output"] and shown["drawing"]
+
+
+def test_a_second_run_in_the_same_folder_has_the_first_one_beside_it(wrong):
+    wrong.runpytest(*RUN, "--fx-no-timing", "--fx-report", "report")
+    wrong.makepyfile(mine=WRONG.replace("torch.tanh\n", "torch.relu\n"))
+    wrong.runpytest(*RUN, "--fx-no-timing", "--fx-report", "report")
+    (kept,) = rows_of(wrong.path / "report" / "history.jsonl")
+    assert sorted(row[:3] for row in kept["rows"]) == [
+        ["mine:net", "same", "changes nothing"], ["mine:net", "tanh", "wrong"]
+    ]  # fmt: skip
+    data = data_of(wrong.path / "report" / "index.html")
+    assert data["changes"] == [["verdict", "mine:net", "tanh", "was wrong, is changes nothing"]]
+
+
+def test_without_it_failures_carry_nothing_and_nothing_is_written(wrong):
+    result = wrong.inline_run(*RUN, "--fx-no-timing", "-q")
+    reports = [report for report in result.getreports("pytest_runtest_logreport") if report.failed]
+    assert [name for name, _ in reports[0].user_properties if name == "fx-failure"] == []
+    assert not list(wrong.path.glob("**/index.html"))
+
+
+def test_it_stays_away_where_nothing_of_the_plugin_is_used(pytester):
+    pytester.makepyfile("def test_one(): pass")
+    result = pytester.runpytest("--fx-report", "report")
+    assert result.ret == 0 and not (pytester.path / "report").exists()
+
+
+@pytest.mark.thorough
+def test_rows_of_workers_and_of_child_processes_arrive(wrong):
+    for number, how in enumerate((("-n", "1"), ("--fx-isolate",))):
+        wrong.runpytest(*RUN, "--fx-no-timing", "--fx-report", f"report{number}", *how)
+        lines = rows_of(wrong.path / f"report{number}" / "rows.jsonl")
+        assert [line["facts"]["after_line"] for line in lines if line["kind"] == "failure"] == [3]
+        assert sum(line["kind"] == "row" for line in lines) >= 2
+        assert ("gw0" if how[0] == "-n" else None) in {line.get("worker") for line in lines if line["kind"] == "row"}
+
+
+def test_a_folder_that_is_a_file_is_refused_and_a_marker_cannot_have_it(pytester):
+    (pytester.path / "notes").write_text("mine")
+    result = pytester.runpytest("--fx-model", "mlp", "--fx-report", "notes")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines("*--fx-report: must be a folder that is there or can be made: *notes is a file")
+    path = pytester.makepyfile("import pytest\n@pytest.mark.fx(report='pages')\ndef test_one(fx_traced): pass")
+    result = pytester.runpytest("--fx-model", "mlp", path)
+    assert "the marker fx has no keyword 'report'" in result.stdout.str() + result.stderr.str()

@@ -103,7 +103,7 @@ def test_each_hostile_pass_is_one_failure_that_names_it_and_the_others_go_on(pyt
             "  where  *, in crashes:  def crashes(program): ctypes.string_at(0)",
             "*law 'process untouched': forks changed the process: a copy of it, made by os.fork*",
             "*law 'refusal': leaves raised where it should*",
-            "mlp    good  *",
+            "*mlp    good  *",
         ]
     )
     records = json.loads((pytester.path / ".pytest_fx" / "last_run.json").read_text())["records"]

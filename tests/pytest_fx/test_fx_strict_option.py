@@ -181,4 +181,6 @@ def test_a_marker_and_the_ini_file_can_be_strict(steady_baseline):
 def test_strict_needs_a_run_to_compare_with(pytester):
     result = pytester.runpytest("--fx-model", "mlp", "--fx-strict")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines("ERROR: --fx-strict needs a run to compare with: --fx-baseline FILE")
+    result.stderr.fnmatch_lines(
+        "ERROR: --fx-strict needs a run to compare with, --fx-baseline FILE, or --fx-fail-slower"
+    )

@@ -26,8 +26,10 @@ from pytest_fx.parallel.distribution import reason_not_to_time
 from pytest_fx.records.baseline import BASELINE, Change, Measurement, describe
 from pytest_fx.records.records import describe_machine
 from pytest_fx.records.running import FOLDER, announce
+from pytest_fx.report.progress import PROGRESS, shown_seconds
 from pytest_fx.report.recording import record_row
 from pytest_fx.report.rows import WRONG, SummaryRow
+from pytest_fx.timing import paired
 from pytest_fx.timing.contents import Contents
 from pytest_fx.timing.estimates import estimated_seconds
 from pytest_fx.timing.memory import peak_memory
@@ -132,7 +134,12 @@ class TimingCheck:
         return partial(program, *arguments.args, **arguments.kwargs)
 
     def _announce(self, label: str, seconds: float) -> None:
-        """Say that a timing takes long before it does, where there is a terminal to say it on."""
+        """Say how long a timing takes before it does: on a terminal, and if it is long in any case."""
+        progress = self._item.config.stash.get(PROGRESS, None)
+        if progress is not None:
+            progress.doing(f"{self._options.rounds} pairs, about {shown_seconds(seconds)}")
+        if seconds <= paired.LONG_TIMING:
+            return
         reporter = self._item.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
             reporter.write_line(

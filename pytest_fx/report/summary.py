@@ -14,6 +14,8 @@ from pytest_fx.report.columns import COLUMNS, WIDE, SummaryColumn, shown_error
 from pytest_fx.report.layout import format_rows, text_of
 from pytest_fx.report.rows import CHANGES_NOTHING, WRONG, SummaryRow, collect_rows, verdict_of
 
+INTERRUPTED = pytest.StashKey[int]()
+"""Where a :class:`pytest.Config` has the tests that were collected, if the run was interrupted."""
 NOTES = pytest.StashKey[list[str]]()
 """Where a :class:`pytest.Config` keeps lines to print below the table."""
 
@@ -21,6 +23,19 @@ NOTES = pytest.StashKey[list[str]]()
 def format_table(rows: Sequence[SummaryRow], columns: Sequence[SummaryColumn] = COLUMNS) -> list[str]:
     """Return the lines of the table with everything that is known, as wide as that takes."""
     return [text_of(line) for line in format_rows(rows, columns, verbose=True)]
+
+
+def write_interruption(reporter: pytest.TerminalReporter) -> None:
+    """Say how much of a run was done when the user interrupted it, and where its results are."""
+    collected = reporter.config.stash.get(INTERRUPTED, None)
+    reports = [report for kind in reporter.stats.values() for report in kind]
+    if collected is None or any(isinstance(report, pytest.CollectReport) for report in reports):
+        return
+    done = len({report.nodeid for report in reports if getattr(report, "when", None) == "teardown"})
+    line = f"fx: interrupted after {done} of {collected} tests"
+    if collect_rows(reports):
+        line += "; what they measured is above, and in .pytest_fx/last_run.json"
+    reporter.write_line(fit(line, reporter.config.get_terminal_writer().fullwidth), yellow=True)
 
 
 def write_summary(reporter: pytest.TerminalReporter, options: Options) -> None:

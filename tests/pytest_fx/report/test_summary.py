@@ -215,3 +215,28 @@ def test_no_color_is_obeyed(user, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     written = str(user.runpytest("--fx-model", "mine:pair", "--fx-no-timing", "-k", "test_capture_equals").stdout)
     assert "right" in written and "\x1b[" not in written
+
+
+def test_an_interrupted_run_says_what_was_done(pytester):
+    path = pytester.makepyfile(
+        """
+        def test_one(fx_traced, fx_equal):
+            fx_equal(fx_traced, label="capture")
+
+        def test_two(fx_model):
+            raise KeyboardInterrupt
+
+        def test_three(fx_model):
+            pass
+        """
+    )
+    result = pytester.runpytest("--fx-model", "mlp", path, no_reraise_ctrlc=True)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    text = re.sub(r"\s+", " ", str(result.stdout))
+    assert "fx: interrupted after 1 of 3 tests; what they measured is above, and in .pytest_fx/last_run.json" in text
+
+
+def test_a_run_whose_tests_cannot_be_collected_does_not_say_that_it_was_interrupted(pytester):
+    result = pytester.runpytest("--fx-model", "mlp", pytester.makepyfile("import nowhere"))
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.no_fnmatch_line("fx: interrupted*")

@@ -248,8 +248,8 @@ TABLE = (
     ),
     PluginOption(
         "fail-slower", None, _percentage, "PERCENT",
-        "With --fx-baseline, fail a timing whose program is shown to take longer, relative to eager, by more than this "
-        "share. Example: --fx-baseline main.json --fx-fail-slower 5%%",
+        "Fail a timing whose program is shown to take longer by more than this share: than eager, or with "
+        "--fx-baseline than in that run, relative to eager. Example: --fx-baseline main.json --fx-fail-slower 5%%",
     ),
     PluginOption(
         "draw", None, _folder, "DIR",

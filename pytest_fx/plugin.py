@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Generator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +43,14 @@ from pytest_fx.lazy import load
 from pytest_fx.options import ADDED, OPTIONS, Options, add_options, ini_file, is_set, read_options
 from pytest_fx.parallel import distribution
 from pytest_fx.records.baseline import BASELINE, chosen_baseline
-from pytest_fx.records.benchmark_records import presented_as_benchmarks
+from pytest_fx.records.benchmark_records import presented_as_benchmarks, table_left_out
 from pytest_fx.report.check_summary import write_checks
 from pytest_fx.report.columns import CHANGE, COLUMNS
 from pytest_fx.report.other_reports import add_to_html, flatten_properties
+from pytest_fx.report.progress import PROGRESS, progress_of
 from pytest_fx.report.rows import records_on
 from pytest_fx.report.run_report import report_run
-from pytest_fx.report.summary import write_summary
+from pytest_fx.report.summary import INTERRUPTED, write_interruption, write_summary
 from pytest_fx.timing import clock  # noqa: F401  # pyright: ignore[reportUnusedImport] - before programs are imported
 from pytest_fx.tracebacks import show_the_users
 
@@ -126,8 +128,13 @@ def _choose_suites(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """Name the test in which the process of an earlier run has ended."""
-    tell_of_the_last_run(session.config)
+    """Name the test in which the process of an earlier run has ended, and open the line that shows how far a run is."""
+    config = session.config
+    tell_of_the_last_run(config)
+    if config.stash[OPTIONS].used or config.option.fx_tables is not None:
+        progress = progress_of(config)
+        if progress is not None:
+            config.stash[PROGRESS] = progress
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -177,7 +184,8 @@ def pytest_collection_finish(session: pytest.Session) -> Generator[None, Any, An
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     """Keep timings in workers away from other work, and put back what an interrupted test could not."""
-    with distribution.turn_of(item), interrupted_finished():
+    progress = item.config.stash.get(PROGRESS, None)
+    with distribution.turn_of(item), interrupted_finished(), nullcontext() if progress is None else progress.of(item):
         return (yield)
 
 
@@ -193,6 +201,9 @@ def pytest_fixture_setup(
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Let no test that uses a fixture of the plugin change the process for the next one, whatever ends it."""
+    progress = item.config.stash.get(PROGRESS, None)
+    if progress is not None:
+        progress.show_test()
     with isolated_test(item, __all__):
         return (yield)
 
@@ -200,6 +211,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Let a model that cannot be made fail once."""
+    progress = item.config.stash.get(PROGRESS, None)
+    if progress is not None:
+        progress.show_test()
     skip_if_told(item)
 
 
@@ -208,6 +222,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Show the user's frames alone, unless all are asked for."""
     if call.excinfo is not None and not item.config.option.fulltrace:
         show_the_users(call.excinfo)
+    progress = item.config.stash.get(PROGRESS, None)
+    if progress is not None:
+        progress.clear()
     report = yield
     add_to_html(item.config, report)
     return report
@@ -264,9 +281,13 @@ def pytest_fx_summary_columns(config: pytest.Config) -> Sequence[Any]:
     return COLUMNS if config.stash[BASELINE] is None else (*COLUMNS, CHANGE)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> Generator[None, Any, Any]:
     """Print the table of what each pass did, below those of other plugins."""
+    with table_left_out(config):
+        result = yield
     write_summary(terminalreporter, config.stash[OPTIONS])
     write_checks(terminalreporter)
     options = config.stash[OPTIONS]
@@ -276,9 +297,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_sep("=", "fx: tables")
         for line in load("pytest_fx.tables.tables_run").summary(config):
             terminalreporter.write_line(line)
+    write_interruption(terminalreporter)
+    return result
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int | pytest.ExitCode) -> None:
     """Write the evaluation's documents, also when the run was interrupted."""
+    config = session.config
+    if exitstatus == pytest.ExitCode.INTERRUPTED and (
+        config.stash[OPTIONS].used or config.option.fx_tables is not None
+    ):
+        config.stash[INTERRUPTED] = session.testscollected
     if session.config.option.fx_tables is not None:
         load("pytest_fx.tables.tables_run").finish(session.config)

@@ -6,11 +6,13 @@ import platform
 import pytest
 from selection import thorough_except
 
+pytestmark = pytest.mark.usefixtures("wide")
+
 TIMING = """
 def test_timing(fx_traced, fx_timing):
     fx_timing(fx_traced, label="capture")
 """
-OPTIONS = ("--fx-model", "mlp", "--fx-rounds", "5")
+OPTIONS = ("--fx-model", "mlp", "--fx-rounds", "5", "-v")
 
 
 @pytest.fixture

@@ -467,6 +467,8 @@ class TracerBase:
         Raises:
             TraceError: the error.
         """
+        if lines.get("remedy") and (question in ("len", "iter") or kind_of(obj.node)[0] is not torch.Tensor):
+            lines["remedy"] += ", or give symbolic_trace example_inputs, which say it"
         raise self._refusal(what, kind, **lines)
 
     def is_of_kind(self, value: Proxy, certain: bool, kind: type, where: object) -> type:

@@ -355,3 +355,18 @@ def test_guards_are_dropped_by_a_pass_that_is_told_to() -> None:
     assert without.guards == ()
     assert torch.equal(without(torch.ones(4, 3)), program(torch.ones(4, 3)))
     without(torch.ones(1, 3))
+
+
+@pytest.mark.parametrize(
+    "function, is_said",
+    [
+        (lambda x: x if x.shape[0] > 2 else -x, True),
+        (lambda x: next(iter(x)), True),
+        (lambda x: x if x.dtype in {torch.float32} else -x, True),
+        (lambda x: x if x.sum() > 0 else -x, False),
+    ],
+)
+def test_a_refusal_names_example_inputs_where_they_would_say_it(function: Any, is_said: bool) -> None:
+    with pytest.raises(TraceError) as refused:
+        fx.symbolic_trace(function)
+    assert ("or give symbolic_trace example_inputs" in str(refused.value)) is is_said

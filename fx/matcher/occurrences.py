@@ -10,7 +10,6 @@ from fx.matcher.patterns import Pattern
 from fx.matcher.searched_program import SearchedProgram
 from fx.node import Argument, Node, nodes_in
 from fx.operators.effects import is_impure
-from fx.provenance import SourceLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,11 +263,6 @@ def _also_used(node: Node, user: Node) -> str:
     return f"`%{node}` matched, but its result is also {by}"
 
 
-def place(where: SourceLocation | None) -> str:
-    """A location as file and line, or nothing."""
-    return "" if where is None else f"{where.file}:{where.line}"
-
-
 def at(node: Node) -> str:
     """Where in the user's program a node is, to go behind its name."""
-    return f", {place(node.source)}" if node.source is not None else ""
+    return f", {node.source.place}" if node.source is not None else ""

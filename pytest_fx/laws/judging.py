@@ -22,7 +22,8 @@ from pytest_fx.harness.run import Run
 from pytest_fx.harness.snapshot import dense, is_finite, is_strided, same_tensor
 from pytest_fx.harness.structure import leaves, map_tensors, skeleton
 from pytest_fx.harness.subject import Inputs
-from pytest_fx.laws.conditioning import FEW, MOST_PERTURBATIONS, Conditioning
+from pytest_fx.harness.tolerances import FEW, MOST_PERTURBATIONS
+from pytest_fx.laws.conditioning import Conditioning
 from pytest_fx.laws.infinity import without_infinities
 from pytest_fx.laws.law import failure_class
 from pytest_fx.laws.precision import told_with_precision
@@ -186,7 +187,7 @@ def _is_captured_in_float64(application: Application, inputs: Sequence[Inputs], 
             pairs = pair_leaves(*(_without_infinities(part(run)) for run in (expected, captured)))
             if isinstance(pairs, Mismatch):
                 return False
-            if any(bool((leaf.errors > leaf.limits(1e-5, 1e-8)).any()) for leaf in pairs):
+            if any(bool((leaf.errors > leaf.limits(close.rtol, close.atol)).any()) for leaf in pairs):
                 return False
     return True
 

@@ -155,6 +155,8 @@ def _beside_eager_perturbed(
 ) -> ContractViolation | None:
     """The violation that is left where elements may differ as far as eager itself moves when it is perturbed."""
     comparison = replace(comparison, deviations=conditioning.deviations)
+    # How far eager moves is known of each element, decibels are of all of them: so an approximate program is excused
+    # where each element is as close as rounding decides, as `floor(x * 10)` is beside `floor(x / 0.1)`, not elsewhere.
     promise = contract if isinstance(contract, Close) else close
     found = _violation(comparison, promise)
     if found is not None and found.share <= FEW:
@@ -187,6 +189,7 @@ def _is_captured_in_float64(application: Application, inputs: Sequence[Inputs], 
             pairs = pair_leaves(*(_without_infinities(part(run)) for run in (expected, captured)))
             if isinstance(pairs, Mismatch):
                 return False
+            # Not the contract's tolerances, which are the pass's: a capture keeps what is promised where nothing is said.
             if any(bool((leaf.errors > leaf.limits(close.rtol, close.atol)).any()) for leaf in pairs):
                 return False
     return True

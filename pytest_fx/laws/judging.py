@@ -189,7 +189,7 @@ def _is_captured_in_float64(application: Application, inputs: Sequence[Inputs], 
             pairs = pair_leaves(*(_without_infinities(part(run)) for run in (expected, captured)))
             if isinstance(pairs, Mismatch):
                 return False
-            # Not the contract's tolerances, which are the pass's: a capture keeps what is promised where nothing is said.
+            # Not the contract's tolerances, which are the pass's: a capture keeps the usual ones.
             if any(bool((leaf.errors > leaf.limits(close.rtol, close.atol)).any()) for leaf in pairs):
                 return False
     return True

@@ -1,4 +1,21 @@
-"""The hooks that make pytest verify PyTorch programs. They start without torch and load the rest when needed."""
+"""The hooks that make pytest verify PyTorch programs. They start without torch and load the rest when needed.
+
+What happens to one test, in order:
+
+1. ``pytest_generate_tests`` makes one test of it for each model, pass and other option that was named for its fixtures;
+   ``pytest_collection_modifyitems`` skips combinations that a pass or a hook vetoes, and puts timings into one group.
+2. ``pytest_runtest_protocol`` is around all that follows. A timing waits here for its turn beside pytest-xdist. It is
+   the outermost, since what a time limit interrupts can only be put back where no signal comes any more.
+   With ``--fx-isolate`` the plugin :mod:`~pytest_fx.isolation.isolated_tests` runs the next steps in a child process.
+3. ``pytest_runtest_setup`` skips the test if its model could not be made before: that is one failure, not fifty.
+4. ``pytest_fixture_setup`` is around each fixture: ``fx_model`` loads the model, ``fx_traced`` captures it,
+   ``fx_transformed`` applies the pass. Those of this plugin leave the process as it was.
+5. ``pytest_runtest_call`` is around the test itself, which compares by ``fx_equal`` and times by ``fx_timing``; what it
+   changed of the process is put back before its fixtures are torn down.
+6. ``pytest_runtest_makereport`` makes a report of each of the phases, with the user's frames alone. Rows of the tables
+   travel in the report, since the process that prints them may be another one.
+7. ``pytest_runtest_logreport``, in that process, stores what a worker measured; ``pytest_terminal_summary`` prints it.
+"""
 
 from __future__ import annotations
 

@@ -22,9 +22,10 @@ from pytest_fx.failures.explanation import Explanation, locate_in
 from pytest_fx.failures.failure import Failure
 from pytest_fx.harness.application import Application, applied, may_change, parts_of
 from pytest_fx.harness.contracts import Comparison
-from pytest_fx.harness.detection import COARSE, DetectionLimit, detection_limit
+from pytest_fx.harness.detection import DetectionLimit, detection_limit
 from pytest_fx.harness.run import layout_notes
 from pytest_fx.harness.subject import Subject
+from pytest_fx.harness.tolerances import COARSE
 from pytest_fx.laws import LawViolation, affordable, broken_laws, choose_laws, is_kept_without, law_called
 from pytest_fx.laws.judging import compared
 from pytest_fx.loading import chosen_pass, importable_name, load_contract, with_tolerances

@@ -223,8 +223,12 @@ def check_program(
 class _Examples:
     """The examples of one search, drawn by Hypothesis.
 
-    It is started again and again for a few of them, since after those it goes on to variants of each, which are five
-    times as many and find less.
+    It is started again for every few of them. After the first ten valid examples Hypothesis makes variants of each
+    example by copying parts of its choices, which suits a condition on few numbers, not a program of a dozen lines. Of
+    100 different programs of :func:`~pytest_fx.generation.strategy.programs`, 57 to 59 of those of one start share four
+    fifths of their operations with an earlier one, and 100 cost 200 draws; of ten starts none do, and 121 draws are
+    enough. All together they call 225 to 232 different functions and methods in one start, 435 to 461 in ten, in the
+    same time (three seeds, Hypothesis 6.170).
     """
 
     drawn: st.SearchStrategy[Any]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import fx
+import pytest_fx
 from pytest_fx import plugin
 from pytest_fx.options import TABLE
 
@@ -60,7 +62,7 @@ def test_every_guide_is_in_the_table_and_each_page_that_is_named_is_there():
     text = README.read_text(encoding="utf-8")
     named = set(re.findall(r"`(docs/[a-z_]+\.md)`", text))
     assert named == {f"docs/{path.name}" for path in OPTIONS.parent.glob("*.md")}
-    linked = re.findall(r"\]\(([^)]+)\)", text)
+    linked = re.findall(r"\]\((results[^)]+)\)", text)
     assert len(linked) >= 5 and all((README.parent / path).is_file() for path in linked)
 
 
@@ -77,3 +79,9 @@ def test_every_room_is_on_the_map_for_contributors(package):
     _, _, part = text.partition(f"| room of `{package}/` |")
     told = set(re.findall(r"^\| `([a-z_]+)/` \| .", part.partition("\n\n")[0], re.MULTILINE))
     assert told == {path.parent.name for path in (README.parent / package).glob("*/__init__.py")}
+
+
+def test_plugin_library_and_changelog_have_one_version():
+    changelog = (README.parent / "CHANGELOG.md").read_text("utf-8")
+    newest = re.search(r"^## (\S+)", changelog, re.MULTILINE).group(1)
+    assert fx.__version__ == pytest_fx.__version__ == newest

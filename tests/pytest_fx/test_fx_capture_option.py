@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("wide")
-
 MODEL = """
 import torch
 from torch import nn
@@ -91,8 +89,8 @@ def test_a_model_that_symbolic_tracing_refuses_is_guided_by_its_inputs_and_its_r
     assert outcomes["passed"] > 8 and not {"failed", "errors"} & set(outcomes), result.outlines
     result.stdout.re_match_lines(
         [
-            r"mine:network +capture +\d+ +guided .*",
-            r"mine:network +negated +\d+ -> \d+ .*",
+            r"mine:network +capture +right +\d+ +guided .*",
+            r"mine:network +negated +right +\d+ -> \d+ .*",
             r"mine:network is refused by symbolic capture: cannot use a traced value as an integer \(.*mine.py:11, .*",
         ]
     )

@@ -1,8 +1,8 @@
 """The guides' code runs, each file from top to bottom, and prints what the guides show.
 
 A block that begins with ```` ```python needs=package ```` runs where the package is installed. One whose first line is
-``# name.py`` is that file, without the line. ```` ```console ```` runs the command of pytest in it, and looks for the lines
-below.
+``# name.py`` is that file, without the line. ```` ```console ```` runs the command of pytest in it, and looks for the
+lines below.
 """
 
 import contextlib

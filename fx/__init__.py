@@ -87,3 +87,6 @@ __all__ = [
     "symbolic_trace",
     "wrap",
 ]
+
+__version__ = "0.2.0"
+"""Version of the package pytest-fx, which holds this library, the plugin and the models."""

@@ -91,8 +91,8 @@ def test_a_model_that_symbolic_tracing_refuses_is_guided_by_its_inputs_and_its_r
     assert outcomes["passed"] > 8 and not {"failed", "errors"} & set(outcomes), result.outlines
     result.stdout.re_match_lines(
         [
-            r"mine:network +capture +\d+ +guided .*",
-            r"mine:network +negated +\d+ -> \d+ .*",
+            r"mine:network +capture +right +\d+ +guided .*",
+            r"mine:network +negated +right +\d+ -> \d+ .*",
             r"mine:network is refused by symbolic capture: cannot use a traced value as an integer \(.*mine.py:11, .*",
         ]
     )
@@ -213,7 +213,7 @@ def test_a_wrong_pass_on_an_exported_model_is_told_with_the_users_line_and_a_tes
             "*the first node that goes wrong:",
             f"*%{node}*",
             "*where*mine.py:13, in forward:  return self.linear(x)",
-            "*a test of 5 nodes that shows it alone:",
+            "*a test of 5 nodes that shows it alone:*",
         ]
     )
     [saved] = mine.path.glob(".pytest_fx/*/test_*.py")

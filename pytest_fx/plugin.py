@@ -57,6 +57,7 @@ from pytest_fx.isolation.isolated_tests import IsolatedRun, require_isolation
 from pytest_fx.isolation.kept_process import interrupted_finished, isolated_set_up, isolated_test
 from pytest_fx.isolation.watched_tests import WatchedRun, explain_crash, tell_of_the_last_run
 from pytest_fx.lazy import load
+from pytest_fx.lines import fit_report
 from pytest_fx.options import ADDED, OPTIONS, Options, add_options, ini_file, is_set, read_options
 from pytest_fx.parallel import distribution
 from pytest_fx.records.baseline import BASELINE, chosen_baseline
@@ -243,6 +244,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if progress is not None:
         progress.clear()
     report = yield
+    if report.failed:
+        fit_report(report)
     add_to_html(item.config, report)
     return report
 

@@ -47,6 +47,8 @@ class Progress:
         self._position = 0
         self._seconds: dict[str, list[float]] = defaultdict(list)
         self._test = ""
+        self._searched = 0.0
+        self._is_usual = True
 
     @contextmanager
     def of(self, item: pytest.Item) -> Generator[None]:
@@ -57,13 +59,19 @@ class Progress:
         self._position = self._positions.get(item.nodeid, 0)
         started = time.monotonic()
         left = self.seconds_left()
-        rest = f", about {shown_seconds(left)} left" if left is not None and left >= LEAST_LEFT else ""
-        self._test = f"fx: test {self._position + 1} of {len(self._kinds)}{rest}: {item.name}"
+        what, name = _row(item)
+        self._test = f"fx: {what} {self._position + 1} of {len(self._kinds)}{_rest(left)}: {name}"
+        self._is_usual = True
         try:
             yield
         finally:
-            self._seconds[_kind(item)].append(time.monotonic() - started)
+            if self._is_usual:
+                self._seconds[_kind(item)].append(time.monotonic() - started)
             self.clear()
+
+    def expect_longer(self) -> None:
+        """Do not expect that others take as little time as the test that runs, which has nothing to do."""
+        self._is_usual = False
 
     def show_test(self) -> None:
         """Show which test runs, until :meth:`clear`."""
@@ -72,6 +80,16 @@ class Progress:
     def doing(self, what: str) -> None:
         """Add what the test does now."""
         self.show(f"{self._test}: {what}")
+
+    def show_program(self, number: int, count: int | None) -> None:
+        """Add which of ``count`` random programs the test tries, or that it makes one smaller, if that is None."""
+        if count is None:
+            return self.doing(f"program {number} breaks a law; making it smaller")
+        now = time.monotonic()
+        if number == 1:
+            self._searched = now
+        left = (now - self._searched) / (number - 1) * (count - number + 1) if number > 1 else None
+        self.doing(f"program {number} of {count}{_rest(left)}")
 
     def seconds_left(self) -> float | None:
         """Return how long the rest will take if tests take as long as others of their kind did, or as others at all."""
@@ -93,6 +111,19 @@ class Progress:
         if self._shown:
             self._write(f"\n\x1b[2K\x1b[1A\x1b[{self._column() + 1}G")
             self._shown = False
+
+
+def _rest(left: float | None) -> str:
+    """The words on how long the rest takes, if that is known and worth a word."""
+    return f", about {shown_seconds(left)} left" if left is not None and left >= LEAST_LEFT else ""
+
+
+def _row(item: pytest.Item) -> tuple[str, str]:
+    """What a test is called on the line, and its name: a row of a table has that of the row."""
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    if {"table", "row"} <= parameters.keys():
+        return "row", f"{parameters['table'].name}: {parameters['row'].name}"
+    return "test", item.name
 
 
 def _kind(item: pytest.Item) -> str:

@@ -211,7 +211,7 @@ def test_a_wrong_pass_on_an_exported_model_is_told_with_the_users_line_and_a_tes
             "*the first node that goes wrong:",
             f"*%{node}*",
             "*where*mine.py:13, in forward:  return self.linear(x)",
-            "*a test of 5 nodes that shows it alone:",
+            "*a test of 5 nodes that shows it alone:*",
         ]
     )
     [saved] = mine.path.glob(".pytest_fx/*/test_*.py")

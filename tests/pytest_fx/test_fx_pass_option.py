@@ -244,7 +244,7 @@ def test_a_program_specialized_to_the_values_of_the_example_fails_on_other_value
             "*LawViolation: law 'contract': drop-relu changes what rectified_of_a_conftest computes",
             "*the first node that goes wrong:",
             "*%add = call_function[[]operator.add[]](%x, 0.5)",
-            "*a test of 3 nodes that shows it alone:",
+            "*a test of 3 nodes that shows it alone:*",
             "*.pytest_fx/drop_relu_*.py",
             "*details: *failure.md",
         ]

@@ -25,3 +25,81 @@ def test_what_goes_on_stands_below_the_part_that_it_belongs_to():
 
 def test_the_first_line_may_be_narrower():
     assert fit("one two three\nfour five six", 13, first=9) == "one two\n  three\nfour five six"
+
+
+def test_code_and_a_line_of_code_at_a_place_stay_whole():
+    message = """found after two programs, and more words
+the smallest program found:
+    def forward(self, x, y, and_another):
+
+        return x + y + and_another
+an answer of several words:
+  where  model.py:3, in Model.forward:  y = self.a(self.b(x)) + 2"""
+    assert fit(message, 30).splitlines() == [
+        "found after two programs, and",
+        "  more words",
+        "the smallest program found:",
+        "    def forward(self, x, y, and_another):",
+        "",
+        "        return x + y + and_another",
+        "an answer of several words:",
+        "  where  model.py:3, in",
+        "           Model.forward:",
+        "           y = self.a(self.b(x)) + 2",
+    ]
+
+
+def test_a_path_that_is_longer_stays_below_what_it_belongs_to():
+    path = f".pytest_fx/{'a' * 30}.py"
+    assert fit(f"a test:\n  {path}", 20) == f"a test:\n  {path}"
+
+
+USERS_TEST = """
+import pytest
+from fx.errors import FxError
+from pytest_fx.errors import LawViolation
+
+class TestOfTheUser:
+    def test_ours(self):
+        raise LawViolation("contract", "a pass with a long name changes " + 12 * "what ", why=30 * "words ")
+
+@pytest.mark.parametrize("what", ["short", "long " * 20])
+def test_theirs(what):
+    raise ValueError(what)
+
+def test_short():
+    raise FxError("is short")
+"""
+
+
+@pytest.mark.width
+@pytest.mark.parametrize("style", ["auto", "short"])
+def test_no_line_of_an_error_is_longer_than_the_terminal(pytester, monkeypatch, style):
+    monkeypatch.setenv("COLUMNS", "60")
+    result = pytester.runpytest(pytester.makepyfile(USERS_TEST), f"--tb={style}")
+    result.assert_outcomes(failed=4)
+    shown = str(result.stdout)
+    ours = [line for line in shown.splitlines() if line.startswith("E ") and "long long" not in line]
+    assert max(map(len, ours)) <= 60
+    assert "".join(ours).count("words") == 30
+    assert " LawViolation: law 'contract': a pass with a long" in shown
+    assert f"ValueError: {'long ' * 20}".rstrip() in shown  # that of others is left alone
+    assert "fx.errors.FxError: is short" in shown  # as is one that fits
+
+
+def test_an_error_with_a_line_of_code_is_broken_around_it_and_all_frames_hidden_is_not_said(pytester, monkeypatch):
+    monkeypatch.setattr("pytest_fx.lines.terminal_width", lambda: 80)
+    pytester.makepyfile(
+        mine="""
+        def crash(graph_module):
+            raise KeyError("a text that is long enough", "to go past the end of a line of 80")
+        """
+    )
+    shown = str(
+        pytester.runpytest("--fx-model", "mlp", "--fx-pass", "mine:crash", "--fx-no-timing", "-k", "keeps").stdout
+    )
+    code = 'raise KeyError("a text that is long enough", "to go past the end of a line of 80")'
+    message = shown[shown.index("LawViolation: law 'refusal'") : shown.index("short test summary")]
+    assert f", in crash:\n               {code}\n" in message
+    assert max(len(line) for line in message.splitlines() if code not in line and len(line.split()) > 2) <= 80
+    assert "All traceback entries are hidden" not in shown

@@ -33,6 +33,6 @@ def test_the_replacement_of_add_by_mul_is_another_program_and_blamed_on_that_nod
             "*%add = call_function[[]torch.mul[]](%x, %y)",
             "*documented.py:*z = self.linear(torch.add(x, y))",
             "*value  add[[]*] is * in the original, * here",
-            "*a test of 4 nodes that shows it alone:",
+            "*a test of 4 nodes that shows it alone:*",
         ]
     )

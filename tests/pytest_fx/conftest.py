@@ -116,9 +116,9 @@ def user(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
-@pytest.fixture
-def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal so wide that nothing is broken."""
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal so wide that nothing is broken, whatever the tests run in."""
     monkeypatch.setenv("COLUMNS", "300")
 
 

@@ -6,8 +6,6 @@ import platform
 import pytest
 from selection import thorough_except
 
-pytestmark = pytest.mark.usefixtures("wide")
-
 TIMING = """
 def test_timing(fx_traced, fx_timing):
     fx_timing(fx_traced, label="capture")

@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("wide")
-
 MODEL = """
 import torch
 from torch import nn

@@ -7,8 +7,6 @@ import pytest
 from fx.analysis.kernel_replay import Replay
 from tests.fx.analysis.calibrated import calibrated
 
-pytestmark = pytest.mark.usefixtures("wide")
-
 TIME = """
 import torch
 def test_capture(fx_traced, fx_timing):

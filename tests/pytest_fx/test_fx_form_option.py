@@ -2,8 +2,6 @@
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("wide")
-
 MODEL = """
 import fx
 import torch

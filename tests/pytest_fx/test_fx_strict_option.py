@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("wide")
-
 OPTIONS = ("--fx-model", "mine:model", "--fx-pass", "mine:fuse", "--fx-no-timing", "-k", "test_pass_keeps_its_contract")
 MINE = """
 import fx, torch

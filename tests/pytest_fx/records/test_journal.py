@@ -136,7 +136,7 @@ def test_the_folder_hides_itself_from_git(tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_folder_that_cannot_be_written_stops_no_test_and_is_said(pytester, wide):
+def test_a_folder_that_cannot_be_written_stops_no_test_and_is_said(pytester):
     (pytester.path / ".pytest_fx").write_text("a file of somebody else's")
     path = pytester.makepyfile(TWO_ROWS_AND_A_STOP.format(stop=""))
     result = pytester.runpytest(*OPTIONS, path)

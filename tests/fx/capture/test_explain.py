@@ -89,9 +89,7 @@ def test_parts_are_the_operations_between_obstacles() -> None:
 
     explanation = fx.explain(gate)
     assert [part.operations for part in explanation.parts] in ([3, 2], [3, 3])
-    assert re.fullmatch(
-        r"3 operations, \S+test_explanation\.py:\d+ to \S+test_explanation\.py:\d+", str(explanation.parts[0])
-    )
+    assert re.fullmatch(r"3 operations, \S+test_explain\.py:\d+ to \S+test_explain\.py:\d+", str(explanation.parts[0]))
     assert next(part.modules for part in fx.explain(Model()).parts) == ("first.linear",)
 
 

@@ -72,7 +72,6 @@ def test_short():
 """
 
 
-@pytest.mark.width
 @pytest.mark.parametrize("style", ["auto", "short"])
 def test_no_line_of_an_error_is_longer_than_the_terminal(pytester, monkeypatch, style):
     monkeypatch.setenv("COLUMNS", "60")

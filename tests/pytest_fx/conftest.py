@@ -120,10 +120,3 @@ def user(pytester: pytest.Pytester) -> pytest.Pytester:
 def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal so wide that nothing is broken, whatever the tests run in."""
     monkeypatch.setenv("COLUMNS", "300")
-
-
-@pytest.fixture(autouse=True)
-def whole_lines(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the lines of errors whole, but in tests marked ``width``, which are about how they are broken."""
-    if request.node.get_closest_marker("width") is None:
-        monkeypatch.setattr("pytest_fx.lines.terminal_width", lambda: 300)

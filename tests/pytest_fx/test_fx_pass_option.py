@@ -71,7 +71,7 @@ def test_a_wrong_pass_fails_with_output_place_values_and_eagers_own_error(user):
             "*%linear = call_module[[]linear[]](%x)",
             "*where *mine.py:*x = self.linear(x)",
             "*value  linear[[]*] is * in the original, * here",
-            "*the worst of 8 wrong in 8 element(s), both computed in float64",
+            "*the worst of 8 wrong in 8 element(s), both in float64",
             "*error  made here *, inherited 0, eager's own *",
         ]
     )

@@ -72,7 +72,6 @@ def test_short():
 """
 
 
-@pytest.mark.width
 @pytest.mark.parametrize("style", ["auto", "short"])
 def test_no_line_of_an_error_is_longer_than_the_terminal(pytester, monkeypatch, style):
     monkeypatch.setenv("COLUMNS", "60")
@@ -103,3 +102,32 @@ def test_an_error_with_a_line_of_code_is_broken_around_it_and_all_frames_hidden_
     assert f", in crash:\n               {code}\n" in message
     assert max(len(line) for line in message.splitlines() if code not in line and len(line.split()) > 2) <= 80
     assert "All traceback entries are hidden" not in shown
+
+
+def test_what_ends_the_process_and_what_came_of_a_check_follow_the_width(pytester, monkeypatch):
+    monkeypatch.setattr("pytest_fx.lines.terminal_width", lambda: 70)
+    pytester.makepyfile(
+        mine="""
+        import os
+
+        def ends(graph_module):
+            os._exit(7)
+
+        def nothing(graph_module):
+            return graph_module
+        """,
+        test_ours="""
+        def test_check(fx_check_pass):
+            import mine
+            fx_check_pass(mine.nothing, min_changed=0, max_examples=1, isolate=False)
+        """,
+    )
+    run = ("--fx-model", "mlp", "--fx-pass", "mine:ends", "--fx-no-timing", "-k", "test_pass_keeps", "--fx-isolate")
+    shown = str(pytester.runpytest(*run).stdout)
+    message = shown[shown.index("pytest_fx.errors.ProcessEnded: ") : shown.index("short test summary")]
+    assert "with status 7" in " ".join(message.split()) and max(map(len, message.splitlines()[:-1])) <= 70
+    shown = str(pytester.runpytest("test_ours.py").stdout)
+    assert (
+        "nothing changed 0 of 1 programs and kept 26 laws; 1 of 1 lines and\n  branches of its code were reached"
+        in shown
+    )

@@ -45,9 +45,9 @@ FAULTS = {
 
 
 @pytest.mark.thorough
-@pytest.mark.width
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_blamed_on_its_edit_and_node_in_a_file_that_fails_alone(pytester, fault):
+def test_a_fault_is_blamed_on_its_edit_and_node_in_a_file_that_fails_alone(pytester, monkeypatch, fault):
+    monkeypatch.setenv("COLUMNS", "80")
     (model, pass_), what, edit, node = FAULTS[fault]
     source = Path(__file__).parents[1].joinpath("faulty_passes.py").read_text(encoding="utf-8")
     pytester.makepyfile(faults=source)

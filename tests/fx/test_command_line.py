@@ -41,11 +41,11 @@ def test_each_command_has_an_example(name: str, capsys: pytest.CaptureFixture[st
 
 
 def test_explain_shows_what_keeps_a_model_from_being_captured(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "tests.fx.capture.test_explanation:Model"]) == 0
+    assert main(["explain", "tests.fx.capture.test_explain:Model"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("5 obstacles, ")
     assert "try    capture with example_inputs" in shown
-    assert main(["explain", "tests.fx.capture.test_explanation:Model", "--input", "3x4"]) == 0
+    assert main(["explain", "tests.fx.capture.test_explain:Model", "--input", "3x4"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("2 obstacles, ")
     assert "the program was captured where x.shape[1] was 4: " in shown

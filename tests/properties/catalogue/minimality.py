@@ -34,7 +34,7 @@ _SHOWN = re.compile(r"in (\w+) mode:\n(.*?)\ncode before the pass:", re.DOTALL)
 
 def counterexample(row: Wrong, seed: int = 0) -> tuple[str, str, str] | None:
     """The law, the mode and the text of the program on which a pass is shown to be wrong; None if it is not."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.NamedTemporaryFile() as no_folder:  # where no test file can be, the message shows the whole program
         try:
             check_pass(
                 row.pass_,
@@ -44,7 +44,7 @@ def counterexample(row: Wrong, seed: int = 0) -> tuple[str, str, str] | None:
                 min_changed=0,
                 seed=seed,
                 settings=hypothesis.settings(database=None),
-                folder=Path(folder),
+                folder=Path(no_folder.name),
             )
         except LawViolation as violation:
             shown = _SHOWN.search(str(violation))

@@ -96,6 +96,40 @@ def check_given(value: Any, message: str) -> None:
         )
 
 
+def check_not_given(value: Any, message: str) -> None:
+    """Raise a ``GuardError`` with ``message`` if an optional input is given, and the program is that without it.
+
+    Of ``**kwargs``, none may be given.
+
+    >>> check_not_given(None, "the program was captured where x is not given")
+    """
+    if has_torch_function((value,)) and not isinstance(value, torch.Tensor):
+        handle_torch_function(check_not_given, (value,), value, message)
+    elif value is not None and not (type(value) is dict and not value):
+        raise GuardError(
+            message,
+            value=f"it is {sorted(value)} now" if type(value) is dict else f"it is of {type(value)} now",
+            why="what the program does was decided by it, once, while it was captured",
+            remedy="leave it out, or capture the program with it (concrete_args)",
+        )
+
+
+def check_distinct(one: Any, other: Any, message: str) -> None:
+    """Raise a ``GuardError`` with ``message`` if two inputs are one object, and the program is that for two.
+
+    >>> check_distinct(torch.ones(2), torch.ones(2), "the program was captured where x is not y")
+    """
+    if any(has_torch_function((value,)) and not isinstance(value, torch.Tensor) for value in (one, other)):
+        handle_torch_function(check_distinct, (one, other), one, other, message)
+    elif one is other:
+        raise GuardError(
+            message,
+            value="they are one object",
+            why="what the program does was decided by it, once, while it was captured",
+            remedy="pass a copy of one of them (clone), or put the comparison in a function marked fx.wrap",
+        )
+
+
 KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (torch.Tensor, torch.Size, torch.dtype, torch.device, tuple, list, dict, int, float, bool, str)

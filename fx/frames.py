@@ -17,6 +17,7 @@ _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _LIBRARIES = (_TORCH, os.path.abspath(contextlib.__file__))
 """Whose lines are none of the user's: torch's, and those of ``with`` statements over generators."""
+_PYTHON = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _USER, _LIBRARY, _SELF = range(3)
 
 _kinds: dict[str, int] = {}
@@ -93,6 +94,11 @@ def is_users(frame: FrameType) -> bool:
 def is_users_file(file: str) -> bool:
     """Whether a file belongs neither to this package nor to torch."""
     return _kind(file) == _USER
+
+
+def is_pythons_file(file: str) -> bool:
+    """Whether a file is one of Python's standard library."""
+    return file.startswith(_PYTHON) and "site-packages" not in file
 
 
 def callers(frame: FrameType) -> Iterator[FrameType]:

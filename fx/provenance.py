@@ -30,12 +30,16 @@ class SourceLocation:
     Tracing makes them by the thousand, so all but the address is worked out when it is asked for.
     """
 
-    __slots__ = ("_code", "_offset", "_resolved")
+    __slots__ = ("_code", "_offset", "_resolved", "is_compared")
+
+    is_compared: bool | None
+    """Whether code may compare by identity what it computes there; None before anybody has looked."""
 
     def __init__(self, code: CodeType | None, offset: int) -> None:
         self._code = code
         self._offset = offset
         self._resolved: tuple[str, int, str, str] | None = None
+        self.is_compared = None
 
     @classmethod
     def of(cls, file: str, line: int, function: str, text: str = "") -> SourceLocation:

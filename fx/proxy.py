@@ -27,7 +27,16 @@ from fx.checks.bytecode import matches_sequence, unknown_version, unpack_count
 from fx.checks.flow import Comparison
 from fx.checks.messages import MessageTemplate, template_of
 from fx.checks.questions import IDENTITIES, TracedText, asks_for_class, count_of, is_compared_by_identity, kind_of
-from fx.checks.recognition import RAISED, Check, CompoundCheck, compound_check, leaves, pending_check
+from fx.checks.recognition import (
+    RAISED,
+    Check,
+    CompoundCheck,
+    compound_check,
+    element_check,
+    hash_of_option,
+    leaves,
+    pending_check,
+)
 from fx.errors import GraphError, MissingAttributeError, TracedValueError, TraceError, UnsupportedTraceError
 from fx.frames import callers, is_users, user_location, user_stack
 from fx.graph import Graph
@@ -161,7 +170,7 @@ class TracerBase:
         if self.check_mutable_operations:
             self._refuse_writes(kind, target, args, kwargs)
         node = self.graph.create_node(kind, target, args, kwargs, name, type_expr)
-        node.source = user_location(sys._getframe(1), self._locations)
+        node.source = location = user_location(sys._getframe(1), self._locations)
         meta = current_meta()
         if meta is not None:
             node.meta.update(meta)
@@ -171,7 +180,12 @@ class TracerBase:
             self.attribute_used(node, str(args[0]._target))
         if self.record_stack_traces and kind != "placeholder":
             node.stack_trace = user_stack(sys._getframe(1))
+        if location is not None and location.is_compared is not False and self._tracing:
+            self.made_where_it_may_be_compared(node, location)
         return node
+
+    def made_where_it_may_be_compared(self, node: Node, location: SourceLocation) -> None:
+        """Called with a node whose value the code at its location may compare by identity."""
 
     def _refuse_writes(
         self, kind: str, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Argument]
@@ -358,8 +372,12 @@ class TracerBase:
         records = self.trace_asserts and all(map(leaves, callers(frame)))
         compared = Comparison(_name_of_operation(obj.node), Proxy)
         found = pending_check(frame, compared) if records else None
-        if found is None and records and (answer := self._record_compound_check(obj, frame, compared)) is not None:
-            return answer
+        if found is None and records:
+            answer = self._record_element_check(obj, frame, compared)
+            if answer is None:
+                answer = self._record_compound_check(obj, frame, compared)
+            if answer is not None:
+                return answer
         if found is None:
             raise self._refusal(
                 "symbolically traced variables cannot be used as inputs to control flow",
@@ -433,6 +451,21 @@ class TracerBase:
             message = f"the program was captured for a value of {kind}: {where}"
             self.create_proxy("call_function", check_kind, (value, kind.__name__, message), {})
         return kind
+
+    def _record_element_check(self, asked: Proxy, frame: FrameType, compared: Comparison) -> bool | None:
+        """Record ``assert value in (2, 3)``, or what a comparison of tuples asks; return what lets it go on."""
+        found = element_check(frame, compared)
+        if found is None:
+            return None
+        condition = asked
+        if found.options is not None:
+            value, first = asked.node.args[:2]
+            if not isinstance(value, Node) or first is not found.options[0]:
+                return None
+            others = [Proxy(value, self) == option for option in found.options[1:]]
+            condition = functools.reduce(operator.or_, others, asked)
+        self._record_check(condition, found.check.raises_if, self._message(found.check, frame))
+        return not found.check.raises_if
 
     def _record_compound_check(self, first: Proxy, frame: FrameType, compared: Comparison) -> bool | None:
         """Record ``if first and …: raise`` or ``assert first or …`` and return what lets the program go on.
@@ -515,6 +548,10 @@ class TracerBase:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of a call, with shapes for what stands for their elements."""
         return args, kwargs
+
+    def _leaves_out(self, name: str) -> bool:
+        """Whether the program is captured without an optional input of this name, which it asks for."""
+        return False
 
     def real_value_needed(self, frame: FrameType) -> None:
         """Called where a traced value is refused because ``frame`` called what takes real ones."""
@@ -630,6 +667,8 @@ class Proxy:
     def __hash__(self) -> int:
         tracer = self.tracer
         if tracer._tracing and sys._getframe(1).f_locals.get("self") is not tracer:
+            if tracer.trace_asserts and (known := hash_of_option(sys._getframe(1))) is not None:
+                return known  # the set then asks whether the value is equal to that one
             raise tracer._refusal(
                 "cannot use a traced value as the key of a dict or an element of a set. "
                 "Keys for dictionaries used as an argument cannot contain a Node",

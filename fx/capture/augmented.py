@@ -43,13 +43,13 @@ def _shows(written: Node, root: torch.nn.Module) -> bool:
     for node in pending:
         if node.op in ("placeholder", "get_attr"):
             return True
-        aliases = list(_sources(node, root))
+        aliases = list(sources(node, root))
         for user in node.users:
             if user is written:
                 continue
             if user > written:
                 return True
-            if node in _sources(user, root):
+            if node in sources(user, root):
                 aliases.append(user)
         for alias in aliases:
             if alias not in seen:
@@ -58,7 +58,7 @@ def _shows(written: Node, root: torch.nn.Module) -> bool:
     return False
 
 
-def _sources(node: Node, root: torch.nn.Module) -> Iterator[Node]:
+def sources(node: Node, root: torch.nn.Module) -> Iterator[Node]:
     """The values that the result of an operation may share memory with."""
     sharing = _sharing(node, root)
     if sharing is None or (sharing.places is None and sharing.kind != "arithmetic"):

@@ -7,7 +7,7 @@ from types import FrameType, TracebackType
 
 import torch
 
-from fx.errors import TracedValueError, TraceError
+from fx.errors import FxError, TracedValueError, TraceError, add_note
 from fx.frames import user_location
 from fx.naming.printing import describe
 from fx.proxy import Proxy
@@ -57,6 +57,13 @@ def explain_misuse(error: Exception) -> None:
         why=f"its value is known only when the module runs ({type(error).__name__}: {error})",
         remedy=next((remedy for fragment, remedy in _REMEDIES.items() if fragment in str(error)), _REMEDY),
     ) from error
+
+
+def note_other_attempt(error: Exception, other: Exception, how: str) -> None:
+    """Add to the error of one attempt to capture a program what another one failed with, unless it is the same."""
+    if str(other) != str(error):
+        said = str(other) if isinstance(other, FxError) else f"{type(other).__name__}: {other}"
+        add_note(error, f"{how}, it fails too: {said}")
 
 
 def is_of_real_tensor(error: TracedValueError) -> bool:

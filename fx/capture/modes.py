@@ -396,7 +396,9 @@ def _entering_or_leaving(frame: FrameType | None) -> str | None:
 
 
 def _is_switch(frame: FrameType | None) -> bool:
-    return frame is not None and type(frame.f_locals.get("self")) is torch.set_grad_enabled
+    if frame is None or frame.f_code.co_name != "__enter__":  # no_grad makes a switch when it is entered
+        return False
+    return type(frame.f_locals.get("self")) is torch.set_grad_enabled
 
 
 def _asks(frame: FrameType) -> bool:

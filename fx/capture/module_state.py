@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import dis
-from collections import OrderedDict, defaultdict, deque
+import sys
 from collections.abc import Iterable, Mapping
-from functools import partial
-from types import FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
 
+from fx.capture.kept_values import Kept, KeptIterator, elements, keep
 from fx.capture.patching import Trace
+from fx.capture.surroundings import Surroundings
 from fx.errors import TraceError
-from fx.frames import is_users_file
+from fx.frames import is_users_file, user_location
 from fx.graph import Graph
+from fx.modules.attributes import prefixes
 from fx.modules.containers import QuickModule
 from fx.node import Node, map_arg
 from fx.provenance import SourceLocation
 from fx.proxy import Proxy
 
-_CONTAINERS = frozenset({list, dict, set, OrderedDict, defaultdict, deque})
 _OF_EVERY_MODULE = frozenset(vars(torch.nn.Module()))
 _PLAIN = frozenset({int, float, str, bool, tuple, type(None), torch.Tensor, torch.dtype, torch.device, FunctionType})
 """Classes of what holds nothing that can be assigned."""
-_OTHERS = (torch.Tensor, torch.nn.Module, ModuleType, FunctionType, MethodType, partial, type)
+_MOST_NAMES = 3
 _DEEPEST = 4
 """How deep containers in containers are looked at."""
 
@@ -32,7 +33,8 @@ _DEEPEST = 4
 class ModuleState:
     """What modules hold, to be put back after a trace: whatever the traced code assigned is no part of the model."""
 
-    def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
+    def __init__(self, modules: Iterable[torch.nn.Module], function: FunctionType | None = None) -> None:
+        """Keep what ``modules`` hold, and what their methods and ``function`` reach outside of them."""
         self._modules = list(modules)
         self._trace: Trace | None = None
         self._saved: dict[int, dict[str, Any]] | None = None
@@ -41,7 +43,7 @@ class ModuleState:
         self._other_parameters: list[int] = []
         self._held: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._state: list[tuple[dict[str, Any], dict[str, Any]]] = []
-        self._containers: list[tuple[torch.nn.Module, str, Any, Any]] = []
+        self._containers: list[tuple[torch.nn.Module, str, Kept]] = []
         self._kept: set[int] = set()
         for module in self._modules:
             own = module.__dict__
@@ -52,21 +54,34 @@ class ModuleState:
                 for name, value in own.items():
                     if type(value) not in _PLAIN and name not in _OF_EVERY_MODULE:
                         self._keep(module, name, value, _DEEPEST)
+        self._surroundings = Surroundings(function, set(map(type, self._modules)))
 
     def _keep(self, module: torch.nn.Module, name: str, value: Any, depth: int) -> None:
         """Keep what a container holds, or an object of a class of the user's, and what is in these."""
-        if type(value) not in _CONTAINERS:
-            if not _is_plain_object(value):
-                return
-            value = value.__dict__
-        if id(value) in self._kept:
+        if id(value) in self._kept or (kept := keep(value)) is None:
             return
         self._kept.add(id(value))
-        self._containers.append((module, name, value, value.copy()))
-        elements = value.values() if isinstance(value, dict) else value
-        for element in elements if depth else ():
+        self._containers.append((module, name, kept))
+        for element in elements(value) if depth else ():
             if type(element) not in _PLAIN:
                 self._keep(module, name, element, depth - 1)
+
+    def expect_fresh(self, iterator: object) -> None:
+        """Refuse to take an element of an iterator that was there before the trace.
+
+        Raises:
+            TraceError: it was.
+        """
+        kept = [(module, name, one.iterator) for module, name, one in self._containers if isinstance(one, KeptIterator)]
+        outside = self._surroundings.iterators()
+        if any(one is iterator for one in (*outside, *(held for _, _, held in kept))):
+            raise TraceError(
+                "cannot take the next element of an iterator that is older than the trace",
+                where=user_location(sys._getframe(1), {}),
+                value=f"{iterator!r:.80}",
+                why="each call of the program takes another one, and a captured program would have that of this call",
+                remedy="index a list with a buffer that counts, or put the line in a function marked fx.wrap",
+            )
 
     def attributes_of(self, module: torch.nn.Module) -> dict[str, Any]:
         """What stood in the ``__dict__`` of a module; with buffers as they were."""
@@ -75,9 +90,9 @@ class ModuleState:
         own = self._saved.get(id(module.__dict__), module.__dict__)
         return {**own, "_buffers": self._saved.get(id(own["_buffers"]), own["_buffers"])}
 
-    def find_changes(self) -> list[tuple[torch.nn.Module, str]]:
-        """The attributes that are others now, or containers with other elements, each with its module."""
-        changes: list[tuple[torch.nn.Module, str]] = []
+    def find_changes(self) -> list[Change]:
+        """What is something else now: attributes, elements of containers, what functions reach, each with its owner."""
+        changes: list[Change] = []
         differing = _differing(self._held)
         for number in differing:
             entries, saved = self._held[number]
@@ -86,9 +101,30 @@ class ModuleState:
             if isinstance(module, QuickModule):  # which has its children there, too, once it has run
                 names -= module._modules.keys()
             changes += [(module, name) for name in names if entries.get(name, self) is not saved.get(name, self)]
-        changes += [(module, name) for module, name, container, saved in self._containers if _other(container, saved)]
+        changes += [(module, name) for module, name, kept in self._containers if kept.is_changed()]
+        for one in self._surroundings.changed():
+            changes.append((one.function, one.name))
         self._is_as_before = not changes and not differing and not self._other_parameters
         return changes
+
+    def expect_leaves_kept(self, changes: list[Change], graph: Graph, paths: Mapping[torch.nn.Module, str]) -> None:
+        """Refuse a program that has changed what a module which it calls as one operation does.
+
+        Raises:
+            TraceError: it has set an attribute that the module's code names.
+        """
+        called = {str(node.target) for node in graph.nodes if node.op == "call_module"}
+        for owner, name in changes:
+            if not isinstance(owner, torch.nn.Module) or (path := paths.get(owner)) is None:
+                continue
+            if called.intersection(prefixes(path)) and name in _named_by(type(owner)):
+                raise TraceError(
+                    f"cannot set {name!r} of a module that is one operation of the program",
+                    where=_assignment(owner, name, [type(one) for one in self._modules]),
+                    value=f"{path}, a {type(owner).__name__}",
+                    why="a captured program has no assignment to attributes, so it would run with the one from before",
+                    remedy="call the function of torch.nn.functional with the value, or set it before the capture",
+                )
 
     def expect_parameters_kept(self) -> None:
         """Refuse a program that has put other parameters or buffers in the place of a module's own.
@@ -145,17 +181,18 @@ class ModuleState:
                 for name, value in saved.items():
                     if entries.get(name, self) is not value:
                         entries[name] = value
-        for _, _, container, saved in self._containers:
-            if _other(container, saved):
-                if not isinstance(container, dict) or list(container) != list(saved):
-                    container.clear()  # attributes of an object may be in use in other threads
-                container.extend(saved) if isinstance(container, (list, deque)) else container.update(saved)
+        for _, _, kept in self._containers:
+            if kept.is_changed():
+                kept.restore()
+        self._surroundings.restore()
         self._held = self._state = []
         self._containers = []
         _unrestored.pop(id(self), None)
         return lost
 
 
+Change = tuple[torch.nn.Module | FunctionType, str]
+"""A module, or a function, and what it calls that which has changed."""
 _unrestored: dict[int, ModuleState] = {}
 """What modules held that are being traced; or were, where signals have kept it from being put back."""
 
@@ -189,16 +226,38 @@ def _same_constant(one: Any, other: Any) -> bool:
     return one is other
 
 
-def dependence_on_earlier_call(changes: list[tuple[torch.nn.Module, str]]) -> TraceError:
-    """The refusal of a program that does something else once it has been called."""
-    module, name = changes[0]
+def dependence_on_earlier_call(changes: list[Change], modules: Iterable[torch.nn.Module] = ()) -> TraceError:
+    """The refusal of a program that does something else once it has been called.
+
+    Args:
+        changes: what a call has left; which of it matters is not known.
+        modules: those whose code may have left it.
+    """
+    kinds = [type(one) for one in modules]
+    places: list[tuple[SourceLocation | str, Change]] = []
+    for owner, name in changes:
+        if isinstance(owner, torch.nn.Module):
+            places.append((_assignment(owner, name, kinds), (owner, name)))
+        else:
+            places.append((_last_mention(owner.__code__, name), (owner, name)))
+    where, (owner, name) = next((one for one in places if not isinstance(one[0], str)), places[0])
+    names = list(dict.fromkeys([name, *(other for _, other in changes)]))
+    of_module = isinstance(owner, torch.nn.Module)
     return TraceError(
-        f"what the program does depends on what an earlier call of it has left in {name!r}",
-        where=_assignment(module, name),
-        value=f"{type(module).__name__}.{name}",
+        "what the program does depends on what an earlier call of it has left in "
+        + " or ".join(map(repr, names[:_MOST_NAMES])),
+        where=where,
+        value=f"{type(owner).__name__}.{name}" if of_module else f"{name}, which {owner.__qualname__} reaches",
         why="a captured program has no assignment to attributes, so each call would be like the first",
         remedy="keep it in a buffer that is written in place (self.step.add_(1)), or make the module a leaf",
     )
+
+
+def _named_by(kind: type) -> frozenset[str]:
+    """The names in the code of a class, and of those that it inherits from."""
+    classes = [one for one in kind.__mro__ if one is not torch.nn.Module]
+    functions = [value for one in classes for value in vars(one).values() if isinstance(value, FunctionType)]
+    return frozenset(name for function in functions for name in function.__code__.co_names)
 
 
 def _assignment(module: torch.nn.Module, name: str, others: Iterable[type] = ()) -> SourceLocation | str:
@@ -211,10 +270,14 @@ def _assignment(module: torch.nn.Module, name: str, others: Iterable[type] = ())
                 and function.__name__ != "__init__"
                 and name in function.__code__.co_names
             ):
-                code = function.__code__
-                named = [step.offset for step in dis.get_instructions(code) if step.argval == name]
-                return SourceLocation(code, named[-1])
+                return _last_mention(function.__code__, name)
     return type(module).__name__
+
+
+def _last_mention(code: CodeType, name: str) -> SourceLocation:
+    """The line of some code that names something last; its first where none does."""
+    named = [step.offset for step in dis.get_instructions(code) if step.argval == name]
+    return SourceLocation(code, named[-1] if named else 0)
 
 
 def _is_written_in_place(name: str, value: Proxy) -> bool:
@@ -223,13 +286,6 @@ def _is_written_in_place(name: str, value: Proxy) -> bool:
     while node.op == "call_method" and str(node.target).endswith("_") and isinstance(node.args[0], Node):
         node = node.args[0]
     return node is not value.node and node.op == "get_attr" and str(node.target).rpartition(".")[2] == name
-
-
-def _is_plain_object(value: Any) -> bool:
-    """Whether a value keeps attributes of its own, and is no tensor, module, class or function."""
-    if isinstance(value, _OTHERS) or type(value).__module__.startswith(("torch", "fx.")):
-        return False
-    return isinstance(getattr(value, "__dict__", None), dict)
 
 
 def _differing(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> list[int]:
@@ -246,14 +302,3 @@ def _differs(entries: Mapping[str, Any], saved: Mapping[str, Any]) -> bool:
         return entries != saved  # values that are the same object are not compared further
     except Exception:  # comparing a traced value or a tensor may raise; that it came to that says enough
         return True
-
-
-def _other(container: Any, saved: Any) -> bool:
-    """Whether a container has other elements than it had."""
-    if len(container) != len(saved):
-        return True
-    if isinstance(container, set):
-        return container != saved
-    if isinstance(container, dict):
-        return any(key not in saved or saved[key] is not value for key, value in container.items())
-    return any(one is not other for one, other in zip(container, saved, strict=True))

@@ -79,7 +79,17 @@ def _make_extreme(original: Any) -> Any:
     return extreme
 
 
+def _make_next(original: Any) -> Any:
+    def next(iterator: Any, /, *default: Any) -> Any:
+        if (tracer := _tracer()) is not None and tracer._state is not None:
+            tracer._state.expect_fresh(iterator)
+        return original(iterator, *default)
+
+    return next
+
+
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "next": _make_next,
     "len": _make_len,
     "sum": _make_sum,
     "max": _make_extreme,

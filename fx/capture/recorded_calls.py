@@ -17,6 +17,7 @@ import torch
 from torch.autograd.function import _SingleLevelFunction
 
 from fx.capture import patching
+from fx.capture.identity_tests import may_be_argument
 from fx.capture.patching import Trace
 from fx.capture.python_functions import FUNCTIONS
 from fx.checks.questions import kind_of
@@ -33,6 +34,17 @@ _DRAWING = (
     "normal normalvariate paretovariate permutation poisson rand randbytes randint randn random random_sample "
     "randrange sample seed shuffle standard_normal triangular uniform vonmisesvariate weibullvariate"
 ).split()
+_SETTINGS = (
+    "set_default_device",
+    "set_default_dtype",
+    "set_default_tensor_type",
+    "set_deterministic_debug_mode",
+    "set_float32_matmul_precision",
+    "set_flush_denormal",
+    "set_num_threads",
+    "use_deterministic_algorithms",
+)
+"""Functions that set what belongs to the process."""
 _SEEDING = ("manual_seed", "seed", "set_rng_state")
 
 
@@ -44,6 +56,8 @@ def replace(trace: Trace) -> None:
     for namespace in (torch.__dict__, torch.random.__dict__):
         trace.replace(namespace, _SEEDING, _make_refused)
     trace.replace(torch.__dict__, ("is_tensor",), _make_is_tensor)
+    trace.replace(torch.__dict__, _SETTINGS, _make_setting)
+    trace.replace(torch.autograd.graph.saved_tensors_hooks, ("__enter__",), _make_hooks_refused)
     checkpoints = sys.modules.get("torch.utils.checkpoint")
     if checkpoints is not None:
         trace.replace(checkpoints.__dict__, ("checkpoint",), make_checkpoint)
@@ -70,6 +84,7 @@ def replace_in(trace: Trace, namespace: dict[str, Any]) -> None:
                 trace.replace(random.__dict__, _DRAWING, _make_refused)
             elif numpy is not None and (value is numpy or value is numpy.random):
                 trace.replace(numpy.random.__dict__, _DRAWING, _make_refused)
+                trace.replace(numpy.random.__dict__, ("default_rng",), _make_unseeded_refused)
         elif kind in (MethodType, BuiltinMethodType) and name in _DRAWING:
             home = type(value.__self__).__module__
             if home.startswith(("random", "numpy.random")):
@@ -205,6 +220,30 @@ def _make_getattr(original: Any) -> Any:
     return getattr
 
 
+def _make_dir(original: Any) -> Any:
+    def dir(*values: Any) -> Any:
+        if len(values) == 1 and _is_asked_of(values[0], sys._getframe(1)):
+            return original(_kind_told(values[0], sys._getframe(1)))
+        return original(*values) if values else sorted(sys._getframe(1).f_locals)
+
+    return dir
+
+
+def _make_id(original: Any) -> Any:
+    def id(value: Any, /) -> int:
+        if _is_asked_of(value, frame := sys._getframe(1)) and may_be_argument(value.node, value.tracer.root):
+            raise value.tracer._refusal(
+                "cannot take the identity of a traced value",
+                where=user_location(frame, {}),
+                value=describe(value.node),
+                why="the operation may give the very tensor that it was given, as is known only when the module runs",
+                remedy="compare what decides it (shape, dtype, device), or put the line in a function marked fx.wrap",
+            )
+        return original(value)
+
+    return id
+
+
 def _make_callable(original: Any) -> Any:
     def callable(value: Any) -> bool:
         if _is_asked_of(value, sys._getframe(1)):
@@ -289,8 +328,53 @@ _QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "hasattr": _make_hasattr,
     "getattr": _make_getattr,
     "callable": _make_callable,
+    "dir": _make_dir,
+    "id": _make_id,
 }
 """Functions of Python that ask what a value is."""
+
+
+def _make_unseeded_refused(original: Any) -> Any:
+    refused = _make_refused(original)
+
+    def made(seed: Any = None, *args: Any) -> Any:
+        return refused() if seed is None else original(seed, *args)
+
+    made.__wrapped__ = original  # type: ignore[attr-defined]
+    return made
+
+
+def _make_setting(original: Any) -> Any:
+    def setting(*args: Any, **kwargs: Any) -> Any:
+        tracer = _tracer()
+        if tracer is None:
+            return original(*args, **kwargs)
+        raise tracer._refusal(
+            "cannot change a setting of torch while a program is captured",
+            where=user_location(sys._getframe(1), {}),
+            value=f"torch.{original.__name__}",
+            why="it belongs to the process, and a captured program would leave it out",
+            remedy="set it around the program, or put the line in a function marked fx.wrap",
+        )
+
+    setting.__wrapped__ = original  # type: ignore[attr-defined]
+    return setting
+
+
+def _make_hooks_refused(original: Any) -> Any:
+    def __enter__(self: Any) -> Any:
+        tracer = _tracer()
+        if tracer is None:
+            return original(self)
+        raise tracer._refusal(
+            "cannot capture hooks on tensors that are saved for the backward pass",
+            where=user_location(sys._getframe(1), {}),
+            value=type(self).__name__,
+            why="they belong to the run of the program, and a graph cannot hold them",
+            remedy="use them around the program, or make the module that does a leaf",
+        )
+
+    return __enter__
 
 
 def _make_refused(original: Any) -> Callable[..., Any]:

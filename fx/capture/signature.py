@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, MethodType, NoneType
 from typing import Any
 
@@ -14,12 +14,12 @@ import torch
 from torch.utils import _pytree as pytree
 
 from fx.arguments import expect
-from fx.assertions import assert_is_none, check_given
-from fx.checks.bytecode import steps
+from fx.assertions import assert_is_none, check_given, check_not_given
+from fx.capture.optional_inputs import asked_for
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import TraceError
 from fx.node import KEYWORD_ONLY, base_types
-from fx.provenance import GENERATED_FILES
+from fx.provenance import GENERATED_FILES, SourceLocation
 from fx.proxy import Proxy, TracerBase
 
 if sys.version_info >= (3, 14):
@@ -76,9 +76,8 @@ class Signature:
                 )
             names = names[1:]
         self.names = names
-        self.optional = {
-            name for name in _asked_for_none(_code_behind(behind)) if self.defaults.get(name, code) is None
-        }
+        self.optional = [name for name in names if self.defaults.get(name, code) is None]
+        self._asked_for: dict[str, SourceLocation] = {}
         self.keyword_only = names[len(names) - code.co_kwonlyargcount :]
         self.starred: list[str] = []
         rest = iter(code.co_varnames[named:])
@@ -98,6 +97,7 @@ class Signature:
         """Make the placeholders; see ``Tracer.create_args_for_root``."""
         concrete = self._by_name(concrete_args)
         root: list[Any] = [tracer.root] if self.is_module else []  # type: ignore[attr-defined]
+        self._find_asked_for(root[0] if root else None)
         args = root + [self._placeholder(tracer, name, concrete) for name in (*self.names, *self.starred)]
         function = self._all_positional()
         flat, spec = pytree.tree_flatten(tuple(args))
@@ -149,10 +149,12 @@ class Signature:
     def _placeholder(self, tracer: TracerBase, name: str, concrete: dict[str, Any]) -> Any:
         """The placeholder of one parameter; those of its parts where it is specialized, or the value itself."""
         default = (self.defaults[name],) if name in self.defaults else ()
-        if name not in concrete and name in self.optional:
-            return self._optional(tracer, name)
+        if name not in concrete and name in self._asked_for:
+            return self._left_out(tracer, name) if tracer._leaves_out(name) else self._given(tracer, name)
         if name not in concrete:
             return tracer.create_proxy("placeholder", name, default, {}, type_expr=self._annotation(name))
+        if name in self.optional and type(concrete[name]) is PHBase:
+            return self._given(tracer, name)
         count = 0
 
         def specialize(value: Any) -> Any:
@@ -167,16 +169,30 @@ class Signature:
 
         return pytree.tree_map(specialize, concrete[name])
 
-    def _optional(self, tracer: TracerBase, name: str) -> Proxy:
-        """The placeholder of an input that the function asks for being ``None``: that it is not, the program checks."""
+    def _find_asked_for(self, owner: Any) -> None:
+        """Find the optional inputs that the function asks for being given."""
+        if self.optional:
+            behind: Any = inspect.unwrap(self.function)
+            self._asked_for = asked_for(getattr(behind, _CALLS, behind), self.optional, owner)
+
+    def _given(self, tracer: TracerBase, name: str) -> Proxy:
+        """The placeholder of an optional input that the program is captured with, and checks where it asks for it."""
         proxy = tracer.create_proxy("placeholder", name, (None,), {}, type_expr=self._annotation(name))
-        place = f"{self.code.co_filename}:{self.code.co_firstlineno}, in {self.code.co_name}"
-        message = (
-            f"the program was captured where {name} is given: {place}; "
-            f"concrete_args={{{name!r}: None}} captures it without one"
-        )
-        tracer.create_proxy("call_function", check_given, (proxy, message), {})
+        if (where := self._asked_for.get(name)) is not None:
+            message = (
+                f"the program was captured where {name} is given ({_OTHERWISE.format(name, None)} without): {where}"
+            )
+            tracer.create_proxy("call_function", check_given, (proxy, message), {})
         return proxy
+
+    def _left_out(self, tracer: TracerBase, name: str) -> None:
+        """The placeholder of an optional input that the program is captured without, and refuses where it is given."""
+        proxy = tracer.create_proxy("placeholder", name, (None,), {}, type_expr=self._annotation(name))
+        where = self._asked_for[name]
+        message = (
+            f"the program was captured where {name} is not given ({_OTHERWISE.format(name, 'fx.PH')} with): {where}"
+        )
+        tracer.create_proxy("call_function", check_not_given, (proxy, message), {})
 
     def _all_positional(self) -> Callable[..., Any]:
         """The function with keyword-only and starred parameters made ordinary, so that each can be one proxy."""
@@ -192,12 +208,9 @@ class Signature:
         return function
 
 
+_OTHERWISE = "concrete_args={{{!r}: {}}} captures it"
 _CALLS = "_fx_calls"
 """The attribute of a function that calls another one, which has that."""
-
-
-def _code_behind(function: Any) -> CodeType:
-    return inspect.unwrap(getattr(function, _CALLS, function)).__code__
 
 
 def function_calling(root: Any) -> FunctionType | None:
@@ -235,17 +248,6 @@ def function_calling(root: Any) -> FunctionType | None:
     function.__defaults__ = tuple(given[name] for name in optional)
     function.__kwdefaults__ = {name: value for name, value in given.items() if name not in optional}
     return function
-
-
-def _asked_for_none(code: CodeType) -> Iterator[str]:
-    """The variables of a function that it compares with ``None`` by identity."""
-    found = [step for step in steps(code) if step.name not in ("CACHE", "EXTENDED_ARG", "NOP")]
-    for step, following, last in zip(found, found[1:], found[2:], strict=False):
-        if step.name.startswith("LOAD_FAST") and (
-            following.name.endswith(("IF_NONE", "IF_NOT_NONE"))
-            or (following.name == "LOAD_CONST" and following.value is None and last.name == "IS_OP")
-        ):
-            yield str(step.value)
 
 
 def _record_specialization(tracer: TracerBase, proxy: Proxy, name: str, value: Any) -> None:

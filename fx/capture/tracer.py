@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import sys
 from collections.abc import Callable
@@ -12,10 +13,10 @@ from typing import Any
 import torch
 
 from fx.arguments import expect, expect_all, explained, shown
-from fx.capture import modes, patching, recorded_calls, root_hooks, starred
+from fx.capture import identity_tests, modes, patching, recorded_calls, root_hooks, starred
 from fx.capture.augmented import write_where_it_shows
-from fx.capture.misuse import explain_misuse, is_of_real_tensor
-from fx.capture.module_state import ModuleState, dependence_on_earlier_call, forget_traced_values, same_program
+from fx.capture.misuse import explain_misuse, is_of_real_tensor, note_other_attempt
+from fx.capture.module_state import Change, ModuleState, dependence_on_earlier_call, forget_traced_values, same_program
 from fx.capture.patching import Trace
 from fx.capture.python_functions import Classes, note_classes, note_method, record_classes
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
@@ -31,6 +32,7 @@ from fx.naming.targets import torch_path
 from fx.node import Argument, Node, Target
 from fx.operators.asynchronous import remote_calls
 from fx.operators.python import IN_PLACE
+from fx.provenance import SourceLocation
 from fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
 from fx.wrapping import wrapped_globals
 
@@ -93,6 +95,7 @@ class Tracer(TracerBase):
         self.num_calls: dict[str, int] = {}
         self._current: Trace | None = None
         self._reads_buffers_once = False
+        self._left_out = self._as_given = False
         self._classes_called: Classes = {}
         self._real: RealTensors | None = None
         self._modes: modes.Modes | None = None
@@ -343,6 +346,21 @@ class Tracer(TracerBase):
         Raises:
             TraceError: the program cannot be captured; the message names the user's line.
         """
+        self._left_out = self._as_given = False
+        try:
+            return self._attempts(root, concrete_args)
+        except Exception as error:
+            if not self._left_out:
+                raise
+            try:  # it may need an input that it says can be left out
+                self._as_given = True
+                return self._attempts(root, concrete_args)
+            except Exception as other:
+                note_other_attempt(error, other, "with its optional inputs")
+                raise error from error.__cause__
+
+    def _attempts(self, root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> Graph:
+        """Trace, and again as long as there is more to record than was in the attempt before."""
         self._classes_called = {}
         refused: TraceError | None = None
         while True:
@@ -352,12 +370,15 @@ class Tracer(TracerBase):
             except TraceError as error:
                 note_method(error.__cause__, self._classes_called)
                 if _count(self._classes_called) == recorded:  # it may be more than before only a few times
+                    if refused is not None:
+                        note_other_attempt(error, refused, "without calls of Python's classes recorded")
                     raise
                 refused = error
             except Exception as error:
                 if refused is None:
                     raise
-                raise refused from error
+                note_other_attempt(refused, error, "with calls of Python's classes recorded")
+                raise refused from refused.__cause__ or error
 
     def _attempt(self, root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> Graph:
         """Trace, and once more with ``proxy_buffer_attributes`` where that helps."""
@@ -371,14 +392,24 @@ class Tracer(TracerBase):
                 self._reads_buffers_once = True
                 self.proxy_buffer_attributes = True
                 return self._trace(root, concrete_args)
-            except Exception:
+            except Exception as other:
+                note_other_attempt(error, other, "with its buffers as traced values")
                 raise error from error.__cause__
             finally:
                 self._read_buffers_as_asked()
 
+    def _leaves_out(self, name: str) -> bool:
+        if not self._as_given:
+            self._left_out = True
+        return not self._as_given
+
     def real_value_needed(self, frame: FrameType) -> None:
         """Note that ``frame`` is refused because a class of Python's, which takes real values, was called in it."""
         note_classes(frame, self._classes_called)
+
+    def made_where_it_may_be_compared(self, node: Node, location: SourceLocation) -> None:
+        """Let the program check, or refuse, that the value of a node is compared by identity."""
+        location.is_compared = identity_tests.expect_known(self, node, location)
 
     def _stands_for(self, obj: Proxy, frame: FrameType, refusal: TraceError) -> bool:
         place = (
@@ -406,12 +437,14 @@ class Tracer(TracerBase):
         of_python = {
             m: path for m, path in (self.submodule_paths or {}).items() if not isinstance(m, torch.jit.ScriptModule)
         }
-        state = ModuleState(of_python)
+        behind = inspect.unwrap(getattr(function, "_fx_calls", function))
+        state = ModuleState(of_python, behind if isinstance(behind, FunctionType) else None)
         lost: Proxy | None = None
         try:
             self._run(root, function, concrete_args, state)
             state.expect_parameters_kept()
             if changes := state.find_changes():
+                state.expect_leaves_kept(changes, self.graph, self.submodule_paths or {})
                 self._run_again(root, concrete_args, state, changes)
         finally:
             try:
@@ -427,7 +460,7 @@ class Tracer(TracerBase):
         root: Root,
         concrete_args: dict[str, Any] | tuple[Any, ...] | None,
         state: ModuleState,
-        changes: list[tuple[torch.nn.Module, str]],
+        changes: list[Change],
     ) -> None:
         """Let the program find what it has left in its modules: it must do the same, as a graph cannot remember.
 
@@ -436,13 +469,13 @@ class Tracer(TracerBase):
         """
         first, cause = self.graph, None
         try:
-            if not any(isinstance(vars(module)["_modules"].get(name), torch.nn.Module) for module, name in changes):
+            if not any(_is_submodule(owner, name) for owner, name in changes):
                 self._run(root, self._start(root), concrete_args, state)
                 if same_program(first, self.graph):
                     return
         except Exception as error:  # among them: what was left is a traced value of the first run
             cause = error
-        raise dependence_on_earlier_call(changes) from cause
+        raise dependence_on_earlier_call(changes, self.submodule_paths or ()) from cause
 
     def _run(
         self,
@@ -610,6 +643,11 @@ class _Session:
         functions = self.tracer._autowrap_functions
         names = [name for name, value in list(namespace.items()) if id(_behind_recording(value)) in functions]
         self.trace.replace(namespace, names, _recording)
+
+
+def _is_submodule(owner: torch.nn.Module | FunctionType, name: str) -> bool:
+    held = vars(owner)["_modules"].get(name) if isinstance(owner, torch.nn.Module) else None
+    return isinstance(held, torch.nn.Module)
 
 
 def _count(classes: Classes) -> int:

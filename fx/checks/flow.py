@@ -56,6 +56,27 @@ class Flow:
                 return None
         return None
 
+    def branch_on_elements(self, offset: int) -> tuple[str, tuple[int, int]] | None:
+        """What the instruction at ``offset`` compares containers by, and what follows if it holds, and if it does not.
+
+        That is ``"eq"``, ``"ne"``, ``"in"`` or ``"not in"``; it asks elements whether they are equal meanwhile.
+        """
+        index = self._running(offset)
+        step = self._steps[index]
+        if step.name == "CONTAINS_OP":
+            operator = "not in" if step.argument else "in"
+        elif step.name == "COMPARE_OP":
+            operator = _SIGNS[dis.cmp_op[(step.argument or 0) >> self._known.operator_shift]]
+        else:
+            return None
+        for place, following in enumerate(self._steps[index + 1 :], index + 1):
+            if (jumps_if := self._known.branches.get(following.name)) is not None:
+                taken, passed = self._at[following.value], place + 1
+                return operator, (taken, passed) if jumps_if else (passed, taken)
+            if following.name not in self._known.between:
+                return None
+        return None
+
     def branches(self) -> list[int]:
         """Offsets of all branches but those of loops over elements, in the order of the code."""
         named = {*self._known.branches, *self._known.other_branches} - {"FOR_ITER", "JUMP_IF_NOT_EXC_MATCH"}
@@ -118,6 +139,15 @@ class Flow:
                 return (index, end) if depth == 1 else None
         return None
 
+    def operands(self, offset: int) -> tuple[Sequence[Step], Sequence[Step]] | None:
+        """The instructions that leave the two operands of the one at ``offset``; None where that is not known."""
+        index = self._running(offset)
+        right = self._operand(index)
+        left = self._operand(right[0]) if right is not None else None
+        if left is None or right is None:
+            return None
+        return self._steps[left[0] : left[1]], self._steps[right[0] : right[1]]
+
     def raises(self, index: int, lets_through: Callable[[int], bool]) -> bool:
         """Whether every path from instruction ``index`` raises, and nothing in the function swallows it.
 
@@ -178,6 +208,32 @@ class Flow:
         """Where the first ``raise`` from instruction ``index`` on stands."""
         raising = (step for step in self._steps[index:] if step.name == "RAISE_VARARGS")
         return next(raising, self._steps[index]).offset
+
+
+def value_of(operand: Sequence[Step], frame: FrameType) -> Any:
+    """What the instructions of an expression leave, if they only load, build tuples and read attributes.
+
+    Raises:
+        LookupError: they do something else, or it is not there.
+    """
+    stack: list[Any] = []
+    for step in operand:
+        if step.name in ("CACHE", "EXTENDED_ARG", "NOP"):
+            continue
+        if step.name in ("BUILD_TUPLE", "BUILD_LIST"):
+            count = step.argument or 0
+            stack[len(stack) - count :] = [tuple(stack[len(stack) - count :])]
+        elif step.name == "LOAD_ATTR":
+            stack.append(getattr(stack.pop(), step.value))
+        elif step.name in CONSTANTS:
+            stack.append(step.value)
+        elif step.name.startswith(("LOAD_FAST", "LOAD_DEREF")):
+            stack.append(frame.f_locals[step.value])
+        elif step.name in ("LOAD_GLOBAL", "LOAD_NAME"):
+            stack.append({**vars(builtins), **frame.f_globals}[step.value])
+        else:
+            raise LookupError(step.name)
+    return stack[-1]
 
 
 @lru_cache(maxsize=32)  # with the code, of which programs that come and go have ever new ones

@@ -19,7 +19,7 @@ from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, cast
 
-from fx.checks.flow import Comparison, Flow, flow_of
+from fx.checks.flow import Comparison, Flow, flow_of, value_of
 from fx.provenance import line_of
 
 
@@ -52,14 +52,84 @@ def pending_check(frame: FrameType, compared: Comparison | None = None) -> Check
             line = line_of(frame.f_code, flow.raise_offset(side))
             if _is_control_flow(frame.f_code, line) or not flow.hangs_on(frame, compared, raises_if):
                 return None
-            statement = _raising(frame.f_code, line)
-            if statement is None:
-                here = line_of(frame.f_code, frame.f_lasti)
-                shown = linecache.getline(frame.f_code.co_filename, here).strip()
-                return Check(raises_if, shown or f"check in {frame.f_code.co_name}, line {here}", None)
-            decided = line_of(frame.f_code, frame.f_lasti)
-            return Check(raises_if, _message_of(statement), _raised(frame.f_code, statement, decided))
+            return _check(frame, raises_if, line)
     return None
+
+
+def _check(frame: FrameType, raises_if: bool, line: int) -> Check:
+    """The check that ``frame`` decides on, whose ``raise`` stands in ``line``."""
+    code = frame.f_code
+    decided = line_of(code, frame.f_lasti)
+    statement = _raising(code, line)
+    if statement is None:
+        shown = linecache.getline(code.co_filename, decided).strip()
+        return Check(raises_if, shown or f"check in {code.co_name}, line {decided}", None)
+    return Check(raises_if, _message_of(statement), _raised(code, statement, decided))
+
+
+class ElementCheck(NamedTuple):
+    """A check of a comparison of containers, or of ``value in container``, that is asking one of its elements."""
+
+    check: Check
+    """The check, of the element that is being asked whether it is equal."""
+    options: tuple[Any, ...] | None
+    """What the value has to be one of; None where each element that is asked decides by itself."""
+
+
+def element_check(frame: FrameType, compared: Comparison) -> ElementCheck | None:
+    """The check that ``frame`` is about to decide on by a comparison that asks elements, or None.
+
+    Args:
+        frame: a frame in which an element is asked whether it is equal.
+        compared: what gave the element that is asked.
+    """
+    code = frame.f_code
+    flow = flow_of(code)
+    found = None if flow is None else flow.branch_on_elements(frame.f_lasti)
+    if flow is None or found is None or compared.operator != "eq":
+        return None
+    operator, sides = found
+    for side, holds in zip(sides, (True, False), strict=True):
+        line = line_of(code, flow.raise_offset(side))
+        if operator not in _OF_ELEMENTS or not flow.raises(side, _let_through(code)) or _is_control_flow(code, line):
+            continue
+        equal_raises = holds is _OF_ELEMENTS[operator]
+        if operator in ("eq", "ne"):
+            return None if equal_raises else ElementCheck(_check(frame, False, line), None)
+        options = _options(flow, frame)
+        if equal_raises and not isinstance(options, _HASHED):
+            return ElementCheck(_check(frame, True, line), None)
+        known = isinstance(options, (tuple, list, *_HASHED)) and not any(
+            isinstance(one, compared.traced) for one in options
+        )
+        return ElementCheck(_check(frame, equal_raises, line), tuple(options)) if known else None
+    return None
+
+
+def hash_of_option(frame: FrameType) -> int | None:
+    """The hash of the first of those that ``frame`` checks a value to be in, if it is a set; None if it does not."""
+    flow = flow_of(frame.f_code)
+    found = None if flow is None else flow.branch_on_elements(frame.f_lasti)
+    if flow is None or found is None or found[0] not in ("in", "not in"):
+        return None
+    options = _options(flow, frame)
+    raises = any(flow.raises(side, _let_through(frame.f_code)) for side in found[1])
+    return hash(next(iter(options))) if raises and isinstance(options, _HASHED) and options else None
+
+
+def _options(flow: Flow, frame: FrameType) -> Any:
+    operands = flow.operands(frame.f_lasti)
+    try:
+        return value_of(operands[1] if operands else (), frame)
+    except (LookupError, AttributeError):
+        return None
+
+
+_HASHED = (set, frozenset, dict)
+
+
+_OF_ELEMENTS = {"eq": True, "ne": False, "in": True, "not in": False}
+"""Comparisons that ask elements whether they are equal, and whether they hold where these are."""
 
 
 def leaves(frame: FrameType) -> bool:
@@ -92,7 +162,7 @@ def compound_check(frame: FrameType, compared: Comparison | None = None) -> Comp
     flow = flow_of(code)
     if flow is None or flow.branch(frame.f_lasti) is None:
         return None
-    for statement in _plain_statements(_tree(code).body):
+    for statement in _plain_statements(syntax_tree(code).body):
         found = _conditions(statement)
         if found is None:
             continue
@@ -176,7 +246,7 @@ def _let_through(code: CodeType) -> Callable[[int], bool]:
 
 
 def _lets_exceptions_through(code: CodeType, line: int) -> bool:
-    around = [s for s in ast.walk(_tree(code)) if isinstance(s, ast.With) and _spans(s, line)]
+    around = [s for s in ast.walk(syntax_tree(code)) if isinstance(s, ast.With) and _spans(s, line)]
     managers = [item.context_expr for statement in around for item in statement.items]
     called = [manager.func if isinstance(manager, ast.Call) else manager for manager in managers]
     names = [getattr(function, "attr", getattr(function, "id", "")) for function in called]
@@ -185,14 +255,14 @@ def _lets_exceptions_through(code: CodeType, line: int) -> bool:
 
 def _is_control_flow(code: CodeType, raise_line: int) -> bool:
     """Whether the ``raise`` ends an iteration, which is no error."""
-    raised = [s.exc for s in ast.walk(_tree(code)) if isinstance(s, ast.Raise) and _spans(s, raise_line)]
+    raised = [s.exc for s in ast.walk(syntax_tree(code)) if isinstance(s, ast.Raise) and _spans(s, raise_line)]
     named = [exception.func if isinstance(exception, ast.Call) else exception for exception in raised]
     return any(getattr(name, "id", "") in ("StopIteration", "StopAsyncIteration") for name in named)
 
 
 def _raising(code: CodeType, raise_line: int) -> ast.Raise | ast.Assert | None:
     """The ``raise`` or ``assert`` at ``raise_line`` of ``code``; None where there is no source."""
-    for statement in ast.walk(_tree(code)):
+    for statement in ast.walk(syntax_tree(code)):
         if isinstance(statement, (ast.Assert, ast.Raise)) and _spans(statement, raise_line):
             return statement
     return None
@@ -218,7 +288,7 @@ def _raised(code: CodeType, statement: ast.Raise | ast.Assert, decided: int) -> 
     arguments = raised.args if isinstance(raised, ast.Call) and not raised.keywords else [raised]
     if len(arguments) <= 1 and all(isinstance(argument, (ast.Constant, type(None))) for argument in arguments):
         return None
-    branch = next(body for parent in ast.walk(_tree(code)) for body in _blocks(parent) if statement in body)
+    branch = next(body for parent in ast.walk(syntax_tree(code)) for body in _blocks(parent) if statement in body)
     before = [
         one for one in branch[: branch.index(statement)] if one.lineno > decided and not isinstance(one, ast.Expr)
     ]
@@ -277,7 +347,7 @@ def _spans(statement: ast.stmt, line: int) -> bool:
 
 
 @lru_cache(maxsize=32)
-def _tree(code: CodeType) -> ast.Module:
+def syntax_tree(code: CodeType) -> ast.Module:
     """The syntax tree of the function, with the file's line numbers; empty where there is no source."""
     try:
         lines, first = inspect.getsourcelines(code)
@@ -289,7 +359,7 @@ def _tree(code: CodeType) -> ast.Module:
 
 @lru_cache(maxsize=256)
 def _indentation(code: CodeType) -> int:
-    """How many columns the source of the function is indented by, which ``_tree`` leaves out."""
+    """How many columns the source of the function is indented by, which ``syntax_tree`` leaves out."""
     lines, _ = inspect.getsourcelines(code)
     return len(lines[0]) - len(lines[0].lstrip())
 

@@ -13,6 +13,7 @@ from torch import nn
 
 from fx.arguments import expect
 from fx.canonical.forms import Form, check_form
+from fx.capture.signature import PH
 from fx.capture.tracer import symbolic_trace
 from fx.errors import CaptureError, FxError, InteropError, TraceError
 from fx.frames import _USER, _kind
@@ -176,9 +177,17 @@ def export_model(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
 
 
 def defaults_left(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the parameters that a call with ``args`` and ``kwargs`` does not give, with their defaults."""
+    """Return the parameters that a call with ``args`` and ``kwargs`` does not give, with their defaults.
+
+    Those with default ``None`` that it gives are marked to stay inputs: without a word, they are captured as that.
+    """
     bound = inspect.signature(model.forward if isinstance(model, nn.Module) else model).bind(*args, **kwargs)
     given = set(bound.arguments)
+    optional = {
+        name: PH
+        for name, value in bound.arguments.items()
+        if value is not None and bound.signature.parameters[name].default is None
+    }
     bound.apply_defaults()
     kinds = inspect.Parameter
     variable = (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD)
@@ -187,7 +196,7 @@ def defaults_left(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
         for name, value in bound.arguments.items()
         if name not in given and bound.signature.parameters[name].kind not in variable
     }
-    return left or None
+    return {**left, **optional} or None
 
 
 def refusal_of(way: str, error: Exception) -> Refusal:

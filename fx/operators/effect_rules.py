@@ -21,7 +21,16 @@ import torch
 from torch._higher_order_ops import effects as registered_effects
 from torch._ops import HigherOrderOperator, OpOverload
 
-from fx.assertions import assert_is_none, check, check_given, check_kind, check_value, is_false
+from fx.assertions import (
+    assert_is_none,
+    check,
+    check_distinct,
+    check_given,
+    check_kind,
+    check_not_given,
+    check_value,
+    is_false,
+)
 from fx.operators.families import find_in_place
 from fx.operators.overloads import Overload, get_overloads, get_python_signature
 
@@ -64,7 +73,9 @@ rules: dict[Any, Rule] = {
     _torch._assert: CHECKS,
     assert_is_none: CHECKS,
     check: CHECKS,
+    check_distinct: CHECKS,
     check_given: CHECKS,
+    check_not_given: CHECKS,
     check_kind: CHECKS,
     check_value: CHECKS,
     _torch._C._set_grad_enabled: SETS_STATE,

@@ -23,7 +23,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fx.assertions import assert_is_none, check, check_given, check_kind, check_value, is_false
+from fx.assertions import (
+    assert_is_none,
+    check,
+    check_distinct,
+    check_given,
+    check_kind,
+    check_not_given,
+    check_value,
+    is_false,
+)
 from fx.operators.families import Operator, find_operator
 from fx.operators.overloads import Overload, get_overloads
 
@@ -73,7 +82,9 @@ _sharings: dict[Any, Sharing] = {
     _torch._assert: NUMBER,
     assert_is_none: NUMBER,
     check: NUMBER,
+    check_distinct: NUMBER,
     check_given: NUMBER,
+    check_not_given: NUMBER,
     check_kind: NUMBER,
     check_value: NUMBER,
     is_false: NUMBER,

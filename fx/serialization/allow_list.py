@@ -23,7 +23,16 @@ import torch
 import torch.nn.functional
 
 from fx.arguments import expect, refusal
-from fx.assertions import assert_is_none, check, check_given, check_kind, check_value, is_false
+from fx.assertions import (
+    assert_is_none,
+    check,
+    check_distinct,
+    check_given,
+    check_kind,
+    check_not_given,
+    check_value,
+    is_false,
+)
 from fx.errors import FxError
 from fx.naming.targets import qualified_name, torch_path
 from fx.operators.python import OPERATORS
@@ -206,7 +215,16 @@ def functions() -> dict[str, Any]:
                 listed[own + name] = value
     listed.update(
         (qualified_name(function), function)
-        for function in (assert_is_none, check, check_given, check_kind, check_value, is_false)
+        for function in (
+            assert_is_none,
+            check,
+            check_distinct,
+            check_given,
+            check_kind,
+            check_not_given,
+            check_value,
+            is_false,
+        )
     )
     for function in MODES:
         listed[qualified_name(function)] = function

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+import fx
 from pytest_fx.generation.tensor_expressions import TensorRecipe
 from pytest_fx.harness.evaluation import Arguments
 
@@ -72,9 +73,10 @@ class Program:
         return "random" in self.features
 
     @property
-    def concrete_args(self) -> dict[str, None]:
-        """What ``symbolic_trace`` has to be told: the inputs that are not given and stay None."""
-        return {part.name: None for part in self.parameters if not part.passed and part.default == "None"}
+    def concrete_args(self) -> dict[str, Any]:
+        """What ``symbolic_trace`` has to be told: which of the inputs that may be None are, and which are given."""
+        optional = [part for part in self.parameters if part.default == "None"]
+        return {part.name: fx.PH if part.passed else None for part in optional}
 
     def build(self) -> nn.Module:
         """Return a new module, equal to ``module``. The global random state is left alone."""

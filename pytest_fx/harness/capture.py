@@ -78,7 +78,9 @@ class Tracing:
             return is_leaf(m, module_qualified_name) and not (leafless and type(m).__module__.startswith("torch.nn."))
 
         tracer.is_leaf_module = is_kept
-        graph = tracer.trace(module, concrete_args)
+        if isinstance(tracer, torch.fx.Tracer):  # whose optional inputs are given, and whose mark is another one
+            concrete_args = {name: value for name, value in (concrete_args or {}).items() if value is not library.PH}
+        graph = tracer.trace(module, concrete_args or None)
         if isinstance(graph, torch.fx.Graph):
             return from_torch(torch.fx.GraphModule(tracer.root, graph))
         return library.GraphModule(tracer.root, graph)

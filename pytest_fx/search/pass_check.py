@@ -24,7 +24,7 @@ from pytest_fx.errors import LawViolation
 from pytest_fx.generation.transcription import transcribed
 from pytest_fx.harness.application import LARGEST_TIME, Application, may_change
 from pytest_fx.harness.capture import capture
-from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.evaluation import Arguments, threads
 from pytest_fx.harness.process import process_kept
 from pytest_fx.harness.subject import Checked, GivenProgram, Subject
 from pytest_fx.laws import Law, broken_laws, choose_laws
@@ -86,7 +86,7 @@ def check_pass(
         seconds: how long the pass may take on one program.
         folder: where the test file of a failure goes; by default ``.pytest_fx`` in the current folder.
         isolate: search in a child process, so that a pass that ends it, hangs in native code or takes too much memory
-            is a broken law like any other. The child computes with one thread.
+            is a broken law like any other.
         timeout: with ``isolate``, seconds that one program may take with all that is checked on it; by default 60.
         memory: with ``isolate``, MiB that the child may need; by default most of what the machine has left.
 
@@ -122,7 +122,8 @@ def check_pass(
 
     def find() -> LawViolation | None:
         """Search for a broken law, and return what there is to say about the first."""
-        with process_kept(), search.watchdog, warnings.catch_warnings():
+        # Several threads only wait for each other on programs as small as these, on a busy machine for milliseconds.
+        with threads(1), process_kept(), search.watchdog, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what random programs warn of is nobody's fault
             try:
                 most, is_free = examples.settings.max_examples, programs is None and Phase.generate in parent.phases

@@ -8,9 +8,9 @@ import torch
 import torch.fx
 from hypothesis import given, settings
 
-import fx
 from fx.assertions import check_given, check_value
 from pytest_fx import Program, programs
+from pytest_fx.harness.capture import capture
 from pytest_fx.harness.structure import leaves
 
 
@@ -37,7 +37,7 @@ def test_a_random_program_is_captured_as_torch_fx_captures_it(program: Program) 
         expected = torch.fx.symbolic_trace(program.build())
     except (SyntaxError, TypeError, torch.fx.proxy.TraceError):
         return  # among what it refuses: writes by subscript, required keywords behind optional ones
-    captured = fx.symbolic_trace(program.build())
+    captured = capture(program.build(), program.inputs)  # where inputs that may be left out are given
     # what is computed of buffers alone is a constant of torch.fx's program, and recorded here; so are questions of mode
     # and of what is given
     checks = [

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import fx
-from fx.assertions import check_given
+from fx.assertions import check_given, check_not_given
 from fx.errors import GuardError
 
 
@@ -19,31 +20,127 @@ def masked(x: Any, mask: Any = None) -> Any:
     return x + 1
 
 
-def test_a_program_is_that_with_its_optional_input_and_refuses_to_run_without() -> None:
+HERE = os.path.abspath(__file__)
+
+
+def test_a_program_is_that_without_its_optional_input_and_refuses_to_run_with_one() -> None:
     traced = fx.symbolic_trace(masked)
+    assert torch.equal(traced(torch.ones(2)), torch.full((2,), 2.0))
+    with pytest.raises(GuardError) as info:
+        traced(torch.ones(2), torch.zeros(2))
+    assert str(info.value).splitlines() == [
+        "the program was captured where mask is not given (concrete_args={'mask': fx.PH} captures it with): "
+        f"{HERE}:18, in masked:  if mask is not None:",
+        "  value  it is of <class 'torch.Tensor'> now",
+        "  why    what the program does was decided by it, once, while it was captured",
+        "  try    leave it out, or capture the program with it (concrete_args)",
+    ]
+
+
+def test_the_way_out_captures_the_program_with_its_optional_input() -> None:
+    traced = fx.symbolic_trace(masked, concrete_args={"mask": fx.PH})
     assert torch.equal(traced(torch.ones(2), torch.zeros(2)), torch.ones(2))
     with pytest.raises(GuardError) as info:
         traced(torch.ones(2))
     assert str(info.value).splitlines() == [
-        f"the program was captured where mask is given: {os.path.abspath(__file__)}:16, in masked; "
-        "concrete_args={'mask': None} captures it without one",
+        "the program was captured where mask is given (concrete_args={'mask': None} captures it without): "
+        f"{HERE}:18, in masked:  if mask is not None:",
         "  value  it is None",
         "  why    what the program does was decided by it, once, while it was captured",
         "  try    pass it, or capture the program without it (concrete_args)",
     ]
 
 
-def test_the_way_out_captures_the_program_without_its_optional_input() -> None:
-    traced = fx.symbolic_trace(masked, concrete_args={"mask": None})
-    assert torch.equal(traced(torch.ones(2)), torch.full((2,), 2.0))
+def _biased(q: Any, bias: Any = None) -> Any:
+    return q if bias is None else q + bias
+
+
+class Attending(nn.Module):
+    def forward(self, x: Any, bias: Any = None) -> Any:
+        return self.attend(x, bias)
+
+    def attend(self, x: Any, added: Any) -> Any:
+        return _biased(x, bias=added)
+
+
+class Around(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Attending()
+
+    def forward(self, x: Any, mask: Any = None) -> Any:
+        return self.inner(x, mask)
+
+
+def any_given(x: Any, one: Any = None, other: Any = None) -> Any:
+    return x + 1 if any(part is not None for part in (one, other)) else x
+
+
+def by_truth(x: Any, scale: Any = None) -> Any:
+    return x * (scale or 2.0)
+
+
+def by_class(x: Any, y: Any = None) -> Any:
+    return x + y if isinstance(y, torch.Tensor) else x
+
+
+@pytest.mark.parametrize("root", [Around(), Attending(), any_given, by_truth, by_class])
+def test_an_input_is_followed_to_what_asks_for_it_and_however_it_does(root: Any) -> None:
+    traced, x = fx.symbolic_trace(root), torch.ones(2)
+    assert torch.equal(traced(x), root(x))
+    with pytest.raises(GuardError, match="is not given"):
+        traced(x, x)
+
+
+def needed(x: Any, y: Any = None) -> Any:
+    if y is None:
+        raise ValueError("y is needed")
+    return x + y
+
+
+def test_an_input_without_which_the_program_fails_is_captured_as_given() -> None:
+    traced = fx.symbolic_trace(needed)
+    assert torch.equal(traced(torch.ones(2), torch.ones(2)), torch.full((2,), 2.0))
+    with pytest.raises(GuardError, match="where y is given"):
+        traced(torch.ones(2))
+
+
+def test_a_program_that_fails_with_its_optional_input_and_without_says_both() -> None:
+    def program(x: Any, y: Any = None) -> Any:
+        if y is None:
+            raise ValueError("y is needed")
+        return x if y > 0 else y
+
+    with pytest.raises(ValueError, match="y is needed") as info:
+        fx.symbolic_trace(program)
+    assert "it fails too: symbolically traced variables" in info.value.__notes__[0]  # type: ignore[attr-defined]
+
+
+def test_a_captured_program_is_captured_again_with_its_check() -> None:
+    traced = fx.symbolic_trace(masked)
+    again = fx.symbolic_trace(traced)
+    assert again.code == traced.code
+    assert len(again.graph.find_nodes(op="call_function", target=check_not_given)) == 1
+
+
+def test_example_inputs_say_which_optional_inputs_are_given() -> None:
+    class Masked(nn.Module):
+        def forward(self, x: Any, mask: Any = None) -> Any:
+            return masked(x, mask)
+
+    x = torch.ones(2)
+    assert torch.equal(fx.capture(Masked(), (x, x * 0))(x, x * 0), x)
+    assert torch.equal(fx.capture(Masked(), (x,))(x), x + 1)
 
 
 @pytest.mark.parametrize("given", [0.5, 0])
 def test_another_value_than_a_tensor_is_given_too(given: float) -> None:
-    assert torch.equal(fx.symbolic_trace(masked)(torch.ones(2), given), masked(torch.ones(2), given))
+    traced = fx.symbolic_trace(masked, concrete_args={"mask": fx.PH})
+    assert torch.equal(traced(torch.ones(2), given), masked(torch.ones(2), given))
 
 
 def test_an_optional_input_that_is_passed_on_is_not_checked() -> None:
     traced = fx.symbolic_trace(lambda x, w, b=None: torch.nn.functional.linear(x, w, b))
-    assert not traced.graph.find_nodes(op="call_function", target=check_given)
+    for target in (check_given, check_not_given):
+        assert not traced.graph.find_nodes(op="call_function", target=target)
     assert traced(torch.ones(1, 2), torch.ones(1, 2)).item() == 2

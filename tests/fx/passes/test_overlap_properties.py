@@ -7,7 +7,7 @@ import random
 
 import hypothesis.strategies as st
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 
 from fx.passes import OverlapCommunication
 from fx.passes.overlap import _live, _sizes  # the measure that the limit of memory is in
@@ -27,6 +27,7 @@ def started(network: Network, channel: str) -> list[int]:
     return [number for what, through, number in network.events if (what, through) == ("start", channel)]
 
 
+@settings(deadline=None)
 @given(programs(), LIMITS, st.integers(0, 2**16), st.integers(0, 20))
 def test_results_writes_and_random_numbers_are_the_same_whenever_the_network_reads_its_arguments(
     program, pass_, lateness, fuel
@@ -43,6 +44,7 @@ def test_results_writes_and_random_numbers_are_the_same_whenever_the_network_rea
     assert overlapped.most <= pass_.in_flight + 1  # with one that the program waits for at once
 
 
+@settings(deadline=None)
 @given(programs(), LIMITS)
 def test_the_schedule_depends_on_the_program_alone_and_nothing_is_left_to_overlap(program, pass_):
     one, other = pass_(copy.deepcopy(program)), pass_(copy.deepcopy(program))
@@ -51,6 +53,7 @@ def test_the_schedule_depends_on_the_program_alone_and_nothing_is_left_to_overla
         assert not make_edits(pass_, one)
 
 
+@settings(deadline=None)
 @given(programs(), LIMITS)
 def test_what_is_held_stays_below_the_factor_of_what_the_original_held(program, pass_):
     nodes = list(program.graph.nodes)
@@ -64,6 +67,7 @@ def test_what_is_held_stays_below_the_factor_of_what_the_original_held(program, 
     assert max(_live(nodes, sizes).values()) <= max(pass_.memory * original, original)
 
 
+@settings(deadline=None)
 @given(st.data(), LIMITS, st.integers(0, 2**16))
 def test_ranks_that_run_different_programs_with_the_same_calls_never_hang(data, pass_, seed):
     """Collectives match one after the other in each group: each ends when all ranks have started it."""

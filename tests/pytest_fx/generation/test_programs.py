@@ -258,7 +258,7 @@ def test_layers_that_are_asked_for_stand_beside_each_other() -> None:
     assert sum("parallel-layers" in program.features for program in found) >= len(found) * 0.4
 
 
-def test_an_input_that_is_not_given_has_to_be_told_to_the_capture(sample: list[Program]) -> None:
+def test_which_optional_inputs_are_given_has_to_be_told_to_the_capture(sample: list[Program]) -> None:
     left = [program for program in sample if program.concrete_args]
     assert left
     for program in left:

@@ -172,7 +172,8 @@ def test_statements_that_hold_others_and_decorators_go():
 
 def test_nothing_goes_when_there_is_no_time():
     source = program(LONG, CALL)
-    assert reduced(source, lambda text: text == source or runs(text), 0) == source
+    found = reduced(source, lambda text: text == source or runs(text), 0)
+    assert ast.dump(ast.parse(found)) == ast.dump(ast.parse(source))  # Python 3.10 writes parentheses around targets
 
 
 def test_what_cannot_be_removed_alone_stays():

@@ -1,0 +1,115 @@
+"""Traced values that the traced code compares by identity: Python compares what stands for them, and asks nobody."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+
+from fx.assertions import check_given, check_kind, check_value
+from fx.capture.augmented import sources
+from fx.checks.identities import compared_with, identities
+from fx.errors import TraceError
+from fx.frames import is_pythons_file, is_users
+from fx.modules.attributes import find_attribute
+from fx.naming.printing import describe
+from fx.naming.targets import torch_path
+from fx.node import Node
+from fx.provenance import GENERATED_FILES, SourceLocation
+from fx.proxy import Proxy
+
+_CHECKS = (check_given, check_kind, check_value)
+_NEW_VIEWS = frozenset(
+    "chunk detach diagonal expand narrow permute select split split_with_sizes t transpose unbind unfold unsqueeze "
+    "view".split()
+)
+"""Functions whose results are views of what they are given, and never that itself."""
+_OF_PYTHON = frozenset({"_operator", "builtins", "math"})
+
+
+class Recorder(Protocol):
+    """The tracer that the nodes are made by."""
+
+    root: torch.nn.Module
+
+    def create_proxy(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy:
+        """Make a node and its proxy."""
+        ...
+
+    def proxy(self, node: Node) -> Proxy:
+        """The proxy of a node."""
+        ...
+
+    def _refusal(self, what: str, **lines: Any) -> TraceError: ...
+
+
+def expect_known(tracer: Recorder, node: Node, location: SourceLocation) -> bool:
+    """Let the program check that a value which is compared with ``None`` is given, and refuse other comparisons.
+
+    Returns:
+        Whether what is computed at the location may be compared.
+
+    Raises:
+        TraceError: it is compared with another value, and may be the same one.
+    """
+    code = location._code
+    if code is None or not identities(code):
+        return False
+    element = node.args[1] if node.target is operator.getitem and type(node.args[1]) is int else 0
+    tests = compared_with(code, location._offset, element)
+    if not tests or node.target in _CHECKS or _is_generated(sys._getframe(1)):
+        return bool(tests) or element > 0 or node.target is operator.getitem
+    for test in tests:
+        where = SourceLocation(code, test.offset)
+        if test.with_none and _may_be_none(node, tracer.root):
+            message = f"the program was captured where this is given, and not None: {where}"
+            tracer.create_proxy("call_function", check_given, (tracer.proxy(node), message), {})
+        elif (
+            None not in (test.one, test.other)
+            and may_be_argument(node, tracer.root)
+            and not is_pythons_file(code.co_filename)
+        ):
+            raise tracer._refusal(
+                "cannot compare traced values by identity",
+                where=where,
+                value=describe(node),
+                why="the operation may give the very tensor that it was given, as is known only when the module runs",
+                remedy="compare what decides it (shape, dtype, device), or put the line in a function marked fx.wrap",
+            )
+    return True
+
+
+def may_be_argument(node: Node, root: torch.nn.Module) -> bool:
+    """Whether the value of a node may be the very object that the operation was given, and not a view of it."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    if node.op in ("call_function", "call_method") and name in _NEW_VIEWS:
+        return False
+    return any(sources(node, root))
+
+
+def _is_generated(frame: FrameType | None) -> bool:
+    """Whether it is the code of a captured program that is running."""
+    while frame is not None and not is_users(frame):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename in GENERATED_FILES
+
+
+def _may_be_none(node: Node, root: torch.nn.Module) -> bool:
+    """Whether the value of a node is not known to be a tensor, a number or a container of these."""
+    target: Any = node.target
+    if node.op == "call_method":
+        return target not in _TENSOR_METHODS
+    if node.op == "call_module":
+        return not type(find_attribute(root, str(target))).__module__.startswith("torch.nn")
+    if target is operator.getitem:
+        whole = node.args[0]
+        return not isinstance(whole, Node) or whole.op in ("placeholder", "call_module") or _may_be_none(whole, root)
+    if target is getattr:
+        return True
+    return node.op == "call_function" and torch_path(target) is None and target.__module__ not in _OF_PYTHON
+
+
+_TENSOR_METHODS = frozenset(dir(torch.Tensor))

@@ -1,0 +1,142 @@
+"""Inputs that a program can do without: which it asks for, by identity with ``None`` or by their truth."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterable, Iterator
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from fx.checks.identities import identities
+from fx.checks.recognition import syntax_tree
+from fx.frames import is_users_file
+from fx.provenance import SourceLocation
+
+_DEEPEST = 8
+"""Through how many functions an input is followed."""
+
+
+def asked_for(function: Any, names: Iterable[str], owner: Any = None, depth: int = 0) -> dict[str, SourceLocation]:
+    """Return those of the parameters of a function that it asks for being ``None`` or given, with the line.
+
+    So do functions and modules that it hands them on to by name, as far as its text shows which these are.
+
+    Args:
+        function: a function that Python code defines.
+        names: the parameters.
+        owner: the module whose method it is.
+        depth: how many functions lie around it.
+    """
+    code = inspect.unwrap(function).__code__
+    wanted = set(names)
+    found: dict[str, SourceLocation] = {}
+    for one in _nested(code):
+        for test in identities(one):
+            if test.with_none and test.one in wanted and (one is code or test.one in one.co_freevars):
+                found.setdefault(str(test.one), SourceLocation(one, test.offset))
+    for node in _nodes(code):
+        for name, line in _asked_by(node, wanted):
+            found.setdefault(name, _line(code, line))
+        if isinstance(node, ast.Call) and depth < _DEEPEST:
+            for name, location in _handed_on(node, wanted, function, owner, depth):
+                found.setdefault(name, location)
+    return found
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    pending = [code]
+    for one in pending:
+        yield one
+        pending += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
+
+
+def _nodes(code: CodeType) -> Iterator[ast.AST]:
+    """The syntax of a function; nothing where its text is not known."""
+    for statement in syntax_tree(code).body:
+        yield from ast.walk(statement)
+
+
+def _line(code: CodeType, line: int) -> SourceLocation:
+    offset = next((start for start, _, number in code.co_lines() if number == line), 0)
+    return SourceLocation(code, offset)
+
+
+def _asked_by(node: ast.AST, wanted: set[str]) -> Iterator[tuple[str, int]]:
+    """The parameters whose truth, or whether they are tensors, an expression or statement asks for."""
+    asked: list[ast.AST] = []
+    if isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Assert)):
+        asked = [node.test]
+    elif isinstance(node, ast.BoolOp):
+        asked = list(node.values)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        asked = [node.operand]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "bool"):
+        asked = list(node.args[:1])
+    elif isinstance(node, (ast.GeneratorExp, ast.ListComp, ast.SetComp)) and _compares(node):
+        elements = node.generators[0].iter
+        asked = list(elements.elts) if isinstance(elements, (ast.Tuple, ast.List)) else []
+    for one in asked:
+        if isinstance(one, ast.Name) and one.id in wanted:
+            yield one.id, one.lineno
+
+
+def _compares(node: ast.GeneratorExp | ast.ListComp | ast.SetComp) -> bool:
+    """Whether a comprehension asks elements of what it goes through for their identity or truth."""
+    target = node.generators[0].target
+    if not isinstance(target, ast.Name):
+        return False
+    parts = [node.elt, *(test for generator in node.generators for test in generator.ifs)]
+    compared = [one.left for part in parts for one in ast.walk(part) if isinstance(one, ast.Compare)]
+    return any(isinstance(one, ast.Name) and one.id == target.id for one in (*parts[1:], *compared))
+
+
+def _handed_on(
+    call: ast.Call, wanted: set[str], function: Any, owner: Any, depth: int
+) -> Iterator[tuple[str, SourceLocation]]:
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    if not any(isinstance(one, ast.Name) and one.id in wanted for one in given):
+        return
+    called, module, skipped = _called(call.func, inspect.unwrap(function), owner)
+    if called is None or any(isinstance(one, ast.Starred) for one in call.args):
+        return
+    code = inspect.unwrap(called).__code__
+    parameters = code.co_varnames[skipped : code.co_argcount + code.co_kwonlyargcount]
+    pairs = [*zip(parameters, call.args, strict=False), *((one.arg, one.value) for one in call.keywords)]
+    names = {
+        parameter: value.id
+        for parameter, value in pairs
+        if parameter is not None and isinstance(value, ast.Name) and value.id in wanted
+    }
+    for parameter, location in asked_for(called, names, module, depth + 1).items():
+        yield names[parameter], location
+
+
+def _called(callee: ast.expr, function: Any, owner: Any) -> tuple[Any, Any, int]:
+    """What a call runs: a function, the module whose method it is, and how many parameters are not in the call."""
+    value: Any = None
+    if isinstance(callee, ast.Name):
+        value = function.__globals__.get(callee.id)
+    elif isinstance(callee, ast.Attribute) and (path := _path(callee)) is not None and path[0] == "self":
+        value = owner
+        for name in path[1:]:
+            value = getattr(value, name, None)
+    if isinstance(value, torch.nn.Module):
+        return _users_own(type(value).forward), value, 1
+    if isinstance(value, MethodType):
+        return _users_own(value.__func__), value.__self__, 1
+    return _users_own(value), None, 0
+
+
+def _users_own(value: Any) -> Any:
+    behind = inspect.unwrap(value) if isinstance(value, FunctionType) else None
+    return value if isinstance(behind, FunctionType) and is_users_file(behind.__code__.co_filename) else None
+
+
+def _path(callee: ast.expr) -> list[str] | None:
+    if isinstance(callee, ast.Name):
+        return [callee.id]
+    inner = _path(callee.value) if isinstance(callee, ast.Attribute) else None
+    return None if inner is None else [*inner, callee.attr]  # type: ignore[union-attr]

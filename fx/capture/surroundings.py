@@ -1,0 +1,182 @@
+"""What traced code reaches outside of its modules: globals, variables of outer functions, defaults and classes."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+import sys
+import weakref
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+from fx.capture.kept_values import Kept, KeptCell, KeptContainer, KeptIterator, KeptNames, elements, keep
+from fx.frames import is_pythons_file, is_users_file
+from fx.provenance import GENERATED_FILES
+
+_DEEPEST = 4
+_MOST_FUNCTIONS = 400
+"""How many functions are looked at for one program."""
+_PLAIN = frozenset({int, float, str, bool, tuple, type(None), torch.Tensor, torch.dtype, torch.device, frozenset})
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Something that a function reaches, as it was."""
+
+    function: Any
+    """The function that reaches it."""
+    name: str
+    """What the function calls it."""
+    kept: Kept
+    """What it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    read: tuple[str, ...]
+    """Names of globals, and of attributes."""
+    assigned: frozenset[str]
+    """Globals that are assigned."""
+
+
+_names: weakref.WeakKeyDictionary[CodeType, _Names] = weakref.WeakKeyDictionary()
+_STORE_GLOBAL = {dis.opmap["STORE_GLOBAL"], dis.opmap["DELETE_GLOBAL"]}
+
+
+def _names_of(code: CodeType) -> _Names:
+    known = _names.get(code)
+    if known is None:
+        codes = [code]
+        for one in codes:
+            codes += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
+        read = dict.fromkeys(name for one in codes for name in one.co_names)
+        storing = [one for one in codes if not _STORE_GLOBAL.isdisjoint(one.co_code[::2])]
+        assigned = {
+            step.argval for one in storing for step in dis.get_instructions(one) if step.opcode in _STORE_GLOBAL
+        }
+        known = _names[code] = _Names(tuple(read), frozenset(assigned))
+    return known
+
+
+def _methods_of(kinds: Iterable[type]) -> dict[str, list[FunctionType]]:
+    """The functions that the user's classes among ``kinds``, and those they inherit from, define, by name."""
+    found: dict[str, list[FunctionType]] = {}
+    for kind in dict.fromkeys(base for one in kinds for base in one.__mro__):
+        if kind is not object and not kind.__module__.startswith(("torch.", "fx.")):
+            for name, value in vars(kind).items():
+                value = getattr(value, "fget", None) or getattr(value, "__func__", value)
+                if isinstance(value, FunctionType):
+                    found.setdefault(name, []).append(value)
+    return found
+
+
+class Surroundings:
+    """What a program can change outside of its modules, as it was before a trace."""
+
+    def __init__(self, function: FunctionType | None, kinds: Iterable[type]) -> None:
+        """Keep what ``function``, and ``forward`` of all ``kinds``, reach by name, and attributes of the classes."""
+        self._outside: list[Outside] = []
+        self._seen: set[int] = set()
+        self._methods = _methods_of(kinds)
+        pending = [*self._methods.get("forward", ()), *([] if function is None else [function])]
+        for one in pending:
+            one = inspect.unwrap(one)
+            if id(one) not in self._seen and len(self._seen) < _MOST_FUNCTIONS:
+                self._seen.add(id(one))
+                pending += self._look_at(one)
+        for kind in dict.fromkeys(base for one in kinds for base in one.__mro__):
+            held = next((value for value in vars(kind).values() if isinstance(value, FunctionType)), None)
+            self._keep_class(held, kind)
+
+    def _look_at(self, function: Any) -> Iterator[FunctionType]:
+        code = getattr(function, "__code__", None)
+        if code is None or not _is_users_own(code.co_filename):
+            return
+        names, namespace = _names_of(code), function.__globals__
+        if names.assigned:
+            for name in names.assigned:
+                self._outside.append(Outside(function, name, KeptNames(namespace, (name,))))
+        for name in names.read:
+            yield from self._methods.get(name, ())
+            value = namespace.get(name)
+            kind = type(value)
+            if kind is FunctionType:
+                yield inspect.unwrap(value)
+            elif kind is ModuleType:
+                held = vars(value)
+                if _is_users_own(getattr(value, "__file__", None)):
+                    for inner in names.read:
+                        if inner in held:
+                            self._keep(function, inner, held[inner], _DEEPEST)
+            elif isinstance(value, type):
+                self._keep_class(function, value)
+            elif kind not in _PLAIN:
+                self._keep(function, name, value, _DEEPEST)
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            yield from self._look_at_cell(function, name, cell)
+        for name, value in {**function.__dict__, **(function.__kwdefaults__ or {})}.items():
+            self._keep(function, name, value, _DEEPEST)
+        for value in function.__defaults__ or ():
+            self._keep(function, function.__name__, value, _DEEPEST)
+        self._outside.append(Outside(function, function.__name__, KeptContainer(function.__dict__)))
+
+    def _look_at_cell(self, function: FunctionType, name: str, cell: Any) -> Iterator[FunctionType]:
+        try:
+            value = cell.cell_contents
+        except ValueError:  # nothing yet
+            return
+        if isinstance(value, FunctionType):
+            yield inspect.unwrap(value)
+        elif not isinstance(value, torch.nn.Module):
+            self._outside.append(Outside(function, name, KeptCell(cell)))
+            self._keep(function, name, value, _DEEPEST)
+
+    def _keep(self, function: FunctionType, name: str, value: Any, depth: int) -> None:
+        if type(value) in _PLAIN or id(value) in self._seen:
+            return
+        kept = keep(value)
+        if kept is None:
+            return
+        self._seen.add(id(value))
+        self._outside.append(Outside(function, name, kept))
+        for element in elements(value) if depth else ():
+            self._keep(function, name, element, depth - 1)
+
+    def _keep_class(self, function: FunctionType | None, kind: type) -> None:
+        own = id(kind) not in self._seen and not kind.__module__.startswith(("torch", "fx.", "builtins"))
+        if function is None or not own or not _is_users_own(_file_of(kind)):
+            return
+        self._seen.add(id(kind))
+        held = [name for name in vars(kind) if not name.startswith("__")]
+        self._outside.append(Outside(function, kind.__name__, KeptNames(kind, held)))
+        for name in held:
+            self._keep(function, name, vars(kind)[name], _DEEPEST)
+
+    def iterators(self) -> list[Any]:
+        """The iterators among it."""
+        return [one.kept.iterator for one in self._outside if isinstance(one.kept, KeptIterator)]
+
+    def changed(self) -> list[Outside]:
+        """What is something else now."""
+        return [one for one in self._outside if one.kept.is_changed()]
+
+    def restore(self) -> None:
+        """Put all back."""
+        for one in self._outside:
+            if one.kept.is_changed():
+                one.kept.restore()
+        self._outside = []
+
+
+def _file_of(kind: type) -> str | None:
+    """Where a class stands, as a method says that it defines itself; or its module."""
+    files = (value.__code__.co_filename for value in vars(kind).values() if isinstance(value, FunctionType))
+    return next(files, getattr(sys.modules.get(kind.__module__), "__file__", None))
+
+
+def _is_users_own(file: str | None) -> bool:
+    return file is not None and is_users_file(file) and not is_pythons_file(file) and file not in GENERATED_FILES

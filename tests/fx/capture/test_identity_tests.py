@@ -1,0 +1,116 @@
+"""Values that traced code compares by identity."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import fx
+from fx.errors import GuardError
+
+HERE = os.path.abspath(__file__)
+
+
+def same_as_input(x: Any) -> Any:
+    y = x.contiguous()
+    return y * 2 if y is x else y * 3
+
+
+def same_at_once(x: Any) -> Any:
+    return x * 2 if x.to(torch.float32) is x else x
+
+
+def same_by_walrus(x: Any) -> Any:
+    if (y := x.add_(1)) is not x:
+        y = y * 2
+    return y
+
+
+@pytest.mark.parametrize("program", [same_as_input, same_at_once, same_by_walrus])
+def test_a_value_that_may_be_the_one_it_is_compared_with_is_refused(program: Any) -> None:
+    with pytest.raises(fx.TraceError, match="cannot compare traced values by identity") as info:
+        fx.symbolic_trace(program)
+    assert f"{HERE}:" in str(info.value)
+
+
+def test_the_refusal_names_the_line_and_what_to_do() -> None:
+    with pytest.raises(fx.TraceError) as info:
+        fx.symbolic_trace(same_as_input)
+    assert str(info.value).splitlines() == [
+        "cannot compare traced values by identity",
+        f"  where  {HERE}:20, in same_as_input:  return y * 2 if y is x else y * 3",
+        "  value  %contiguous = call_method[contiguous](%x)",
+        "  why    the operation may give the very tensor that it was given, as is known only when the module runs",
+        "  try    compare what decides it (shape, dtype, device), or put the line in a function marked fx.wrap",
+    ]
+
+
+_MISSING = object()
+
+
+def test_new_values_and_constants_are_compared_as_they_are() -> None:
+    def program(x: Any, kept: Any = 1.0) -> Any:
+        y = x * 2
+        z = y
+        if y is x or y is _MISSING or z is not y or kept is None:
+            return x
+        return y
+
+    assert torch.equal(fx.symbolic_trace(program)(torch.ones(2)), torch.full((2,), 2.0))
+
+
+def optional_entry(batch: Any) -> Any:
+    mask = batch.get("mask")
+    return batch["x"] if mask is None else batch["x"] * mask
+
+
+def test_an_entry_that_is_compared_with_none_has_to_be_there() -> None:
+    traced, x = fx.symbolic_trace(optional_entry), torch.ones(2)
+    assert torch.equal(traced({"x": x, "mask": x * 3}), x * 3)
+    with pytest.raises(GuardError) as info:
+        traced({"x": x})
+    assert str(info.value).splitlines()[0] == (
+        "the program was captured where this is given, and not None: "
+        f'{HERE}:68, in optional_entry:  return batch["x"] if mask is None else batch["x"] * mask'
+    )
+    assert fx.symbolic_trace(traced).code == traced.code
+
+
+@fx.wrap
+def _perhaps(x: Any) -> Any:
+    return x if x.sum() > 0 else None
+
+
+class Weights(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2)
+
+    def forward(self, x: Any) -> Any:
+        y, weights = self.attention(x, x, x, need_weights=False)
+        return y if weights is None else y * 2
+
+
+def test_results_of_calls_that_are_kept_whole_are_not_taken_to_be_given() -> None:
+    def program(x: Any) -> Any:
+        if (found := _perhaps(x)) is None:
+            return x * 2
+        return found
+
+    traced = fx.symbolic_trace(program)
+    assert torch.equal(traced(torch.ones(2)), torch.ones(2))
+    for call, given in ((traced, -torch.ones(2)), (fx.symbolic_trace(Weights()), torch.ones(3, 1, 4))):
+        with pytest.raises(GuardError, match="where this is given"):
+            call(given)
+
+
+def test_results_of_operations_of_torch_are_not_checked_for_none() -> None:
+    def program(x: Any) -> Any:
+        y = x.relu() if x is not None else None
+        return x if y is None else y
+
+    assert [node.op for node in fx.symbolic_trace(program).graph.nodes] == ["placeholder", "call_method", "output"]

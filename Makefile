@@ -13,7 +13,7 @@ WITH_PROPERTIES := tests/properties tests/fx/*/test_*_properties.py tests/fx/pas
 	tests/pytest_fx/generation tests/pytest_fx/search/test_formula_passes.py
 
 .PHONY: verify test thorough pythons torches machines lint bench catalogue verdicts looseness models accuracy properties attack \
-	interrupts struck fuzz fuzz-atheris
+	interrupts struck fuzz fuzz-atheris docs
 
 verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, time it, print the table
 	$(BIN)/python -m pytest --noconftest --fx-model $(MODEL) $(ARGS)
@@ -48,6 +48,10 @@ verdicts: $(INSTALLED)  ## try the harness on what was once judged wrongly; writ
 
 looseness: $(INSTALLED)  ## how far outputs may be off before the harness says so; writes results/looseness.md
 	$(BIN)/python tests/properties/looseness.py
+
+docs: $(INSTALLED)  ## the pages as a site with search, in build/site; fails for a link that leads nowhere
+	$(PIP) mkdocs-material
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet $(ARGS)
 
 models: $(LIBRARIES)/.installed  ## capture models of torchvision, timm and transformers; writes results/models.md; ARGS=--suite checks more
 	OMP_NUM_THREADS=1 PYTHONPATH=tests/properties $(BIN)/python -m models $(ARGS)

@@ -9,6 +9,7 @@
 """
 
 from fx import passes, quantize
+from fx.capture.explanation import explain
 from fx.capture.signature import PH, PHWithMeta
 from fx.capture.tracer import ProxyableClassMeta, Tracer, is_fx_symbolic_tracing, is_fx_tracing, symbolic_trace
 from fx.drawing import draw
@@ -69,6 +70,7 @@ __all__ = [
     "Transformer",
     "capture",
     "draw",
+    "explain",
     "from_export",
     "has_side_effect",
     "immutable_dict",
@@ -85,3 +87,6 @@ __all__ = [
     "symbolic_trace",
     "wrap",
 ]
+
+__version__ = "0.2.0"
+"""Version of the package pytest-fx, which holds this library, the plugin and the models."""

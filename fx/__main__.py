@@ -22,6 +22,7 @@ from fx.analysis.memory import activation_memory
 from fx.analysis.symbolic_shapes import symbolic_shapes
 from fx.analysis.time_commands import add_time_commands
 from fx.arguments import expect_callable
+from fx.capture.explanation import explain
 from fx.capture.tracer import symbolic_trace
 from fx.drawing.drawing_commands import add_drawing_commands
 from fx.errors import FxError, LoweringError, PassError, note_lines
@@ -44,8 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     sys.path.insert(0, os.getcwd())
     try:
-        program, inputs = _program(options.program)
-        text = options.run(program, [_tensor(text) for text in options.input] or inputs, options)
+        given = [_tensor(text) for text in options.input]
+        if options.run is _explain:
+            module, examples = _module(options.program)
+            text = _explain(module, given or examples, options)
+        else:
+            program, inputs = _program(options.program)
+            text = options.run(program, given or inputs, options)
     except FxError as error:
         sys.stderr.write(f"{error}\n")
         return 2
@@ -69,6 +75,17 @@ def _lower(program: GraphModule, inputs: Any, options: argparse.Namespace) -> st
 
 def _code(program: GraphModule, inputs: Any, options: argparse.Namespace) -> str:
     return json.dumps({"code": program.code}) if options.json else program.code.strip()
+
+
+def _explain(module: torch.nn.Module, inputs: Any, options: argparse.Namespace) -> str:
+    if inputs is not None and not isinstance(inputs, (tuple, list, dict)):
+        inputs = (inputs,)
+    found = explain(module, cast("Any", inputs))
+    if not options.json:
+        return str(found)
+    parts = [{"operations": one.operations, "modules": one.modules} for one in found.parts]
+    said = {"obstacles": [asdict(one) for one in found.obstacles], "parts": parts}
+    return json.dumps({**said, "guards": found.guards, "not_looked_at": found.unseen})
 
 
 def _cost(program: GraphModule, inputs: Any, options: argparse.Namespace) -> str:
@@ -117,6 +134,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m fx", description="Programs of fx, from the command line.")
     commands = parser.add_subparsers(required=True, metavar="command")
     _add(commands, "code", _code, "the Python code of a program", "resnet50")
+    what = "all that keeps a model from being captured, and the parts that can be"
+    _add(commands, "explain", _explain, what, "mypackage.models:make --input 1x3x224x224")
     add_drawing_commands(commands, _add)
     cost = _add(commands, "cost", _cost, "operations, bytes and parameters of each node", "resnet50")
     memory = _add(commands, "memory", _memory, "the peak of activations, and what would lower it", "unet --backward")
@@ -161,13 +180,19 @@ def _add(
 
 def _program(text: str) -> tuple[GraphModule, Sequence[Any] | None]:
     """The program that ``text`` leads to, and the example inputs that come with it."""
+    module, given = _module(text)
+    program = module if isinstance(module, GraphModule) else symbolic_trace(module)
+    return program, None if given is None else _in_order(program, given, text)
+
+
+def _module(text: str) -> tuple[torch.nn.Module, Any]:
+    """The module that ``text`` leads to, and the example inputs that come with it, None if there are none."""
     path, colon, name = text.partition(":")
     if os.path.exists(text):
         return load(text), None
     if not colon:
         model = _model_of_the_zoo(text)
-        program = symbolic_trace(model.build())
-        return program, _in_order(program, model.example_inputs(batch=1), text)
+        return model.build(), model.example_inputs(batch=1)
     try:
         made: Any = getattr(importlib.import_module(path), name)
     except (ImportError, AttributeError) as error:
@@ -182,8 +207,7 @@ def _program(text: str) -> tuple[GraphModule, Sequence[Any] | None]:
             f"{text} made a {type(module).__name__}, not a module",
             remedy="let it return a module, or a pair of a module and its inputs",
         )
-    program = module if isinstance(module, GraphModule) else symbolic_trace(module.eval())
-    return program, _in_order(program, given, text) if is_pair else None
+    return module if isinstance(module, GraphModule) else module.eval(), given
 
 
 def _model_of_the_zoo(name: str) -> Any:

@@ -138,19 +138,27 @@ KINDS: dict[str, type] = {
 
 
 def check_kind(value: Any, kind: str, message: str) -> None:
-    """Raise a ``GuardError`` with ``message`` unless ``value`` is of the class that :data:`KINDS` has under ``kind``.
+    """Raise a ``GuardError`` with ``message`` unless ``value`` is of the class called ``kind``.
+
+    That is the name which :data:`KINDS` has it under; of other classes, their modules and names.
 
     >>> check_kind(torch.ones(2), "Tensor", "the program was captured for a tensor")
     """
     if has_torch_function((value,)) and not isinstance(value, torch.Tensor):
         handle_torch_function(check_kind, (value,), value, kind, message)
-    elif not isinstance(value, KINDS[kind]):
+    elif not _is_of(value, kind):
         raise GuardError(
             message,
             value=f"it is of {type(value)}",
             why="what the program does was decided by it, once, while it was captured",
             remedy="annotate the parameter with its class, or fix the argument with concrete_args",
         )
+
+
+def _is_of(value: Any, kind: str) -> bool:
+    if kind in KINDS:
+        return isinstance(value, KINDS[kind])
+    return any(f"{one.__module__}.{one.__qualname__}" == kind for one in type(value).__mro__)
 
 
 CHECKS = (vars(torch)["_assert"], check, assert_is_none)

@@ -35,8 +35,15 @@ def _kind(file: str) -> int:
 def clear_struck(struck: TracebackType | None, belongs: Callable[[CodeType], bool]) -> None:
     """Clear the frames of a traceback that ``belongs`` picks by their code.
 
-    What an exception of a signal's handler struck while it was entered or left by ``with`` is a generator that waits
-    for its end, and that such a frame holds. Let alone, it would go on when the traceback is forgotten, at any time.
+    An exception that a handler of signals raises (Ctrl-C, a time limit) can come inside of contextlib's ``__enter__``
+    when the generator has already yielded, or inside of ``__exit__`` before it goes on::
+
+        with patched():  # __enter__ has let patched() replace Module.__call__; a signal comes before __enter__ returns
+            ...          # not reached, and `with` never calls __exit__
+
+    Then the generator is suspended, and held by the frame of ``__enter__`` as long as the traceback is. When that is
+    forgotten, perhaps in a later test, the generator is closed, and its ``finally`` puts back what was there before it
+    over what is there then. Clearing the frame closes the generator now.
     """
     while struck is not None:
         if belongs(struck.tb_frame.f_code):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch.compiler import is_dynamo_compiling
 
+from fx.analysis.guards import Guard, guards_of
 from fx.arguments import expect, refusal
 from fx.code.codegen import PythonCode
 from fx.code.folder import write_folder
@@ -51,7 +52,7 @@ class GraphModule(QuickModule):
         return add
     """
 
-    __jit_unused_properties__: ClassVar[list[str]] = ["graph", "code", "_python_code"]
+    __jit_unused_properties__: ClassVar[list[str]] = ["graph", "code", "guards", "_python_code"]
     __constants__: ClassVar[list[str]] = ["_edition"]
     """Part of what TorchScript tells types by: without it, an edited program would be what was compiled before."""
 
@@ -158,6 +159,14 @@ class GraphModule(QuickModule):
             if before is not None:
                 self.__dict__["_graph"], graph.owning_module = before, owner
             raise
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        """What decided the course of the program while it was captured, which each run checks.
+
+        They are calls in the graph, so that copies, files and passes keep them.
+        """
+        return guards_of(self._graph.nodes)
 
     @property
     def code(self) -> str:

@@ -48,6 +48,10 @@ class SourceLocation:
         location._resolved = (file, line, function, text)
         return location
 
+    def is_at(self, code: CodeType, offset: int) -> bool:
+        """Whether it is this instruction."""
+        return self._code is code and self._offset == offset
+
     def _parts(self) -> tuple[str, int, str, str]:
         if self._resolved is None:
             code = self._code
@@ -69,6 +73,11 @@ class SourceLocation:
         return self._parts()[1]
 
     @property
+    def place(self) -> str:
+        """File and line as every message has them, which editors and terminals take for a link: ``model.py:12``."""
+        return f"{self.file}:{self.line}"
+
+    @property
     def function(self) -> str:
         """Qualified name of the function (its plain name on Python 3.10)."""
         return self._parts()[2]
@@ -84,8 +93,8 @@ class SourceLocation:
         return f'File "{file}", line {line}, in {function.rpartition(".")[2]}\n    {text}\n'
 
     def __str__(self) -> str:
-        file, line, function, text = self._parts()
-        return f"{file}:{line}, in {function}:  {text}" if text else f"{file}:{line}, in {function}"
+        _, _, function, text = self._parts()
+        return f"{self.place}, in {function}:  {text}" if text else f"{self.place}, in {function}"
 
     def __repr__(self) -> str:
         return f"SourceLocation({str(self)!r})"

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType, GetSetDescriptorType, NoneType
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import torch
 from torch.overrides import get_overridable_functions
@@ -134,6 +134,10 @@ class TracerBase:
     """Whether the arguments that are made are what the program returns."""
     _starred: Any = ()
     """What stands for the elements of shapes that a call spreads, until that call is recorded."""
+    guide: Any = None
+    """What knows example inputs, if there are some."""
+    _indexed: Any = ()
+    """The guards of integers that instructions asked for, until a node is made."""
     _returned_by: Any = None
     """The traced function, once it has returned."""
 
@@ -233,6 +237,8 @@ class TracerBase:
         """
         if self._finished:
             raise _outlived(describe_call(kind, target))
+        if self._indexed:
+            self._take_back_guards(args, kwargs)
         if self._starred:
             args, kwargs = self._spread(kind, target, args, kwargs)
         if type(args) is not tuple or type(kwargs) is not dict:
@@ -379,7 +385,9 @@ class TracerBase:
             if answer is not None:
                 return answer
         if found is None:
-            raise self._refusal(
+            return self.answer(
+                "bool",
+                obj,
                 "symbolically traced variables cannot be used as inputs to control flow",
                 where=user_location(frame, {}),
                 value=describe(obj.node),
@@ -445,6 +453,24 @@ class TracerBase:
             remedy="decide from a module attribute, or put the line in a function marked fx.wrap",
         )
 
+    def answer(self, question: str, obj: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
+        """What the program is told where it cannot go on without the value of a proxy; here nothing is known of it.
+
+        Args:
+            question: what Python asks for: ``bool``, ``int``, ``float``, ``complex``, ``index``, ``len``, ``iter``,
+                ``match``, ``hash`` or ``identity``.
+            obj: the proxy.
+            what: the first line of the error.
+            kind: the class of the error.
+            lines: its other lines.
+
+        Raises:
+            TraceError: the error.
+        """
+        if lines.get("remedy") and (question in ("len", "iter") or kind_of(obj.node)[0] is not torch.Tensor):
+            lines["remedy"] += ", or give symbolic_trace example_inputs, which say it"
+        raise self._refusal(what, kind, **lines)
+
     def is_of_kind(self, value: Proxy, certain: bool, kind: type, where: object) -> type:
         """Let the program check that a value is of the class that was answered to the traced code, and return it."""
         if not certain and kind in KINDS.values():
@@ -506,19 +532,19 @@ class TracerBase:
             return (obj[index] for index in range(count))  # type: ignore[index]
         self.real_value_needed(frame)
         before = self._refused
-        refusal = self._refusal(
-            "Proxy object cannot be iterated",
-            where=_caller_location(self),
-            value=describe(obj.node),
-            why="how many elements it has is known only when the module runs (only `a, b = value` says it)"
+        what = "Proxy object cannot be iterated"
+        lines: dict[str, Any] = {
+            "where": _caller_location(self),
+            "value": describe(obj.node),
+            "why": "how many elements it has is known only when the module runs (only `a, b = value` says it)"
             + _unread("`a, b = value` is not recognized"),
-            remedy="index it with numbers, unpack it into names, use the * or ** parameters as they are, or put the "
+            "remedy": "index it with numbers, unpack it into names, use the * or ** parameters as they are, or put the "
             "loop in a function marked fx.wrap",
-        )
-        if self._stands_for(obj, frame, refusal):
-            self._refused = before
-            return iter((self._starred[-1],))
-        raise refusal
+        }  # fmt: skip
+        refusal = self._refusal(what, **lines)
+        stands = self._stands_for(obj, frame, refusal)
+        self._refused = before
+        return iter((self._starred[-1],)) if stands else self.answer("iter", obj, what, **lines)
 
     def _count(self, obj: Proxy, frame: FrameType) -> int | None:
         """How many elements a proxy has, and a check of it in the program where its node does not promise that."""
@@ -552,6 +578,9 @@ class TracerBase:
     def _leaves_out(self, name: str) -> bool:
         """Whether the program is captured without an optional input of this name, which it asks for."""
         return False
+
+    def _take_back_guards(self, args: Any, kwargs: Any) -> None:
+        """Called with the arguments of the first node behind those that check integers."""
 
     def real_value_needed(self, frame: FrameType) -> None:
         """Called where a traced value is refused because ``frame`` called what takes real ones."""
@@ -595,6 +624,8 @@ class Proxy:
     """The node that computes the value."""
     tracer: TracerBase
     """What records the operations."""
+    _attribute: ClassVar[type[Attribute]]
+    """The class of what its attributes are."""
 
     def __init__(self, node: Node, tracer: TracerBase | None = None) -> None:
         if type(node) is not Node:
@@ -619,9 +650,11 @@ class Proxy:
         # reading an attribute records nothing yet: most are methods about to be called
         if k.startswith(("__array", "__cuda_array", "__deepcopy__", "__getstate__", "__setstate__")):
             raise AttributeError(k)
-        attribute = Attribute(self, k)
+        attribute = self._attribute(self, k)
         if k in IDENTITIES and self.tracer._tracing and _is_compared(sys._getframe(1)):
-            raise self.tracer._refusal(
+            return self.tracer.answer(
+                "identity",
+                attribute,
                 f"cannot compare the {k} of a traced value by identity",
                 where=_caller_location(self.tracer),
                 value=repr(attribute)[:],
@@ -669,7 +702,9 @@ class Proxy:
         if tracer._tracing and sys._getframe(1).f_locals.get("self") is not tracer:
             if tracer.trace_asserts and (known := hash_of_option(sys._getframe(1))) is not None:
                 return known  # the set then asks whether the value is equal to that one
-            raise tracer._refusal(
+            return tracer.answer(
+                "hash",
+                self,
                 "cannot use a traced value as the key of a dict or an element of a set. "
                 "Keys for dictionaries used as an argument cannot contain a Node",
                 where=_caller_location(tracer),
@@ -679,9 +714,11 @@ class Proxy:
             )
         return id(self)
 
-    def _real_number(self, kind: str) -> NoReturn:
+    def _real_number(self, kind: str) -> Any:
         self.tracer.real_value_needed(_outside_fx(sys._getframe(1)))
-        raise self.tracer._refusal(
+        return self.tracer.answer(
+            kind,
+            self,
             f"cannot convert a traced value to {kind}",
             TracedValueError,
             where=_caller_location(self.tracer),
@@ -692,13 +729,13 @@ class Proxy:
         )
 
     def __int__(self) -> int:
-        self._real_number("int")
+        return self._real_number("int")
 
     def __float__(self) -> float:
-        self._real_number("float")
+        return self._real_number("float")
 
     def __complex__(self) -> complex:
-        self._real_number("complex")
+        return self._real_number("complex")
 
     def __round__(self, ndigits: int | None = None) -> Proxy:
         given = (self,) if ndigits is None else (self, ndigits)
@@ -721,14 +758,18 @@ class Proxy:
         if self.tracer._is_spread(self, frame):
             return 1
         if matches_sequence(sys._getframe(1)):
-            raise self.tracer._refusal(
+            return self.tracer.answer(
+                "match",
+                self,
                 "cannot match a traced value against a sequence pattern",
                 where=_caller_location(self.tracer),
                 value=describe(self.node),
                 why="whether it is a sequence, and of how many elements, is known only when the module runs",
                 remedy="unpack it (a, b = value), or put the match in a function marked fx.wrap",
             )
-        raise self.tracer._refusal(
+        return self.tracer.answer(
+            "len",
+            self,
             "'len' is not supported in symbolic tracing by default",
             where=_caller_location(self.tracer),
             value=describe(self.node),
@@ -798,6 +839,9 @@ class Attribute(Proxy):
     def __call__(self, *args: Any, **kwargs: Any) -> Proxy:
         """Record a call of the method."""
         return self.tracer.create_proxy("call_method", self.attr, (self.root, *args), kwargs)
+
+
+Proxy._attribute = Attribute
 
 
 class ParameterProxy(Proxy):

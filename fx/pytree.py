@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,6 +36,8 @@ def tree_flatten_spec(tree: Any, spec: pytree.TreeSpec) -> list[Any]:
 
 
 def _parts(tree: Any, spec: pytree.TreeSpec) -> list[Any]:
+    if spec.type is namedtuple:  # whose class is in the context
+        return [tree[index] for index in range(spec.num_children)]
     if issubclass(spec.type, dict):
         keys = spec.context[1] if isinstance(spec.context, tuple) else spec.context
         return [tree[key] for key in keys]

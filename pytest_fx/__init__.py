@@ -33,6 +33,9 @@ __all__ = [
     "tensors",
 ]
 
+__version__ = "0.2.0"
+"""Version of the package; that of ``fx``, which is not imported for it."""
+
 _HOMES = {
     "CheckReport": "pytest_fx.search.pass_check",
     "LawViolation": "pytest_fx.errors",

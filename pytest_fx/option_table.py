@@ -10,7 +10,7 @@ from typing import Any
 
 SIZES = ("full", "small")
 DEVICES = ("cpu", "cuda")
-CAPTURES = ("auto", "symbolic", "export")
+CAPTURES = ("auto", "symbolic", "guided", "export")
 FORMS = ("auto", "functional", "aten")
 
 
@@ -212,9 +212,10 @@ TABLE = (
         "Pairs of eager and transformed calls that a timing takes (default: 30). Example: --fx-rounds 100",
     ),
     PluginOption(
-        "capture", "auto", _one_of(CAPTURES), "auto|symbolic|export",
-        "Capture models this way: by symbolic tracing; by torch.export, for a call with the example inputs; or in the "
-        "first of these that takes the model (default: auto). Example: --fx-capture export",
+        "capture", "auto", _one_of(CAPTURES), "auto|symbolic|guided|export",
+        "Capture models this way: by symbolic tracing; by that, guided by the example inputs; by torch.export, for a "
+        "call with these; or in the first of the three that takes the model (default: auto). "
+        "Example: --fx-capture export",
     ),
     PluginOption(
         "form", "auto", _one_of(FORMS), "auto|functional|aten",
@@ -247,8 +248,8 @@ TABLE = (
     ),
     PluginOption(
         "fail-slower", None, _percentage, "PERCENT",
-        "With --fx-baseline, fail a timing whose program is shown to take longer, relative to eager, by more than this "
-        "share. Example: --fx-baseline main.json --fx-fail-slower 5%%",
+        "Fail a timing whose program is shown to take longer by more than this share: than eager, or with "
+        "--fx-baseline than in that run, relative to eager. Example: --fx-baseline main.json --fx-fail-slower 5%%",
     ),
     PluginOption(
         "draw", None, _folder, "DIR",

@@ -56,7 +56,7 @@ class Options:
     tracer: Any | None = None
     """What captures models, as ``package.module:Class`` or itself; None for the usual."""
     capture: str = "auto"
-    """The way in which models are captured: ``"symbolic"``, ``"export"``, or the first that takes the model."""
+    """The way in which models are captured: ``"symbolic"``, ``"guided"``, ``"export"``, or the first that takes it."""
     form: str = "auto"
     """The form of exported programs: ``"functional"``, ``"aten"``, or that in which a pass knows operations."""
     checks: tuple[Any, ...] = ()

@@ -1,9 +1,27 @@
-"""The hooks that make pytest verify PyTorch programs. They start without torch and load the rest when needed."""
+"""The hooks that make pytest verify PyTorch programs. They start without torch and load the rest when needed.
+
+What happens to one test, in order:
+
+1. ``pytest_generate_tests`` makes one test of it for each model, pass and other option that was named for its fixtures;
+   ``pytest_collection_modifyitems`` skips combinations that a pass or a hook vetoes, and puts timings into one group.
+2. ``pytest_runtest_protocol`` is around all that follows. A timing waits here for its turn beside pytest-xdist. It is
+   the outermost, since what a time limit interrupts can only be put back where no signal comes any more.
+   With ``--fx-isolate`` the plugin :mod:`~pytest_fx.isolation.isolated_tests` runs the next steps in a child process.
+3. ``pytest_runtest_setup`` skips the test if its model could not be made before: that is one failure, not fifty.
+4. ``pytest_fixture_setup`` is around each fixture: ``fx_model`` loads the model, ``fx_traced`` captures it,
+   ``fx_transformed`` applies the pass. Those of this plugin leave the process as it was.
+5. ``pytest_runtest_call`` is around the test itself, which compares by ``fx_equal`` and times by ``fx_timing``; what it
+   changed of the process is put back before its fixtures are torn down.
+6. ``pytest_runtest_makereport`` makes a report of each of the phases, with the user's frames alone. Rows of the tables
+   travel in the report, since the process that prints them may be another one.
+7. ``pytest_runtest_logreport``, in that process, stores what a worker measured; ``pytest_terminal_summary`` prints it.
+"""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Generator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +57,18 @@ from pytest_fx.isolation.isolated_tests import IsolatedRun, require_isolation
 from pytest_fx.isolation.kept_process import interrupted_finished, isolated_set_up, isolated_test
 from pytest_fx.isolation.watched_tests import WatchedRun, explain_crash, tell_of_the_last_run
 from pytest_fx.lazy import load
+from pytest_fx.lines import fit_report
 from pytest_fx.options import ADDED, OPTIONS, Options, add_options, ini_file, is_set, read_options
 from pytest_fx.parallel import distribution
 from pytest_fx.records.baseline import BASELINE, chosen_baseline
-from pytest_fx.records.benchmark_records import presented_as_benchmarks
+from pytest_fx.records.benchmark_records import presented_as_benchmarks, table_left_out
 from pytest_fx.report.check_summary import write_checks
 from pytest_fx.report.columns import CHANGE, COLUMNS
+from pytest_fx.report.other_reports import add_to_html, flatten_properties
+from pytest_fx.report.progress import PROGRESS, progress_of
 from pytest_fx.report.rows import records_on
 from pytest_fx.report.run_report import report_run
-from pytest_fx.report.summary import write_summary
+from pytest_fx.report.summary import INTERRUPTED, write_interruption, write_summary
 from pytest_fx.timing import clock  # noqa: F401  # pyright: ignore[reportUnusedImport] - before programs are imported
 from pytest_fx.tracebacks import show_the_users
 
@@ -125,8 +146,13 @@ def _choose_suites(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """Name the test in which the process of an earlier run has ended."""
-    tell_of_the_last_run(session.config)
+    """Name the test in which the process of an earlier run has ended, and open the line that shows how far a run is."""
+    config = session.config
+    tell_of_the_last_run(config)
+    if config.stash[OPTIONS].used or config.option.fx_tables is not None:
+        progress = progress_of(config)
+        if progress is not None:
+            config.stash[PROGRESS] = progress
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -176,7 +202,8 @@ def pytest_collection_finish(session: pytest.Session) -> Generator[None, Any, An
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     """Keep timings in workers away from other work, and put back what an interrupted test could not."""
-    with distribution.turn_of(item), interrupted_finished():
+    progress = item.config.stash.get(PROGRESS, None)
+    with distribution.turn_of(item), interrupted_finished(), nullcontext() if progress is None else progress.of(item):
         return (yield)
 
 
@@ -192,6 +219,9 @@ def pytest_fixture_setup(
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Let no test that uses a fixture of the plugin change the process for the next one, whatever ends it."""
+    progress = item.config.stash.get(PROGRESS, None)
+    if progress is not None:
+        progress.show_test()
     with isolated_test(item, __all__):
         return (yield)
 
@@ -199,6 +229,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Let a model that cannot be made fail once."""
+    progress = item.config.stash.get(PROGRESS, None)
+    if progress is not None:
+        progress.show_test()
     skip_if_told(item)
 
 
@@ -207,11 +240,20 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Show the user's frames alone, unless all are asked for."""
     if call.excinfo is not None and not item.config.option.fulltrace:
         show_the_users(call.excinfo)
-    return (yield)
+    progress = item.config.stash.get(PROGRESS, None)
+    if progress is not None:
+        progress.clear()
+    report = yield
+    if report.failed:
+        fit_report(report)
+    add_to_html(item.config, report)
+    return report
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_logreport(report: Any) -> None:
-    """Write what a worker measured."""
+    """Write what a worker measured, and let other reports have plain facts."""
+    flatten_properties(report)
     worker = getattr(report, "node", None)
     if worker is not None and records_on(report):
         load("pytest_fx.report.recording").receive(worker.config, report, worker.gateway.id)
@@ -259,9 +301,13 @@ def pytest_fx_summary_columns(config: pytest.Config) -> Sequence[Any]:
     return COLUMNS if config.stash[BASELINE] is None else (*COLUMNS, CHANGE)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> Generator[None, Any, Any]:
     """Print the table of what each pass did, below those of other plugins."""
+    with table_left_out(config):
+        result = yield
     write_summary(terminalreporter, config.stash[OPTIONS])
     write_checks(terminalreporter)
     options = config.stash[OPTIONS]
@@ -271,9 +317,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_sep("=", "fx: tables")
         for line in load("pytest_fx.tables.tables_run").summary(config):
             terminalreporter.write_line(line)
+    write_interruption(terminalreporter)
+    return result
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int | pytest.ExitCode) -> None:
     """Write the evaluation's documents, also when the run was interrupted."""
+    config = session.config
+    if exitstatus == pytest.ExitCode.INTERRUPTED and (
+        config.stash[OPTIONS].used or config.option.fx_tables is not None
+    ):
+        config.stash[INTERRUPTED] = session.testscollected
     if session.config.option.fx_tables is not None:
         load("pytest_fx.tables.tables_run").finish(session.config)

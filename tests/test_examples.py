@@ -9,7 +9,9 @@ import pytest
 import torch
 
 import fx
+from fx.quantize import report
 from model_zoo import get_model
+from pytest_fx import LawViolation, check_pass
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -26,8 +28,68 @@ def test_the_fusion_of_the_paper_with_its_harness_takes_less_than_75_lines_and_f
 
 
 @pytest.mark.thorough
-def test_the_harness_of_the_fusion_passes():
-    command = [sys.executable, "-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider", "examples/fusion.py"]
-    run = subprocess.run(command, cwd=EXAMPLES.parent, capture_output=True, text=True, timeout=500, check=False)
+@pytest.mark.parametrize("name", ["fusion", "existing_suite"])
+def test_the_tests_of_an_example_pass(name):
+    command = [sys.executable, "-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider", f"{name}.py"]
+    run = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, timeout=500, check=False)
     assert run.returncode == 0, run.stdout[-3000:]
     assert "3 passed" in run.stdout
+
+
+def test_the_pass_of_an_existing_suite_uses_silu_and_computes_the_same():
+    names = runpy.run_path(str(EXAMPLES / "existing_suite.py"))
+    model, x = names["gate"]()
+    program = names["use_silu"](torch.fx.symbolic_trace(model))
+    assert program.code.count("silu(") == 1 and "sigmoid" not in program.code
+    torch.testing.assert_close(program(x), model(x))
+    names["test_outputs_are_close"]()
+
+
+def test_a_model_is_fused_and_all_its_layers_are_quantized():
+    names = runpy.run_path(str(EXAMPLES / "fuse_and_quantize.py"))
+    model, data = names["network"](), torch.randn(8, 3, 16, 16)
+    with torch.no_grad():
+        made = names["programs"](model, data)
+        wanted = model(data)
+        assert names["signal_to_noise"](wanted, made["fused"](data)) > 100
+        assert 15 < names["signal_to_noise"](wanted, made["quantized"](data)) < 100
+    assert not any(isinstance(layer, torch.nn.BatchNorm2d) for layer in made["fused"].modules())
+    assert str(report(made["quantized"])).startswith("3 of 3 layers in 8 bits")
+
+
+def test_a_backend_is_chosen_by_its_speed_and_refused_for_its_outputs(capsys):
+    names = runpy.run_path(str(EXAMPLES / "choose_backend.py"))
+    model, x = names["Head"]().eval(), torch.randn(1, 3, 32, 32)
+    with torch.no_grad():
+        lowered = names["candidates"](fx.symbolic_trace(model), x)
+        assert "onednn" in lowered and "onednn: takes" in capsys.readouterr().out
+        assert names["fastest"](model, {"onednn": lowered["onednn"]}, x, rounds=3) in {"eager", "onednn"}
+        with pytest.raises(AssertionError, match="not close"):
+            names["fastest"](model, {"wrong": lambda x: model(x) + 1}, x, rounds=3)
+
+
+def test_the_example_of_random_programs_finds_the_mistake(tmp_path):
+    names = runpy.run_path(str(EXAMPLES / "property_test.py"))
+    with pytest.raises(LawViolation, match="drop-double-transposes"):
+        check_pass(names["drop_double_transposes"], max_examples=20, seed=0, folder=tmp_path)
+    program = fx.symbolic_trace(lambda x: torch.transpose(torch.transpose(torch.transpose(x, 0, 1), 1, 2), 2, 1))
+    x = torch.randn(2, 3, 4)
+    right = names["drop_inverse_transposes"](program)
+    assert right.code.count("torch.transpose(") == 2  # the first, and one that nobody reads
+    assert torch.equal(right(x), x.transpose(0, 1))
+
+
+@pytest.mark.thorough
+def test_the_pass_of_the_example_is_right_on_random_programs_without_the_mistake(tmp_path):
+    names = runpy.run_path(str(EXAMPLES / "property_test.py"))
+    assert check_pass(names["drop_inverse_transposes"], seed=0, folder=tmp_path).programs == 100
+
+
+def test_a_model_of_hugging_face_is_captured_and_rewritten():
+    pytest.importorskip("transformers", reason="the example captures a model of transformers")
+    names = runpy.run_path(str(EXAMPLES / "hugging_face.py"))
+    model, inputs = names["bert"]()
+    program = names["use_tanh_in_gelu"](names["captured"](model, inputs))
+    assert program.code.count("approximate = 'tanh'") == 2
+    with torch.no_grad():
+        torch.testing.assert_close(program(**inputs)[0], model(**inputs)[0], rtol=1e-2, atol=1e-2)

@@ -246,7 +246,9 @@ class Aliases:
             value = args[place] if place < len(args) else kwargs.get(name)
             if value is not None:
                 found += [self.position[used] for used in nodes_in(value)]
-            elif place == 0 and args == () and kwargs:  # spelled with another name, as `self` for `input`
+            elif place == 0 and args == () and kwargs:
+                # Operators of torch.ops have the schema's name for it where functions of torch have another:
+                # `torch.ops.aten.view.default(self=x, size=[2])` is a view of x, though it has no `input`.
                 return list(inputs)
         return found
 
@@ -283,9 +285,13 @@ class Aliases:
         if effect.kind != "write":
             return kind, shared
         written = [source for source in self.written_inputs(index) if self.kinds[source] != "number"]
+        # After `list.append(y)`, `x.set_(y)` or `setattr(x, "a", y)` a write to the one is seen through the other, also
+        # where nobody uses what the call returns: from here on all its arguments are one memory, and they are kept.
         if node.op != "call_module" and self._stores(node, written):
             self._join(inputs, index)
             self.kept.update(inputs)
+        # Most writes return what they wrote to (`x.add_(1)`). An embedding and a batch norm write to a table or to
+        # statistics, and return something new.
         if kind == "number" or effect is RENORMALIZES or effect is UPDATES_STATISTICS or not written:
             return kind, shared
         return kind, tuple(dict.fromkeys((*shared, *written)))

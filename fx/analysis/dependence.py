@@ -330,7 +330,7 @@ class Dependences:
     def _say(self, index: int) -> str:
         """What the operation at ``index`` does, and the user's line: "`%mul_` writes to `%y`, model.py:12"."""
         node = self.aliases.nodes[index]
-        place = "" if node.source is None else f", {node.source.file}:{node.source.line}"
+        place = "" if node.source is None else f", {node.source.place}"
         does = why_impure(node)
         if does is None:
             used_up = self.aliases.nodes[self.aliases.used_up(index)[0]]

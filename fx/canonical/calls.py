@@ -246,7 +246,21 @@ def _overload_spelling(overload: Any) -> _Spelling | None:
         return _by_names_of_python(_function_spelling(function))
     method = getattr(torch.Tensor, name, None)
     is_method = isinstance(method, types.MethodDescriptorType) and not name.startswith("_")
-    return _by_names_of_python(_method_spelling(name)) if is_method else None
+    return _by_names_of_python(_without_layout(_method_spelling(name))) if is_method else None
+
+
+def _without_layout(spelling: _Spelling | None) -> _Spelling | None:
+    """``spelling`` for calls that name no layout: operators take one where methods, as ``Tensor.to``, do not."""
+    if spelling is None:
+        return None
+
+    def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:
+        call = spelling(args, kwargs, is_tensor)
+        if call is None or call.target is not torch.Tensor.to or kwargs.get("layout") is None:
+            return call
+        return None
+
+    return spell
 
 
 def _by_names_of_python(spelling: _Spelling | None) -> _Spelling | None:

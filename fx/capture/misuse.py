@@ -7,6 +7,7 @@ from types import FrameType, TracebackType
 
 import torch
 
+from fx.capture.guided import GuidedProxy
 from fx.errors import FxError, TracedValueError, TraceError, add_note
 from fx.frames import user_location
 from fx.naming.printing import describe
@@ -36,8 +37,9 @@ _REMEDIES = {
     "slice indices must be": "register a tensor as a buffer of its module, or use torch.narrow: it takes traced sizes",
     "takes 1 positional argument but": "give sizes as a tuple: torch.ones((rows, columns)), tensor.expand((rows, -1))",
 }
+_TRACED = (Proxy, GuidedProxy)
 _IDENTIFIER = re.compile(r"\w+")
-_NAMES = ("Proxy", "'Attribute'", "fx.proxy.Attribute", "__delitem__")
+_NAMES = ("Proxy", "'Attribute'", "fx.proxy.Attribute", "GuidedAttribute", "__delitem__")
 _OF_TENSORS = re.compile(r"^slice indices must be|^(?P<function>\w+)\(\) takes 1 positional argument but")
 """What is said of a traced value, without naming it, where a tensor is sliced or resized."""
 
@@ -106,7 +108,7 @@ def _knows_traced(frame: FrameType | None) -> bool:
     if frame is not None and location is not None and location.text and location.line == frame.f_lineno:
         return _traced_values(frame) is not None
     # of generated code, the location is that of the user's line that it was made from
-    return frame is not None and any(type(value) is Proxy for value in frame.f_locals.values())
+    return frame is not None and any(type(value) in _TRACED for value in frame.f_locals.values())
 
 
 def _traced_values(frame: FrameType | None) -> str | None:
@@ -115,5 +117,5 @@ def _traced_values(frame: FrameType | None) -> str | None:
     if frame is None or location is None or location.line != frame.f_lineno:
         return None
     named = set(_IDENTIFIER.findall(location.text))
-    values = [value for name, value in frame.f_locals.items() if name in named and type(value) is Proxy]
+    values = [value for name, value in frame.f_locals.items() if name in named and type(value) in _TRACED]
     return "; ".join(describe(value.node) for value in values) or None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
 
+from fx.checks.bytecode import steps
 from fx.checks.identities import identities
 from fx.checks.recognition import syntax_tree
 from fx.frames import is_users_file
@@ -44,6 +46,22 @@ def asked_for(function: Any, names: Iterable[str], owner: Any = None, depth: int
             for name, location in _handed_on(node, wanted, function, owner, depth):
                 found.setdefault(name, location)
     return found
+
+
+def asked_keywords(function: Any, name: str) -> SourceLocation | None:
+    """Return where a function spreads its ``**kwargs``, or asks what is in them; None where it does neither."""
+    code = inspect.unwrap(function).__code__
+    found = [step for step in steps(code) if step.name not in ("CACHE", "EXTENDED_ARG", "NOP", "PRECALL")]
+    for step, following in itertools.pairwise(found):
+        if step.name.startswith("LOAD_FAST") and step.value == name:
+            spread = following.name in _SPREADING or "JUMP_IF" in following.name
+            if spread or (following.name.startswith("LOAD") and following.value in _OF_DICTS):
+                return SourceLocation(code, following.offset)
+    return None
+
+
+_SPREADING = frozenset({"DICT_MERGE", "DICT_UPDATE", "CALL_FUNCTION_EX", "CONTAINS_OP", "GET_ITER", "TO_BOOL"})
+_OF_DICTS = frozenset({"items", "keys", "values"})
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:

@@ -18,9 +18,11 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
+
+T = TypeVar("T")
 
 
 class Session(Protocol):
@@ -226,6 +228,16 @@ def is_settled() -> bool:
 def is_tracing() -> bool:
     """Whether the calling thread is capturing a program."""
     return _running_trace() is not None
+
+
+def outside(compute: Callable[[], T]) -> T:
+    """Return ``compute()``, during which the calling thread counts as one that captures nothing."""
+    before = _thread.trace
+    try:
+        _thread.trace = None
+        return compute()
+    finally:
+        _thread.trace = before
 
 
 def running_session() -> Any:

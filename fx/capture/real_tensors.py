@@ -18,6 +18,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from fx.assertions import check_value
+from fx.capture.guided import GuidedAttribute, GuidedProxy
 from fx.capture.modes import Modes
 from fx.errors import TraceError
 from fx.frames import user_location
@@ -45,7 +46,7 @@ _AUTOCAST = (_torch.amp._enter_autocast, _torch.amp._exit_autocast)
 _set_grad_enabled: Any = _torch._C._set_grad_enabled
 _AUGMENTED = frozenset(f"__{row.method}__" for row in OPERATORS if row.in_place)
 _QUICK = IMMEDIATE_TYPES | {Proxy}
-_PLAIN = (Proxy, Attribute, ParameterProxy)
+_PLAIN = (Proxy, Attribute, ParameterProxy, GuidedProxy, GuidedAttribute)
 _MOST_VALUES = 256
 """How many numbers of a tensor the traced code may read as a list."""
 

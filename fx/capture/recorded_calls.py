@@ -21,7 +21,7 @@ from fx.capture.identity_tests import may_be_argument
 from fx.capture.patching import Trace
 from fx.capture.python_functions import FUNCTIONS
 from fx.checks.questions import kind_of
-from fx.frames import is_users_file, user_location
+from fx.frames import is_users, is_users_file, user_location
 from fx.naming.printing import describe
 from fx.proxy import Proxy, TracerBase
 
@@ -115,6 +115,9 @@ def _make_type(original: Any) -> Any:
 
 class _Type:
     """``type``, as the globals of traced code see it."""
+
+    def __init__(self) -> None:
+        self.__new__: Any = type.__new__  # which modules that are imported meanwhile call
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and _is_asked_of(args[0], sys._getframe(1)):
@@ -335,10 +338,10 @@ _QUESTIONS: dict[str, Callable[[Any], Any]] = {
 
 
 def _make_unseeded_refused(original: Any) -> Any:
-    refused = _make_refused(original)
-
     def made(seed: Any = None, *args: Any) -> Any:
-        return refused() if seed is None else original(seed, *args)
+        if seed is None and is_users(sys._getframe(1)) and (tracer := _tracer()) is not None:
+            raise _drawing(tracer, original, sys._getframe(1))
+        return original(seed, *args)
 
     made.__wrapped__ = original  # type: ignore[attr-defined]
     return made
@@ -347,7 +350,7 @@ def _make_unseeded_refused(original: Any) -> Any:
 def _make_setting(original: Any) -> Any:
     def setting(*args: Any, **kwargs: Any) -> Any:
         tracer = _tracer()
-        if tracer is None:
+        if tracer is None or not is_users(sys._getframe(1)):  # torch.compile keeps and sets some
             return original(*args, **kwargs)
         raise tracer._refusal(
             "cannot change a setting of torch while a program is captured",
@@ -380,17 +383,21 @@ def _make_hooks_refused(original: Any) -> Any:
 def _make_refused(original: Any) -> Callable[..., Any]:
     def refused(*args: Any, **kwargs: Any) -> Any:
         tracer = _tracer()
-        if tracer is None:
+        if tracer is None or not is_users(sys._getframe(1)):  # torch.compile sets the state that it has found
             return original(*args, **kwargs)
-        name = getattr(original, "__name__", "random")
-        home = getattr(original, "__module__", None) or type(getattr(original, "__self__", None)).__module__
-        raise tracer._refusal(
-            "cannot draw random numbers in Python, or seed a generator, while a program is captured",
-            where=user_location(sys._getframe(1), {}),
-            value=f"{home}.{name}",
-            why="what is drawn now would be a constant of the program, and the state of the generator is everybody's",
-            remedy="draw with torch.rand and the like, which are recorded, or mark the function with fx.wrap",
-        )
+        raise _drawing(tracer, original, sys._getframe(1))
 
     refused.__wrapped__ = original  # type: ignore[attr-defined]
     return refused
+
+
+def _drawing(tracer: Any, original: Any, frame: FrameType) -> Exception:
+    name = getattr(original, "__name__", "random")
+    home = getattr(original, "__module__", None) or type(getattr(original, "__self__", None)).__module__
+    return tracer._refusal(
+        "cannot draw random numbers in Python, or seed a generator, while a program is captured",
+        where=user_location(frame, {}),
+        value=f"{home}.{name}",
+        why="what is drawn now would be a constant of the program, and the state of the generator is everybody's",
+        remedy="draw with torch.rand and the like, which are recorded, or mark the function with fx.wrap",
+    )

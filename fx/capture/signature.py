@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from fx.arguments import expect
 from fx.assertions import assert_is_none, check_given, check_not_given
-from fx.capture.optional_inputs import asked_for
+from fx.capture.optional_inputs import asked_for, asked_keywords
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import TraceError
 from fx.node import KEYWORD_ONLY, base_types
@@ -43,6 +43,10 @@ class PHWithMeta(PHBase):
     def __init__(self, ph_key: str | None = None) -> None:
         super().__init__()
         self.ph_key = ph_key
+
+
+class _NoKeywords(dict[str, Any]):
+    """What is given for ``**kwargs`` where nothing is; of its own class, so that it is no structure of inputs."""
 
 
 class Signature:
@@ -96,11 +100,13 @@ class Signature:
     ) -> tuple[Callable[..., Any], list[Any]]:
         """Make the placeholders; see ``Tracer.create_args_for_root``."""
         concrete = self._by_name(concrete_args)
+        guide = tracer.guide
         root: list[Any] = [tracer.root] if self.is_module else []  # type: ignore[attr-defined]
         self._find_asked_for(root[0] if root else None)
         args = root + [self._placeholder(tracer, name, concrete) for name in (*self.names, *self.starred)]
         function = self._all_positional()
-        flat, spec = pytree.tree_flatten(tuple(args))
+        is_leaf = None if guide is None else guide.is_container
+        flat, spec = pytree.tree_flatten(tuple(args), is_leaf=is_leaf)
         if all(child.is_leaf() for child in spec.children()):
             inputs = tracer.graph.find_nodes(op="placeholder")
             for name, node in zip(self.names, inputs, strict=False):
@@ -112,7 +118,7 @@ class Signature:
         written = [*self.names[:count], *(["*"] if self.keyword_only else []), *self.keyword_only, *self.starred]
         info = PyTreeInfo([*prefix, *written], spec, None)
         # generated code flattens what the caller passes, which is everything but self
-        passed = pytree.tree_structure(list(args[len(root) :]))
+        passed = pytree.tree_structure(list(args[len(root) :]), is_leaf=is_leaf)
         codegen = PyTreeCodeGen(info._replace(in_spec=passed))
         tracer.graph.set_codegen(codegen)
 
@@ -149,13 +155,22 @@ class Signature:
     def _placeholder(self, tracer: TracerBase, name: str, concrete: dict[str, Any]) -> Any:
         """The placeholder of one parameter; those of its parts where it is specialized, or the value itself."""
         default = (self.defaults[name],) if name in self.defaults else ()
-        if name not in concrete and name in self._asked_for:
+        guide = tracer.guide
+        if name.startswith("**") and (where := asked_keywords(self.function, name[2:])) is not None:
+            proxy = tracer.create_proxy("placeholder", name, default, {}, type_expr=self._annotation(name))
+            message = f"the program was captured without {name} (name them as parameters to capture it with): {where}"
+            tracer.create_proxy("call_function", check_not_given, (proxy, message), {})
+            return _NoKeywords()
+        if name not in concrete and name in self._asked_for and guide is None:
             return self._left_out(tracer, name) if tracer._leaves_out(name) else self._given(tracer, name)
+        is_given = guide is not None and not guide.given_none(name) if name not in concrete else None
+        if name in self.optional and (is_given or type(concrete.get(name)) is PHBase):
+            return self._placed(guide, name, self._given(tracer, name))
         if name not in concrete:
-            return tracer.create_proxy("placeholder", name, default, {}, type_expr=self._annotation(name))
-        if name in self.optional and type(concrete[name]) is PHBase:
-            return self._given(tracer, name)
+            proxy = tracer.create_proxy("placeholder", name, default, {}, type_expr=self._annotation(name))
+            return self._placed(guide, name, proxy)
         count = 0
+        examples = None if guide is None else guide.parts_of(name, concrete[name])
 
         def specialize(value: Any) -> Any:
             nonlocal count
@@ -163,11 +178,18 @@ class Signature:
             proxy = tracer.create_proxy("placeholder", f"{name}_{count}", default, {})
             if isinstance(value, PHBase):
                 proxy.node.meta.update(value.__dict__)
+                if guide is not None and examples is not None:
+                    guide.know_part(proxy.node, examples[count - 1])
                 return proxy
             _record_specialization(tracer, proxy, name, value)
             return value
 
         return pytree.tree_map(specialize, concrete[name])
+
+    def _placed(self, guide: Any, name: str, proxy: Proxy) -> Any:
+        """What stands for an input: its proxy, or what example inputs say that it is."""
+        place = f"{self.code.co_filename}:{self.code.co_firstlineno}, in {self.code.co_name}"
+        return proxy if guide is None else guide.placed(name, proxy, place)
 
     def _find_asked_for(self, owner: Any) -> None:
         """Find the optional inputs that the function asks for being given."""

@@ -33,6 +33,8 @@ class Outside:
     """What the function calls it."""
     kept: Kept
     """What it was."""
+    is_variable: bool = False
+    """Whether it is held by a variable of an outer function, which may be there to see what the traced code did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class Surroundings:
         """Keep what ``function``, and ``forward`` of all ``kinds``, reach by name, and attributes of the classes."""
         self._outside: list[Outside] = []
         self._seen: set[int] = set()
+        self._seen_by_caller: dict[int, Kept] = {}
         self._methods = _methods_of(kinds)
         pending = [*self._methods.get("forward", ()), *([] if function is None else [function])]
         for one in pending:
@@ -133,18 +136,18 @@ class Surroundings:
             yield inspect.unwrap(value)
         elif not isinstance(value, torch.nn.Module):
             self._outside.append(Outside(function, name, KeptCell(cell)))
-            self._keep(function, name, value, _DEEPEST)
+            self._keep(function, name, value, _DEEPEST, is_variable=True)
 
-    def _keep(self, function: FunctionType, name: str, value: Any, depth: int) -> None:
+    def _keep(self, function: FunctionType, name: str, value: Any, depth: int, is_variable: bool = False) -> None:
         if type(value) in _PLAIN or id(value) in self._seen:
             return
         kept = keep(value)
         if kept is None:
             return
         self._seen.add(id(value))
-        self._outside.append(Outside(function, name, kept))
+        self._outside.append(Outside(function, name, kept, is_variable))
         for element in elements(value) if depth else ():
-            self._keep(function, name, element, depth - 1)
+            self._keep(function, name, element, depth - 1, is_variable)
 
     def _keep_class(self, function: FunctionType | None, kind: type) -> None:
         own = id(kind) not in self._seen and not kind.__module__.startswith(("torch", "fx.", "builtins"))
@@ -161,14 +164,18 @@ class Surroundings:
         return [one.kept.iterator for one in self._outside if isinstance(one.kept, KeptIterator)]
 
     def changed(self) -> list[Outside]:
-        """What is something else now."""
-        return [one for one in self._outside if one.kept.is_changed()]
+        """What is something else now. Lists and dicts in variables of outer functions stay so."""
+        found = [one for one in self._outside if one.kept.is_changed()]
+        seen = ((one, one.kept) for one in found if one.is_variable)
+        self._seen_by_caller = {id(one): kept.now() for one, kept in seen if isinstance(kept, KeptContainer)}
+        return found
 
     def restore(self) -> None:
         """Put all back."""
         for one in self._outside:
-            if one.kept.is_changed():
-                one.kept.restore()
+            kept = self._seen_by_caller.get(id(one), one.kept)
+            if kept.is_changed():
+                kept.restore()
         self._outside = []
 
 

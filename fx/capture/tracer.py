@@ -6,8 +6,8 @@ import copy
 import inspect
 import math
 import sys
-from collections.abc import Callable
-from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
+from collections.abc import Callable, Mapping
+from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType, NoneType
 from typing import Any
 
 import torch
@@ -15,6 +15,8 @@ import torch
 from fx.arguments import expect, expect_all, explained, shown
 from fx.capture import identity_tests, modes, patching, recorded_calls, root_hooks, starred
 from fx.capture.augmented import write_where_it_shows
+from fx.capture.example_values import fake_mode_for
+from fx.capture.guided import Guide, GuidedProxy, bound, users_frame
 from fx.capture.misuse import explain_misuse, is_of_real_tensor, note_other_attempt
 from fx.capture.module_state import Change, ModuleState, dependence_on_earlier_call, forget_traced_values, same_program
 from fx.capture.patching import Trace
@@ -97,6 +99,9 @@ class Tracer(TracerBase):
         self._reads_buffers_once = False
         self._left_out = self._as_given = False
         self._classes_called: Classes = {}
+        self._classes_known = 0
+        self._examples: tuple[Any, ...] | list[Any] | Mapping[str, Any] | None = None
+        self._fake_mode: Any = None
         self._real: RealTensors | None = None
         self._modes: modes.Modes | None = None
         self._state: ModuleState | None = None
@@ -329,7 +334,12 @@ class Tracer(TracerBase):
 
     # The trace.
 
-    def trace(self, root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None = None) -> Graph:
+    def trace(
+        self,
+        root: Root,
+        concrete_args: dict[str, Any] | tuple[Any, ...] | None = None,
+        example_inputs: tuple[Any, ...] | list[Any] | Mapping[str, Any] | None = None,
+    ) -> Graph:
         """Run ``root`` on proxies and return what it did. ``root`` itself is left as it was.
 
         It runs again, with ``proxy_buffer_attributes``, if it slices or resizes a buffer by a traced size, which only a
@@ -339,6 +349,8 @@ class Tracer(TracerBase):
             root: a module, or a Python function.
             concrete_args: values for some of its parameters, by name or as a tuple of all, that the program is
                 specialized to; ``PH`` in a structure marks what stays an input.
+            example_inputs: the inputs of a call, in a tuple or by name. What ``root`` asks of shapes, dtypes, lengths
+                and the like is answered for them, without computing, and the program checks each answer when it runs.
 
         Returns:
             The graph; ``GraphModule(tracer.root, graph)`` runs it.
@@ -347,6 +359,8 @@ class Tracer(TracerBase):
             TraceError: the program cannot be captured; the message names the user's line.
         """
         self._left_out = self._as_given = False
+        self._examples = example_inputs
+        self._fake_mode = None if example_inputs is None else fake_mode_for(example_inputs)
         try:
             return self._attempts(root, concrete_args)
         except Exception as error:
@@ -364,7 +378,7 @@ class Tracer(TracerBase):
         self._classes_called = {}
         refused: TraceError | None = None
         while True:
-            recorded = _count(self._classes_called)
+            recorded = self._classes_known = _count(self._classes_called)
             try:
                 return self._attempt(root, concrete_args)
             except TraceError as error:
@@ -398,6 +412,55 @@ class Tracer(TracerBase):
             finally:
                 self._read_buffers_as_asked()
 
+    def proxy(self, node: Node) -> Proxy:
+        """The proxy for a node."""
+        return Proxy(node, self) if self.guide is None else GuidedProxy(node, self)
+
+    def answer(self, question: str, obj: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
+        """What example inputs say of a traced value; the program checks that it is so.
+
+        Raises:
+            TraceError: there are none, or they do not say it.
+        """
+        if self.guide is None or self._runs_again:
+            return super().answer(question, obj, what, kind, **lines)
+        return self.guide.answer(question, obj, what, kind, **lines)
+
+    @property
+    def _runs_again(self) -> bool:
+        """Whether there will be another run, which records calls that this one was refused for."""
+        return _count(self._classes_called) > self._classes_known
+
+    def answer_index(self, obj: Proxy, frame: FrameType) -> int:
+        """The integer that a traced value is for the example inputs.
+
+        Raises:
+            TracedValueError: they do not say it.
+        """
+        if self.guide is None:
+            raise TracedValueError("a traced value is used as an integer after its trace is over")
+        number, guard = self.guide.index(obj, user_location(frame, self._locations))
+        caller = users_frame(frame)
+        self._indexed.append((caller, caller.f_lasti, guard))
+        return number
+
+    def _take_back_guards(self, args: Any, kwargs: Any) -> None:
+        """Remove guards of integers that the calling instruction asked for, as it is recorded with them."""
+        frame = users_frame(sys._getframe(1))
+        pending, self._indexed = self._indexed, []
+        guards = [guard for asked, place, guard in pending if asked is frame and place == frame.f_lasti]
+        if self.guide is not None and any(guards):
+            self.guide.take_back(guards, (args, kwargs))
+
+    def is_of_kind(self, value: Proxy, certain: bool, kind: type, where: object) -> type:
+        """Let the program check the class of a value, where its node does not promise it."""
+        guide = None if certain else self.guide
+        known = None if guide is None else guide.kind_of(value)
+        if guide is None or known is None:
+            return super().is_of_kind(value, certain, kind, where)
+        guide.check_kind(value, known, where)
+        return known
+
     def _leaves_out(self, name: str) -> bool:
         if not self._as_given:
             self._left_out = True
@@ -409,12 +472,16 @@ class Tracer(TracerBase):
 
     def made_where_it_may_be_compared(self, node: Node, location: SourceLocation) -> None:
         """Let the program check, or refuse, that the value of a node is compared by identity."""
+        guide = None if node.op == "placeholder" else self.guide
+        if guide is not None and guide.kind_of(Proxy(node, self)) is NoneType:
+            return  # which is what is compared
         location.is_compared = identity_tests.expect_known(self, node, location)
 
     def _stands_for(self, obj: Proxy, frame: FrameType, refusal: TraceError) -> bool:
-        place = (
-            call_of_starred(frame) if self._current is not None and kind_of(obj.node) == (torch.Size, True) else None
-        )
+        asked = self._current is not None and kind_of(obj.node) == (torch.Size, True)
+        if self.guide is not None and self.guide.knows(obj):
+            return False
+        place = call_of_starred(frame) if asked else None
         if place is not None:
             self._starred.append(starred.Starred(obj, frame, place, refusal))
         return place is not None
@@ -495,6 +562,8 @@ class Tracer(TracerBase):
             self._real = RealTensors(self, session.modes, trace.is_running)
             enter(self._real)
             self._wrap_functions(session, trace, function)
+            if self._examples is not None and self._fake_mode is not None:
+                self.guide = Guide(self, bound(function, root, self._examples), self._fake_mode)
             called, args = self._inputs(function, isinstance(root, torch.nn.Module), concrete_args)
             if isinstance(root, torch.nn.Module):
                 self._modes.start()
@@ -509,6 +578,9 @@ class Tracer(TracerBase):
             returned = self.create_arg(value)
             self.create_node("output", "output", (returned,), {}, type_expr=Signature.return_annotation(called))
             self._real.drop_unused()
+            if self.guide is not None:
+                self.guide.expect_containers_kept(user_location(None, {}))
+                self.guide.drop_unused()
             write_where_it_shows(self.augmented, self.root)
             self._modes.expect_modes_kept()
 
@@ -532,8 +604,8 @@ class Tracer(TracerBase):
         self._tracing = False
         self._finished = True
         self._state = None
-        self._current = self._real = self._modes = None
-        self._starred = []
+        self._current = self._real = self._modes = self.guide = None
+        self._starred, self._indexed = [], []
         lost = state.restore()
         self.submodule_paths = self._attribute_paths = self._parameter_paths = None
         self._locations = {}
@@ -551,10 +623,10 @@ class Tracer(TracerBase):
         self.graph = Graph(tracer_cls=type(self))
         self._finished = False
         self._refused = self._returned_by = None
-        self._starred, self._returns = [], False
+        self._starred, self._indexed, self._returns = [], [], False
         self.augmented = []
         self.num_calls = {}
-        self._current = self._real = self._modes = None
+        self._current = self._real = self._modes = self.guide = None
         self._attributes_read = []
         self._attribute_paths = self._parameter_paths = None
         self._locations = {}
@@ -770,7 +842,11 @@ def is_fx_tracing() -> bool:
 is_fx_symbolic_tracing = is_fx_tracing
 
 
-def symbolic_trace(root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None = None) -> GraphModule:
+def symbolic_trace(
+    root: Root,
+    concrete_args: dict[str, Any] | tuple[Any, ...] | None = None,
+    example_inputs: tuple[Any, ...] | list[Any] | Mapping[str, Any] | None = None,
+) -> GraphModule:
     """Capture a module or function as a ``GraphModule`` (paper, figure 1).
 
     >>> import torch, fx
@@ -784,12 +860,14 @@ def symbolic_trace(root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] |
     Args:
         root: the program.
         concrete_args: values for some of its parameters; see ``Tracer.trace``.
+        example_inputs: the inputs of a call, for which the program's questions about shapes, dtypes and lengths are
+            answered; ``guards`` of the result lists the answers, and a call that breaks one raises ``GuardError``.
 
     Raises:
         TraceError: the program cannot be captured.
     """
     tracer = Tracer()
-    graph = tracer.trace(root, concrete_args)
+    graph = tracer.trace(root, concrete_args, example_inputs)
     name = getattr(root, "__name__", type(root).__name__)
     name = type(root).__name__ if isinstance(root, torch.nn.Module) else name
     return GraphModule.of_capture(tracer.root, graph, name, keeps_state=True)

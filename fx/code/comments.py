@@ -27,7 +27,7 @@ class Comments:
         if node.op in ("placeholder", "output") or node.source is None:
             return ""
         source = node.source
-        origin = f"# File: {source.file}:{source.line} in {source.function}, code: {source.text}"
+        origin = f"# File: {source.place} in {source.function}, code: {source.text}"
         if origin == self._previous:
             return ""
         self._previous = origin

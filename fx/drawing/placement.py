@@ -14,6 +14,7 @@ from fx.drawing.rows import BEND, CLUSTER, ENTRY, EXIT, NODE, Rows
 GAP, ROW_GAP, LANE, PADDING, TITLE = 16.0, 30.0, 10.0, 12.0, 18.0
 """Room between neighbours of a row, between rows, between lanes, around the rows of a cluster, and for its title."""
 _SWEEPS = 5
+"""How often rows are moved toward their neighbours, downwards and upwards in turn; the last goes down, as one reads."""
 
 Size = tuple[float, float]
 """Width and height."""

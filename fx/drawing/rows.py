@@ -17,6 +17,7 @@ from fx.drawing.clusters import Cluster, all_clusters
 LONGEST_BENT = 6
 """Edges over more rows than these run beside the rows, in a lane; others get a bend in each row between."""
 _SWEEPS = 4
+"""How often rows are sorted by their neighbours, downwards and upwards in turn; the best of them is kept."""
 
 NODE, CLUSTER, ENTRY, EXIT, BEND = range(5)
 """Kinds of items: a node, a cluster, where a value comes into a cluster or leaves it, and a bend of an edge."""

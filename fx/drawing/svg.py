@@ -42,6 +42,7 @@ def write_svg(picture: Picture, labels: Labels, panes: Sequence[Pane] = (), stat
     panes = panes or [Pane(0, "", [""] * len(picture.nodes))]
     writer = _Writer(picture, labels, states)
     width, height = (writer.placed[0].width, writer.placed[0].height) if writer.placed else (40.0, 40.0)
+    width = max([width, *(len(pane.caption) * CHARACTER + 2 * MARGIN for pane in panes)])
     legend = list(_legend(picture, labels, panes))
     wide = max(width * len(panes), 2 * MARGIN + max(sum(map(_legend_width, row)) for row in legend))
     tall = height + _LEGEND + LINE * 1.5 * (len(legend) - 1)

@@ -22,7 +22,7 @@ from fx.interop.exporting import ExportedModel, settings_with_cache
 from fx.interop.node_notes import location_of
 from fx.provenance import SourceLocation
 
-WAYS = ("symbolic", "export")
+WAYS = ("symbolic", "guided", "export")
 """Ways to capture a model, in the order in which they are tried."""
 NO_CACHE = "config.use_cache is off: it returns no cache"
 """The note on a model of transformers."""
@@ -85,8 +85,9 @@ def capture(
 ) -> GraphModule:
     """Capture a model for calls like the one with ``args`` and ``kwargs``, in the first way that takes it.
 
-    Symbolic tracing keeps the modules and functions of the model's code. Where that needs to know sizes, or whatever
-    only a call knows, ``torch.export`` calls it once, and what it decides is built in. ``meta["capture"]``, a
+    Symbolic tracing keeps the modules and functions of the model's code. Where that needs to know sizes or dtypes, it
+    is guided by the example inputs, and the program checks what they answered (``guards``). Where it needs to know
+    what only a call knows, ``torch.export`` calls it once, and what it decides is built in. ``meta["capture"]``, a
     :class:`CaptureRecord`, says which way it was, why those before refused, and of an exported program whether it takes
     any number of samples.
 
@@ -97,7 +98,7 @@ def capture(
         model: the program; ``torch.export`` takes modules only.
         args: positional example inputs.
         kwargs: example inputs by name.
-        how: ``"auto"``, or the only way to try: ``"symbolic"`` or ``"export"``.
+        how: ``"auto"``, or the only way to try: ``"symbolic"``, ``"guided"`` or ``"export"``.
         form: in what an exported program is written: ``"functional"``, which is functions and methods of torch, or
             ``"aten"``, the operators of ATen that ``torch.export`` gives.
 
@@ -111,7 +112,7 @@ def capture(
     ...         return x + sum(range(int(x.shape[1])))
     >>> program = fx.capture(Padding(), (torch.ones(2, 3),))
     >>> program.meta["capture"].way, program.meta["capture"].batch, tuple(program(torch.ones(5, 3)).shape)
-    ('export', 'free', (5, 3))
+    ('guided', None, (5, 3))
     """
     if how not in (AUTO, *WAYS):
         raise TraceError(f"fx.capture has no way {how!r}", remedy=f"how is one of {', '.join((AUTO, *WAYS))}")
@@ -122,12 +123,16 @@ def capture(
     def symbolic() -> Captured:
         return symbolic_trace(model, defaults_left(model, args, given) if args or given else None), None
 
+    def guided() -> Captured:
+        return symbolic_trace(model, example_inputs=example_inputs(model, args, given)), None
+
     def exported() -> Captured:
         made = export_model(model, args, given)
         return made.program_for(model, form), made.batch  # type: ignore[arg-type]  it is a module, or was refused
 
     note = NO_CACHE if isinstance(model, nn.Module) and settings_with_cache(model) else None
-    program, record = first_way({"symbolic": symbolic, "export": exported}, how, _name_of(model), note)
+    ways = {"symbolic": symbolic, "guided": guided, "export": exported}
+    program, record = first_way(ways, how, _name_of(model), note)
     program.meta["capture"] = record
     return program
 
@@ -155,7 +160,9 @@ def first_way(
         except Exception as error:
             if way == "symbolic" and len(tried) == 1:
                 raise
-            refusals.append(refusal_of(way, error))
+            refusal = refusal_of(way, error)
+            if not any((refusal.cause, refusal.where) == (one.cause, one.where) for one in refusals):
+                refusals.append(refusal)
             errors.append(error)
         else:
             return program, CaptureRecord(way, tuple(refusals), batch, note if way == "export" else None)
@@ -174,6 +181,14 @@ def export_model(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
             "torch.export needs example inputs", why=str(error), remedy="give the arguments of a call"
         ) from None
     return ExportedModel(model, args, dict(kwargs))
+
+
+def example_inputs(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | dict[str, Any]:
+    """Return the inputs of a call as symbolic tracing takes them: in a tuple, or all by name."""
+    if not kwargs:
+        return args
+    function = model.forward if isinstance(model, nn.Module) else model
+    return dict(inspect.signature(function).bind(*args, **kwargs).arguments)
 
 
 def defaults_left(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:

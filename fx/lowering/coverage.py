@@ -97,7 +97,7 @@ class Coverage:
         for (target, reason), count in reasons.items():
             one = first[target, reason]
             times = f" x{count}" if count > 1 else ""
-            place = f" ({one.where.file}:{one.where.line})" if one.where is not None else ""
+            place = f" ({one.where.place})" if one.where is not None else ""
             lines.append(f"  eager    {target}{times}: {reason}{place}")
         lines += [f"  note     {note}" for note in self.notes]
         return "\n".join(lines)

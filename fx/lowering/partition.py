@@ -110,7 +110,20 @@ def _lift(
     levels: dict[Node, int],
     groups: _Groups,
 ) -> None:
-    """From the highest level down, lift each region to that of the regions that it feeds, if nothing is in between."""
+    """From the highest level down, lift each region to that of the regions that it feeds, if nothing is in between.
+
+    Levels are counted from the inputs, so what could run late has a low one. Here ``sin`` stays in eager Python::
+
+        x ── relu ── sin ── neg ── add      level 0: relu, exp
+        y ── exp ───────────────────┘       level 1: sin, neg, add
+
+    ``relu`` stays: ``sin``, at level 1, needs it, and what runs with ``neg`` runs after ``sin``. ``exp`` feeds ``add``
+    alone and is lifted to level 1: the three regions ``[relu] [exp] [neg, add]`` become ``[relu] [exp, neg, add]``. A
+    region moves as a whole: if ``exp`` read ``x``, too, it would be one region with ``relu`` and stay.
+
+    An operation in eager Python has no region to join, but it moves with what follows it: ``highest`` says how late it
+    can be. What it needs of a region must be one level lower than that.
+    """
     after: dict[Node, list[Node]] = {node: [] for node in order}
     for node, earlier in before.items():
         for one in earlier:

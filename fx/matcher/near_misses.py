@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fx.matcher.occurrences import InternalMatch, at, place
+from fx.matcher.occurrences import InternalMatch, at
 from fx.matcher.searched_program import attribute_value, is_call
 from fx.matcher.unification import PatternMismatch
 from fx.naming.printing import format_argument
@@ -59,7 +59,7 @@ def _count(number: int, one: str, many: str) -> str:
 
 
 def _in_parentheses(node: Node) -> str:
-    return f" ({place(node.source)})" if node.source is not None else ""
+    return f" ({node.source.place})" if node.source is not None else ""
 
 
 def sentence(mismatch: PatternMismatch, in_pattern: Mapping[Node, Node], in_program: Mapping[Node, Node]) -> str:

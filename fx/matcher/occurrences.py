@@ -10,7 +10,6 @@ from fx.matcher.patterns import Pattern
 from fx.matcher.searched_program import SearchedProgram
 from fx.node import Argument, Node, nodes_in
 from fx.operators.effects import is_impure
-from fx.provenance import SourceLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,12 +211,25 @@ class Occurrence:
         return None
 
     def _obstacle(self, terrain: Terrain) -> str | None:
-        """What keeps its operations from running together, where the last of them stands."""
+        """What keeps its operations from running together, where the last of them stands.
+
+        With several results, one that is computed earlier may have been used before that place. What uses it is *late*:
+        it has to move behind the match, with all that is computed from it::
+
+            sin = torch.sin(x)  # matched
+            used = sin + y      # late: is computed behind cos, where sin is
+            cos = torch.cos(x)  # matched
+
+        It cannot move if an input of the match is computed from it, which would be a cycle; if it belongs to another
+        match, which runs as a whole; or if it has an effect or would move past one of the match, whose order counts.
+        """
         order = self.subject.order
         first, last = order[self.nodes[0]], order[self.nodes[-1]]
         together = {*self.nodes, *self.silent()}
         late: list[Node] = []
         if not self.pattern.is_single:
+            # An earlier match runs where its own last operation stands, perhaps behind this one: a cycle may lead
+            # through any operation that it has, hence the search goes on to the horizon.
             followers = list(self._followers(together, terrain, max(last, terrain.horizon)))
             for node, user in followers:
                 if user in together:
@@ -264,11 +276,6 @@ def _also_used(node: Node, user: Node) -> str:
     return f"`%{node}` matched, but its result is also {by}"
 
 
-def place(where: SourceLocation | None) -> str:
-    """A location as file and line, or nothing."""
-    return "" if where is None else f"{where.file}:{where.line}"
-
-
 def at(node: Node) -> str:
     """Where in the user's program a node is, to go behind its name."""
-    return f", {place(node.source)}" if node.source is not None else ""
+    return f", {node.source.place}" if node.source is not None else ""

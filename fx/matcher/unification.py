@@ -28,8 +28,8 @@ class PatternMismatch:
 
     kind: str
     """``kind``: another operation. ``constant``, ``arguments``, ``settings``, ``size``, ``attribute``: what differs.
-    ``input``: one input of the pattern would be two values. ``twice``: one operation would be two. ``taken``: it
-    belongs to another match. ``absent``: nothing is there. ``users``: a value is used elsewhere too."""
+    ``number``: the program computes with numbers there. ``input``: one input of the pattern would be two values.
+    ``twice``: one operation would be two. ``taken``: it belongs to another match. ``absent``: nothing is there."""
     pattern: Argument
     """What the pattern has: a canonical node or a constant."""
     program: Argument

@@ -25,6 +25,11 @@ _TORCH_NAMESPACES = (
 _paths: dict[Any, str] = {}
 
 
+def words(text: str) -> tuple[str, ...]:
+    """Split a table's text into the names that it lists, which stand there without quotes and commas."""
+    return tuple(text.split())
+
+
 def torch_path(target: Any) -> str | None:
     """The dotted path that leads from the ``torch`` module to ``target``, or None where there is none.
 

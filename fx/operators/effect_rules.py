@@ -31,6 +31,7 @@ from fx.assertions import (
     check_value,
     is_false,
 )
+from fx.naming.targets import words
 from fx.operators.families import find_in_place
 from fx.operators.overloads import Overload, get_overloads, get_python_signature
 
@@ -91,33 +92,33 @@ rules: dict[Any, Rule] = {
 The user's own functions are not added unless declared: they would be kept alive."""
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_WRITING_OPERATORS = _words(
-    "iadd iand iconcat ifloordiv ilshift imatmul imod imul ior ipow irshift isub itruediv ixor setitem delitem"
+_WRITING_OPERATORS = frozenset(
+    words("iadd iand iconcat ifloordiv ilshift imatmul imod imul ior ipow irshift isub itruediv ixor setitem delitem")
 )
-_PURE_BUILTINS = _words(
-    "abs all any ascii bin callable chr divmod format getattr hasattr hash hex id isinstance issubclass iter len max "
-    "min oct ord pow repr round sorted sum"
+_PURE_BUILTINS = frozenset(
+    words(
+        "abs all any ascii bin callable chr divmod format getattr hasattr hash hex id isinstance issubclass iter len "
+        "max min oct ord pow repr round sorted sum"
+    )
 )
-_PURE_TORCH_FUNCTIONS = _words(
-    "is_storage is_tensor sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum typename"
+_PURE_TORCH_FUNCTIONS = frozenset(
+    words("is_storage is_tensor sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum typename")
 )
 _PURE_MODULES = ("torch.nn.functional", "torch.functional", "torch._linalg_utils")
 """Modules of torch whose functions only compute, unless their arguments say otherwise."""
 
 _VALUE_TYPES = (str, bytes, bool, int, float, complex, tuple, list, dict, set, frozenset, slice, range, torch.Size)
 _PURE_CLASSES = frozenset({*_VALUE_TYPES, torch.device, torch.Tensor, enumerate, zip, reversed, type})
-_CONTAINER_WRITES = _words(
-    "append appendleft clear difference_update discard extend extendleft insert intersection_update move_to_end pop "
-    "popitem popleft remove reverse rotate setdefault symmetric_difference_update update"
+_CONTAINER_WRITES = frozenset(
+    words(
+        "append appendleft clear difference_update discard extend extendleft insert intersection_update move_to_end "
+        "pop popitem popleft remove reverse rotate setdefault symmetric_difference_update update"
+    )
 )
 _WRITING_DUNDERS = frozenset(f"__{name}__" for name in (*_WRITING_OPERATORS, "idiv", "setattr", "delattr", "setstate"))
 _UNKNOWN_DUNDERS = frozenset({"__call__", "__class_getitem__", "__init__", "__init_subclass__", "__new__", "__next__"})
-_TENSOR_STATE = _words(
-    "backward module_load record_stream register_hook register_post_accumulate_grad_hook retain_grad"
+_TENSOR_STATE = frozenset(
+    words("backward module_load record_stream register_hook register_post_accumulate_grad_hook retain_grad")
 )
 _TENSOR_METHODS = frozenset(dir(torch.Tensor)) - _UNKNOWN_DUNDERS
 _VALUE_METHODS = frozenset(name for kind in _VALUE_TYPES for name in dir(kind)) - _UNKNOWN_DUNDERS | {
@@ -293,8 +294,8 @@ class ArgumentReader:
 
     __slots__ = ("_places",)
 
-    _NAMES = _words(
-        "_random_samples dropout dropout_p inplace max_norm out p running_mean train training use_input_stats"
+    _NAMES = frozenset(
+        words("_random_samples dropout dropout_p inplace max_norm out p running_mean train training use_input_stats")
     )
 
     def __init__(self, signature: Signature) -> None:

@@ -33,6 +33,7 @@ from fx.assertions import (
     check_value,
     is_false,
 )
+from fx.naming.targets import words
 from fx.operators.families import Operator, find_operator
 from fx.operators.overloads import Overload, get_overloads
 
@@ -67,10 +68,6 @@ ELEMENT = Sharing("element", ((0, "input"),))
 ATTRIBUTE = Sharing("attribute", ((0, "input"),))
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 _torch: Any = torch  # for the functions that torch leaves without types
 
 _sharings: dict[Any, Sharing] = {
@@ -94,43 +91,55 @@ _sharings: dict[Any, Sharing] = {
 }
 """What was worked out about functions of torch and Python and about names of methods; not about users' functions."""
 
-_COMPUTING_COMPOSITES = _words(
-    "__and__ __or__ __xor__ argsort argwhere cdist column_stack cross_entropy_loss det dstack float_power "
-    "grid_sampler hinge_embedding_loss hstack inner isclose isfinite isreal linalg_det linalg_inv linalg_norm "
-    "linalg_vecdot logdet margin_ranking_loss max max_pool1d_with_indices min msort nanmean nanquantile "
-    "nll_loss2d nll_loss_nd one_hot pairwise_distance poisson_nll_loss quantile scaled_dot_product_attention "
-    "special_ndtr std std_mean triplet_margin_loss upsample_bicubic2d upsample_bilinear2d upsample_linear1d "
-    "upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_trilinear3d var var_mean where"
+_COMPUTING_COMPOSITES = frozenset(
+    words(
+        "__and__ __or__ __xor__ argsort argwhere cdist column_stack cross_entropy_loss det dstack float_power "
+        "grid_sampler hinge_embedding_loss hstack inner isclose isfinite isreal linalg_det linalg_inv linalg_norm "
+        "linalg_vecdot logdet margin_ranking_loss max max_pool1d_with_indices min msort nanmean nanquantile "
+        "nll_loss2d nll_loss_nd one_hot pairwise_distance poisson_nll_loss quantile scaled_dot_product_attention "
+        "special_ndtr std std_mean triplet_margin_loss upsample_bicubic2d upsample_bilinear2d upsample_linear1d "
+        "upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_trilinear3d var var_mean where"
+    )
 )
 """Operators composed of others that are in no table, whose results are nevertheless always new."""
 
-_COMPUTING_PRIVATE = _words(
-    "_adaptive_avg_pool2d _adaptive_avg_pool3d _convolution _log_softmax _native_batch_norm_legit "
-    "_native_batch_norm_legit_functional _native_batch_norm_legit_no_training _softmax _to_copy"
+_COMPUTING_PRIVATE = frozenset(
+    words(
+        "_adaptive_avg_pool2d _adaptive_avg_pool3d _convolution _log_softmax _native_batch_norm_legit "
+        "_native_batch_norm_legit_functional _native_batch_norm_legit_no_training _softmax _to_copy"
+    )
 )
-_SILENT_VIEWS = _words("dequantize native_dropout set unsafe_chunk unsafe_split unsafe_split_with_sizes")
+_SILENT_VIEWS = frozenset(words("dequantize native_dropout set unsafe_chunk unsafe_split unsafe_split_with_sizes"))
 """Operators with kernels of their own that may return an argument, or a view of one, though their schemas deny it."""
 
-_NUMBER_METHODS = _words(
-    "__bool__ __contains__ __float__ __hash__ __index__ __int__ __len__ allclose count data_ptr dim dim_order "
-    "element_size equal get_device index is_complex is_conj is_contiguous is_floating_point is_inference is_neg "
-    "is_nonzero is_pinned is_same_size is_set_to is_shared is_signed item ndimension nelement numel size "
-    "storage_offset stride"
+_NUMBER_METHODS = frozenset(
+    words(
+        "__bool__ __contains__ __float__ __hash__ __index__ __int__ __len__ allclose count data_ptr dim dim_order "
+        "element_size equal get_device index is_complex is_conj is_contiguous is_floating_point is_inference is_neg "
+        "is_nonzero is_pinned is_same_size is_set_to is_shared is_signed item ndimension nelement numel size "
+        "storage_offset stride"
+    )
 )
-_COMPUTING_METHODS = _words("new_tensor norm istft stft tolist")
-_NUMBER_ATTRIBUTES = _words(
-    "device dtype element_size is_cpu is_cuda is_leaf is_meta is_quantized is_sparse itemsize layout name names nbytes "
-    "ndim output_nr requires_grad shape"
+_COMPUTING_METHODS = frozenset(words("new_tensor norm istft stft tolist"))
+_NUMBER_ATTRIBUTES = frozenset(
+    words(
+        "device dtype element_size is_cpu is_cuda is_leaf is_meta is_quantized is_sparse itemsize layout name names "
+        "nbytes ndim output_nr requires_grad shape"
+    )
 )
-_ARITHMETIC = _words("add and_ concat mul or_ sub xor")
-_ITERATORS = _words("enumerate filter iter map reversed zip")
-_COMPARING_BUILTINS = _words(
-    "all any ascii bin bool bytes callable chr complex divmod float format hasattr hash hex id int isinstance "
-    "issubclass len oct ord range repr str type"
+_ARITHMETIC = frozenset(words("add and_ concat mul or_ sub xor"))
+_ITERATORS = frozenset(words("enumerate filter iter map reversed zip"))
+_COMPARING_BUILTINS = frozenset(
+    words(
+        "all any ascii bin bool bytes callable chr complex divmod float format hasattr hash hex id int isinstance "
+        "issubclass len oct ord range repr str type"
+    )
 )
-_NUMBER_TORCH_FUNCTIONS = _words(
-    "is_complex is_floating_point is_storage is_tensor numel sym_float sym_int sym_ite sym_max sym_min sym_not "
-    "sym_sqrt sym_sum typename"
+_NUMBER_TORCH_FUNCTIONS = frozenset(
+    words(
+        "is_complex is_floating_point is_storage is_tensor numel sym_float sym_int sym_ite sym_max sym_min sym_not "
+        "sym_sqrt sym_sum typename"
+    )
 )
 _TENSOR_METHODS = frozenset(dir(torch.Tensor))
 TENSOR_ONLY_METHODS = _TENSOR_METHODS.difference(

@@ -177,7 +177,7 @@ def _sure_writes(writers: list[int], aliases: Aliases) -> Iterator[tuple[str, st
 
 
 def _name_operation(node: Node) -> str:
-    line = "" if node.source is None else f" ({node.source.file}:{node.source.line})"
+    line = "" if node.source is None else f" ({node.source.place})"
     return f"`{describe(node)}`{line}"
 
 

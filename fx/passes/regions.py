@@ -90,6 +90,8 @@ class Regions:
 
     def _take_attributes(self) -> None:
         home = self._home
+        # A parameter that is fetched outside would be passed to the submodule as an argument at each call, and be none
+        # of the parameters of the submodule that alone works with it.
         for node in self._graph.find_nodes(op="get_attr"):
             if node not in home and node.users:
                 first, *others = {home.get(user) for user in node.users}
@@ -163,6 +165,9 @@ class Regions:
 
     def last_come_first_served(self) -> list[Item]:
         """The nodes outside of regions, then the regions: always the one that was ready last, as in ``torch.fx``.
+
+        No use of the program needs this order rather than another: ``split_module`` calls the submodules in it unless
+        asked to keep the original order, and whoever comes from ``torch.fx`` gets the same program here.
 
         The regions must hold all nodes but inputs, attributes and the output.
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fx.analysis.guards import GUARDS
 from fx.assertions import CHECKS
 from fx.graph_module import GraphModule
 from fx.node import Node
@@ -23,7 +24,12 @@ class RemoveChecks(RewritingPass):
     For inputs that pass the checks the program stays the same; others are no longer refused. Dead code that was there
     before stays, and so does whatever has an effect of its own. ResNet50 captured without leaf modules has 444
     operations after this (paper, section 6.1).
+
+    Guards stay, with which a program refuses what it was not captured for (``GraphModule.guards``).
     """
+
+    guards: bool = False
+    """Drop the guards, too: for inputs that would break one the program then computes something else than the model."""
 
     name: ClassVar[str] = "remove-checks"
     contract: ClassVar[Contract] = exact
@@ -36,11 +42,11 @@ class RemoveChecks(RewritingPass):
         for node in reversed(graph.nodes):
             if node.users:
                 continue
-            if _is_check(node) or (node in loosened and not is_impure(node)):
+            if _is_check(node, self.guards) or (node in loosened and not is_impure(node)):
                 yield Edit(f"{node} dropped", node.source)
                 loosened.update(node.all_input_nodes)
                 graph.erase_node(node)
 
 
-def _is_check(node: Node) -> bool:
-    return node.op == "call_function" and node.target in CHECKS
+def _is_check(node: Node, guards: bool) -> bool:
+    return node.op == "call_function" and (node.target in CHECKS or (guards and node.target in GUARDS))

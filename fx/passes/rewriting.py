@@ -32,7 +32,7 @@ class Edit:
     """The user's line of what is rewritten, if known."""
 
     def __str__(self) -> str:
-        return self.description if self.where is None else f"{self.description} ({self.where.file}:{self.where.line})"
+        return self.description if self.where is None else f"{self.description} ({self.where.place})"
 
 
 class RewritingPass:

@@ -88,8 +88,11 @@ class _Conversion(Writer):
             )
         super().__init__(settled(prepared) if is_trained(prepared) else prepared, scheme)
         self._on_whole_numbers = on_whole_numbers
-        self._moved: set[Node] = set()  # real values in the reference form that are those of integers
-        self._between: set[Node] = set()  # integers that stand for no value of the prepared program
+        # In the reference form, views and permutations of rounded values: what reads them works on integers in the
+        # other form, hence is to be written as such an operation here.
+        self._moved: set[Node] = set()
+        # Integers on the way to others, as the right side of a subtraction: no value of the prepared program is theirs.
+        self._between: set[Node] = set()
         self._convolutions: list[Node] = []  # on integers; those on real ones have contiguous results
 
     def program(self) -> GraphModule:
@@ -132,15 +135,15 @@ class _Conversion(Writer):
         if is_observer(node):
             self._quantize(node)
             return
-        if (given := comes_whole(node)) is not None:
+        if (given := comes_whole(node)) is not None:  # the program itself has them as integers
             self._whole[node] = self._as_real(given[0]), given[1]
             return
         operation = self._operations.get(node)
         if operation is not None and operation.takes_integers and self._scheme.choice(node).precision != "int8":
-            if operation.kind == "layer" and REASON not in node.meta:
+            if operation.kind == "layer" and REASON not in node.meta:  # it has its weight in 8 bits, or in bfloat16
                 self._layer_on_real(node)
                 return
-            operation = None
+            operation = None  # the scheme leaves it as it is
         rounded = operation is not None and all(one in self._whole or one in self._moved for one in operation.operands)
         if operation is not None and rounded:
             if operation.takes_integers:
@@ -152,6 +155,7 @@ class _Conversion(Writer):
                 return
             if operation.kind == "shape" and not self._on_whole_numbers:
                 self._moved.add(node)
+        # Integers have the size of what they stand for: to ask them makes no value that nothing else needs.
         if asks_for_size(node) and (source := node.all_input_nodes[0]) in self._whole:
             self._real[node] = self._graph.node_copy(node, lambda _: self._whole[source][0])
             return

@@ -26,7 +26,20 @@ _IN_PLACE: tuple[Any, ...] = (F.relu, F.elu, F.selu)
 
 
 class Writer:
-    """Keeps what is written for each value of a prepared program, and converts one into the other where needed."""
+    """Keeps what is written for each value of a prepared program, and converts one into the other where needed.
+
+    A value can be there in three forms, each in a dictionary by its node of the prepared program:
+
+    ==============  ==================================================================================================
+    ``_whole``      integers, with the scale and zero point by which they stand for it: of observers, of operations on
+                    integers, and of what the program itself dequantizes
+    ``_real``       floating-point numbers: what operations on these return, or what the integers stand for
+    ``_unrounded``  by observer, the floating-point numbers before it rounds them: for layers on floating-point
+                    numbers, such as those with 8-bit weights alone, which another layer's rounding must not reach
+    ==============  ==================================================================================================
+
+    A form is written when it is first asked for, since most values are needed in one alone.
+    """
 
     def __init__(self, prepared: GraphModule, scheme: QuantizationScheme) -> None:
         self._prepared = prepared
@@ -36,8 +49,10 @@ class Writer:
         self._attributes: dict[str, Any] = {}
         self._real: dict[Node, Argument] = {}
         self._whole: dict[Node, tuple[Node, Affine]] = {}
-        self._computed_whole: set[Node] = set()  # operations on integers, in the reference form too
-        self._unrounded: dict[Node, Node] = {}  # by observer, the real value where there is one in both forms
+        # Results of operations on integers, in the reference form, too. That one has them before rounding, on the
+        # integers nobody has: to read them there would make of the reference another program.
+        self._computed_whole: set[Node] = set()
+        self._unrounded: dict[Node, Node] = {}
         self._weights = Weights(prepared, scheme)
         self._operations = quantized_operations(prepared, scheme)
 

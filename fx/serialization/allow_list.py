@@ -34,7 +34,7 @@ from fx.assertions import (
     is_false,
 )
 from fx.errors import FxError
-from fx.naming.targets import qualified_name, torch_path
+from fx.naming.targets import qualified_name, torch_path, words
 from fx.operators.python import OPERATORS
 from fx.registry import Registry
 from fx.serialization.safe_operators import is_overload, operators
@@ -113,26 +113,22 @@ def _is_redefined(old: Any, new: Any) -> bool:
     return old is not None and described[0] == described[1] and None not in described[0]
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
-_OWN_MODULES = frozenset(_words("builtins math operator torch types"))
+_OWN_MODULES = frozenset(words("builtins math operator torch types"))
 """Where the names of the tables begin."""
 
 # Python's own.
 
-_BUILTIN_FUNCTIONS = _words(
+_BUILTIN_FUNCTIONS = words(
     "abs all any bin chr divmod getattr hex isinstance issubclass len max min oct ord pow repr round sorted sum"
 )
-_BUILTIN_CLASSES = _words(
+_BUILTIN_CLASSES = words(
     "bool bytes complex dict enumerate float frozenset int list range reversed set slice str tuple zip"
 )
-_OPERATOR_FUNCTIONS = _words("abs concat contains countOf delitem iconcat index indexOf is_ is_not not_ truth")
+_OPERATOR_FUNCTIONS = words("abs concat contains countOf delitem iconcat index indexOf is_ is_not not_ truth")
 
 # torch's.
 
-_PYTHON_FUNCTIONS = _words(
+_PYTHON_FUNCTIONS = words(
     "_assert as_tensor cdist get_device is_tensor lobpcg norm numel pca_lowrank stft svd_lowrank sym_float sym_int "
     "sym_ite sym_max sym_min sym_not sym_sqrt sym_sum tensor tensordot unique unique_consecutive unravel_index"
 )
@@ -148,28 +144,28 @@ MODES: tuple[Any, ...] = (
 """What a captured program calls where the traced code sets the modes of the thread, or asks for them."""
 
 _REFUSED_FUNCTIONALS = frozenset(
-    _words("assert_int_or_pair ctc_loss grouped_mm scaled_grouped_mm scaled_mm triplet_margin_with_distance_loss")
+    words("assert_int_or_pair ctc_loss grouped_mm scaled_grouped_mm scaled_mm triplet_margin_with_distance_loss")
 )
-_PYTHON_METHODS = _words(
+_PYTHON_METHODS = words(
     "bfloat16 bool byte cdouble cfloat char cpu cuda dim dim_order double element_size float get_device half int "
     "is_contiguous is_shared long lu ndimension nelement new_tensor short storage_offset tolist type unique"
 )
 """Methods of tensors that call no operator of the same name, in one of torch's versions, but only compute."""
 
 _VALUE_TYPES = (str, bytes, bool, int, float, complex, tuple, list, dict, set, frozenset, slice, range, torch.Size)
-_REFUSED_METHODS = frozenset(_words("format format_map indices"))
+_REFUSED_METHODS = frozenset(words("format format_map indices"))
 """``str.format`` follows paths of attributes; ``indices`` is of slices, but of sparse tensors too."""
 
-_FIXED_METHODS = _words(
+_FIXED_METHODS = words(
     "_asdict _replace __abs__ __bool__ __contains__ __float__ __getitem__ __int__ __len__ __setitem__"
 )
-_FIXED_ATTRIBUTES = _words(
+_FIXED_ATTRIBUTES = words(
     "index start step stop type bits eps max min resolution smallest_normal tiny numerator denominator"
 )
 _REFUSED_ATTRIBUTES = frozenset({"grad_fn"})
 
-_CLASSES = _words("device dtype finfo iinfo layout memory_format Size Tensor Generator")
-MODULES = _words(
+_CLASSES = words("device dtype finfo iinfo layout memory_format Size Tensor Generator")
+MODULES = words(
     "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveLogSoftmaxWithLoss AdaptiveMaxPool1d "
     "AdaptiveMaxPool2d AdaptiveMaxPool3d AlphaDropout AvgPool1d AvgPool2d AvgPool3d BCELoss BCEWithLogitsLoss "
     "BatchNorm1d BatchNorm2d BatchNorm3d Bilinear CELU ChannelShuffle CircularPad1d CircularPad2d "
@@ -189,7 +185,7 @@ MODULES = _words(
 )
 """Classes of ``torch.nn`` whose constructors take plain values."""
 
-HOLDERS = _words("Module ModuleDict ModuleList Sequential")
+HOLDERS = words("Module ModuleDict ModuleList Sequential")
 """Classes of ``torch.nn`` that are made empty and given their children one by one."""
 
 

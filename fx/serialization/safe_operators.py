@@ -14,11 +14,9 @@ from typing import Any
 import torch
 import torch.nn.functional
 
+from fx.naming.targets import words
+
 _torch: Any = torch  # for the parts of it that have no types
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
 
 
 _HOMES: tuple[tuple[Any, str], ...] = (
@@ -31,7 +29,7 @@ _HOMES: tuple[tuple[Any, str], ...] = (
 )
 """Where public functions live, and how the names of the operators that they call begin."""
 
-_WITHOUT_DOCUMENTATION = _words(
+_WITHOUT_DOCUMENTATION = words(
     "affine_grid_generator alias alpha_dropout_ clamp_max clamp_max_ clamp_min clamp_min_ col2im constant_pad_nd "
     "convolution copy cross_entropy_loss dropout_ embedding_renorm_ feature_alpha_dropout_ feature_dropout "
     "feature_dropout_ fill frobenius_norm gelu_ hardsigmoid_ hardswish_ im2col is_same_size lift lift_fresh "
@@ -45,7 +43,7 @@ _WITHOUT_DOCUMENTATION = _words(
 )
 """Operators that programs of ``torch.export`` and functions of ``torch.nn.functional`` call."""
 
-OF_CAPTURES = _words(
+OF_CAPTURES = words(
     "_adaptive_avg_pool2d _adaptive_avg_pool3d _assert_async _assert_scalar _assert_tensor_metadata "
     "_local_scalar_dense _log_softmax _scaled_dot_product_flash_attention_for_cpu _softmax _to_copy _unsafe_view"
 )
@@ -56,28 +54,28 @@ few they are given; ``batch_norm`` checks that.
 """
 
 REFUSED: dict[str, tuple[str, ...]] = {
-    "they read or write files, or the process's state": _words("from_file save pin_memory record_stream"),
-    "they change what a tensor is made of": _words("data set set_ set_data"),
-    "they change what autograd does": _words("backward requires_grad_ retain_grad"),
-    "they leave it to the caller that indices or sizes are in bounds": _words(
+    "they read or write files, or the process's state": words("from_file save pin_memory record_stream"),
+    "they change what a tensor is made of": words("data set set_ set_data"),
+    "they change what autograd does": words("backward requires_grad_ retain_grad"),
+    "they leave it to the caller that indices or sizes are in bounds": words(
         "resize_as_sparse_ segment_reduce sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor "
         "sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor sparse_resize_ sparse_resize_and_clear_ "
         "unsafe_chunk unsafe_split unsafe_split_with_sizes"
     ),
-    "what they return can be written, and sparse tensors trust it": _words(
+    "what they return can be written, and sparse tensors trust it": words(
         "ccol_indices col_indices crow_indices indices row_indices"
     ),
-    "steps that round to zero divide by zero": _words("range"),
-    "the shape of the pivots is not checked": _words("lu_unpack"),
-    "a reduction that is none gives unset memory; the function of ``torch.nn.functional`` checks it": _words(
+    "steps that round to zero divide by zero": words("range"),
+    "the shape of the pivots is not checked": words("lu_unpack"),
+    "a reduction that is none gives unset memory; the function of ``torch.nn.functional`` checks it": words(
         "multilabel_margin_loss soft_margin_loss"
     ),
-    "targets out of range are read beyond the log-probabilities": _words("ctc_loss"),
-    "offsets are not checked (:mod:`fx.serialization.trusted_arguments` sees to those of the function)": _words(
+    "targets out of range are read beyond the log-probabilities": words("ctc_loss"),
+    "offsets are not checked (:mod:`fx.serialization.trusted_arguments` sees to those of the function)": words(
         "embedding_bag"
     ),
-    "LAPACK trusts pivots that do not belong together": _words("linalg_ldl_solve"),
-    "LAPACK reads beyond matrices that hold infinity": _words("linalg_eigvals"),
+    "LAPACK trusts pivots that do not belong together": words("linalg_ldl_solve"),
+    "LAPACK reads beyond matrices that hold infinity": words("linalg_eigvals"),
 }
 """Operators that would be listed otherwise, by the reason why they are not."""
 

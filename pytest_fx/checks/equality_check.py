@@ -17,14 +17,15 @@ from pytest_fx.checks.failure_facts import failure_facts
 from pytest_fx.checks.firing import require_no_less, row_of
 from pytest_fx.collection import label_of
 from pytest_fx.errors import CoarseVerdict, ContractViolation, InputError, MemoryLayoutWarning
-from pytest_fx.failures.details import fitted
+from pytest_fx.failures.details import shortened
 from pytest_fx.failures.explanation import Explanation, locate_in
 from pytest_fx.failures.failure import Failure
 from pytest_fx.harness.application import Application, applied, may_change, parts_of
 from pytest_fx.harness.contracts import Comparison
-from pytest_fx.harness.detection import COARSE, DetectionLimit, detection_limit
+from pytest_fx.harness.detection import DetectionLimit, detection_limit
 from pytest_fx.harness.run import layout_notes
 from pytest_fx.harness.subject import Subject
+from pytest_fx.harness.tolerances import COARSE
 from pytest_fx.laws import LawViolation, affordable, broken_laws, choose_laws, is_kept_without, law_called
 from pytest_fx.laws.judging import compared
 from pytest_fx.loading import chosen_pass, importable_name, load_contract, with_tolerances
@@ -255,7 +256,7 @@ class EqualityCheck:
         details = explanation.write(self._item.config.rootpath / FOLDER)
         self._report(application, comparison, violation, explanation)
         message = violation.with_others(violations[1:])
-        return violation.with_message(f"{fitted(str(message))}\n{details}")
+        return violation.with_message(f"{shortened(str(message))}\n{details}")
 
     def _warn_of_layouts(self, application: Application) -> None:
         expected, actual = application.eager(), application.actual()

@@ -26,14 +26,18 @@ from pytest_fx.parallel.distribution import reason_not_to_time
 from pytest_fx.records.baseline import BASELINE, Change, Measurement, describe
 from pytest_fx.records.records import describe_machine
 from pytest_fx.records.running import FOLDER, announce
+from pytest_fx.report.progress import PROGRESS, shown_seconds
 from pytest_fx.report.recording import record_row
 from pytest_fx.report.rows import WRONG, SummaryRow
+from pytest_fx.timing import paired
 from pytest_fx.timing.contents import Contents
 from pytest_fx.timing.estimates import estimated_seconds
 from pytest_fx.timing.memory import peak_memory
 from pytest_fx.timing.outputs import OutputCheck
 from pytest_fx.timing.paired import PairedTiming, steady_conditions, time_pairs
 
+EAGER = "eager"
+"""What stands for the machine of an earlier run where there is none: the program is compared with eager."""
 CONFIRMATIONS = 2
 """Times that a slowdown is measured again, on new copies, before a test fails for it."""
 
@@ -130,7 +134,12 @@ class TimingCheck:
         return partial(program, *arguments.args, **arguments.kwargs)
 
     def _announce(self, label: str, seconds: float) -> None:
-        """Say that a timing takes long before it does, where there is a terminal to say it on."""
+        """Say how long a timing takes before it does: on a terminal, and if it is long in any case."""
+        progress = self._item.config.stash.get(PROGRESS, None)
+        if progress is not None:
+            progress.doing(f"{self._options.rounds} pairs, about {shown_seconds(seconds)}")
+        if seconds <= paired.LONG_TIMING:
+            return
         reporter = self._item.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
             reporter.write_line(
@@ -139,9 +148,12 @@ class TimingCheck:
             )
 
     def _change(self, timing: PairedTiming, label: str) -> Change | None:
-        """How the timing compares with its row of the earlier run, if there is one."""
-        baseline = self._item.config.stash[BASELINE]
-        return None if baseline is None else baseline.change(self._measurement(timing, label))
+        """How the timing compares with its row of the earlier run, if there is one, or else with eager itself."""
+        baseline, now = self._item.config.stash[BASELINE], self._measurement(timing, label)
+        if baseline is not None:
+            return baseline.change(now)
+        eager = replace(now, speedup=1.0, low=1.0, high=1.0, machine=EAGER)
+        return None if self._options.fail_slower is None else Change(eager, now)
 
     def _measurement(self, timing: PairedTiming, label: str) -> Measurement:
         low, high = timing.interval
@@ -189,7 +201,7 @@ class TimingCheck:
         row = row.with_peak_memory(eager=eager_memory, transformed=memory).with_estimates(*estimates)
         row = row.with_kernels(kernels_used(program, self._threads))
         baseline = item.config.stash[BASELINE]
-        if change is not None:
+        if change is not None and baseline is not None:
             row = row.with_change(change, self._options.fail_slower)
         elif baseline is not None:
             row = replace(row, measured_elsewhere=baseline.measured_elsewhere(self._measurement(timing, label)))
@@ -234,14 +246,25 @@ class TimingCheck:
 def _regression(change: Change, limit: float) -> TimingRegression:
     now = change.now
     low, high = change.interval
+    longer, value, remedy = _compared(change)
     return TimingRegression(
-        f"{now.program} on {now.model} takes {change.slowdown:.1%} longer, relative to eager, than in the baseline",
+        f"{now.program} on {now.model} takes {change.slowdown:.1%} longer{longer}",
         where=f"batch {now.batch}, {now.dtype}, {now.device}, {now.threads} thread(s)",
-        value=f"speed-up now {now}\n         in the baseline {change.before}",
+        value=value,
         why=f"the 95 % interval of the slowdown is {low:+.1%} to {high:+.1%}, above the limit of {limit:.1%}; "
         f"{CONFIRMATIONS} more measurements did not show less",
-        remedy="find the commit with git bisect, or accept it by making a new baseline",
+        remedy=remedy,
     )
+
+
+def _compared(change: Change) -> tuple[str, str, str]:
+    """What a program takes longer than, the speed-ups that say so, and what to do about it."""
+    if change.before.machine == EAGER:
+        remedy = "leave the pass out for this model, or allow more with --fx-fail-slower"
+        return " than eager", f"speed-up {change.now}", remedy
+    value = f"speed-up now {change.now}\n         in the baseline {change.before}"
+    remedy = "find the commit with git bisect, or accept it by making a new baseline"
+    return ", relative to eager, than in the baseline", value, remedy
 
 
 def _noisy(change: Change, limit: float) -> NoisyTiming:
@@ -250,7 +273,7 @@ def _noisy(change: Change, limit: float) -> NoisyTiming:
     return NoisyTiming(
         f"it is too noisy to tell whether {now.program} on {now.model} takes more than {limit:.1%} longer",
         where=f"batch {now.batch}, {now.dtype}, {now.device}, {now.threads} thread(s)",
-        value=f"speed-up now {now}\n         in the baseline {change.before}",
+        value=_compared(change)[1],
         why=f"the 95 % interval of the slowdown is {low:+.1%} to {high:+.1%}, which holds no change and the limit",
         remedy="measure more pairs with --fx-rounds, on a machine with nothing else to do, for both runs",
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import textwrap
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,10 +13,8 @@ from pytest_fx.failures.failure import Failure
 from pytest_fx.failures.localization import Localization, NodeError
 from pytest_fx.records.records import describe_machine
 
-WIDTH = 90
-"""Columns of a line on the terminal, which pytest indents by eight more."""
-MOST_LINES = 2
-"""Lines that one line of a message may take there."""
+LONGEST = 150
+"""Characters that one line of a message may have: about two lines of a terminal of 80 columns."""
 
 
 def describe_failure(failure: Failure, story: str, compared: list[tuple[str, Localization]]) -> str:
@@ -56,24 +53,18 @@ def format_errors(errors: tuple[NodeError, ...]) -> str:
     return "\n".join("  ".join([*map(str.rjust, row[:5], widths[:5]), row[5].ljust(widths[5]), row[6]]) for row in rows)
 
 
-def fitted(text: str) -> str:
-    """Return ``text`` with long lines broken for the terminal, below the part of the message that they belong to.
+def shortened(text: str) -> str:
+    """Return ``text`` as the terminal shows it, which breaks its lines.
 
-    Paths are shown from the folder that pytest runs in. What is longer than two lines, a node with many arguments say,
-    is cut: the file has the whole.
+    Paths are shown from the folder that pytest runs in. A line that is longer than :data:`LONGEST`, a node with many
+    arguments say, is cut, unless it is the user's or ends with a path: the file has the whole.
     """
-    shorter = text.replace(f"{Path.cwd()}{os.sep}", "")
-    return "\n".join(line for long in shorter.split("\n") for line in _fitted_line(long))
+    return "\n".join(map(_cut, text.replace(f"{Path.cwd()}{os.sep}", "").split("\n")))
 
 
-def _fitted_line(line: str) -> list[str]:
-    indent = " " * (len(line) - len(line.lstrip()) + (9 if line.startswith("  ") else 2))
-    broken = textwrap.wrap(
-        line, WIDTH, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False, replace_whitespace=False
-    )
-    if len(broken) > MOST_LINES:
-        broken = [*broken[: MOST_LINES - 1], f"{broken[MOST_LINES - 1][: WIDTH - 2]} …"]
-    return broken or [line]
+def _cut(line: str) -> str:
+    is_kept = line.lstrip().startswith("where ") or " " not in line[LONGEST - 2 :]
+    return line if is_kept else f"{line[: LONGEST - 2]} …"
 
 
 def _programs(failure: Failure) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ import torch
 from fx import GraphModule
 from fx.passes import Approximate, Close, Exact, RewritingPass
 from fx.passes.pipeline import PassPipeline
-from pytest_fx.failures.details import describe_failure, fitted
+from pytest_fx.failures.details import describe_failure, shortened
 from pytest_fx.failures.failure import Failure
 from pytest_fx.failures.gradient_localization import GRADIENTS, GradientError, gradients_are_kept, localize_gradient
 from pytest_fx.failures.localization import Limit, Localization, NodeError, localize
@@ -66,7 +66,7 @@ def locate_in(application: Application, law: str) -> str:
             found = localize(wide, program, subject.arguments(draw), limit, narrow, dtypes=dtypes).first_wrong
             if found is not None:
                 lines = ["the first node that goes wrong:", *_indented(str(found))]
-                return "\n" + "\n".join(fitted(line) for line in lines)
+                return "\n" + "\n".join(shortened(line) for line in lines)
     except Exception as error:  # the failure itself must not be lost
         return f"\nthe node that goes wrong could not be found: {type(error).__name__}"
     return ""
@@ -119,7 +119,7 @@ class Explanation:
             _replace(target, made)
         finally:
             shutil.rmtree(made, ignore_errors=True)
-        return "\n".join(fitted(line) for line in self.lines)
+        return "\n".join(shortened(line) for line in self.lines)
 
     def attempt(self, otherwise: str, act: Callable[[], None]) -> None:
         """Do ``act``; if it raises, say so in a line that starts with ``otherwise``."""

@@ -66,7 +66,7 @@ class NodeError:
             lines.append(f"  value  {place} is {found.expected!r} in the original, {found.actual!r} here")
             extent = f"{found.extent}: {found.steps}".removesuffix(": ")
             if self.in_float64:
-                extent = f"{found.count_wrong}, both computed in float64"
+                extent = f"{found.count_wrong}, both in float64"
             lines.append(f"         {extent}")
         own = "" if self.eager is None else f", eager's own {self.eager:.2g}"
         lines.append(f"  error  made here {self.made:.2g}, inherited {self.inherited:.2g}{own}")

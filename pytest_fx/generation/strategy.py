@@ -40,6 +40,8 @@ COMPOSED: dict[str, Callable[[Sketch], bool]] = {
     "tie": composition.tie_weights,
 }
 """Lines that are more than an operation."""
+# What is to be frequent stands several times in a tuple, in place of weights beside it: a choice is then one integer
+# for Hypothesis, which shrinks toward the first entry, and tuples are joined where more is asked for.
 PLAIN = (
     *("nothing",) * 6,
     *(name for name, (weight, _) in FAMILIES.items() for _ in range(weight)),

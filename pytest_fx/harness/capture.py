@@ -14,7 +14,7 @@ from torch import nn
 import fx as library
 from fx.canonical.forms import FIXED, Form
 from fx.interop import AdaptedPass, from_torch
-from fx.interop.capturing import NO_CACHE, CaptureRecord, defaults_left, export_model, first_way
+from fx.interop.capturing import NO_CACHE, CaptureRecord, defaults_left, example_inputs, export_model, first_way
 from fx.interop.exporting import ExportedModel, settings_with_cache
 from fx.interop.pass_library import form_of
 from fx.passes.pipeline import PassPipeline
@@ -90,12 +90,18 @@ USUAL = Tracing()
 """Nothing."""
 
 
-def capture(module: nn.Module, arguments: Arguments | None = None, tracing: Tracing = USUAL) -> GraphModule:
+def capture(
+    module: nn.Module, arguments: Arguments | None = None, tracing: Tracing = USUAL, *, guided: bool = False
+) -> GraphModule:
     """Return the program of ``module``, with which it shares parameters and buffers.
 
     Parameters of ``forward`` that ``arguments`` leave to their defaults are captured as those: a program for an
-    optional argument that nobody gives would compute with it all the same.
+    optional argument that nobody gives would compute with it all the same. With ``guided``, ``arguments`` also answer
+    what the model asks of shapes and dtypes.
     """
+    if guided and arguments is not None:
+        examples = example_inputs(module, arguments.args, arguments.kwargs)
+        return library.symbolic_trace(module, example_inputs=examples)
     left = _defaults_left(module, arguments)
     return library.symbolic_trace(module, left) if tracing.is_usual else tracing.trace(module, left, leafless=False)
 
@@ -122,6 +128,9 @@ class Captures:
         def symbolic() -> tuple[GraphModule, None]:
             return capture(module, arguments, tracing), None
 
+        def guided() -> tuple[GraphModule, None]:
+            return capture(module, arguments or Arguments(), tracing, guided=True), None
+
         def exported() -> tuple[GraphModule, str]:
             call = arguments or Arguments()
             key = repr((torch.get_default_dtype(), call.form))  # in float64 indices are what they were
@@ -132,7 +141,8 @@ class Captures:
             return program, self._exports[key].batch
 
         how = tracing.how if self.record is None else self.record.way
-        program, record = first_way({"symbolic": symbolic, "export": exported}, how, type(module).__name__, self._note)
+        ways = {"symbolic": symbolic, "guided": guided, "export": exported}
+        program, record = first_way(ways, how, type(module).__name__, self._note)
         self.record = self.record or record
         return program
 

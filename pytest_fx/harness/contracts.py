@@ -12,14 +12,7 @@ from fx.passes import Approximate, Close, Contract, Exact, close
 from pytest_fx.errors import ContractViolation
 from pytest_fx.harness.equality import Difference, Leaf, Mismatch, pair_leaves, worst_difference
 from pytest_fx.harness.precision import decibels
-
-ERROR_FLOOR_ULPS = 4
-"""Ulp of an output's largest element that are allowed even where eager, by luck, has no error at all."""
-FAR_OUTSIDE = 64.0
-"""How many times the upper quartile of eager's errors one has to be, not to count as a rounding error of the output.
-
-An index that falls on the other side of a tie, and all that is computed from it, says nothing about other elements.
-"""
+from pytest_fx.harness.tolerances import ERROR_FLOOR_ULPS, FAR_OUTSIDE
 
 CONTINUED = "\n" + " " * 9
 """What stands between the lines of one part of a message."""

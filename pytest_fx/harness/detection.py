@@ -12,9 +12,6 @@ from fx.passes import Approximate, Close, Contract, Exact
 from pytest_fx.harness.contracts import Comparison
 from pytest_fx.harness.equality import Leaf
 
-COARSE = 1e-3
-"""The detection limit from which on a verdict is worth a warning, where the contract itself asks for more."""
-
 
 @dataclass(frozen=True, slots=True)
 class DetectionLimit:

@@ -47,7 +47,7 @@ class Lender:
                 stored[name] = tensor
         self._lent: dict[torch.dtype | None, dict[int, KeptTensor]] = {}
         self._runners: dict[torch.dtype | None, Runner] = {}
-        self._forget: Callable[[], Callable[[], None] | None] = _nobody
+        self._float64_owner: weakref.WeakMethod[Callable[[], None]] | None = None
 
     def fresh(self, dtype: torch.dtype | None = None) -> nn.Module:
         """Return a new copy, its floating-point tensors in ``dtype`` if given."""
@@ -137,11 +137,13 @@ class Lender:
         """
         if not self.is_large:
             return
-        before = self._forget()
-        if before is not None and before != forget:
-            before()
+        # Held weakly, so that an application that nobody needs any more is freed although it once had a float64 model;
+        # what is gone then has nothing left to let go of.
+        release_earlier = None if self._float64_owner is None else self._float64_owner()
+        if release_earlier is not None and release_earlier != forget:  # the same owner may go on with what it has
+            release_earlier()
             collect()  # captures of what was lent know themselves
-        self._forget = _nobody if forget is None else weakref.WeakMethod(forget)
+        self._float64_owner = None if forget is None else weakref.WeakMethod(forget)
 
     def forget_float64(self) -> None:
         """Let go of the tensors that are lent in float64."""
@@ -174,10 +176,6 @@ def release(program: nn.Module) -> None:
     """
     for held in (vars(vars(program).get("_graph", program)), vars(program)):
         held.clear()
-
-
-def _nobody() -> None:
-    return None
 
 
 def _can_be_stored(module: nn.Module, tensors: Mapping[str, torch.Tensor]) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
+from pytest_fx import lines
 from pytest_fx.collection import subject_of
 from pytest_fx.fixtures import BROKEN
 from pytest_fx.lazy import load
@@ -286,7 +287,8 @@ class _Told:
             item.config.stash.setdefault(BROKEN, []).append((case, "cannot be made"))
             who = f"the model {getattr(case, 'label', case)}"
         error = ending.error(who)
-        self.report_failure(f"{type(error).__module__}.{type(error).__name__}: {error}")
+        text = f"{type(error).__module__}.{type(error).__name__}: {error}"
+        self.report_failure(lines.fit(text, lines.terminal_width()))
 
     def report_failure(self, text: str) -> None:
         """Report that the test failed in what it was doing, with what it wrote and measured until then."""

@@ -21,23 +21,7 @@ from pytest_fx.harness.run import Run, by
 from pytest_fx.harness.snapshot import is_strided, overlaps
 from pytest_fx.harness.structure import leaves, map_tensors
 from pytest_fx.harness.subject import Inputs
-
-PERTURBATIONS = 8
-"""How often eager is run with other rounding errors before a difference is held against the pass."""
-MOST_PERTURBATIONS = 32
-"""The same where few elements differ: each run moves an element that lies at a step with a probability of a half."""
-FEW = 0.25
-"""The share of elements that is few."""
-SMALL = 1.0
-"""The largest perturbation, in ulp of the element, in every other run: what one operation may do."""
-LARGE = 16.0
-"""The same in the others, which look for steps: another order of arithmetic may be several ulp away from eager's."""
-LARGE_OF_HALVES = 2.0
-"""The same where an ulp is a hundredth or thousandth of the element: 16 would forgive what is plainly wrong."""
-ALLOWED = 2.0
-"""How many times its movement under small perturbations an element may differ."""
-STEP = 8.0
-"""How many times more than in proportion an element moves under large perturbations where it lies at a step."""
+from pytest_fx.harness.tolerances import ALLOWED, LARGE, LARGE_OF_HALVES, PERTURBATIONS, SMALL, STEP
 
 _ROUNDS = frozenset("floor ceil round trunc fix sign floordiv floor_divide".split())
 """Operations whose results are integers, by name."""

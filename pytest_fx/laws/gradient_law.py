@@ -20,19 +20,22 @@ from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.run import Runner, by
 from pytest_fx.harness.snapshot import in_pieces, is_finite, is_strided, same_tensor
 from pytest_fx.harness.structure import leaves, map_tensors
-from pytest_fx.laws.conditioning import FEW, MOST_PERTURBATIONS, PERTURBATIONS, Movement, Perturbed
+from pytest_fx.harness.tolerances import (
+    BESIDE_ZEROS,
+    FEW,
+    GRADIENTS,
+    GRADIENTS_OF_HALVES,
+    MOST_PERTURBATIONS,
+    NUDGES,
+    PERTURBATIONS,
+)
+from pytest_fx.laws.conditioning import Movement, Perturbed
 from pytest_fx.laws.differentiation import Gradients, gradients_by, gradients_of
 from pytest_fx.laws.judging import wherever_values_lie
 from pytest_fx.laws.law import broken
 
-_TOLERANCES = {torch.float64: (1e-5, 1e-10), torch.float32: (1e-3, 1e-5)}
-"""How far an element of a gradient may be off, for its own size and for that of the largest element."""
 _CASTS = frozenset({"float", "half", "bfloat16"})
 """Methods that cast to a dtype with fewer digits than float64."""
-_OF_HALVES = (0.1, 1e-2)
-"""The same where an ulp is a hundredth or a thousandth."""
-NUDGES = 4
-"""How many times the change of eager's own gradients a rough look allows."""
 
 
 def gradients(application: Application) -> None:
@@ -106,7 +109,7 @@ def _look_kept(application: Application) -> bool:
         errors = _distances(actual, arguments, dtype, held, expected, application.names)
     if isinstance(errors, Exception) or errors.keys() != expected.keys():
         return False
-    limits = {name: _norm(wanted) * _TOLERANCES.get(dtype, _OF_HALVES)[0] for name, wanted in expected.items()}
+    limits = {name: _norm(wanted) * GRADIENTS.get(dtype, GRADIENTS_OF_HALVES)[0] for name, wanted in expected.items()}
     if all(errors[name] <= limits[name] for name in expected):
         return True
     nudged = _distances(eager, arguments.map(_nudged), dtype, kept, expected, {})
@@ -363,9 +366,9 @@ def _limits(leaf: Leaf, moved: torch.Tensor | None = None, scale: float | None =
 
     Of a gradient whose largest element is ``scale``, elements are sums, which have rounding errors of that size.
     """
-    relative, absolute = _TOLERANCES.get(leaf.expected.dtype, _OF_HALVES)
+    relative, absolute = GRADIENTS.get(leaf.expected.dtype, GRADIENTS_OF_HALVES)
     scale = leaf.scale if scale is None else scale
-    floor = absolute * scale if scale else 1e-3 * relative  # beside zeros there is no size
+    floor = absolute * scale if scale else BESIDE_ZEROS * relative
     limits = relative * leaf.expected.abs().double() + floor
     if moved is not None:
         limits = limits + moved.to(limits.device)

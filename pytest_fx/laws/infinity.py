@@ -101,6 +101,8 @@ class Poisoned(Interpreter):
             return True
         if node.op not in ("call_function", "call_method") or effect_of(node) is not None:
             return False
+        # Finite in float64: the dtype ends there, as at `x * x` for 1e30. Infinite there, too: it is an overflow only
+        # if it is infinite for numbers nearby as well, as `exp(1e5)` is, and no pole, as `1 / 0` and `log(0)` are.
         wide = self._infinite(node, value, _widened)
         if wide is None or not wide.any():
             return wide is not None
@@ -132,5 +134,5 @@ def _widened(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _moved(tensor: torch.Tensor) -> torch.Tensor:
-    """Other numbers nearby, at which there is no pole: ``log(0)`` and ``1 / 0`` do not overflow, ``exp(1e5)`` does."""
+    """Other numbers nearby, at which there is no pole."""
     return tensor.double() + 1e-3 * (1 + tensor.double().abs()) if tensor.is_floating_point() else tensor

@@ -22,7 +22,8 @@ from pytest_fx.harness.run import Run
 from pytest_fx.harness.snapshot import dense, is_finite, is_strided, same_tensor
 from pytest_fx.harness.structure import leaves, map_tensors, skeleton
 from pytest_fx.harness.subject import Inputs
-from pytest_fx.laws.conditioning import FEW, MOST_PERTURBATIONS, Conditioning
+from pytest_fx.harness.tolerances import FEW, MOST_PERTURBATIONS
+from pytest_fx.laws.conditioning import Conditioning
 from pytest_fx.laws.infinity import without_infinities
 from pytest_fx.laws.law import failure_class
 from pytest_fx.laws.precision import told_with_precision
@@ -112,11 +113,16 @@ def _require_kept(law: str, application: Application, inputs: Sequence[Inputs], 
         if error is not None and not refuses_inputs(application, error):
             _raises(law, application, each, error)
     inputs = [each for each in inputs if application.actual(each).error is None]
+    # 1. The same bits keep every contract; this needs no call in float64.
     if all(identical(part(application.eager(each)), part(application.actual(each))) for each in inputs):
         return
+    # 2. A large model runs in float64 on its first inputs only: their rounding errors tell what others may have.
     if _is_as_near_as_on_draws(application, inputs, part):
         return
+    # 3. The contract itself, in the working dtype and in float64.
     violation = _violation(compared(application, inputs, part, whose), application.contract)
+    # 4. Where already the capture, without the pass, is not what eager computes in float64, float64 says nothing about
+    # the pass. The case was `c = x.half(); c *= x`: a write keeps the dtype, and a capture as `c * x` promotes it.
     if violation is not None and application.has_float64 and not _is_captured_in_float64(application, inputs, part):
         application.forget_float64()
         violation = _violation(compared(application, inputs, part, whose), application.contract)
@@ -124,13 +130,17 @@ def _require_kept(law: str, application: Application, inputs: Sequence[Inputs], 
             application.waive("not judged in float64, where the capture itself differs from eager")
     if violation is None:
         return
-    if not isinstance(application.contract, Exact):
+    if not isinstance(application.contract, Exact):  # which promises bits, also where they mean nothing
+        # 5. An overflow: of `a * b / c` eager may have `inf` where `a / c * b` has a number, and all that is computed
+        # from it differs. These elements are not compared, the others are.
         normals = [_of_what_is_finite(application, each, part) for each in inputs]
         comparison = compared(application, inputs, part, whose, normals)
         violation = _violation(comparison, application.contract)
         if violation is None:
             application.waive("differs in what follows from an infinity")
             return
+        # 6. What eager cannot tell either: `round(x)` at 0.5 is 0 or 1. An element may differ as far as eager's own
+        # moves when its values are perturbed in their last bits. It comes last as it takes 8 to 32 more runs of eager.
         selections = [lambda run, normal=normal: normal(part(run)) for normal in normals]
         conditioning = Conditioning(application, inputs, selections)
         violation = _beside_eager_perturbed(comparison, application.contract, conditioning, violation)
@@ -145,6 +155,8 @@ def _beside_eager_perturbed(
 ) -> ContractViolation | None:
     """The violation that is left where elements may differ as far as eager itself moves when it is perturbed."""
     comparison = replace(comparison, deviations=conditioning.deviations)
+    # How far eager moves is known of each element, decibels are of all of them: so an approximate program is excused
+    # where each element is as close as rounding decides, as `floor(x * 10)` is beside `floor(x / 0.1)`, not elsewhere.
     promise = contract if isinstance(contract, Close) else close
     found = _violation(comparison, promise)
     if found is not None and found.share <= FEW:
@@ -177,7 +189,8 @@ def _is_captured_in_float64(application: Application, inputs: Sequence[Inputs], 
             pairs = pair_leaves(*(_without_infinities(part(run)) for run in (expected, captured)))
             if isinstance(pairs, Mismatch):
                 return False
-            if any(bool((leaf.errors > leaf.limits(1e-5, 1e-8)).any()) for leaf in pairs):
+            # Not the contract's tolerances, which are the pass's: a capture keeps the usual ones.
+            if any(bool((leaf.errors > leaf.limits(close.rtol, close.atol)).any()) for leaf in pairs):
                 return False
     return True
 

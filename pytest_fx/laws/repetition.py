@@ -19,6 +19,7 @@ from pytest_fx.harness.equality import Leaf
 from pytest_fx.harness.run import Runner
 from pytest_fx.harness.snapshot import dense, is_strided, same_tensor, tensors_of
 from pytest_fx.harness.structure import describe, leaves, skeleton
+from pytest_fx.harness.tolerances import SAME_PARAMETERS
 from pytest_fx.laws.judging import identical
 from pytest_fx.laws.law import broken
 from pytest_fx.processes.deadline import TookTooLong
@@ -228,7 +229,7 @@ def _nearly(one: torch.Tensor, other: torch.Tensor | None) -> bool:
     if other is None or one.shape != other.shape:
         return False
     leaf = Leaf("", other.detach(), one.detach())
-    return not bool((leaf.errors > leaf.limits(1e-3, 1e-6)).any())
+    return not bool((leaf.errors > leaf.limits(*SAME_PARAMETERS)).any())
 
 
 def first_difference(one: str, other: str) -> list[str]:

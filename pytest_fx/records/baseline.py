@@ -202,14 +202,12 @@ def chosen_baseline(config: pytest.Config) -> Baseline | None:
     """Return the run that ``--fx-baseline`` names, or None.
 
     A worker gets it from the controller, whose files it need not have. Raises :class:`pytest.UsageError` for a file
-    that is missing or holds nothing to compare with, and for a limit without a baseline.
+    that is missing or holds nothing to compare with, and for ``--fx-strict`` without anything to be strict about.
     """
     options = config.stash[OPTIONS]
     if options.baseline is None:
-        if options.fail_slower is not None:
-            raise pytest.UsageError("--fx-fail-slower needs a run to compare with: --fx-baseline FILE")
-        if config.getoption("fx_strict"):
-            raise pytest.UsageError("--fx-strict needs a run to compare with: --fx-baseline FILE")
+        if config.getoption("fx_strict") and options.fail_slower is None:
+            raise pytest.UsageError("--fx-strict needs a run to compare with, --fx-baseline FILE, or --fx-fail-slower")
         return None
     given: Mapping[str, Any] | None = getattr(config, "workerinput", {}).get("fx_baseline")
     if given is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,6 +12,13 @@ from typing import Any
 import pytest
 
 TIMING_FIXTURE = "fx_timing"
+GROUP = "fx "
+"""What the names of groups of our timings begin with."""
+OF_TABLE = (
+    *("columns", "sort", "group-by", "name", "time-unit", "histogram", "csv", "verbose"),
+    *("compare", "compare-fail", "cprofile", "cprofile-loops", "cprofile-top", "cprofile-dump"),
+)
+"""Options of pytest-benchmark that are about its table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +56,7 @@ def add_benchmarks(config: pytest.Config, test: str, timing: Mapping[str, Any]) 
         record = BenchmarkRecord(
             name=name,
             fullname=f"{test}:{'eager' if role == 'eager' else label}",
-            group=f"fx {model}",
+            group=f"{GROUP}{model}",
             param=timing["param"],
             params=timing["params"],
             extra_info={**timing["info"], "role": role},
@@ -90,3 +99,35 @@ def presented_as_benchmarks(items: Sequence[pytest.Item]) -> Generator[None]:
             session: Any = timings[0].config.pluginmanager.get_plugin("pytest-benchmark")
             if session is not None:
                 session.xdist_benchmark_found = False
+
+
+@contextmanager
+def table_left_out(config: pytest.Config) -> Generator[None]:
+    """Let pytest-benchmark's table leave out our timings inside the block, unless something of it is asked for.
+
+    The plugin's own table has them. With ``-v``, or an option of pytest-benchmark on how its table looks or what it
+    compares with, they are there; benchmarks of the user's own always are.
+    """
+    session: Any = config.pluginmanager.get_plugin("pytest-benchmark")
+    groups = getattr(session, "groups", None)
+    if not groups or config.get_verbosity() > 0 or _asks_for_table(config):
+        yield
+        return
+    left = [(name, [one for one in benchmarks if not _is_ours(one)]) for name, benchmarks in groups]
+    session.groups = [(name, benchmarks) for name, benchmarks in left if benchmarks]
+    try:
+        yield
+    finally:
+        session.groups = groups
+
+
+def _is_ours(benchmark: Mapping[str, Any]) -> bool:
+    return str(benchmark.get("group")).startswith(GROUP) and "role" in benchmark.get("extra_info", {})
+
+
+def _asks_for_table(config: pytest.Config) -> bool:
+    """Whether an option is given, in the ini file or the environment too, that is about pytest-benchmark's table."""
+    given = [*config.getini("addopts"), *shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))]
+    given += map(str, config.invocation_params.args)
+    flags = {argument.partition("=")[0] for argument in given}
+    return any(f"--benchmark-{name}" in flags for name in OF_TABLE)

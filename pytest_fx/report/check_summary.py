@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_fx import lines
+
 PROPERTY = "fx-check"
 """The user property that carries a sentence on a test's report."""
 
@@ -26,4 +28,4 @@ def write_checks(reporter: pytest.TerminalReporter) -> None:
     if sentences:
         reporter.section("fx: passes on random programs")
         for sentence in sentences:
-            reporter.write_line(sentence)
+            reporter.write_line(lines.fit(sentence, lines.terminal_width()))

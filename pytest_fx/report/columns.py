@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pytest_fx.options import TOO_NOISY
-from pytest_fx.report.rows import SummaryRow
+from pytest_fx.report.rows import NOT_JUDGED, REFUSED, RIGHT, WRONG, SummaryRow, verdict_of
+
+WIDE = 100
+"""Columns of a terminal from which on the table has nodes and errors."""
+Markup = Mapping[str, bool]
+"""How a cell is written where the terminal has colours, as pytest's terminal writer takes it."""
+_PLAIN: Markup = {}
+
+
+def _no_markup(row: SummaryRow) -> Markup:
+    return _PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +30,46 @@ class SummaryColumn:
     """What it shows of a row."""
     optional: bool = False
     """Whether it is left out where it shows a dash in every row."""
+    narrowest: int | None = 0
+    """Columns of a terminal from which on it is shown; None to show it with ``-v`` alone, which shows all."""
+    short: Callable[[SummaryRow], str] | None = None
+    """What it shows without ``-v``, if that is less."""
+    markup: Callable[[SummaryRow], Markup] = _no_markup
+    """How its cell is written where the terminal has colours."""
+
+    def is_shown(self, width: int, *, verbose: bool) -> bool:
+        """Whether a terminal of ``width`` columns has it."""
+        return verbose or (self.narrowest is not None and width >= self.narrowest)
+
+    def shown(self, row: SummaryRow, *, verbose: bool) -> str:
+        """What it shows of ``row``."""
+        return self.cell(row) if verbose or self.short is None else self.short(row)
 
 
 Column = SummaryColumn  # what hooks were once told to return
 
 
+def _verdict(row: SummaryRow) -> str:
+    """The verdict, and what came of a program that is not right."""
+    verdict = verdict_of(row)
+    reason = (row.outcome or "").partition(": ")[2] or row.outcome
+    return f"{verdict}: {reason}" if verdict in (WRONG, NOT_JUDGED) and reason else verdict
+
+
+def _colour_of_verdict(row: SummaryRow) -> Markup:
+    colours: dict[str, Markup] = {RIGHT: {"green": True}, REFUSED: {"yellow": True}, NOT_JUDGED: {"yellow": True}}
+    return colours.get(verdict_of(row), _PLAIN)
+
+
 def _nodes(row: SummaryRow) -> str:
     if row.changed is False:
-        return f"{row.nodes_before}, {row.outcome or 'changes nothing'}"
-    nodes = " -> ".join(str(count) for count in (row.nodes_before, row.nodes_after) if count is not None)
-    return ", ".join(filter(None, (nodes, row.outcome))) or "-"
+        return "-" if row.nodes_before is None else str(row.nodes_before)
+    return " -> ".join(str(count) for count in (row.nodes_before, row.nodes_after) if count is not None) or "-"
 
 
 def _way(row: SummaryRow) -> str:
+    if row.way == "guided":
+        return "guided"
     return "-" if row.way in (None, "symbolic") else f"{row.way}, batch {(row.batch or '').partition(':')[0]}"
 
 
@@ -45,15 +82,38 @@ def _errors(row: SummaryRow) -> str:
     return f"{error}, {shown_error(row.allowed_error)} allowed" + (f"; {row.waiver}" if row.waiver else "")
 
 
+def _short_errors(row: SummaryRow) -> str:
+    return _pair(row.error, row.eager_error, shown_error)
+
+
+def _colour_of_speedup(row: SummaryRow) -> Markup:
+    if not _has_speedup(row) or row.verdict not in ("faster", "slower"):
+        return _PLAIN
+    return {"green" if row.verdict == "faster" else "red": True}
+
+
+def _has_speedup(row: SummaryRow) -> bool:
+    """Whether a speed-up is told: a wrong program is not praised."""
+    return row.speedup is not None and verdict_of(row) != WRONG
+
+
+def _short_speedup(row: SummaryRow) -> str:
+    if not _has_speedup(row):
+        return "-"
+    if row.noisy:
+        return _without_ratio(row.verdict)
+    verdict = "no difference" if row.verdict == "no difference shown" else row.verdict
+    return f"{row.speedup:.3f} ({row.speedup_low:.3f} to {row.speedup_high:.3f}), {verdict}"
+
+
 def _speedup(row: SummaryRow) -> str:
-    if row.speedup is None or row.outcome is not None:  # a wrong program is not praised
+    if not _has_speedup(row):
         return "-"
     if row.noisy:
         said = f"{_without_ratio(row.verdict)}: {row.outliers:.0%} outliers, pairs deviate by {row.noise:.1%}"
     else:
         said = f"{row.speedup:.3f} ({row.speedup_low:.3f} to {row.speedup_high:.3f}), {row.verdict}"
-    loaded = None if row.processors is None else f"loaded machine: {row.processors:.0%} of a processor"
-    return "; ".join(filter(None, (said, loaded, "contents of inputs repeat" if row.contents_repeat else None)))
+    return f"{said}; contents of inputs repeat" if row.contents_repeat else said
 
 
 def _estimated_speedup(row: SummaryRow) -> str:
@@ -84,22 +144,28 @@ def _change(row: SummaryRow) -> str:
 COLUMNS = (
     SummaryColumn("model", lambda row: row.model),
     SummaryColumn("program", lambda row: row.program),
-    SummaryColumn("nodes", _nodes),
-    SummaryColumn("captured by", _way, True),
-    SummaryColumn("float64 error", lambda row: shown_error(row.float64_error)),
-    SummaryColumn("error (eager's own)", _errors),
-    SummaryColumn("detects", lambda row: shown_error(row.detects), True),
-    SummaryColumn("eager", lambda row: _milliseconds(row.eager_seconds)),
-    SummaryColumn("transformed", lambda row: _milliseconds(row.seconds)),
-    SummaryColumn("estimated eager", lambda row: _milliseconds(row.eager_estimated), True),
-    SummaryColumn("estimated transformed", lambda row: _milliseconds(row.estimated), True),
-    SummaryColumn("speed-up (95 % interval)", _speedup),
+    SummaryColumn("verdict", _verdict, short=verdict_of, markup=_colour_of_verdict),
+    SummaryColumn("nodes", _nodes, narrowest=WIDE),
+    SummaryColumn("captured by", _way, True, WIDE),
+    SummaryColumn("float64 error", lambda row: shown_error(row.float64_error), narrowest=None),
+    SummaryColumn("error (eager's own)", _errors, narrowest=WIDE, short=_short_errors),
+    SummaryColumn("detects", lambda row: shown_error(row.detects), True, None),
+    SummaryColumn("eager", lambda row: _milliseconds(row.eager_seconds), narrowest=None),
+    SummaryColumn("transformed", lambda row: _milliseconds(row.seconds), narrowest=None),
+    SummaryColumn("estimated eager", lambda row: _milliseconds(row.eager_estimated), True, None),
+    SummaryColumn("estimated transformed", lambda row: _milliseconds(row.estimated), True, None),
+    SummaryColumn("speed-up (95 % interval)", _speedup, True, short=_short_speedup, markup=_colour_of_speedup),
     SummaryColumn("estimated speed-up", _estimated_speedup, True),
     SummaryColumn(
-        "launched after (eager's own)", lambda row: _pair(row.host_seconds, row.eager_host_seconds, _milliseconds), True
+        "launched after (eager's own)",
+        lambda row: _pair(row.host_seconds, row.eager_host_seconds, _milliseconds),
+        True,
+        None,
     ),
-    SummaryColumn("8-bit kernels (layers)", lambda row: row.kernels or "-", True),
-    SummaryColumn("peak memory (eager's own)", lambda row: _pair(row.peak_memory, row.eager_peak_memory, _bytes), True),
+    SummaryColumn("8-bit kernels (layers)", lambda row: row.kernels or "-", True, None),
+    SummaryColumn(
+        "peak memory (eager's own)", lambda row: _pair(row.peak_memory, row.eager_peak_memory, _bytes), True, None
+    ),
 )
 """The columns that the plugin itself gives."""
 CHANGE = SummaryColumn("change since the baseline (95 % interval)", _change)

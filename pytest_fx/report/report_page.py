@@ -196,12 +196,15 @@ def _data(
     }
 
 
+_FIRST = {"wrong": 0, "right": 2, "changes nothing": 3}
+"""Which rows a page has first, where it cannot have all; the others stand between."""
+
+
 def _most_telling(rows: Sequence[ReportedRow], most: int) -> list[ReportedRow]:
     """As many rows as a page can have, those first that are not right; in the order in which they came."""
     if len(rows) <= most:
         return list(rows)
-    dull = ("changes nothing", "right")
-    order = sorted(range(len(rows)), key=lambda place: rows[place].verdict in dull)
+    order = sorted(range(len(rows)), key=lambda place: _FIRST.get(rows[place].verdict, 1))
     return [rows[place] for place in sorted(order[:most])]
 
 

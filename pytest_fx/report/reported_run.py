@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_fx.errors import ReportError
+from pytest_fx.records.reading import has_types
 from pytest_fx.records.records import read_records, write_atomically
 from pytest_fx.report.rows import SummaryRow, verdict_of
 
@@ -207,13 +208,22 @@ class EarlierRun:
         return {"schema": SCHEMA, "kind": "history", "run": dict(self.run), "rows": rows}
 
 
+def _entry(row: Any) -> Entry | None:
+    """The entry that a row of a history is, if it is a whole one."""
+    names = [each.name for each in fields(Entry)]
+    if not isinstance(row, list) or len(row) != len(names):
+        return None
+    known = dict(zip(names, row, strict=True))
+    return Entry(**known) if has_types(Entry, known) else None
+
+
 def read_history(folder: Path) -> list[EarlierRun]:
     """Return the runs that were reported in ``folder`` before the one that is there, the oldest first."""
     found: list[EarlierRun] = []
     for record in read_records(folder / HISTORY):
         rows: Any = record.get("rows")
         if record.get("kind") == "history" and _is_readable(record) and isinstance(rows, list):
-            entries = [Entry(*row) for row in rows if isinstance(row, list) and 3 <= len(row) <= len(fields(Entry))]
+            entries = [entry for row in rows if (entry := _entry(row)) is not None]
             found.append(EarlierRun(dict(record.get("run") or {}), {entry.key: entry for entry in entries}))
     return found
 

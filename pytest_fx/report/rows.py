@@ -31,7 +31,7 @@ class SummaryRow:
     program: str
     """The pass, or what else made the program."""
     way: str | None = None
-    """How the model was captured: ``"symbolic"`` or ``"export"``."""
+    """How the model was captured: ``"symbolic"``, ``"guided"`` or ``"export"``."""
     batch: str | None = None
     """Of an exported one: ``"free"``, or why it takes one number of samples only."""
     note: str | None = None

@@ -6,6 +6,7 @@ It imports no torch: a run that uses nothing of the plugin writes nothing.
 from __future__ import annotations
 
 import os
+import uuid
 from collections import Counter
 from datetime import datetime, timezone
 from typing import Any
@@ -74,7 +75,7 @@ class RunReport:
         if os.getpid() != self._process or not is_used or self._config.option.collectonly:
             return
         run = {
-            "id": f"{self._begun}-{self._process}",
+            "id": uuid.uuid4().hex,
             "begun": self._begun,
             "ended": _now(),
             "arguments": list(self._config.invocation_params.args),

@@ -2,57 +2,136 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 
 import pytest
 
+from pytest_fx.lines import fit
 from pytest_fx.options import Options
 from pytest_fx.records.baseline import BASELINE
-from pytest_fx.report.columns import COLUMNS, SummaryColumn, shown_error
-from pytest_fx.report.rows import SummaryRow, collect_rows
+from pytest_fx.report.columns import COLUMNS, WIDE, SummaryColumn, shown_error
+from pytest_fx.report.layout import format_rows, text_of
+from pytest_fx.report.rows import CHANGES_NOTHING, WRONG, SummaryRow, collect_rows, verdict_of
 
+INTERRUPTED = pytest.StashKey[int]()
+"""Where a :class:`pytest.Config` has the tests that were collected, if the run was interrupted."""
 NOTES = pytest.StashKey[list[str]]()
 """Where a :class:`pytest.Config` keeps lines to print below the table."""
 
 
 def format_table(rows: Sequence[SummaryRow], columns: Sequence[SummaryColumn] = COLUMNS) -> list[str]:
-    """Return the lines of the table, without the optional columns that say nothing."""
-    columns = [column for column in columns if not column.optional or any(column.cell(row) != "-" for row in rows)]
-    table = [[column.heading for column in columns], *([column.cell(row) for column in columns] for row in rows)]
-    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in table]
+    """Return the lines of the table with everything that is known, as wide as that takes."""
+    return [text_of(line) for line in format_rows(rows, columns, verbose=True)]
+
+
+def write_interruption(reporter: pytest.TerminalReporter) -> None:
+    """Say how much of a run was done when the user interrupted it, and where its results are."""
+    collected = reporter.config.stash.get(INTERRUPTED, None)
+    reports = [report for kind in reporter.stats.values() for report in kind]
+    if collected is None or any(isinstance(report, pytest.CollectReport) for report in reports):
+        return
+    done = len({report.nodeid for report in reports if getattr(report, "when", None) == "teardown"})
+    line = f"fx: interrupted after {done} of {collected} tests"
+    if collect_rows(reports):
+        line += "; what they measured is above, and in .pytest_fx/last_run.json"
+    reporter.write_line(fit(line, reporter.config.get_terminal_writer().fullwidth), yellow=True)
 
 
 def write_summary(reporter: pytest.TerminalReporter, options: Options) -> None:
     """Print the table, models in the order of the command line, if any test recorded a row."""
-    reports = [report for kind in reporter.stats.values() for report in kind]
-    rows = collect_rows(reports)
+    rows = collect_rows(report for kind in reporter.stats.values() for report in kind)
     if not rows:
         return
     order = {name: position for position, name in enumerate(options.models)}
     models = dict.fromkeys(row.model for row in rows)
     order = {model: (order.get(model, len(order)), position) for position, model in enumerate(models)}
     rows.sort(key=lambda row: (order[row.model], row.nodes_before is not None, row.program))
-    reporter.section("fx: largest errors against eager in float64, median times of a call")
-    given: list[Sequence[SummaryColumn]] = reporter.config.hook.pytest_fx_summary_columns(config=reporter.config)
-    for line in format_table(rows, [column for columns in given for column in columns]):
-        reporter.write_line(line)
-    baseline = reporter.config.stash.get(BASELINE, None)
-    if baseline is not None:
-        timed = sum(row.speedup is not None for row in rows)
-        found = sum(row.slowdown is not None for row in rows)
-        elsewhere = sum(row.measured_elsewhere is not None for row in rows)
-        others = f"; {elsewhere} of another host, whose timings are not compared" if elsewhere else ""
-        reporter.write_line(f"compared with {baseline.name}: {found} of {timed} timing(s) are in it{others}")
-        for row in rows:
-            for line in (row.less or "").splitlines():
-                reporter.write_line(line)
-    for line in _ways_in(rows, verbose=reporter.verbosity > 0):
-        reporter.write_line(line)
+    verbose, width = reporter.verbosity > 0, reporter.config.get_terminal_writer().fullwidth
+    reporter.ensure_newline()
+    reporter.section(_title(width, verbose=verbose))
+    for line in of_a_loaded_machine(rows):
+        reporter.write_line(fit(line, width), yellow=True)
+    _write_table(reporter, rows, width, verbose=verbose)
+    for line in _of_the_baseline(reporter.config, rows):
+        reporter.write_line(fit(line, width))
+    for line in _ways_in(rows, verbose=verbose):
+        reporter.write_line(fit(line, width))
     for line in _warning_of_coarse(rows):
-        reporter.write_line(line, yellow=True)
+        reporter.write_line(fit(line, width), yellow=True)
     for note in reporter.config.stash.get(NOTES, []):
-        reporter.write_line(note)
+        reporter.write_line(fit(note, width))
+    for line in _of_wrong(rows):
+        reporter.write_line(fit(line, width), red=True, bold=True)
+
+
+def _title(width: int, *, verbose: bool) -> str:
+    if verbose:
+        return "fx: verdicts, largest errors against eager in float64, median times of a call"
+    return "fx: verdicts, largest errors against eager in float64, speed-ups" if width >= WIDE else "fx: verdicts"
+
+
+def _write_table(reporter: pytest.TerminalReporter, rows: Sequence[SummaryRow], width: int, *, verbose: bool) -> None:
+    """Print the rows, those of passes that found nothing to change in a line for each model unless all are asked for.
+
+    With ``-v`` and no terminal whose width is known, the table is as wide as it gets.
+    """
+    given: list[Sequence[SummaryColumn]] = reporter.config.hook.pytest_fx_summary_columns(config=reporter.config)
+    idle: dict[str, list[str]] = {}
+    for row in rows:
+        if not verbose and verdict_of(row) == CHANGES_NOTHING:
+            idle.setdefault(row.model, []).append(row.program)
+    others = [row for row in rows if row.program not in idle.get(row.model, ())]
+    known = shutil.get_terminal_size(fallback=(0, 0)).columns > 0
+    if others:
+        columns = [column for columns in given for column in columns]
+        for line in format_rows(others, columns, width if known or not verbose else None, verbose=verbose):
+            for text, markup in line:
+                reporter.write(text, **markup)
+            reporter.write("\n")
+    for model, programs in idle.items():
+        count = f"{len(programs)} passes" if len(programs) > 1 else "1 pass"
+        reporter.write_line(fit(f"{model}: {count} found nothing to change: {', '.join(programs)}", width))
+
+
+def of_a_loaded_machine(rows: Sequence[SummaryRow]) -> Iterator[str]:
+    """Yield a line, if other work had a part of the processor while times were taken: in all, not in each row."""
+    shares = [row.processors for row in rows if row.processors is not None]
+    timed = sum(row.speedup is not None for row in rows)
+    if shares:
+        low, high = min(shares), max(shares)
+        share = f"{low:.0%}" if f"{low:.0%}" == f"{high:.0%}" else f"{low:.0%} to {high:.0%}"
+        yield (
+            f"loaded machine: {len(shares)} of {timed} timing(s) had {share} of a processor, and wider intervals for "
+            "that; time with nothing else running"
+        )
+
+
+def _of_the_baseline(config: pytest.Config, rows: Sequence[SummaryRow]) -> Iterator[str]:
+    """Lines on the run that is compared with: how much of it is, and which passes change less than in it."""
+    baseline = config.stash.get(BASELINE, None)
+    if baseline is None:
+        return
+    timed = sum(row.speedup is not None for row in rows)
+    found = sum(row.slowdown is not None for row in rows)
+    elsewhere = sum(row.measured_elsewhere is not None for row in rows)
+    others = f"; {elsewhere} of another host, whose timings are not compared" if elsewhere else ""
+    yield f"compared with {baseline.name}: {found} of {timed} timing(s) are in it{others}"
+    yield from (row.less for row in rows if row.less)
+
+
+def _of_wrong(rows: Sequence[SummaryRow]) -> Iterator[str]:
+    """A line on the programs that are wrong, which stand out of a long table that way."""
+    wrong = [row for row in rows if verdict_of(row) == WRONG]
+    if wrong:
+        told = "; ".join(f"{row.program} of {row.model} ({_reason(row)})" for row in wrong)
+        yield f"fx: {len(wrong)} of {len(rows)} program(s) wrong: {told}"
+
+
+def _reason(row: SummaryRow) -> str:
+    """What came of a wrong program: the law that it breaks, or what it does instead of answering."""
+    outcome = row.outcome or ""
+    return outcome.removeprefix(f"{WRONG}: ")
 
 
 def _ways_in(rows: Sequence[SummaryRow], *, verbose: bool) -> Iterator[str]:

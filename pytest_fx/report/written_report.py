@@ -9,8 +9,10 @@ from typing import Any
 
 from pytest_fx.errors import ReportError
 from pytest_fx.records.records import describe_machine, write_atomically
+from pytest_fx.report.pull_request import annotations_of, summary_of, write_summary_file
 from pytest_fx.report.report_page import page_of
 from pytest_fx.report.reported_run import (
+    MARKDOWN,
     PAGE,
     EarlierRun,
     ReportedRun,
@@ -18,13 +20,14 @@ from pytest_fx.report.reported_run import (
     read_run,
     write_history,
 )
+from pytest_fx.report.run_comparison import changes_between
 
 
 def write(
     run: Mapping[str, Any],
     lines: Sequence[dict[str, Any]],
     folder: Path | None,
-    annotations: Path | None,
+    summary_folder: Path | None,
     root: Path,
 ) -> list[str]:
     """Write what a run found out, and return what is to be said of it on the terminal.
@@ -33,18 +36,32 @@ def write(
         run: what is known of the run.
         lines: its rows and tests.
         folder: where the report goes, if one is asked for.
-        annotations: the plugin's own folder, if a pull request is to be told.
+        summary_folder: the plugin's own folder, if a pull request is to be told.
         root: pytest's root folder, from which paths are shown.
     """
     reported = ReportedRun({**run, "commit": describe_machine()["commit"]}, list(lines))
     told: list[str] = []
+    earlier: EarlierRun | None = None
     if folder is not None:
         try:
-            write_report(reported, folder)
+            history = write_report(reported, folder)
+            earlier = history[-1] if history else None
+            write_atomically(folder / MARKDOWN, summary_of(reported, earlier))
             told.append(f"fx: the report is {os.path.relpath(folder / PAGE)}")
         except OSError as error:
             told.append(f"fx: the report could not be written: {error}")
-    return told
+    return told if summary_folder is None else [*told, *_annotated(reported, earlier, summary_folder, root)]
+
+
+def _annotated(run: ReportedRun, earlier: EarlierRun | None, folder: Path, root: Path) -> list[str]:
+    """Write the summary of a pull request, and return the annotations with where it is."""
+    now = {entry.key: entry for entry in run.entries()}
+    told = annotations_of(run, [] if earlier is None else changes_between(earlier.entries, now), root)
+    try:
+        path = write_summary_file(summary_of(run, earlier), folder)
+    except OSError as error:
+        return [*told, f"fx: the summary could not be written: {error}"]
+    return [*told, f"fx: the summary is {os.path.relpath(path)}"]
 
 
 def write_report(run: ReportedRun, folder: Path) -> list[EarlierRun]:

@@ -21,6 +21,12 @@ from pytest_fx.named_objects import home_of
 
 FOLDER = Path(".pytest_fx")
 """Where test files go, below the folder that pytest runs in."""
+_ALIKE = re.compile(
+    r"\A(?:(?:import|from) .*\n|\n)+|"
+    r"^def build\(\):\n    torch\.default_generator\.manual_seed\(\d+\)\n    return Program\(\)\.\w+\(\)\n+",
+    re.MULTILINE,
+)
+"""What a program begins with, and the function that makes it."""
 MOST_LINES = 12
 """Lines of each answer that are shown."""
 
@@ -45,7 +51,12 @@ def describe(example: Application, violation: LawViolation, folder: Path, *, iso
     whether the file applies the pass in a child process.
     """
     mode = "training" if example.mode == "train" else "evaluation"
-    parts = [f"the smallest program found, in {mode} mode:\n{_indented(example.subject.source)}"]
+    try:
+        path = write_test(example, violation, folder, isolate=isolate)
+        test, source = f"a test of it alone: {path}", _ALIKE.sub("", example.subject.source)
+    except (FxError, OSError) as error:
+        test, source = f"no test file was made of it: {error}", example.subject.source
+    parts = [f"the smallest program found, in {mode} mode:\n{_indented(source)}"]
     if example.before is not None:
         parts.append(f"code before the pass:\n{_indented(example.before.code)}")
     if example.after is not None:
@@ -55,11 +66,7 @@ def describe(example: Application, violation: LawViolation, folder: Path, *, iso
             for who, which in (("eager answers", "eager"), ("the transformed program answers", "actual"))
             if (text := _answer(example, which))
         ]
-    try:
-        parts.append(f"a test of it alone: {write_test(example, violation, folder, isolate=isolate)}")
-    except (FxError, OSError) as error:
-        parts.append(f"no test file was made of it: {error}")
-    return "\n".join(parts)
+    return "\n".join([*parts, test])
 
 
 def write_test(example: Application, violation: LawViolation, folder: Path, *, isolate: bool = False) -> Path:

@@ -74,7 +74,10 @@ def search_isolated(
         source = mode = ""
         try:
             with Child(lambda channel: _search(channel, find, search)) as child:
-                while (message := _received(child, limits))[0] == "trying":
+                while (message := _received(child, limits))[0] != "done":
+                    if message[0] == "at":
+                        search.on_program(*message[1:])
+                        continue
                     _, source, mode, counts = message
                     search.count(counts)
                 violation, counts = message[1]
@@ -122,6 +125,7 @@ class _Crash:
         if self._is_repeated:
             if self._mode != "eval":
                 self._shows(self.source, "eval")
+            self._search.on_program(self._search.counts[0], None)
             reduced(self.source, lambda text: self._shows(text, self._mode), SHRINKING)
 
     def explained(self, folder: Path) -> LawViolation:
@@ -168,6 +172,7 @@ class _Crash:
 def _search(channel: Channel, find: Callable[[], LawViolation | None], search: Search) -> None:
     """What the child does that searches."""
     search.announce = lambda program, mode: _send(channel, "trying", program.source, mode, search.counts)
+    search.on_program = lambda number, count: _send(channel, "at", number, count)
     _answer(lambda: (find(), search.counts), channel)
 
 

@@ -95,6 +95,10 @@ class Search:
         self._reached: dict[str, frozenset[Point]] = {}  # by each program
         self.announce: Callable[[Checked, str], None] = lambda program, mode: None
         """Told of each program, and the mode, before the pass is applied to it."""
+        self.planned = 0
+        """How many programs are to be tried, as far as that is known."""
+        self.on_program: Callable[[int, int | None], object] = lambda number, count: None
+        """Called with the number of each program and :attr:`planned`, or None while that program is made smaller."""
         self._tried = self._changed = self._refused = self._unjudged = 0
         self._kept: dict[tuple[str, str], None] = {}  # what need not be tried again
         self._skipped: set[tuple[str, str]] = set()  # what may not: it ends the process by itself
@@ -114,6 +118,7 @@ class Search:
         key = (mode, program.source or f"program {id(program)}")
         if key in self._kept or key in self._skipped:
             return False
+        self.on_program(self._tried + 1, max(self.planned, self._tried + 1))
         example = self._example(program, mode, self._seconds, recorded=True)
         if program.source:
             self._reached[program.source] = self.code.latest | self._reached.get(program.source, frozenset())
@@ -185,6 +190,7 @@ class Search:
         That is done to the text of the program; one without a text stays as it is. Where a law on numbers is broken,
         too, in another mode say, that is told first, so the program is made smaller by that one.
         """
+        self.on_program(self._tried, None)
         self._lead_with_numbers(modes)
         self._shrink(modes)
         if self._lead_with_numbers(modes):

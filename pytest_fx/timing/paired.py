@@ -162,8 +162,7 @@ def time_pairs(
 
     The order within a pair alternates. Everything that :func:`steady_conditions` holds still is as it was afterwards,
     also if a program raises. Warm-up is :data:`~pytest_fx.options.WARMUP_ROUNDS` pairs, or two where calls take longer
-    than :data:`LONG_CALL`. ``announce`` is called with the expected seconds before a timing that will take more than
-    :data:`LONG_TIMING`.
+    than :data:`LONG_CALL`. ``announce`` is called with the seconds that the pairs are expected to take.
 
     Programs are called with ``contents``: other ones in each call, the same ones in both samples of a pair, copied
     outside of the clock to addresses that stay. Without it they are called with nothing. ``outputs`` sees what they
@@ -180,7 +179,7 @@ def time_pairs(
         iterations = contents.fitting(iterations)
         pairs.set_iterations(iterations)
         expected = rounds * iterations * sum(calls)
-        if announce is not None and expected > LONG_TIMING:
+        if announce is not None:
             announce(expected)
         looked_at = {rounds // 3: SOME, 2 * rounds // 3: SOME, 0: LAST, rounds - 1: LAST}
         for round_number in range(rounds):

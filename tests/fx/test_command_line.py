@@ -12,6 +12,7 @@ from fx.__main__ import main
 
 COMMANDS = {
     "code": ["code", "mlp"],
+    "explain": ["explain", "mlp"],
     "trace": ["trace", "resnet_tiny"],
     "diff": ["diff", "resnet_tiny", "--pass", "fuse-conv-bn,remove-dead-code"],
     "cost": ["cost", "mlp"],
@@ -27,7 +28,7 @@ def test_each_command_prints_lines_of_80_columns_and_json(name: str, capsys: pyt
     assert main(COMMANDS[name]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines
-    assert name == "code" or max(len(line) for line in lines if "where" not in line) <= 80
+    assert name in ("code", "explain") or max(len(line) for line in lines if "where" not in line) <= 80
     assert main([*COMMANDS[name], "--json"]) == 0
     assert json.loads(capsys.readouterr().out)
 
@@ -37,6 +38,17 @@ def test_each_command_has_an_example(name: str, capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit):
         main([name, "--help"])
     assert f"example: python -m fx {name}" in " ".join(capsys.readouterr().out.split())
+
+
+def test_explain_shows_what_keeps_a_model_from_being_captured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "tests.fx.capture.test_explain:Model"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("5 obstacles, ")
+    assert "try    capture with example_inputs" in shown
+    assert main(["explain", "tests.fx.capture.test_explain:Model", "--input", "3x4"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("2 obstacles, ")
+    assert "the program was captured where x.shape[1] was 4: " in shown
 
 
 def test_costs_of_a_model_of_the_user_need_inputs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,11 +36,11 @@ def model_of(module: Callable[[], nn.Module]) -> LibraryModel:
     return LibraryModel("timm", "made", "made.here-1", lambda: (module(), inputs))
 
 
-@pytest.mark.parametrize("module, way", [(nn.ReLU, "symbolic"), (Counting, "export")])
+@pytest.mark.parametrize("module, way", [(nn.ReLU, "symbolic"), (Counting, "guided")])
 def test_a_model_is_captured_and_called_with_two_samples_and_with_three(module: Any, way: str) -> None:
     found = trial.capture(model_of(module), 60)
     assert (found["way"], found["batch 2"], found["batch 3"]) == (way, "same", "same")
-    assert len(found["why"]) == (way == "export")
+    assert len(found["why"]) == (way == "guided")
 
 
 def test_a_model_that_no_way_takes_has_the_cause_of_each() -> None:

@@ -114,3 +114,9 @@ def user(pytester: pytest.Pytester) -> pytest.Pytester:
     """A folder with the user's module ``mine``."""
     pytester.makepyfile(mine=USER_MODULE)
     return pytester
+
+
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal so wide that nothing is broken, whatever the tests run in."""
+    monkeypatch.setenv("COLUMNS", "300")

@@ -10,7 +10,7 @@ TIMING = """
 def test_timing(fx_traced, fx_timing):
     fx_timing(fx_traced, label="capture")
 """
-OPTIONS = ("--fx-model", "mlp", "--fx-rounds", "5")
+OPTIONS = ("--fx-model", "mlp", "--fx-rounds", "5", "-v")
 
 
 @pytest.fixture

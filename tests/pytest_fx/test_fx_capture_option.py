@@ -41,6 +41,15 @@ def doubled(program):
         node.replace_all_uses_with(again, lambda user: user is not negated)
     program.recompile()
 
+def negated(program):
+    for node in program.graph.find_nodes(op="call_module"):
+        with program.graph.inserting_after(node):
+            once = program.graph.call_function(torch.neg, (node,))
+        with program.graph.inserting_after(once):
+            again = program.graph.call_function(torch.neg, (once,))
+        node.replace_all_uses_with(again, lambda user: user is not once)
+    program.recompile()
+
 def scaled(program):
     for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.linear.default):
         with program.graph.inserting_after(node):
@@ -58,6 +67,7 @@ def scaled_functions(program):
 OPTIONS = ("--fx-no-timing", "--fx-pass", "mine:doubled")
 NETWORK = ("--fx-model", "mine:network", *OPTIONS)
 CAPTURE = ("-k", "test_capture_is_well_formed")
+EXPORT = (*NETWORK, "--fx-capture", "export")
 
 
 @pytest.fixture
@@ -72,15 +82,35 @@ def per_sample(pytester):
     return pytester
 
 
-def test_a_model_that_symbolic_tracing_refuses_goes_through_the_whole_suite(mine):
-    result = mine.runpytest(*NETWORK, "-rs")
+def test_a_model_that_symbolic_tracing_refuses_is_guided_by_its_inputs_and_its_row_says_so(mine):
+    mine.makeini("[pytest]\nfx_pass = mine:negated")
+    result = mine.runpytest("--fx-model", "mine:network", "--fx-no-timing")
     outcomes = result.parseoutcomes()
     assert outcomes["passed"] > 8 and not {"failed", "errors"} & set(outcomes), result.outlines
     result.stdout.re_match_lines(
         [
-            r"mine:network +capture +\d+ +export, batch free .*",
-            r"mine:network +doubled .*",
+            r"mine:network +capture +right +\d+ +guided .*",
+            r"mine:network +negated +right +\d+ -> \d+ .*",
             r"mine:network is refused by symbolic capture: cannot use a traced value as an integer \(.*mine.py:11, .*",
+        ]
+    )
+
+
+def test_passes_are_not_held_to_batch_sizes_that_a_guard_refuses(per_sample):
+    per_sample.makeini("[pytest]\nfx_pass = mine:negated")
+    result = per_sample.runpytest("--fx-model", "mine:network", "--fx-no-timing")
+    outcomes = result.parseoutcomes()
+    assert outcomes["passed"] > 8 and not {"failed", "errors"} & set(outcomes), result.outlines
+
+
+def test_an_exported_model_goes_through_the_whole_suite(mine):
+    result = mine.runpytest(*EXPORT, "-rs")
+    outcomes = result.parseoutcomes()
+    assert outcomes["passed"] > 8 and not {"failed", "errors"} & set(outcomes), result.outlines
+    result.stdout.re_match_lines(
+        [
+            r"mine:network +capture +right +\d+ +export, batch free .*",
+            r"mine:network +doubled .*",
         ]
     )
     result.stdout.fnmatch_lines_random(
@@ -110,7 +140,7 @@ def test_a_model_is_exported_once_for_each_dtype(mine):
             print("exported", len(calls))
         """
     )
-    mine.runpytest(*NETWORK, "-s").stdout.fnmatch_lines("exported 2")
+    mine.runpytest(*EXPORT, "-s").stdout.fnmatch_lines("exported 2")
 
 
 def test_a_model_that_symbolic_tracing_takes_has_no_row_more_to_read(mine):
@@ -129,17 +159,20 @@ def test_verbose_runs_show_the_whole_of_each_refusal(mine):
 def test_the_record_of_the_run_says_which_way_it_was(mine):
     mine.runpytest(*NETWORK, *CAPTURE)
     [entry] = json.loads((mine.path / ".pytest_fx" / "last_run.json").read_text())["records"]
-    assert (entry["row"]["way"], entry["row"]["batch"]) == ("export", "free")
+    assert (entry["row"]["way"], entry["row"]["batch"]) == ("guided", None)
     assert entry["row"]["refusals"][0].startswith("symbolic: cannot use a traced value")
+    mine.runpytest(*EXPORT, *CAPTURE)
+    [entry] = json.loads((mine.path / ".pytest_fx" / "last_run.json").read_text())["records"]
+    assert (entry["row"]["way"], entry["row"]["batch"]) == ("export", "free")
 
 
 def test_a_fixed_batch_is_told_and_passes_are_not_held_to_others(per_sample):
-    result = per_sample.runpytest(*NETWORK)
+    result = per_sample.runpytest(*EXPORT, "-v")
     outcomes = result.parseoutcomes()
     assert not {"failed", "errors"} & set(outcomes), result.outlines
     result.stdout.re_match_lines(
         [
-            r"mine:network +capture +\d+ +export, batch fixed at 3 .*",
+            r"mine:network +capture +right +\d+ +export, batch fixed at 3 .*",
             r"mine:network +doubled .*; the capture itself breaks the law 'batch sizes', as it is exported for one .*",
             r"mine:network is exported for one call: its batch is fixed at 3: \w.*",
         ]
@@ -178,7 +211,7 @@ def test_a_wrong_pass_on_an_exported_model_is_told_with_the_users_line_and_a_tes
             "*the first node that goes wrong:",
             f"*%{node}*",
             "*where*mine.py:13, in forward:  return self.linear(x)",
-            "*a test of 5 nodes that shows it alone:",
+            "*a test of 5 nodes that shows it alone:*",
         ]
     )
     [saved] = mine.path.glob(".pytest_fx/*/test_*.py")
@@ -187,7 +220,7 @@ def test_a_wrong_pass_on_an_exported_model_is_told_with_the_users_line_and_a_tes
 
 def test_one_way_can_be_asked_for(mine):
     mine.runpytest("--fx-model", "mine:plain", *OPTIONS, *CAPTURE, "--fx-capture", "export").stdout.re_match_lines(
-        [r"mine:plain +capture +\d+ +export, batch free .*"]
+        [r"mine:plain +capture +(not judged|right) +\d+ +export, batch free .*"]
     )
     result = mine.runpytest(*NETWORK, *CAPTURE, "--fx-capture", "symbolic")
     assert result.ret == 1
@@ -195,8 +228,8 @@ def test_one_way_can_be_asked_for(mine):
 
 
 def test_another_way_is_refused_with_those_there_are(mine):
-    result = mine.runpytest(*NETWORK, "--fx-capture", "guided")
-    result.stderr.fnmatch_lines(["*must be auto or symbolic or export, not 'guided'"])
+    result = mine.runpytest(*NETWORK, "--fx-capture", "traced")
+    result.stderr.fnmatch_lines(["*must be auto or symbolic or guided or export, not 'traced'"])
 
 
 def test_export_keeps_no_module_whole(mine):
@@ -252,6 +285,8 @@ def network():
 
 def test_a_model_that_returns_a_cache_is_judged_without_and_the_run_says_so(pytester):
     pytester.makepyfile(mine=CACHING)
-    result = pytester.runpytest("--fx-model", "mine:network", "--fx-no-timing", "-k", "capture")
+    result = pytester.runpytest(
+        "--fx-model", "mine:network", "--fx-capture", "export", "--fx-no-timing", "-k", "capture"
+    )
     assert result.ret == 0
     result.stdout.fnmatch_lines("mine:network is exported with a change: config.use_cache is off: it returns no cache")

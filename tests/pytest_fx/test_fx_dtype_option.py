@@ -16,7 +16,7 @@ def test_parameters_and_answers_are_in_that_dtype_and_the_reference_is_float64(p
             assert 1e-4 < comparison.largest_eager_error() < 1e-1
         """
     )
-    result = pytester.runpytest("--fx-model", "mlp", "--fx-dtype", "bfloat16", path)
+    result = pytester.runpytest("--fx-model", "mlp", "--fx-dtype", "bfloat16", "-v", path)
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines("mlp *bfloat16*")
 

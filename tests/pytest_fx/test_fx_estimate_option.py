@@ -25,7 +25,7 @@ def machine(monkeypatch):
 
 def rows_of(pytester, *options):
     path = pytester.makepyfile(TIME)
-    result = pytester.runpytest("--fx-model", "mlp", "--fx-rounds", "2", "--benchmark-json=out.json", *options, path)
+    result = pytester.runpytest("--fx-model", "mlp", "--fx-rounds=2", "-v", "--benchmark-json=out.json", *options, path)
     result.assert_outcomes(passed=2)
     return result, json.loads((pytester.path / "out.json").read_text())["benchmarks"]
 
@@ -57,4 +57,4 @@ def test_a_marker_asks_for_it(pytester):
         "import pytest\n@pytest.mark.fx(model='mlp', rounds=2, estimate=True)\n"
         "def test_capture(fx_traced, fx_timing): fx_timing(fx_traced, label='capture')"
     )
-    pytester.runpytest(path).stdout.fnmatch_lines("*estimated eager*")
+    pytester.runpytest("-v", path).stdout.fnmatch_lines("*estimated eager*")

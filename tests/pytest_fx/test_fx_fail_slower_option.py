@@ -10,7 +10,7 @@ import pytest
 def test_timing(fx_traced, fx_timing):
     fx_timing(fx_traced, label="capture")
 """
-OPTIONS = ("--fx-model", "mlp", "--fx-rounds", "5", "--fx-baseline", "main.json")
+OPTIONS = ("--fx-model", "mlp", "--fx-rounds", "5", "--fx-baseline", "main.json", "-v")
 
 
 @pytest.fixture
@@ -92,10 +92,37 @@ def test_the_ini_file_can_set_both(pytester, baseline):
     result.assert_outcomes(failed=1)
 
 
-def test_a_limit_needs_a_run_to_compare_with(pytester):
-    result = pytester.runpytest("--fx-model", "mlp", "--fx-fail-slower", "5%")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines("ERROR: --fx-fail-slower needs a run to compare with: --fx-baseline FILE")
+AGAINST_EAGER = """
+import pytest_fx.checks.timing_check
+from pytest_fx.timing.paired import PairedTiming
+
+def test_timing(fx_traced, fx_timing, monkeypatch):
+    timings = lambda *args, **kwargs: PairedTiming((1.0,) * 5, ({seconds},) * 5, threads=1, iterations=1)
+    monkeypatch.setattr(pytest_fx.checks.timing_check, "time_pairs", timings)
+    fx_timing(fx_traced, label="capture")
+"""
+
+
+def test_without_a_baseline_a_program_that_is_slower_than_eager_fails(pytester):
+    path = pytester.makepyfile(AGAINST_EAGER.format(seconds=1.25))
+    result = pytester.runpytest("--fx-model", "mlp", "--fx-fail-slower", "5%", path)
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines(
+        [
+            r"E +pytest_fx.errors.TimingRegression: capture on mlp takes 25.0% longer than eager",
+            r"E +where  batch 1, float32, cpu, 1 thread\(s\)",
+            r"E +value  speed-up 0.800 \(0.800 to 0.800\) on .*",
+            r"E +why    the 95 % interval of the slowdown is \+25.0% to \+25.0%, above the limit.*",
+        ]
+    )
+    assert "leave the pass out for this model, or allow more" in str(result.stdout)
+    result.stdout.no_fnmatch_line("*change since the baseline*")
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1.04])
+def test_without_a_baseline_one_that_is_no_slower_than_allowed_passes(pytester, seconds):
+    path = pytester.makepyfile(AGAINST_EAGER.format(seconds=seconds))
+    pytester.runpytest("--fx-model", "mlp", "--fx-fail-slower", "5%", path).assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize("text", ["5", "fast", "-5%", "nan%", "%"])

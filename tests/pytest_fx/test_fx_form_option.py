@@ -34,7 +34,16 @@ def theirs_for_functions(program: torch.fx.GraphModule):
 def by_computed_name(program: torch.fx.GraphModule):
     _doubled(program, {getattr(torch.ops, "".join(["at", "en"])).linear.default})
 """
-OPTIONS = ("--fx-model", "mine:plain", "--fx-capture", "export", "--fx-no-timing", "-k", "test_pass_keeps_its_contract")
+OPTIONS = (
+    "--fx-model",
+    "mine:plain",
+    "--fx-capture",
+    "export",
+    "--fx-no-timing",
+    "-v",
+    "-k",
+    "pass_keeps_its_contract",
+)
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ TOLD = {
     "interrupts": "raised KeyboardInterrupt",
     "starts-a-daemon": "ended its process with status 6 (os._exit)",
 }
-MLP = ("--fx-model", "mlp", "--fx-rounds", "2")
+MLP = ("--fx-model", "mlp", "--fx-rounds", "2", "-v")
 
 
 def test_each_hostile_pass_is_one_failure_that_names_it_and_the_others_go_on(pytester):
@@ -103,7 +103,7 @@ def test_each_hostile_pass_is_one_failure_that_names_it_and_the_others_go_on(pyt
             "  where  *, in crashes:  def crashes(program): ctypes.string_at(0)",
             "*law 'process untouched': forks changed the process: a copy of it, made by os.fork*",
             "*law 'refusal': leaves raised where it should*",
-            "mlp    good  *",
+            "*mlp    good  *",
         ]
     )
     records = json.loads((pytester.path / ".pytest_fx" / "last_run.json").read_text())["records"]
@@ -130,7 +130,7 @@ def test_what_a_test_measured_before_it_ended_its_process_is_kept(pytester, opti
     records = json.loads((pytester.path / ".pytest_fx" / "last_run.json").read_text())["records"]
     assert sorted(record["row"]["program"] for record in records) == ["measured", "next"]
     result.stdout.fnmatch_lines(["*ProcessEnded: the test test_it?mlp? of mlp ended its process with status 0*"])
-    result.stdout.fnmatch_lines(["mlp    measured *", "mlp    next *"])
+    result.stdout.fnmatch_lines(["!  mlp    measured *wrong*", "   mlp    next *right*"])
 
 
 REPORTING = """

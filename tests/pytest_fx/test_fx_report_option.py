@@ -121,3 +121,14 @@ def test_a_folder_that_is_a_file_is_refused_and_a_marker_cannot_have_it(pytester
     path = pytester.makepyfile("import pytest\n@pytest.mark.fx(report='pages')\ndef test_one(fx_traced): pass")
     result = pytester.runpytest("--fx-model", "mlp", path)
     assert "the marker fx has no keyword 'report'" in result.stdout.str() + result.stderr.str()
+
+
+def test_a_run_that_is_interrupted_leaves_what_it_found_out(wrong):
+    path = wrong.makepyfile(
+        "import mine\ndef test_one(fx_equal): fx_equal(mine.tanh)\ndef test_two(): raise KeyboardInterrupt"
+    )
+    result = wrong.inline_run(path, "--fx-model", "mine:net", "--fx-report", "report", no_reraise_ctrlc=True)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    run, *lines = rows_of(wrong.path / "report" / "rows.jsonl")
+    assert run["interrupted"] and "failure" in {line["kind"] for line in lines}
+    assert data_of(wrong.path / "report" / "index.html")["run"]["interrupted"]

@@ -80,7 +80,7 @@ def test_columns_of_a_conftest_stand_behind_the_plugins(pytester):
         """
     )
     result = pytester.runpytest("--fx-model", "mlp", "-k", "capture_equals_eager")
-    result.stdout.fnmatch_lines(["model *program *speed-up (95 % interval)  shout", "mlp *capture * MLP"])
+    result.stdout.fnmatch_lines(["model *program *verdict *shout", "mlp *capture * MLP"])
 
 
 @pytest.mark.parametrize("hook", ["register", "contract", "veto", "summary_columns"])

@@ -39,7 +39,7 @@ def test_a_model_in_the_ini_file_runs_the_suite_as_the_option_does(pytester):
     pytester.makeini("[pytest]\nfx_model = mlp")
     result = pytester.runpytest("-v", "-k", "test_capture_is_well_formed or test_state")
     assert result.parseoutcomes()["passed"] == 2
-    result.stdout.fnmatch_lines(["fx::test_capture_is_well_formed?mlp?*PASSED*", "*fx: largest errors*"])
+    result.stdout.fnmatch_lines(["fx::test_capture_is_well_formed?mlp?*PASSED*", "*fx: verdicts*"])
 
 
 @pytest.mark.parametrize("testpaths", ["", "testpaths = tests\n"])

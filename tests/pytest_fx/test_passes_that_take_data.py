@@ -32,7 +32,7 @@ def test_a_pass_gets_the_models_inputs_as_data(pytester):
 
 def test_the_row_of_a_timing_names_the_kernels_that_eight_bits_ran_on(pytester):
     result = pytester.runpytest_inprocess(
-        "--fx-model", "deep_recommender_small", "--fx-pass", "quantize", "-k", "timing", "--fx-rounds", "2"
+        "-v", "--fx-model", "deep_recommender_small", "--fx-pass", "quantize", "-k", "timing", "--fx-rounds", "2"
     )
     result.stdout.fnmatch_lines(["*8-bit kernels (layers)*"])
     result.stdout.re_match_lines([r"deep_recommender_small\s+quantize .*(FBGEMM|oneDNN)[\w ]* \(\d+\)"])

@@ -33,7 +33,7 @@ class Renamed:
 
 both = PassPipeline([functional_relu, Renamed])
 """
-MODEL = ("--fx-model", "theirs:network", "--fx-no-timing")
+MODEL = ("--fx-model", "theirs:network", "--fx-no-timing", "-v")
 ONE = ("-k", "test_pass_keeps_its_contract")
 
 

@@ -13,6 +13,7 @@ Use: TypeAlias = "tuple[int, torch.Size]"
 """How many threads work on an input, and its size."""
 
 _MOST_USES = 32
+"""Uses that are remembered: of a program that gets inputs of ever new sizes there would be more and more."""
 _kernels: Any = torch.ops.mkldnn
 
 

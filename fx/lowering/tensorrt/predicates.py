@@ -19,6 +19,7 @@ FLOATS = DTYPES[:3]
 STORED = (torch.uint8, torch.int8)
 """Those of quantized programs, which engines store about zero; only converters for these programs know of it."""
 _MOST_DIMENSIONS = 8
+"""What the sizes of a tensor of TensorRT have room for (``Dims::MAX_DIMS``)."""
 _NO_TENSORS = (int, float, bool, torch.Size, torch.dtype)
 
 

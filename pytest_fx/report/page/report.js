@@ -8,7 +8,7 @@ const COLUMNS = [
   ["program", "program", (row) => row.program, (row) => row.program],
   ["verdict", "judged", (row) => badge(row.judged), (row) => Object.keys(SIGNS).indexOf(row.judged) + 1 || 9],
   ["nodes", "nodes", nodes, (row) => row.nodes_after ?? row.nodes_before],
-  ["error (eager’s own)", "error", (row) => row.error === null ? "–" : row.eager_error === null ? error(row.error) : `${error(row.error)} (${error(row.eager_error)})`, (row) => row.error],
+  ["error (eager’s own)", "error", errorCell, (row) => row.error],
   ["speed-up (95 % interval)", "speedup", speedupCell, (row) => (isTimed(row) ? row.speedup : null)],
   ["transformed", "seconds", (row) => seconds(row.seconds), (row) => row.seconds],
   ["peak memory", "memory", (row) => bytes(row.peak_memory), (row) => row.peak_memory],
@@ -16,10 +16,16 @@ const COLUMNS = [
 const barRange = limits(rows.filter(isTimed).map((row) => [Math.max(row.speedup_low, 0.25), Math.min(row.speedup_high, 4)]));
 const state = { words: "", verdict: "", model: "", column: null, down: false, shown: AT_ONCE, found: rows, open: new Set() };
 
+function errorCell(row) {
+  if (row.error === null) return "–";
+  const parts = [error(row.error), ...(row.eager_error === null ? [] : [`(${error(row.eager_error)})`])];
+  return make("span", {}, ...parts.flatMap((part) => [make("span", { class: "number-text" }, part), " "]));
+}
+
 function speedupCell(row) {
   if (!isTimed(row)) return "–";
-  const said = row.noisy ? `${row.verdict || ""}, too noisy to tell by how much`.replace("too noisy to tell, ", "")
-    : `${ratio(row.speedup)} (${ratio(row.speedup_low)} to ${ratio(row.speedup_high)})`;
+  const isKnown = row.verdict === "faster" || row.verdict === "slower";
+  const said = row.noisy ? (isKnown ? `${row.verdict}, too noisy to tell by how much` : "too noisy to tell") : `${ratio(row.speedup)} (${ratio(row.speedup_low)} to ${ratio(row.speedup_high)})`;
   return make("span", { class: "speedup" }, intervalBar(row, barRange), make("span", {}, said));
 }
 
@@ -46,7 +52,10 @@ function rowFacts(row) {
 function rowElements(row) {
   const isOpen = state.open.has(row.number);
   const cells = COLUMNS.map(([title, id, cell], place) => {
-    if (place) return make("td", { class: id, "data-title": title }, cell(row));
+    if (place) {
+      const shown = cell(row);
+      return make("td", { class: shown === "–" ? `${id} empty` : id, "data-title": title }, shown);
+    }
     const button = make("button", { type: "button", class: "more", "aria-expanded": String(isOpen), onclick: () => toggle(row.number) }, row.model);
     return make("th", { scope: "row", class: id }, button);
   });

@@ -289,6 +289,7 @@ aten.unbind.int(x, 0)
 KEPT = """
 aten.batch_norm.default(image, gain, b, mean, var, True, 0.1, 1e-05, True)
 aten.index.Tensor(x, [pair])
+aten.to.dtype_layout(x, dtype=torch.bool, layout=torch.strided)
 aten._softmax.default(x, 1, False)
 aten.slice.Tensor(x, -1, 1, 3)
 aten.elu.default(x, 1.0, 2.0)

@@ -41,19 +41,25 @@ class _Ended(Exception):
         self.verdict = Verdict(kind, why)
 
 
-def judge(program: Program, library: ModuleType) -> Verdict:
-    """Capture a program in both modes and compare it with eager; the worst of both is the verdict."""
-    verdicts = [_judged(program, library, training) for training in ((False, True) if program.is_module else (False,))]
+def judge(program: Program, library: ModuleType, guided: bool | None = None) -> Verdict:
+    """Capture a program in both modes and compare it with eager; the worst of both is the verdict.
+
+    With ``guided``, it is captured with example inputs, of the first of the sizes; by default if the program says so,
+    and the library is not ``torch.fx``, which takes none.
+    """
+    guided = program.guided and library.__name__ == "fx" if guided is None else guided
+    modes = (False, True) if program.is_module else (False,)
+    verdicts = [_judged(program, library, training, guided) for training in modes]
     order = (WRONG, UNEXPLAINED, REFUSED, RIGHT)
     return min(verdicts, key=lambda verdict: order.index(verdict.kind))
 
 
-def _judged(program: Program, library: ModuleType, training: bool) -> Verdict:
+def _judged(program: Program, library: ModuleType, training: bool, guided: bool) -> Verdict:
     mode = "training: " if training else ""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            _compare(program, library, training)
+            _compare(program, library, training, guided)
     except _Ended as ended:
         return Verdict(ended.verdict.kind, mode + ended.verdict.why)
     finally:
@@ -61,10 +67,10 @@ def _judged(program: Program, library: ModuleType, training: bool) -> Verdict:
     return Verdict(RIGHT, "")
 
 
-def _compare(program: Program, library: ModuleType, training: bool) -> None:
+def _compare(program: Program, library: ModuleType, training: bool, guided: bool) -> None:
     root = program.build(training)
     before, process = _held(root), _process()
-    captured = _capture(program, library, root)
+    captured = _capture(program, library, root, guided)
     _expect_same(process, _process(), "the process after the trace")
     _expect_same(before, _held(root), "the root after the trace")
     if program.must_refuse:
@@ -98,14 +104,15 @@ def _compare_after_changes(program: Program, eager: Any, captured: Any, training
         raise _refusal(error, program) from error
 
 
-def _capture(program: Program, library: ModuleType, root: Any) -> Any:
+def _capture(program: Program, library: ModuleType, root: Any, guided: bool) -> Any:
+    examples = {"example_inputs": tuple(map(_differentiable, program.inputs(SIZES[0])))} if guided else {}
     try:
         if not program.options:
-            return library.symbolic_trace(root)
+            return library.symbolic_trace(root, **examples)
         tracer = library.Tracer()
         for name, value in program.options.items():
             setattr(tracer, name, value)
-        graph = tracer.trace(root)
+        graph = tracer.trace(root, **examples)
         return library.GraphModule(tracer.root, graph)
     except FxError as error:
         raise _refusal(error, program) from error
@@ -138,13 +145,7 @@ def _run(program: Program, target: Any, size: int) -> dict[str, Any]:
     _seed()
     leaves: list[torch.Tensor] = []
 
-    def differentiable(value: Any) -> Any:
-        if isinstance(value, torch.Tensor) and value.is_floating_point():
-            leaves.append(value.requires_grad_(torch.is_grad_enabled()))
-            return value.clone()
-        return value
-
-    inputs = [differentiable(value) for value in program.inputs(size)]
+    inputs = [_differentiable(value, leaves) for value in program.inputs(size)]
     grad = torch.is_grad_enabled()
     try:
         output = target(*inputs)
@@ -161,6 +162,16 @@ def _run(program: Program, target: Any, size: int) -> dict[str, Any]:
     }
     seen["gradients"] = _gradients(target, output, leaves)
     return seen
+
+
+def _differentiable(value: Any, leaves: list[torch.Tensor] | None = None) -> Any:
+    """A tensor of floats as the result of an operation, with gradients if they are recorded."""
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    value.requires_grad_(torch.is_grad_enabled())
+    if leaves is not None:
+        leaves.append(value)
+    return value.clone()
 
 
 def _gradients(target: Any, output: Any, leaves: list[torch.Tensor]) -> Any:

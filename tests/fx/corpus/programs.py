@@ -28,6 +28,8 @@ class Program:
     """Attributes of the tracer."""
     must_refuse: bool
     """Whether any capture is wrong."""
+    guided: bool
+    """Whether it is captured with example inputs."""
 
     @property
     def name(self) -> str:
@@ -51,13 +53,15 @@ REGISTRY: dict[str, Program] = {}
 
 
 def program(
-    *makers: Callable[[int], Any], must_refuse: bool = False, **options: Any
+    *makers: Callable[[int], Any], must_refuse: bool = False, guided: bool = False, **options: Any
 ) -> Callable[[Definition], Definition]:
     """Register the decorated function or module class, called with what each of ``makers`` makes of a size."""
 
     def register(definition: Definition) -> Definition:
         theme = definition.__module__.rpartition(".")[2]
-        made = Program(theme, definition, lambda size: tuple(make(size) for make in makers), options, must_refuse)
+        made = Program(
+            theme, definition, lambda size: tuple(make(size) for make in makers), options, must_refuse, guided
+        )
         assert made.name not in REGISTRY, made.name
         REGISTRY[made.name] = made
         return definition

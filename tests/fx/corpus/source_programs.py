@@ -118,4 +118,4 @@ def program_of(text: str) -> Program:
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     namespace: dict[str, Any] = {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, "__name__": THEME}
     exec(compile(text, file, "exec"), namespace)
-    return Program(THEME, namespace["Drawn"], lambda size: (rows(size), other_rows(size)), {}, False)
+    return Program(THEME, namespace["Drawn"], lambda size: (rows(size), other_rows(size)), {}, False, False)

@@ -19,6 +19,7 @@ from . import (
     counters,
     damage,
     everyday,
+    example_inputs,
     functional_calls,
     grad_mode,
     hooks,
@@ -36,12 +37,13 @@ from . import (
 from .judge import REFUSED, RIGHT, judge, names_in
 from .programs import REGISTRY, Program
 
-THEMES = (augmented_assignment, autocast, autograd_functions, caught, counters, damage, everyday, functional_calls,
-          grad_mode, hooks, marked, mutability, questions, random_numbers, repositories, results, sizes, state,
-          surroundings, training_flag)  # fmt: skip
+THEMES = (augmented_assignment, autocast, autograd_functions, caught, counters, damage, everyday, example_inputs,
+          functional_calls, grad_mode, hooks, marked, mutability, questions, random_numbers, repositories, results,
+          sizes, state, surroundings, training_flag)  # fmt: skip
 HERE = Path(__file__).parent
 NOT_YET = names_in(HERE / "not_yet.txt")
 REFUSALS = names_in(HERE / "refused.txt")
+GUIDED = names_in(HERE / "guided.txt")
 PROGRAMS = list(REGISTRY.values())
 CAPTURED_SINCE = {"sizes.assert_sizes_equal": (3, 13)}
 """Versions of Python whose byte code says enough of a program that others refuse."""
@@ -60,9 +62,25 @@ def test_a_program_means_what_eager_means_or_is_refused_by_its_line(program: Pro
         assert verdict.kind == RIGHT, verdict.why
 
 
+@pytest.mark.parametrize("name", REFUSALS)
+def test_with_example_inputs_a_refused_program_means_what_eager_means_or_is_refused_still(name: str) -> None:
+    verdict = judge(REGISTRY[name], fx, guided=True)
+    expected = RIGHT if name in GUIDED else REFUSED
+    assert verdict.kind == expected, f"{verdict.kind} now ({verdict.why}): correct guided.txt"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_with_example_inputs_no_program_gets_another_meaning(program: Program) -> None:
+    verdict, without = judge(program, fx, guided=True), judge(program, fx, guided=False)
+    assert verdict.kind in (RIGHT, REFUSED) or program.name in NOT_YET, verdict.why
+    assert verdict.kind == RIGHT or without.kind != RIGHT, verdict.why
+
+
 def test_the_lists_name_programs_of_the_corpus() -> None:
     assert set(NOT_YET) | set(REFUSALS) <= set(REGISTRY)
     assert not set(NOT_YET) & set(REFUSALS)
+    assert set(GUIDED) <= set(REFUSALS)
 
 
 def test_what_becomes_of_each_program_under_torch_fx_is_on_record() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from drawn_models import Blocks, captured
+from torch import nn
 
 import fx
 from fx.drawing import Figure, record_passes
@@ -210,3 +211,14 @@ def test_what_passes_did_is_in_dot_text_too(tmp_path):
 def test_passes_that_change_nothing_leave_one_drawing(tmp_path):
     text = fx.draw(record_passes(captured("mlp"), "overlap"), tmp_path / "same.svg").read_text("utf-8")
     assert len(re.findall(r"<g transform", text)) == 1
+
+
+def test_captions_of_narrow_programs_stand_beside_each_other(tmp_path):
+    history = record_passes(
+        fx.symbolic_trace(nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)).eval()), "fuse-conv-bn"
+    )
+    text = fx.draw(history, tmp_path / "narrow.svg").read_text("utf-8")
+    panes = re.findall(r'<g transform="translate\(([\d.]+) [\d.]+\)">\n<text x="([\d.]+)"[^>]*>([^<]*)', text)
+    spans = [(float(x) + float(middle), len(said) * 6.0 / 2) for x, middle, said in panes]
+    (first, half), (second, other_half) = spans
+    assert first + half < second - other_half and first - half > 0

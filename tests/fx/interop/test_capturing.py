@@ -79,11 +79,18 @@ def test_arguments_that_the_call_leaves_out_are_captured_as_their_defaults() -> 
     assert "add" not in fx.capture(Optional()).code, "nothing is known of the arguments"
 
 
-def test_a_model_that_symbolic_tracing_refuses_is_exported_with_its_batch_free() -> None:
+def test_an_exported_model_has_its_batch_free() -> None:
+    record = fx.capture(PerColumn().eval(), (X,), how="export").meta["capture"]
+    assert (record.way, record.batch) == ("export", "free")
+
+
+def test_a_model_that_asks_for_sizes_is_guided_by_its_example_inputs_and_guarded() -> None:
     model = PerColumn().eval()
     program = fx.capture(model, (X,))
     record = program.meta["capture"]
-    assert (record.way, record.batch) == ("export", "free")
+    assert (record.way, record.batch) == ("guided", None)
+    with pytest.raises(fx.GuardError, match=r"x\.shape\[1\]\) was 4: "):
+        program(torch.ones(2, 3))
     assert str(record.refusals[0]).startswith("symbolic: cannot use a traced value as an integer (")
     assert "range(int(x.shape[1]))" in record.refusals[0].where
     assert not program.training
@@ -94,7 +101,7 @@ def test_a_model_that_symbolic_tracing_refuses_is_exported_with_its_batch_free()
 
 def test_an_exported_program_shares_the_models_tensors_under_its_names() -> None:
     model = PerColumn()
-    program = fx.capture(model, (X,))
+    program = fx.capture(model, (X,), how="export")
     assert list(program.state_dict()) == list(model.state_dict())
     assert program.first.weight is program.second.weight is model.first.weight
     assert program.get_buffer("hidden") is model.hidden
@@ -105,7 +112,7 @@ def test_capturing_a_model_in_training_leaves_its_statistics_and_the_random_numb
     model = PerColumn()
     torch.manual_seed(7)
     drawn = torch.get_rng_state()
-    program = fx.capture(model, (X,))
+    program = fx.capture(model, (X,), how="export")
     assert program.training and program.meta["capture"].batch == "free"
     assert model.norm.num_batches_tracked == 0 and torch.equal(model.norm.running_var, torch.ones(4))
     assert torch.equal(torch.get_rng_state(), drawn)
@@ -124,13 +131,13 @@ def test_both_draw_the_same_numbers_and_no_device_that_has_no_tensor_is_started(
     asked: list[Any] = []
     original = torch.random.fork_rng
     monkeypatch.setattr(torch.random, "fork_rng", lambda devices=None: (asked.append(devices), original(devices))[1])
-    program = fx.capture(Drawing().eval(), (X,))
+    program = fx.capture(Drawing().eval(), (X,), how="export")
     assert program.meta["capture"].batch == "free"
     assert asked == [[], []]
 
 
 def test_one_sample_is_exported_for_any_number() -> None:
-    program = fx.capture(PerColumn().eval(), (X[:1],))
+    program = fx.capture(PerColumn().eval(), (X[:1],), how="export")
     assert program.meta["capture"].batch == "free"
     assert program(X).shape == (3, 4)
 
@@ -147,7 +154,7 @@ def test_one_sample_is_exported_for_any_number() -> None:
     ids=["decided in the code", "the model's own"],
 )
 def test_a_batch_that_cannot_be_free_is_fixed_with_the_reason(model: nn.Module, why: str) -> None:
-    program = fx.capture(model, (X,))
+    program = fx.capture(model, (X,), how="export")
     batch = program.meta["capture"].batch
     assert re.fullmatch(f"fixed at 3: ({why})", batch)
     assert torch.equal(program(X), model(X))
@@ -161,10 +168,13 @@ def test_arguments_by_name_and_of_any_structure_are_exported() -> None:
             return {"sum": (pair["a"] + pair["b"][0]) * scale * len(range(pair["a"].shape[1])) * times}
 
     model, given = Structured(), ({"a": X, "b": [X]},)
-    program = fx.capture(model, given, {"scale": torch.ones(4)})
+    program = fx.capture(model, given, {"scale": torch.ones(4)}, how="export")
     assert program.meta["capture"].batch == "free"
     other = ({"a": X[:2], "b": [X[:2]]},)
     assert torch.equal(program(*other, scale=torch.ones(4))["sum"], model(*other, scale=torch.ones(4))["sum"])
+    guided = fx.capture(model, given, {"scale": torch.ones(4)})
+    assert guided.meta["capture"].way == "guided"
+    assert torch.equal(guided(*other, scale=torch.ones(4))["sum"], model(*other, scale=torch.ones(4))["sum"])
 
 
 def test_what_every_way_refuses_raises_one_error_with_each_cause_the_line_and_what_to_do() -> None:

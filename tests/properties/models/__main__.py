@@ -79,7 +79,7 @@ def _is_in(record: trial.Record) -> bool:
 
 def _ways(models: Sequence[LibraryModel], known: Known) -> str:
     ways = [known[model.attribute].get("way") or "out" for model in models]
-    return ", ".join(f"{ways.count(way)} {way}" for way in ("symbolic", "export", "out") if way in ways)
+    return ", ".join(f"{ways.count(way)} {way}" for way in ("symbolic", "guided", "export", "out") if way in ways)
 
 
 def _row(model: LibraryModel, record: trial.Record) -> str:
@@ -120,7 +120,7 @@ def main() -> int:
             keep(model, trial.capture(model, chosen.seconds), known)
     for model in models if chosen.suite else ():
         record = known[model.attribute] if chosen.only in model.attribute else {}
-        if record.get("way") == "export" and (chosen.again or "suite" not in record):
+        if record.get("way") in ("guided", "export") and (chosen.again or "suite" not in record):
             keep(model, trial.suite(model, 5 * chosen.seconds), known)
     write_atomically(RESULT, page(models, known))
     return int(any(record.get("way") and record["batch 2"] != "same" for record in known.values()))

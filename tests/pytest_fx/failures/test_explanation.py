@@ -7,7 +7,7 @@ from torch import nn
 
 from fx.passes import FuseConvBN, approximate, close, exact
 from fx.passes.pipeline import PassPipeline
-from pytest_fx.failures.details import WIDTH, fitted, format_errors
+from pytest_fx.failures.details import LONGEST, format_errors, shortened
 from pytest_fx.failures.explanation import explain
 from pytest_fx.failures.failure import Failure
 from pytest_fx.failures.localization import NodeError
@@ -141,18 +141,16 @@ def test_what_goes_wrong_while_explaining_does_not_hide_the_failure(tmp_path, mo
     assert details.exists()
 
 
-def test_lines_are_broken_below_their_part_and_cut_after_the_second():
-    text = fitted("  value  " + "word " * 40)
-    lines = text.splitlines()
-    assert len(lines) == 2
-    assert lines[1].startswith(" " * 11 + "word") and lines[1].endswith(" …")
-    assert max(map(len, lines)) <= WIDTH
-    assert fitted("short\n  why    it is") == "short\n  why    it is"
+def test_a_line_that_takes_more_than_two_of_a_terminal_is_cut():
+    text = shortened("  value  " + "word " * 40 + "\n  why    it is")
+    cut, whole = text.splitlines()
+    assert cut.startswith("  value  word word") and cut.endswith(" …") and len(cut) == LONGEST
+    assert whole == "  why    it is"
 
 
 def test_a_path_that_is_longer_than_a_line_is_kept_whole():
     path = "/a" * 80
-    assert fitted(f"details: {path}") == f"details:\n  {path}"
+    assert shortened(f"details: {path}") == f"details: {path}"
 
 
 def test_the_table_of_errors_marks_those_that_are_wrong():

@@ -57,7 +57,7 @@ class Counted(nn.Module):
 def test_a_model_of_indices_is_exported_for_each_dtype():
     indices = torch.tensor([[0, 1, 2], [3, 2, 1]])
     subject = Subject(
-        "counted", Counted(), lambda draw: Arguments((indices,)), tracing=Tracing(how="auto"), mode="eval"
+        "counted", Counted(), lambda draw: Arguments((indices,)), tracing=Tracing(how="export"), mode="eval"
     )
     for wide, dtype in ((False, torch.float32), (True, torch.float64)):
         program = subject.capture(subject.borrowed(wide), wide=wide)

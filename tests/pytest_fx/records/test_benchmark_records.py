@@ -54,7 +54,7 @@ def test_saved_timings_can_be_compared_with(pytester, timing):
 
 
 def test_benchmark_only_runs_the_timings_and_nothing_else(pytester, timing):
-    result = pytester.runpytest("--fx-model", "mlp", "--fx-rounds", "2", "--benchmark-only", timing)
+    result = pytester.runpytest("--fx-model", "mlp", "--fx-rounds", "2", "--benchmark-only", "-v", timing)
     result.assert_outcomes(passed=1, skipped=1)
     result.stdout.fnmatch_lines("*mlp capture *")
 
@@ -71,6 +71,41 @@ def test_disabled_benchmarks_are_not_timed_and_the_reason_is_shown(pytester, tim
 
 
 def test_without_pytest_benchmark_times_are_still_taken(pytester, timing):
-    result = pytester.runpytest("--fx-model", "mlp", "--fx-rounds", "2", "-p", "no:benchmark", timing)
+    result = pytester.runpytest("--fx-model", "mlp", "--fx-rounds", "2", "-v", "-p", "no:benchmark", timing)
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines("mlp *capture * ms *")
+
+
+OWN_BENCHMARK = """
+def test_own(benchmark):
+    benchmark(lambda: None)
+
+def test_timing(fx_traced, fx_timing):
+    fx_timing(fx_traced, label="capture")
+"""
+
+
+def benchmarks_shown(pytester, *options):
+    """Whether the user's own benchmark and the plugin's timing are in pytest-benchmark's table."""
+    path = pytester.makepyfile(OWN_BENCHMARK)
+    result = pytester.runpytest("--fx-model", "mlp", "--fx-rounds", "2", *options, path)
+    result.assert_outcomes(passed=2)
+    shown = [line.partition("  ")[0].split(" (")[0] for line in result.outlines]
+    return "test_own" in shown, "mlp eager, beside capture" in shown
+
+
+def test_the_table_of_pytest_benchmark_has_the_users_own_benchmarks_alone(pytester):
+    assert benchmarks_shown(pytester) == (True, False)
+
+
+@pytest.mark.parametrize("option", ["-v", "--benchmark-sort=name", "--benchmark-columns=min,median"])
+def test_it_has_timings_too_if_it_is_asked_for(pytester, option):
+    assert benchmarks_shown(pytester, option) == (True, True)
+
+
+def test_it_is_asked_for_in_the_ini_file_or_the_environment_too(pytester, monkeypatch):
+    pytester.makeini("[pytest]\naddopts = --benchmark-sort=name")
+    assert benchmarks_shown(pytester)[1]
+    pytester.makeini("[pytest]")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--benchmark-sort=name")
+    assert benchmarks_shown(pytester)[1]

@@ -4,10 +4,12 @@ import re
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 
+import pytest
+
 from pytest_fx.records.baseline import Change, Measurement
 from pytest_fx.report.columns import CHANGE, COLUMNS
 from pytest_fx.report.rows import SummaryRow, collect_rows
-from pytest_fx.report.summary import format_table
+from pytest_fx.report.summary import format_table, of_a_loaded_machine
 from pytest_fx.timing.paired import PairedTiming
 
 ERRORS = SummaryRow("model", "fuse", nodes_before=9, nodes_after=5).with_errors(
@@ -26,12 +28,12 @@ def test_what_different_tests_found_out_about_one_program_is_one_row():
     assert tuple(column.cell(row) for column in COLUMNS if not column.optional) == (
         "model",
         "fuse",
+        "not judged",
         "9 -> 5",
         "1.2e-14",
         "3.0e-06 (2.0e-06) float32",
         "200 ms",
         "100 ms",
-        "2.000 (2.000 to 2.000), faster",
     )
 
 
@@ -47,9 +49,9 @@ def test_reports_of_set_up_and_tear_down_carry_the_same_properties_and_are_left_
 
 
 def test_what_no_test_found_out_is_a_dash_and_no_error_is_a_zero():
-    assert [column.cell(SummaryRow("model", "capture")) for column in COLUMNS][2:] == ["-"] * (len(COLUMNS) - 2)
+    assert [column.cell(SummaryRow("model", "capture")) for column in COLUMNS][3:] == ["-"] * (len(COLUMNS) - 3)
     exact = SummaryRow("model", "capture").with_errors(dtype="float32", float64_error=0.0, error=0.0, eager_error=0.0)
-    assert [column.cell(exact) for column in COLUMNS][4:6] == ["0", "0 (0) float32"]
+    assert [column.cell(exact) for column in COLUMNS][5:7] == ["0", "0 (0) float32"]
 
 
 def timed(*ratios: float) -> SummaryRow:
@@ -71,11 +73,15 @@ def test_times_on_contents_that_repeat_say_so():
     assert "2.000 (2.000 to 2.000), faster; contents of inputs repeat" in format_table([row])[1]
 
 
-def test_times_of_a_loaded_machine_say_how_much_of_a_processor_there_was():
+def test_a_loaded_machine_is_told_once_with_how_much_of_a_processor_there_was():
     timing = PairedTiming((0.2,) * 5, (0.1,) * 5, threads=1, iterations=1, processors=0.62)
-    (row,) = collect_rows([report(SummaryRow("model", "fuse").with_timing(timing))])
-    assert "2.000 (2.000 to 2.000), faster; loaded machine: 62% of a processor" in format_table([row])[1]
-    assert "loaded" not in format_table([TIMES])[1]
+    loaded = SummaryRow("model", "fuse").with_timing(timing)
+    assert "loaded" not in format_table([loaded])[1]
+    assert list(of_a_loaded_machine([TIMES])) == []
+    (line,) = of_a_loaded_machine([TIMES, loaded])
+    assert line.startswith("loaded machine: 1 of 2 timing(s) had 62% of a processor, and wider intervals for that")
+    (line,) = of_a_loaded_machine([replace(loaded, processors=0.5), loaded])
+    assert "2 of 2 timing(s) had 50% to 62% of a processor" in line
 
 
 def test_a_change_is_no_ratio_where_the_times_of_either_run_are_too_noisy():
@@ -89,8 +95,8 @@ def test_a_change_is_no_ratio_where_the_times_of_either_run_are_too_noisy():
 
 def test_a_pass_that_changes_nothing_says_so():
     row = SummaryRow("model", "fuse", nodes_before=9, nodes_after=9, edits=0, changed=False)
-    assert COLUMNS[2].cell(row) == "9, changes nothing"
-    assert COLUMNS[2].cell(ERRORS.merged(replace(row, nodes_after=8, changed=True))) == "9 -> 8"
+    assert [column.cell(row) for column in COLUMNS[2:4]] == ["changes nothing", "9"]
+    assert COLUMNS[3].cell(ERRORS.merged(replace(row, nodes_after=8, changed=True))) == "9 -> 8"
 
 
 def test_memory_and_the_time_of_the_host_have_columns_where_they_are_known():
@@ -118,23 +124,23 @@ def test_columns_are_aligned():
 
 
 def test_the_summary_names_errors_times_and_verdict_of_a_pass(user):
-    result = user.runpytest("--fx-model", "mine:pair", "--fx-pass", "mine:approximate_scaled", "--fx-rounds", "3")
+    result = user.runpytest("--fx-model", "mine:pair", "--fx-pass", "mine:approximate_scaled", "--fx-rounds", "3", "-v")
     assert result.ret == 0
     result.stdout.fnmatch_lines(
         [
-            "*fx: largest errors against eager in float64, median times of a call*",
-            "model *program *nodes *float64 error *error (eager's own) *eager *transformed *speed-up * *peak memory *",
-            "mine:pair  capture *  5 *float32*",
-            "mine:pair  approximate-scaled*  5 -> 5  *e-0? (*e-0?) float32  * ms  * ms  * 32 B (32 B)",
+            "*fx: verdicts, largest errors against eager in float64, median times of a call*",
+            "model *program *verdict *nodes *float64 error *error (eager's own) *eager *transformed *speed-up *memory*",
+            "mine:pair  capture *right *5 *float32*",
+            "mine:pair  approximate-scaled *right *5 -> 5  *e-0? (*e-0?) float32  * ms  * ms  * 32 B (32 B)",
         ]
     )
 
 
 def test_a_pass_that_breaks_its_contract_is_in_the_table_with_its_errors(user):
-    result = user.runpytest("--fx-model", "mine:pair", "--fx-pass", "mine:scaled", "-k", "contract")
+    result = user.runpytest("--fx-model", "mine:pair", "--fx-pass", "mine:scaled", "-k", "contract", "-v")
     assert result.ret == 1
     result.stdout.re_match_lines(
-        [r"mine:pair +scaled +5 -> 5, wrong: contract +\d\.\de-0\d +\d\.\de-0\d \(\d\.\de-0\d\) float32, \S+ allowed"]
+        [r"!  mine:pair +scaled +wrong: contract +5 -> 5 +\d\.\de-0\d +\d\.\de-0\d \(\d\.\de-0\d\) float32, \S+ all"]
     )
 
 
@@ -161,4 +167,76 @@ def test_captures_come_before_passes_whatever_ran_first(user):
 
 def test_a_run_without_rows_prints_no_table(pytester):
     path = pytester.makepyfile("def test_own(fx_model): pass")
-    pytester.runpytest("--fx-model", "mlp", path).stdout.no_fnmatch_line("*fx: largest errors*")
+    pytester.runpytest("--fx-model", "mlp", path).stdout.no_fnmatch_line("*fx: verdicts*")
+
+
+def test_passes_that_found_nothing_to_change_are_one_line_unless_all_is_asked_for(pytester):
+    options = (
+        "--fx-model",
+        "mlp",
+        "--fx-pass",
+        "fuse-conv-bn",
+        "--fx-pass",
+        "split",
+        "--fx-no-timing",
+        "-k",
+        "contract",
+    )
+    result = pytester.runpytest(*options)
+    result.stdout.fnmatch_lines("mlp: 2 passes found nothing to change: fuse-conv-bn, split")
+    result.stdout.no_fnmatch_line("*changes nothing*")
+    pytester.runpytest(*options, "-v").stdout.fnmatch_lines(["mlp *fuse-conv-bn *changes nothing*", "mlp *split *"])
+
+
+def test_wrong_programs_are_named_below_the_table_with_the_law_that_they_break(user):
+    options = (
+        "--fx-model",
+        "mine:pair",
+        "--fx-pass",
+        "mine:scaled",
+        "--fx-pass",
+        "mine:lost",
+        "-k",
+        "leaf or contract",
+    )
+    result = user.runpytest(*options, "--fx-no-timing")
+    result.stdout.fnmatch_lines(["! *mine:pair *scaled *wrong*", "fx: 3 of * program(s) wrong: lost of mine:pair (*"])
+    assert "scaled of mine:pair (contract)" in re.sub(r"\s+", " ", str(result.stdout))
+
+
+@pytest.mark.parametrize("colour", ["yes", "no"])
+def test_the_table_has_colours_where_the_terminal_has_them(user, colour):
+    options = ("--fx-model", "mine:pair", "--fx-no-timing", "-k", "test_capture_equals", f"--color={colour}")
+    written = str(user.runpytest(*options).stdout)
+    assert ("\x1b[32mright\x1b[0m" in written) == (colour == "yes")
+
+
+def test_no_color_is_obeyed(user, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    written = str(user.runpytest("--fx-model", "mine:pair", "--fx-no-timing", "-k", "test_capture_equals").stdout)
+    assert "right" in written and "\x1b[" not in written
+
+
+def test_an_interrupted_run_says_what_was_done(pytester):
+    path = pytester.makepyfile(
+        """
+        def test_one(fx_traced, fx_equal):
+            fx_equal(fx_traced, label="capture")
+
+        def test_two(fx_model):
+            raise KeyboardInterrupt
+
+        def test_three(fx_model):
+            pass
+        """
+    )
+    result = pytester.runpytest("--fx-model", "mlp", path, no_reraise_ctrlc=True)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    text = re.sub(r"\s+", " ", str(result.stdout))
+    assert "fx: interrupted after 1 of 3 tests; what they measured is above, and in .pytest_fx/last_run.json" in text
+
+
+def test_a_run_whose_tests_cannot_be_collected_does_not_say_that_it_was_interrupted(pytester):
+    result = pytester.runpytest("--fx-model", "mlp", pytester.makepyfile("import nowhere"))
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.no_fnmatch_line("fx: interrupted*")

@@ -40,7 +40,11 @@ def found(act, folder, **options):
 
 
 def test_what_ends_the_process_is_a_counterexample_and_made_small(tmp_path):
-    violation = found(crash, tmp_path)
+    tried = []
+    violation = found(crash, tmp_path, on_program=lambda number, count: tried.append((number, count)))
+    *searched, smaller = tried
+    assert searched == [(number, 60) for number in range(1, len(tried))]
+    assert smaller == (len(searched), None)
     assert (violation.law, violation.kind) == ("process untouched", "SIGSEGV")
     assert "law 'process untouched': local ended its process by the signal SIGSEGV" in str(violation)
     assert "the smallest program found, in evaluation mode:\n" in str(violation)

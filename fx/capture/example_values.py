@@ -1,0 +1,273 @@
+"""Values of nodes for example inputs, as far as they are known without computing: fake tensors, sizes, dtypes.
+
+A value is worked out when somebody asks for it, with what it depends on and nothing else. What depends on the elements
+of tensors stays unknown.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import torch
+from torch._guards import detect_fake_mode
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils import _pytree as pytree
+
+from fx.capture import patching
+from fx.errors import FxError
+from fx.graph import Graph
+from fx.immutable_collections import immutable_dict, immutable_list
+from fx.node import Node, map_aggregate
+from fx.operators.asynchronous import remote_calls
+
+T = TypeVar("T")
+_torch: Any = torch
+_set_grad_enabled: Any = _torch._C._set_grad_enabled
+_is_grad_enabled = torch.is_grad_enabled
+_enter_autocast: Any = _torch.amp._enter_autocast
+_exit_autocast: Any = _torch.amp._exit_autocast
+_CHANGES_LAYOUT = frozenset(
+    "as_strided_ requires_grad_ resize_ resize_as_ set_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_".split()
+)
+_CHANGES_CONTAINER = frozenset("append clear extend insert pop popitem remove setdefault update".split())
+_LONGEST_CAUSE = 160
+_Autocast = tuple[str, Any, bool]
+"""Of a region: kind of device, dtype, whether it is on."""
+
+
+class UnknownValueError(Exception):
+    """The example inputs do not say what a value is; the message is why."""
+
+
+def changes_layout(node: Node) -> bool:
+    """Whether a node writes to its first argument so that more than elements of a tensor become others."""
+    if node._op == "call_method":
+        return node._target in _CHANGES_LAYOUT or node._target in _CHANGES_CONTAINER
+    return node._op == "call_function" and node._target in (operator.setitem, operator.delitem, operator.iconcat)
+
+
+def fake_mode_for(given: Any) -> FakeTensorMode:
+    """The mode of example inputs that are fake, else a new one. To be called before a trace, as it may import much."""
+    found: Any = detect_fake_mode(pytree.tree_leaves(given))
+    if found is not None:
+        return found
+    return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True, static_shapes=True)
+
+
+class ExampleValues:
+    """The values of one graph, which may still grow."""
+
+    def __init__(self, graph: Graph, root: torch.nn.Module, mode: FakeTensorMode) -> None:
+        """Know nothing of a graph yet.
+
+        Args:
+            graph: whose nodes are asked for.
+            root: the module that its paths start from.
+            mode: makes the fake tensors.
+        """
+        self._graph = graph
+        self._root = root
+        self._mode: Any = mode
+        self._copied: dict[int, Any] = {}
+        self._attributes: dict[str, Any] = {}
+        self._known: dict[Node, Any] = {}
+        self._unknown: dict[Node, str] = {}
+        self._scanned: set[Node] = set()
+        self._writes: list[Node] = []
+        self._gradients = _is_grad_enabled()
+        self._gradients_at: dict[Node, bool] = {}
+        self._autocasts: list[tuple[Node, _Autocast]] = []
+        self._autocast_at: dict[Node, tuple[_Autocast, ...]] = {}
+        self._base = _autocast_flags()
+
+    def faked(self, value: torch.Tensor) -> torch.Tensor:
+        """A tensor like ``value`` that has all but its elements."""
+        return _outside(lambda: self._mode.from_tensor(value, static_shapes=True))
+
+    def know(self, node: Node, value: Any) -> None:
+        """Note what an input is."""
+        self._known[node] = value
+
+    def of(self, node: Node) -> Any:
+        """The value of a node.
+
+        Raises:
+            UnknownValueError: it is not known.
+        """
+        self._scan()
+        needed = self._needed(node)
+        if needed:
+            _outside(lambda: self._evaluate(needed))
+        if node in self._unknown:
+            raise UnknownValueError(self._unknown[node])
+        return self._known[node]
+
+    def layout_changed_since(self, node: Node) -> bool:
+        """Whether a node behind ``node`` makes a tensor or container another one."""
+        self._scan()
+        return any(write > node for write in self._writes if not write._erased)
+
+    def _scan(self) -> None:
+        """Look at the nodes that are new: which write, and in which modes they run."""
+        new: list[Node] = []
+        for node in reversed(self._graph.nodes):
+            if node in self._scanned:
+                break
+            new.append(node)
+        for node in reversed(new):
+            self._scanned.add(node)
+            target = node._target
+            if changes_layout(node):
+                self._writes.append(node)
+            elif target is _set_grad_enabled:
+                enabled = node._args[0]
+                self._gradients = self._gradients_at[enabled] if isinstance(enabled, Node) else bool(enabled)
+            elif target is _enter_autocast:
+                device, dtype, enabled, *_ = node._args
+                self._autocasts.append((node, (str(device), dtype, bool(enabled))))
+            elif target is _exit_autocast:
+                self._autocasts = [one for one in self._autocasts if one[0] is not node._args[0]]
+            self._gradients_at[node] = self._gradients
+            if self._autocasts:
+                self._autocast_at[node] = tuple(settings for _, settings in self._autocasts)
+
+    def _needed(self, node: Node) -> list[Node]:
+        """What is to be worked out for a node, in order: what it depends on, and what writes to that."""
+        found: set[Node] = set()
+        pending = [node]
+        while pending:
+            while pending:
+                one = pending.pop()
+                if one not in found and one not in self._known and one not in self._unknown:
+                    found.add(one)
+                    pending.extend(one.all_input_nodes)
+            pending = [
+                write
+                for write in self._writes
+                if not write._erased and write not in found and write not in self._known and write not in self._unknown
+                and any(given in found or given in self._known for given in write.all_input_nodes[:1])
+            ]  # fmt: skip
+        return sorted(found)
+
+    def _evaluate(self, nodes: list[Node]) -> None:
+        gradients, flags, cached = _is_grad_enabled(), _autocast_flags(), torch.is_autocast_cache_enabled()
+        try:
+            torch.set_autocast_cache_enabled(False)
+            for node in nodes:
+                self._evaluate_one(node)
+        finally:
+            torch.set_autocast_cache_enabled(cached)
+            _set_autocast_flags(flags)
+            _set_grad_enabled(gradients)
+
+    def _evaluate_one(self, node: Node) -> None:
+        unknown = next((self._unknown[given] for given in node.all_input_nodes if given in self._unknown), None)
+        if unknown is None:
+            try:
+                _set_grad_enabled(self._gradients_at.get(node, self._gradients))
+                _set_autocast_flags(self._base)
+                _set_autocast_flags(self._autocast_at.get(node, ()))
+                with self._mode:
+                    self._known[node] = self._value(node)
+                return
+            except Exception as error:  # whatever an operation raises of fake tensors: it is the cause that is told
+                unknown = f"{node}: {_cause(error)}"
+        self._unknown[node] = unknown
+
+    def _value(self, node: Node) -> Any:
+        args, kwargs = map(self._with_values, (node._args, node._kwargs))
+        target: Any = node._target
+        if node._op == "placeholder":
+            raise UnknownValueError("no example input was given for it")
+        if node._op == "call_method":
+            return getattr(args[0], target)(*args[1:], **kwargs)
+        if node._op == "call_function":
+            if target in remote_calls():
+                raise UnknownValueError("it calls another process")
+            if target in (int, float) and isinstance(args[0], torch.Tensor):
+                item = args[0].item()  # a symbol, which neither may return
+                return torch.sym_int(item) if target is int else torch.sym_float(item)
+            return target(*args, **kwargs)
+        if node._op == "call_module":
+            module: torch.nn.Module = self._attribute(target)
+            if any(one._forward_hooks or one._forward_pre_hooks for one in module.modules()):
+                raise UnknownValueError(f"{type(module).__name__} has hooks")
+            return module(*args, **kwargs)
+        return self._attribute(target)
+
+    def _attribute(self, path: str) -> Any:
+        """What the root holds at a path, as a copy without elements; what is shared stays shared."""
+        if path not in self._attributes:
+            constants = self._graph.constants
+            held = constants[path] if path in constants else operator.attrgetter(path)(self._root)
+            modules = held.modules() if isinstance(held, torch.nn.Module) else ()
+            tensors = [value for module in modules for value in _tensors_of(module)]
+            if isinstance(held, torch.Tensor):
+                tensors.append(held)
+            for tensor in tensors:
+                if id(tensor) not in self._copied:
+                    self._copied[id(tensor)] = self._mode.from_tensor(tensor, static_shapes=True)
+            self._attributes[path] = copy.deepcopy(held, self._copied)
+        return self._attributes[path]
+
+    def _with_values(self, argument: Any) -> Any:
+        if isinstance(argument, Node):
+            return self._known[argument]
+        if isinstance(argument, immutable_list):
+            return [self._with_values(one) for one in argument]
+        if isinstance(argument, immutable_dict):
+            return {key: self._with_values(one) for key, one in argument.items()}
+        if type(argument) is tuple:
+            return tuple([self._with_values(one) for one in argument])
+        return map_aggregate(argument, lambda leaf: self._known[leaf] if isinstance(leaf, Node) else leaf)
+
+
+def _outside(compute: Callable[[], T]) -> T:
+    """Return ``compute()``, of which the trace that is running sees nothing."""
+
+    def unseen() -> T:
+        with torch._C.DisableTorchFunction():
+            return compute()
+
+    return patching.outside(unseen)
+
+
+def _tensors_of(module: torch.nn.Module) -> list[torch.Tensor]:
+    """Parameters, buffers and other tensors that are attributes of ``module`` itself."""
+    held = (*module._parameters.values(), *module._buffers.values(), *vars(module).values())
+    return [value for value in held if isinstance(value, torch.Tensor)]
+
+
+def _autocast_flags() -> tuple[_Autocast, ...]:
+    """How autocast is set for this thread."""
+    kinds = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+    return tuple((kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)) for kind in kinds)
+
+
+def _set_autocast_flags(flags: Iterable[_Autocast]) -> None:
+    for kind, dtype, enabled in flags:
+        torch.set_autocast_enabled(kind, enabled)
+        if dtype is not None:
+            torch.set_autocast_dtype(kind, dtype)
+
+
+def _cause(error: Exception) -> str:
+    """What an error says, in a line."""
+    text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    if not isinstance(error, (UnknownValueError, FxError)):
+        known = {
+            "DataDependentOutputException": "it depends on the elements of a tensor",
+            "DynamicOutputShapeException": "its shape depends on the elements of a tensor",
+            "GuardOnDataDependentSymNode": "it depends on the elements of a tensor",
+        }
+        text = known.get(type(error).__name__, f"{type(error).__name__}: {text}")
+    return text if len(text) <= _LONGEST_CAUSE else f"{text[:_LONGEST_CAUSE]}…"
+
+
+def cause_of(error: Exception) -> str:
+    """What is said of a value whose answer raised ``error``, in a line."""
+    return _cause(error)

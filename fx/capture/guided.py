@@ -1,0 +1,433 @@
+"""Capture with example inputs: what the traced code asks is answered for them, and each answer becomes a guard.
+
+A guard is a check in the program, of the value that was asked for and nothing more: ``x.shape[0] > 1``, not the size.
+So each size that the traced code never asks for stays free, and an input for which an answer would be another one is
+refused with a ``GuardError``. Elements of tensors are never answered for.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import operator
+import sys
+from collections.abc import Iterator, Mapping
+from types import FrameType
+from typing import Any, Protocol, cast
+
+import torch
+from torch._subclasses import FakeTensorMode
+from torch.utils import _pytree as pytree
+
+from fx.analysis.guards import GUARDS, spelled
+from fx.arguments import refusal, shown
+from fx.assertions import KINDS, check_kind, check_value, is_false
+from fx.capture.example_values import ExampleValues, UnknownValueError, cause_of
+from fx.errors import TracedValueError, TraceError
+from fx.frames import is_users
+from fx.graph import Graph
+from fx.naming.printing import describe
+from fx.node import Node
+from fx.operators.python import COMPARISONS
+from fx.proxy import IMMEDIATE_TYPES, Attribute, Proxy
+
+_ABSENT = object()
+_NUMBERS = (bool, int, float, complex)
+_QUESTIONS = frozenset(
+    "size dim ndimension numel nelement element_size stride storage_offset is_contiguous is_floating_point is_complex "
+    "getattr getitem len int float list tuple max min is_false is_signed".split()
+)
+"""What computes nothing of a tensor, and may go where nobody uses it."""
+
+
+class Recorder(Protocol):
+    """The tracer whose questions are answered."""
+
+    graph: Graph
+    root: torch.nn.Module
+
+    def create_proxy(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy:
+        """Make a node and its proxy."""
+        ...
+
+    def _refusal(self, what: str, kind: type[TraceError] = ..., **lines: Any) -> TraceError: ...
+
+
+class GuidedProxy(Proxy):
+    """A proxy of which the tracer knows what it is for example inputs."""
+
+    __slots__ = ()
+
+    def __index__(self) -> int:
+        return _index_of(self, sys._getframe(1))
+
+
+class GuidedAttribute(Attribute):
+    """An attribute of such a proxy."""
+
+    __slots__ = ()
+
+    def __index__(self) -> int:
+        return _index_of(self, sys._getframe(1))
+
+
+GuidedProxy._attribute = GuidedAttribute
+GuidedAttribute._attribute = GuidedAttribute
+
+
+def _index_of(value: Proxy, frame: FrameType) -> int:
+    return cast("Any", value.tracer).answer_index(value, frame)
+
+
+class Guide:
+    """What the example inputs of one run of a tracer say."""
+
+    def __init__(self, tracer: Recorder, given: Mapping[str, Any], mode: FakeTensorMode) -> None:
+        """A guide that knows inputs.
+
+        Args:
+            tracer: makes the nodes.
+            given: the example inputs, by the names of the parameters.
+            mode: makes fake tensors of them.
+        """
+        self._tracer = tracer
+        self._given = given
+        self._values = ExampleValues(tracer.graph, tracer.root, mode)
+        self._checked: dict[Any, Node] = {}
+        self._made: list[Node] = []
+        self._kinds_checked: set[Node] = set()
+        self._containers: list[tuple[str, Any, Any]] = []
+
+    # Inputs.
+
+    def placed(self, name: str, proxy: Proxy, where: object) -> Any:
+        """What the program is called with for an input: the proxy, a container of proxies, or the only value it takes.
+
+        Numbers and tensors stay free.
+        """
+        plain = name.lstrip("*")
+        value = self._given.get(plain, _ABSENT)
+        if name != plain:  # a tuple or dict by itself
+            self._kinds_checked.add(proxy.node)
+        return proxy if value is _ABSENT else self._part(proxy, plain, value, where)
+
+    def is_container(self, value: Any) -> bool:
+        """Whether a value is one of the containers that this has made for inputs."""
+        return any(value is container for _, container, _ in self._containers)
+
+    def parts_of(self, name: str, structure: Any) -> list[Any] | None:
+        """What was given for the parts of an input that is taken apart; None where it is of another structure."""
+        value = self._given.get(name, _ABSENT)
+        try:
+            return pytree.tree_structure(structure).flatten_up_to(value)
+        except ValueError:
+            return None
+
+    def given_none(self, name: str) -> bool:
+        """Whether ``None`` was given for a parameter."""
+        return self._given.get(name, _ABSENT) is None
+
+    def know_part(self, node: Node, value: Any) -> None:
+        """Note what one input is."""
+        if isinstance(value, torch.Tensor):
+            self._values.know(node, self._values.faked(value))
+        elif type(value) in IMMEDIATE_TYPES:
+            self._values.know(node, value)
+
+    def _part(self, proxy: Proxy, name: str, value: Any, where: object) -> Any:
+        kind = type(value)
+        if isinstance(value, torch.Tensor) or kind in (int, float, complex):
+            self.know_part(proxy.node, value)
+            return proxy
+        if kind in (list, tuple) or (isinstance(value, tuple) and hasattr(value, "_fields")):
+            self._check_kind(proxy, name, kind, where)
+            self._check(self._question(len, proxy), len(value), f"len({name})", where)
+            parts = [self._element(proxy, i, f"{name}[{i}]", one, where) for i, one in enumerate(value)]
+            return self._container(name, kind(*parts) if kind not in (list, tuple) else kind(parts))
+        entries = cast("dict[Any, Any]", value) if kind is dict else None
+        if entries is not None and all(type(key) in (str, int) for key in entries):
+            self._check_kind(proxy, name, dict, where)
+            self._check(self._question(tuple, proxy), tuple(entries), f"tuple({name})", where)
+            parts = {key: self._element(proxy, key, f"{name}[{key!r}]", one, where) for key, one in entries.items()}
+            return self._container(name, parts)
+        if kind in IMMEDIATE_TYPES:
+            self._check(proxy, value, name, where)
+            return value
+        return proxy  # of another class: what is asked of it stays unknown
+
+    def _element(self, whole: Proxy, key: Any, name: str, value: Any, where: object) -> Any:
+        element = whole[key]  # type: ignore[index]
+        self._made.append(element.node)
+        return self._part(element, name, value, where)
+
+    def _container(self, name: str, made: Any) -> Any:
+        self._containers.append((name, made, copy.copy(made)))
+        return made
+
+    def expect_containers_kept(self, where: object) -> None:
+        """Refuse a program that has changed a list or dict among its inputs, which its caller would miss."""
+        for name, container, before in self._containers:
+            if not _same_elements(container, before):
+                raise TraceError(
+                    f"cannot change the {type(container).__name__} {name}, which is an input",
+                    where=where,
+                    value=shown(container),
+                    why="with example inputs the program sees a copy, so that its caller's would stay as it was",
+                    remedy="copy it first, as dict(value) or list(value)",
+                )
+
+    # Answers.
+
+    def knows(self, obj: Proxy) -> bool:
+        """Whether it is known what a value is."""
+        try:
+            self._values.of(obj.node)
+        except UnknownValueError:
+            return False
+        return True
+
+    def kind_of(self, obj: Proxy) -> type | None:
+        """The class of a value; None where that is not known."""
+        try:
+            value = self._values.of(obj.node)
+        except UnknownValueError:
+            return None
+        if isinstance(value, torch.Tensor):
+            return torch.nn.Parameter if isinstance(value, torch.nn.Parameter) else torch.Tensor
+        plain = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+        return plain.get(type(value), type(value))
+
+    def answer(self, question: str, obj: Proxy, what: str, kind: type[TraceError], **lines: Any) -> Any:
+        """The answer to a question that the traced code asks of a value, of which the program gets a guard.
+
+        Raises:
+            TraceError: the example inputs do not say it.
+        """
+        try:
+            value = self._values.of(obj.node)
+            return getattr(self, f"_answer_{question}")(obj, value, lines.get("where"))
+        except UnknownValueError as error:
+            cause = str(error)
+        except TraceError:
+            raise
+        except Exception as error:  # of a size that depends on elements, for which there is a symbol
+            cause = cause_of(error)
+        lines["why"] = f"the example inputs do not say it: {cause}"
+        raise self._tracer._refusal(what, kind, **lines)
+
+    def _answer_bool(self, obj: Proxy, value: Any, where: object) -> bool:
+        answer = bool(_of_no_tensor(value))
+        if isinstance(value, (bool, torch.SymBool)):
+            self._check(obj, answer, self._spelled(obj), where)
+        else:
+            self._check(self._question(is_false, obj), not answer, f"not {self._spelled(obj)}", where)
+        return answer
+
+    def _answer_number(self, obj: Proxy, value: Any, where: object) -> Any:
+        number = _of_no_tensor(value)
+        if isinstance(number, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            number = number.node.guard_int("", 0)
+        self._check(obj, number, self._spelled(obj), where)
+        return number
+
+    def _answer_int(self, obj: Proxy, value: Any, where: object) -> int:
+        return int(self._answer_number(obj, value, where))
+
+    def _answer_float(self, obj: Proxy, value: Any, where: object) -> float:
+        return float(self._answer_number(obj, value, where))
+
+    def _answer_complex(self, obj: Proxy, value: Any, where: object) -> complex:
+        return complex(self._answer_number(obj, value, where))
+
+    def _answer_len(self, obj: Proxy, value: Any, where: object) -> int:
+        count = int(value.shape[0]) if isinstance(value, torch.Tensor) else len(value)
+        self._check(self._question(len, obj), count, f"len({self._spelled(obj)})", where)
+        return count
+
+    def _answer_match(self, obj: Proxy, value: Any, where: object) -> int:
+        if not isinstance(value, (tuple, list)):
+            raise UnknownValueError(f"it is of {type(value).__name__}, which is no sequence")
+        self._check_kind(obj, self._spelled(obj), type(value), where)
+        return self._answer_len(obj, value, where)
+
+    def _answer_iter(self, obj: Proxy, value: Any, where: object) -> Iterator[Any]:
+        node = obj.node
+        view = node.target if node.op == "call_method" and node.target in ("keys", "values", "items") else None
+        whole = Proxy(cast("Node", node.args[0]), obj.tracer) if view else obj
+        held = self._values.of(whole.node) if view else value
+        if isinstance(held, Mapping):
+            keys = list(cast("Mapping[Any, Any]", held))
+            self._check(self._question(tuple, whole), tuple(keys), f"tuple({self._spelled(whole)})", where)
+            parts = {"values": lambda key: whole[key], "items": lambda key: (key, whole[key])}  # type: ignore[index]
+            return map(parts.get(str(view), lambda key: key), keys)
+        return (obj[place] for place in range(self._answer_len(obj, value, where)))  # type: ignore[index]
+
+    def _answer_hash(self, obj: Proxy, value: Any, where: object) -> int:
+        if isinstance(value, (torch.Tensor, torch.SymInt)):
+            raise UnknownValueError("it is a tensor" if isinstance(value, torch.Tensor) else "it depends on elements")
+        self._check(obj, value, self._spelled(obj), where)
+        return hash(value)
+
+    def _answer_identity(self, obj: Proxy, value: Any, where: object) -> Any:
+        if isinstance(value, torch.Tensor):
+            raise UnknownValueError("it is a tensor")
+        self._check(obj, value, self._spelled(obj), where)
+        return value
+
+    # Integers that Python and torch take by ``__index__``.
+
+    def index(self, obj: Proxy, where: object) -> tuple[int, Node | None]:
+        """The integer that a value is, and the node that checks it, if that is new.
+
+        Functions of torch ask for it too, before they find out that they are given a traced value and record the call,
+        which then needs no guard: see :meth:`take_back`.
+        """
+        cause = "it is no integer"
+        try:
+            value = self._values.of(obj.node)
+            if isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool):
+                before = next(reversed(self._tracer.graph.nodes))
+                number = self._answer_number(obj, value, where)
+                last = next(reversed(self._tracer.graph.nodes))
+                return number, None if last is before else last
+        except Exception as error:
+            cause = cause_of(error)
+        raise TracedValueError(
+            "cannot use a traced value as an integer",
+            where=where,
+            value=describe(obj.node),
+            why=f"the example inputs do not say it: {cause}",
+            remedy="compute it from a module attribute, fix the argument with concrete_args, or put the line in a "
+            "function marked fx.wrap",
+        )
+
+    def take_back(self, guards: list[Node | None], args: Any) -> None:
+        """Remove the guards of values that are among the arguments of a call."""
+        held = _nodes_in(args)
+        for guard in guards:
+            if guard is not None and not guard._erased and guard.args[0] in held:
+                self._checked = {key: one for key, one in self._checked.items() if one is not guard}
+                guard.graph.erase_node(guard)
+
+    # Guards.
+
+    def _question(self, function: Any, obj: Proxy) -> Proxy:
+        return self._tracer.create_proxy("call_function", function, (obj,), {})
+
+    def _check_kind(self, obj: Proxy, name: str, kind: type, where: object) -> None:
+        called = kind.__name__ if kind in KINDS.values() else f"{kind.__module__}.{kind.__qualname__}"
+        key = (_key(obj.node), "kind", called)
+        if obj.node not in self._kinds_checked and not self._is_checked(key):
+            message = f"the program was captured where {name} was a {called}: {where}"
+            self._checked[key] = self._record(check_kind, obj, called, message)
+
+    def check_kind(self, obj: Proxy, kind: type, where: object) -> None:
+        """Let the program check the class of a value."""
+        self._check_kind(obj, self._spelled(obj), kind, where)
+
+    def _check(self, obj: Proxy, expected: Any, name: str, where: object) -> None:
+        key = (_key(obj.node), type(expected), expected)
+        if not self._is_checked(key):
+            message = f"the program was captured where {name} was {expected!r}: {where}"
+            self._checked[key] = self._record(check_value, obj, expected, message)
+
+    def _is_checked(self, key: Any) -> bool:
+        known = self._checked.get(key)
+        return known is not None and not known._erased and not self._values.layout_changed_since(known)
+
+    def _record(self, function: Any, *args: Any) -> Node:
+        return self._tracer.create_proxy("call_function", function, args, {}).node
+
+    def drop_unused(self) -> None:
+        """Remove questions whose answers nobody uses, since the same was checked before."""
+        for node in reversed(self._tracer.graph.nodes):
+            target = node.target
+            name = target if isinstance(target, str) else getattr(target, "__name__", "")
+            asked = name in _QUESTIONS or (node.op == "call_function" and target in COMPARISONS)
+            if node.users or node.op not in ("call_function", "call_method") or not (asked or node in self._made):
+                continue
+            if node.target not in GUARDS and (node in self._made or self._is_plain(node)):
+                node.graph.erase_node(node)
+
+    def _spelled(self, obj: Proxy) -> str:
+        """A value as the program asks for it, with the names of tensors."""
+        return spelled(obj.node, self._is_plain)
+
+    def _is_plain(self, node: Node) -> bool:
+        """Whether a value holds no tensor."""
+        try:
+            value = self._values.of(node)
+        except UnknownValueError:
+            return False
+        return type(value) in (*_NUMBERS, tuple, torch.Size, torch.dtype, torch.device, str)
+
+
+def bound(function: Any, root: Any, examples: Any) -> dict[str, Any]:
+    """Example inputs by the names of the parameters, defaults for those that are left.
+
+    Raises:
+        TraceError: they do not fit.
+    """
+    if not isinstance(examples, (tuple, list, Mapping)):
+        what = "example_inputs are the inputs of a call, in a tuple or by name in a dict"
+        raise refusal(what, examples, error=TraceError, remedy="example_inputs=(x,)")
+    signature = inspect.signature(function)
+    root_first = (root,) if isinstance(root, torch.nn.Module) else ()
+    try:
+        if isinstance(examples, Mapping):
+            made = signature.bind(*root_first, **cast("Mapping[str, Any]", examples))
+        else:
+            made = signature.bind(*root_first, *cast("tuple[Any, ...]", examples))
+    except TypeError as error:
+        raise TraceError(
+            f"example_inputs do not fit the program: {error}",
+            value=f"{getattr(function, '__qualname__', 'it')}{signature}",
+            remedy="give the inputs of a call, in a tuple or by name in a dict",
+        ) from None
+    made.apply_defaults()
+    names = list(made.arguments)[len(root_first) :]
+    return {name: made.arguments[name] for name in names}
+
+
+def users_frame(frame: FrameType) -> FrameType:
+    """The nearest frame of the user's."""
+    found: FrameType | None = frame
+    while found is not None and not is_users(found):
+        found = found.f_back
+    return frame if found is None else found
+
+
+def _of_no_tensor(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        raise UnknownValueError("it depends on the elements of a tensor, which are never guarded")
+    return value
+
+
+def _same_elements(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        entries, before = cast("dict[Any, Any]", one), cast("dict[Any, Any]", other)
+        return list(entries) == list(before) and all(value is before[key] for key, value in entries.items())
+    return len(one) == len(other) and all(map(operator.is_, one, other))
+
+
+def _nodes_in(value: Any) -> set[Node]:
+    if isinstance(value, Proxy):
+        return {value.node}
+    if isinstance(value, dict):
+        value = list(cast("dict[Any, Any]", value).values())
+    if isinstance(value, slice):
+        value = [value.start, value.stop, value.step]
+    if isinstance(value, (tuple, list)):
+        return {node for one in cast("list[Any]", value) for node in _nodes_in(one)}
+    return set()
+
+
+def _key(node: Any) -> Any:
+    """What is the same for two nodes that ask the same of the same value."""
+    if not isinstance(node, Node):
+        return (type(node).__name__, repr(node))
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    asks = node.op in ("call_function", "call_method") and (name in _QUESTIONS or node.target in COMPARISONS)
+    if not asks or node.kwargs:
+        return node
+    return (node.op, name, *(_key(argument) for argument in node.args))

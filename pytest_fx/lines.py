@@ -1,0 +1,89 @@
+"""Lines of messages that follow the width of the terminal."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import textwrap
+from typing import Any
+
+_OURS = re.compile(r"(E +)((?:pytest_fx|fx)\.(?:\w+\.)*)(?=\w+: )")
+"""What the first line of an error of ours begins with: the marker of pytest, and the name of its module."""
+_CODE = re.compile(r" {4}(?! *(?:where|value|why|note|also|try|error) )")
+"""What the first line of a block of code begins with, which stands below a line that ends with a colon."""
+_PLACE = re.compile(r"(.+:\d+, in [^ ]+:)  (.+)")
+"""A place, and the line of code there."""
+_LABELLED = re.compile(r" *(where|value|why|note|also|try|error) +")
+"""What the lines of a message begin with that have a label."""
+
+
+def fit(text: str, width: int, first: int | None = None) -> str:
+    """Return ``text`` with lines that are longer than ``width`` broken at spaces, below the part that they belong to.
+
+    A path or another word that is longer stays whole, and so do lines of code. ``first`` is the width of the first
+    line, if that is another.
+
+    >>> print(fit("  why    they are 0.0059 apart, SQNR 53.7 dB", 30))
+      why    they are 0.0059
+               apart, SQNR 53.7 dB
+    """
+    fitted: list[str] = []
+    is_code, before = False, ""
+    for position, line in enumerate(text.split("\n")):
+        is_code = line[:4].isspace() or not line if is_code else before.endswith(":") and bool(_CODE.match(line))
+        own = width if position or first is None else first
+        fitted += [line] if is_code else fit_line(line, own, width)
+        before = line if not line.startswith(" ") else ""
+    return "\n".join(fitted)
+
+
+def fit_line(line: str, first: int, width: int) -> list[str]:
+    """Return the lines of ``width`` that ``line`` is broken into, the first one of the width ``first``."""
+    if len(line) <= first:
+        return [line]
+    label = _LABELLED.match(line)
+    text = line.lstrip()
+    own = " " * (len(line) - len(text))
+    indent = f"{own}  " if label is None else " " * (label.end() + 2)
+    place = _PLACE.match(line)
+    if place is not None:
+        return [*fit_line(place[1], first, width), indent + place[2]]
+    shift = " " * max(width - first, 0)
+    broken = textwrap.wrap(
+        text, width, initial_indent=shift + own, subsequent_indent=indent, break_on_hyphens=False,
+        break_long_words=False, replace_whitespace=False,
+    )  # fmt: skip
+    return [broken[0][len(shift) :], *broken[1:]] if broken else [line]
+
+
+def terminal_width() -> int:
+    """Return the columns of the terminal, 80 where there is none, as pytest has it."""
+    return shutil.get_terminal_size(fallback=(80, 24)).columns
+
+
+def fit_report(report: Any) -> None:
+    """Break the lines of errors of ours in the report of a test that failed, where they are longer than the terminal.
+
+    It is not said that all frames are hidden: such an error says itself where it is.
+    """
+    for traceback, *_ in getattr(report.longrepr, "chain", ()):
+        for entry in getattr(traceback, "reprentries", ()):
+            lines: list[str] = getattr(entry, "lines", [])
+            start = next((place for place, line in enumerate(lines) if _OURS.match(line)), None)
+            if start is not None:
+                entry.lines = lines[:start] + _fit_error(lines[start:], terminal_width())
+                if (traceback.extraline or "").startswith("All traceback entries are hidden"):
+                    traceback.extraline = None
+
+
+def _fit_error(lines: list[str], width: int) -> list[str]:
+    """The lines of an error, each behind the marker or the spaces that pytest has put before it."""
+    found = _OURS.match(lines[0])
+    assert found is not None, "the first line names the class of the error"
+    indent = len(found[1])
+    text = "\n".join(line[indent:] for line in lines)
+    if len(lines[0]) > width:
+        text = text.removeprefix(found[2])
+    first, *others = fit(text, width - indent).split("\n")
+    marker = lines[1][:indent] if len(lines) > 1 else " " * indent
+    return [found[1] + first, *((marker.ljust(indent) + line).rstrip() for line in others)]

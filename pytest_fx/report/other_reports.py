@@ -1,0 +1,69 @@
+"""What other reports show of a test: properties in JUnit's XML, and text in pytest-html, of the same facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pytest_fx.report.rows import FAILURE, PROPERTY, SummaryRow, collect_rows, verdict_of
+
+_SHOWN = ("error", "eager_error", "float64_error", "speedup", "speedup_low", "speedup_high", "verdict", "seconds")
+"""Fields of a row that are shown as they are, where they are known."""
+
+
+def flatten_properties(report: Any) -> None:
+    """Put plain properties in the place of records on the report of a tear-down, which JUnit's XML is made of.
+
+    Each would be the text of a dict otherwise, and what is known of a failure is as long as the programs. The records
+    themselves are on the report of the call.
+    """
+    if report.when != "teardown" or not any(name in (PROPERTY, FAILURE) for name, _ in report.user_properties):
+        return
+    kept = [(name, value) for name, value in report.user_properties if name not in (PROPERTY, FAILURE)]
+    report.user_properties = [*kept, *facts_of(report.user_properties)]
+
+
+def facts_of(properties: Any) -> Iterator[tuple[str, str]]:
+    """Yield names and values of what is known of the programs of a test, and of its failure."""
+    records = [value for name, value in properties if name == PROPERTY]
+    rows = collect_rows([_Call([(PROPERTY, record) for record in records])])
+    for row in rows:
+        yield from _facts_of_row(row)
+    for facts in (value for name, value in properties if name == FAILURE):
+        where: Any = facts.get("where") or {}
+        place = f"{where['file']}:{where['line']}" if where else None
+        told = {"law": facts["law"], "first wrong node": facts.get("node"), "where": place}
+        yield from ((f"fx {name}", str(value)) for name, value in told.items() if value)
+
+
+def add_to_html(config: pytest.Config, report: Any) -> None:
+    """Give pytest-html, if it is there, the facts of a test as a text to open beside it."""
+    if report.when != "call" or not config.pluginmanager.has_plugin("html"):
+        return
+    if text := "\n".join(f"{name}: {value}" for name, value in facts_of(report.user_properties)):
+        shown = {"name": "fx", "format_type": "text", "content": text, "mime_type": "text/plain", "extension": "txt"}
+        report.extras = [*getattr(report, "extras", ()), shown]
+
+
+class _Call:
+    """What a report of a call has that rows are read from."""
+
+    when = "call"
+
+    def __init__(self, user_properties: list[tuple[str, Any]]) -> None:
+        self.user_properties = user_properties
+
+
+def _facts_of_row(row: SummaryRow) -> Iterator[tuple[str, str]]:
+    nodes = " -> ".join(str(count) for count in (row.nodes_before, row.nodes_after) if count is not None)
+    yield "fx model", row.model
+    yield "fx program", row.program
+    yield "fx result", verdict_of(row)
+    if nodes:
+        yield "fx nodes", nodes
+    for name in _SHOWN:
+        value = getattr(row, name)
+        if value is not None and (row.outcome is None or not name.startswith(("speedup", "verdict"))):
+            yield f"fx {name.replace('_', ' ')}", f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,62 @@
+"""pytest_fx.report.other_reports: JUnit's XML and pytest-html have the facts of a test."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+PASS = """
+import copy, torch
+def shifted(program):
+    program = copy.deepcopy(program)
+    with torch.no_grad():
+        for parameter in program.parameters():
+            parameter.add_(0.1)
+    return program
+"""
+RUN = ("--fx-model", "mlp", "--fx-size", "small", "--fx-no-timing", "-k", "pass_keeps_its_contract")
+
+
+def properties_of(path):
+    (case,) = ElementTree.parse(path).getroot().iter("testcase")
+    return {one.get("name"): one.get("value") for one in case.iter("property")}
+
+
+def test_junit_has_the_verdict_and_the_numbers_of_a_test_as_properties(pytester):
+    pytester.makepyfile(mine=PASS)
+    pytester.runpytest(*RUN, "--fx-pass", "mine:shifted", "--junitxml", "junit.xml", "--fx-report", "report")
+    found = properties_of(pytester.path / "junit.xml")
+    assert (found["fx model"], found["fx program"], found["fx result"]) == ("mlp", "shifted", "wrong")
+    assert float(found["fx error"]) > 1e-3 and found["fx law"] == "contract"
+    assert found["fx first wrong node"].startswith("%") and ":" in found["fx where"]
+    assert not any("{" in name or name == "fx" for name in found)
+    assert (pytester.path / "junit.xml").stat().st_size < 20_000
+
+
+def test_pytest_html_is_given_a_text(pytester):
+    pytester.makepyfile(mine=PASS)
+
+    class Collector:
+        def __init__(self):
+            self.extras = []
+
+        def pytest_runtest_logreport(self, report):
+            self.extras += getattr(report, "extras", ())
+
+    collector = Collector()
+    pytester.makeconftest(
+        """
+        class Html: pass
+        def pytest_configure(config):
+            if not config.pluginmanager.has_plugin("html"):
+                config.pluginmanager.register(Html(), "html")
+        """
+    )
+    pytester.inline_run(*RUN, "--fx-pass", "mine:shifted", plugins=[collector])
+    (shown,) = collector.extras
+    assert shown["format_type"] == "text" and shown["content"].startswith("fx model: mlp\nfx program: shifted\n")
+
+
+def test_properties_of_the_users_own_tests_stay(pytester):
+    pytester.makepyfile("def test_one(record_property): record_property('mine', 1)")
+    pytester.runpytest("--junitxml", "junit.xml", "-o", "junit_family=xunit1").assert_outcomes(passed=1)
+    assert properties_of(pytester.path / "junit.xml") == {"mine": "1"}

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from models.libraries import declare_operators
 from torch import nn
 
 import model_zoo
@@ -87,10 +88,13 @@ def models() -> dict[str, Callable[[], tuple[nn.Module, Callable[[int], tuple[An
 
     small = [name for name in model_zoo.list_models() if f"{name}_small" not in model_zoo.list_models()]
     found: dict[str, Any] = {name: partial(of_the_zoo, name) for name in small}
+
+    def of_torchvision(name: str) -> nn.Module:
+        declare_operators()
+        return import_module("torchvision.models").get_model(name)
+
     for name in TORCHVISION:
-        found[f"torchvision {name}"] = partial(
-            of_a_library, lambda name=name: import_module("torchvision.models").get_model(name)
-        )
+        found[f"torchvision {name}"] = partial(of_a_library, partial(of_torchvision, name))
     for name in TIMM:
         found[f"timm {name}"] = partial(of_a_library, lambda name=name: import_module("timm").create_model(name))
     return found

@@ -50,7 +50,7 @@ class LibraryModel:
 
 def all_models() -> Iterator[LibraryModel]:
     """The models of the libraries that are installed."""
-    _declare_operators()
+    declare_operators()
     for find in (_torchvision, _timm, _transformers):
         try:
             with warnings.catch_warnings():
@@ -61,7 +61,7 @@ def all_models() -> Iterator[LibraryModel]:
 
 
 @functools.cache
-def _declare_operators() -> torch.library.Library | None:
+def declare_operators() -> torch.library.Library | None:
     """Declare what torchvision's own library would, where that was built for another torch: it is imported then.
 
     Where it is right it must be imported first: a process in which both declare them is aborted.

@@ -56,7 +56,7 @@ _enter(
     "models.py:11, in forward: return self.linear(x) * n + m",
     "[0] float32 (3, 5)",
     "mat1 and mat2 shapes cannot be multiplied",
-    "44 skipped, 1 error",
+    " skipped, 1 error",
 )
 _enter(
     "example inputs",
@@ -64,7 +64,7 @@ _enter(
     ("--fx-model", "models:key"),
     "models.py:10, in Optional.forward(x, n=2, m=3)",
     "forward has no parameter 'y'; it has x, n, m",
-    "44 skipped, 1 error",
+    " skipped, 1 error",
 )
 _enter(
     "example inputs",

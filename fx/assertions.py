@@ -114,22 +114,6 @@ def check_not_given(value: Any, message: str) -> None:
         )
 
 
-def check_distinct(one: Any, other: Any, message: str) -> None:
-    """Raise a ``GuardError`` with ``message`` if two inputs are one object, and the program is that for two.
-
-    >>> check_distinct(torch.ones(2), torch.ones(2), "the program was captured where x is not y")
-    """
-    if any(has_torch_function((value,)) and not isinstance(value, torch.Tensor) for value in (one, other)):
-        handle_torch_function(check_distinct, (one, other), one, other, message)
-    elif one is other:
-        raise GuardError(
-            message,
-            value="they are one object",
-            why="what the program does was decided by it, once, while it was captured",
-            remedy="pass a copy of one of them (clone), or put the comparison in a function marked fx.wrap",
-        )
-
-
 KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (torch.Tensor, torch.Size, torch.dtype, torch.device, tuple, list, dict, int, float, bool, str)
@@ -185,3 +169,7 @@ class _Message(string.Formatter):
             else:
                 raise ValueError(f"a message cannot read {field_name!r}")
         return value, field_name
+
+
+ASSERTIONS = (assert_is_none, check, check_given, check_kind, check_not_given, check_value)
+"""The functions that programs call to check something: they have no other effect, and no result."""

@@ -21,16 +21,7 @@ import torch
 from torch._higher_order_ops import effects as registered_effects
 from torch._ops import HigherOrderOperator, OpOverload
 
-from fx.assertions import (
-    assert_is_none,
-    check,
-    check_distinct,
-    check_given,
-    check_kind,
-    check_not_given,
-    check_value,
-    is_false,
-)
+from fx.assertions import ASSERTIONS, is_false
 from fx.naming.targets import words
 from fx.operators.families import find_in_place
 from fx.operators.overloads import Overload, get_overloads, get_python_signature
@@ -72,13 +63,7 @@ _torch: Any = torch  # for the functions that torch leaves without types
 
 rules: dict[Any, Rule] = {
     _torch._assert: CHECKS,
-    assert_is_none: CHECKS,
-    check: CHECKS,
-    check_distinct: CHECKS,
-    check_given: CHECKS,
-    check_not_given: CHECKS,
-    check_kind: CHECKS,
-    check_value: CHECKS,
+    **dict.fromkeys(ASSERTIONS, CHECKS),
     _torch._C._set_grad_enabled: SETS_STATE,
     _torch.amp._enter_autocast: SETS_STATE,
     _torch.amp._exit_autocast: SETS_STATE,

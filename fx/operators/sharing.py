@@ -23,16 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fx.assertions import (
-    assert_is_none,
-    check,
-    check_distinct,
-    check_given,
-    check_kind,
-    check_not_given,
-    check_value,
-    is_false,
-)
+from fx.assertions import ASSERTIONS, is_false
 from fx.naming.targets import words
 from fx.operators.families import Operator, find_operator
 from fx.operators.overloads import Overload, get_overloads
@@ -77,14 +68,7 @@ _sharings: dict[Any, Sharing] = {
     _torch.from_numpy: ANY,
     _torch.frombuffer: ANY,
     _torch._assert: NUMBER,
-    assert_is_none: NUMBER,
-    check: NUMBER,
-    check_distinct: NUMBER,
-    check_given: NUMBER,
-    check_not_given: NUMBER,
-    check_kind: NUMBER,
-    check_value: NUMBER,
-    is_false: NUMBER,
+    **dict.fromkeys((*ASSERTIONS, is_false), NUMBER),
     _torch.nonzero: Sharing("any", (), takes_tensor=True),
     builtins.getattr: ATTRIBUTE,
     operator.getitem: ELEMENT,

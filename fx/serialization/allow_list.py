@@ -23,16 +23,7 @@ import torch
 import torch.nn.functional
 
 from fx.arguments import expect, refusal
-from fx.assertions import (
-    assert_is_none,
-    check,
-    check_distinct,
-    check_given,
-    check_kind,
-    check_not_given,
-    check_value,
-    is_false,
-)
+from fx.assertions import ASSERTIONS, is_false
 from fx.errors import FxError
 from fx.naming.targets import qualified_name, torch_path, words
 from fx.operators.python import OPERATORS
@@ -209,20 +200,7 @@ def functions() -> dict[str, Any]:
             written = isinstance(value, types.FunctionType) and value.__module__ == "torch.nn.functional"
             if not name.startswith("_") and name not in _REFUSED_FUNCTIONALS and (written or _calls_operator(value)):
                 listed[own + name] = value
-    listed.update(
-        (qualified_name(function), function)
-        for function in (
-            assert_is_none,
-            check,
-            check_distinct,
-            check_given,
-            check_kind,
-            check_not_given,
-            check_value,
-            is_false,
-        )
-    )
-    for function in MODES:
+    for function in (*ASSERTIONS, is_false, *MODES):
         listed[qualified_name(function)] = function
     listed["collections.OrderedDict"] = OrderedDict
     for name in methods():

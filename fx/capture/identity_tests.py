@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 import torch
 
-from fx.assertions import check_given, check_kind, check_value
+from fx.analysis.guards import GUARDS
+from fx.assertions import check_given
 from fx.capture.augmented import sources
 from fx.checks.identities import compared_with, identities
 from fx.errors import TraceError
@@ -21,7 +22,6 @@ from fx.node import Node
 from fx.provenance import GENERATED_FILES, SourceLocation
 from fx.proxy import Proxy
 
-_CHECKS = (check_given, check_kind, check_value)
 _NEW_VIEWS = frozenset(
     "chunk detach diagonal expand narrow permute select split split_with_sizes t transpose unbind unfold unsqueeze "
     "view".split()
@@ -60,7 +60,7 @@ def expect_known(tracer: Recorder, node: Node, location: SourceLocation) -> bool
         return False
     element = node.args[1] if node.target is operator.getitem and type(node.args[1]) is int else 0
     tests = compared_with(code, location._offset, element)
-    if not tests or node.target in _CHECKS or _is_generated(sys._getframe(1)):
+    if not tests or node.target in GUARDS or _is_generated(sys._getframe(1)):
         return bool(tests) or element > 0 or node.target is operator.getitem
     for test in tests:
         where = SourceLocation(code, test.offset)

@@ -37,6 +37,16 @@ def test_a_program_is_that_without_its_optional_input_and_refuses_to_run_with_on
     ]
 
 
+@pytest.mark.parametrize("concrete", [None, {"mask": fx.PH}])
+def test_that_an_optional_input_is_given_or_not_is_a_guard(concrete: dict[str, Any] | None) -> None:
+    traced = fx.symbolic_trace(masked, concrete_args=concrete)
+    (guard,) = traced.guards
+    given = "given" if concrete else "not given"
+    assert str(guard).startswith(f"the program was captured where mask is {given} (concrete_args=")
+    free = fx.passes.RemoveChecks(guards=True)(traced) or traced
+    assert not free.guards
+
+
 def test_the_way_out_captures_the_program_with_its_optional_input() -> None:
     traced = fx.symbolic_trace(masked, concrete_args={"mask": fx.PH})
     assert torch.equal(traced(torch.ones(2), torch.zeros(2)), torch.ones(2))

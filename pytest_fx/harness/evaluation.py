@@ -13,6 +13,8 @@ from pytest_fx.harness.snapshot import is_strided
 from pytest_fx.harness.structure import leaves, map_tensors, skeleton
 
 _C: Any = torch._C
+_COARSE = ("tf32", "bf16")
+"""Precisions of products of float32 that are none of float32."""
 SEED = 0
 """The random seed of every call, and of every capture."""
 
@@ -94,13 +96,13 @@ def converted(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
 def default_dtype(dtype: torch.dtype) -> Generator[None]:
     """Compute in ``dtype``: what a program creates without saying a dtype has it, as far as PyTorch allows it.
 
-    On a GPU, float32 is that: PyTorch lets cuDNN compute in TF32, whose mantissa has 10 bits, so that eager mode would
-    be a thousand times as far from the truth, and a transform might be, too.
+    And float32 is that: PyTorch lets cuDNN compute in TF32, whose mantissa has 10 bits, and other products where the
+    user allows it, so that eager mode would be a thousand times as far from the truth, and a transform might be, too.
     """
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype if dtype in (torch.float32, torch.float64) else before)
     try:
-        with tf32_in_cudnn(allowed=False):
+        with tf32_in_cudnn(allowed=False), _whole_matrix_products():
             yield
     finally:
         torch.set_default_dtype(before)
@@ -116,11 +118,44 @@ def tf32_in_cudnn(*, allowed: bool) -> Generator[None]:
         switch = allowed
     try:
         _C._set_cudnn_allow_tf32(allowed)  # and by no newer switch, after which torch.export refuses to read this one
+        for kind, _ in before:
+            if not allowed and _C._get_fp32_precision_getter("cuda", kind) == "tf32":  # as torch.backends in general is
+                _C._set_fp32_precision_setter("cuda", kind, "ieee")
         yield
     finally:
         _C._set_cudnn_allow_tf32(switch)
         for kind, precision in before:
             _C._set_fp32_precision_setter("cuda", kind, precision)
+
+
+def float32_matmul_precision() -> str | None:
+    """``torch.get_float32_matmul_precision()``; None where it was set by backend, in a way that has no word there."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return None
+
+
+@contextmanager
+def _whole_matrix_products() -> Generator[None]:
+    """Compute matrix products of float32 in float32 inside the block, also where the user allows less."""
+    before = [(backend, _C._get_fp32_precision_getter(backend, "matmul")) for backend in ("cuda", "mkldnn")]
+    if not any(precision in _COARSE for _, precision in before):
+        yield
+        return
+    known = float32_matmul_precision()
+    try:
+        if known is not None:
+            torch.set_float32_matmul_precision("highest")  # which torch.compile reads
+        for backend, _ in before:
+            if _C._get_fp32_precision_getter(backend, "matmul") in _COARSE:
+                _C._set_fp32_precision_setter(backend, "matmul", "ieee")
+        yield
+    finally:
+        if known is not None:
+            torch.set_float32_matmul_precision(known)
+        for backend, precision in before:
+            _C._set_fp32_precision_setter(backend, "matmul", precision)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _device, _python_dispatch
 
 from fx.capture.patching import is_settled, settle
+from pytest_fx.harness.evaluation import float32_matmul_precision
 
 _C: Any = torch._C
 _backends: Any = torch.backends
@@ -292,13 +293,6 @@ def _denormals_kept() -> bool:
     return _SMALLEST * float(1) > 0  # nothing tells what torch.set_flush_denormal was told
 
 
-def _float32_precision() -> str | None:
-    try:
-        return torch.get_float32_matmul_precision()
-    except RuntimeError:  # set by backend, in a way that this has no word for
-        return None
-
-
 def _write_float32_precision(before: str | None) -> None:
     if before is not None:
         torch.set_float32_matmul_precision(before)
@@ -342,7 +336,7 @@ SWITCHES: tuple[Switch, ...] = (
     Switch("function mode", _read_function_modes, _write_function_modes, _tell_function_modes),
     Switch("dispatch mode", _read_dispatch_modes, _write_dispatch_modes, _tell_modes),
     Switch("a global", _read_hooks, _write_hooks, _tell_hooks),
-    Switch("the float32 precision of products is", _float32_precision, _write_float32_precision),
+    Switch("the float32 precision of products is", float32_matmul_precision, _write_float32_precision),
     _float32_precision_of("generic", "all"),
     *(
         _float32_precision_of(backend, operation)

@@ -2,7 +2,7 @@
 
 import torch
 
-from pytest_fx.harness.evaluation import Arguments, default_dtype
+from pytest_fx.harness.evaluation import Arguments, default_dtype, float32_matmul_precision
 
 
 def test_the_default_dtype_stays_where_pytorch_has_no_such_default():
@@ -18,6 +18,35 @@ def test_float32_on_a_gpu_is_no_tf32_while_programs_are_judged():
         assert not cudnn.allow_tf32  # which torch.export reads
     assert cudnn.conv.fp32_precision == cudnn.rnn.fp32_precision == "tf32"
     assert cudnn.allow_tf32
+
+
+def test_what_the_user_allows_of_all_products_is_not_allowed_while_programs_are_judged():
+    kinds = [(backend, kind) for backend in ("cuda", "mkldnn") for kind in ("matmul", "conv", "rnn")]
+
+    def precisions():
+        return [torch._C._get_fp32_precision_getter(*kind) for kind in kinds], float32_matmul_precision()
+
+    original = precisions()
+    try:
+        for allowed in ("high", "medium", None):
+            if allowed is None:
+                torch.set_float32_matmul_precision("highest")
+                torch._C._set_fp32_precision_setter("generic", "all", "tf32")
+            else:
+                torch.set_float32_matmul_precision(allowed)
+            before = precisions()
+            assert {"tf32", "bf16"} & {*before[0]}
+            with default_dtype(torch.float32):
+                inside = dict(zip(kinds, precisions()[0], strict=True))
+                of_cuda = {inside["cuda", kind] for kind in ("matmul", "conv", "rnn")}
+                assert not {"tf32", "bf16"} & {*of_cuda, inside["mkldnn", "matmul"]}
+            assert precisions() == before
+    finally:
+        torch._C._set_fp32_precision_setter("generic", "all", "none")
+        torch.set_float32_matmul_precision("highest")
+        for backend in ("cuda", "mkldnn"):
+            torch._C._set_fp32_precision_setter(backend, "matmul", "none")
+    assert precisions() == original
 
 
 def test_precisions_that_were_set_one_by_one_are_put_back():

@@ -174,25 +174,9 @@ def _figure(figure: Figure, picture: Picture) -> dict[str, Any]:
 
 
 def _page(data: Mapping[str, Any]) -> str:
-    """The page around the data, which cannot end its element: it has no ``<``."""
-    written = json.dumps(data, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
-    style = (_FOLDER / "page.css").read_text(encoding="utf-8")
-    scripts = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS)
-    title = escaped(data["title"])
     panes = "".join(_pane(number) for number in range(2 if data["steps"] else 1))
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<header>
-<h1>{title}</h1>
+    body = f"""<header>
+<h1>{escaped(data["title"])}</h1>
 <label>find <input id="search" type="search" placeholder="name, operation, file:line" size="22"></label>
 <span id="found" role="status"></span>
 <label>colour <select id="figure"><option value="">opcode</option></select></label>
@@ -207,10 +191,40 @@ def _page(data: Mapping[str, Any]) -> str:
 <main>
 {panes}<aside id="details" aria-live="polite"></aside>
 </main>
-<footer id="legend"></footer>
+<footer id="legend"></footer>"""
+    return standalone_page(data["title"], data, body, _FOLDER / "page.css", [_FOLDER / name for name in _SCRIPTS])
+
+
+def standalone_page(title: str, data: Mapping[str, Any], body: str, style: Path, scripts: Sequence[Path]) -> str:
+    """A page in one file that takes nothing from elsewhere, and runs no script but those that are given.
+
+    Args:
+        title: its title, as text.
+        data: what its scripts read from the element ``data``; it cannot end that, as it has no ``<``.
+        body: its elements before the scripts, as HTML.
+        style: the file of its style sheet.
+        scripts: the files of its scripts, in order.
+
+    Raises:
+        ValueError: a number in the data is not finite, which JSON has no word for.
+    """
+    written = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    code = "\n".join(script.read_text(encoding="utf-8") for script in scripts)
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escaped(title)}</title>
+<style>
+{style.read_text(encoding="utf-8")}</style>
+</head>
+<body>
+{body}
 <script type="application/json" id="data">{written}</script>
 <script>
-{scripts}</script>
+{code}</script>
 </body>
 </html>
 """

@@ -7,7 +7,6 @@ page as text, never as markup.
 from __future__ import annotations
 
 import base64
-import html
 import json
 import math
 from collections import Counter
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fx.drawing.html_page import standalone_page
 from pytest_fx.records.baseline import describe
 from pytest_fx.report.reported_run import EarlierRun, ReportedRow, ReportedRun
 from pytest_fx.report.run_comparison import RowChange, changes_between
@@ -27,7 +27,6 @@ MOST_ROWS = 40_000
 """Rows that a page has at most."""
 _FOLDER = Path(__file__).parent / "page"
 _SCRIPTS = ("elements.js", "plots.js", "failures.js", "report.js")
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 _NUMBERS = (
     *("nodes_before", "nodes_after", "edits", "float64_error", "error", "eager_error", "allowed_error", "detects"),
     *("eager_seconds", "seconds", "speedup", "speedup_low", "speedup_high", "eager_estimated", "estimated"),
@@ -279,27 +278,6 @@ def _title(run: ReportedRun) -> str:
 
 
 def _page(data: Mapping[str, Any]) -> str:
-    """The page around the data, which cannot end its element: it has no ``<``."""
-    written = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    written = written.replace("<", "\\u003c").encode("utf-8", "replace").decode()
-    style = (_FOLDER / "report.css").read_text(encoding="utf-8")
-    scripts = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS)
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{html.escape(data["title"])}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<main id="report"><noscript>This page is laid out by a script in it, which is switched off here.</noscript></main>
-<script type="application/json" id="data">{written}</script>
-<script>
-{scripts}</script>
-</body>
-</html>
-"""
+    off = "This page is laid out by a script in it, which is switched off here."
+    body = f'<main id="report"><noscript>{off}</noscript></main>'
+    return standalone_page(data["title"], data, body, _FOLDER / "report.css", [_FOLDER / name for name in _SCRIPTS])

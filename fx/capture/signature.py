@@ -243,6 +243,8 @@ def function_calling(root: Any) -> FunctionType | None:
     behind: Any = root
     while isinstance(behind, functools.partial):
         behind = behind.func
+    if isinstance(behind, Proxy):  # which has whatever attribute it is asked for, a signature too
+        return None
     if not isinstance(behind, (FunctionType, MethodType)):
         behind = vars(type(behind)).get("__call__")
     behind = getattr(behind, "__func__", behind)

@@ -72,7 +72,12 @@ class KnownProgram:
         """How many of the values that it returns are in each group of memory."""
         self._dtypes: dict[Node, torch.dtype] = {}
         self._constants: dict[Node, torch.Tensor] = {}
+        self._of_constants: set[Node] = set()
         for node in graph_module.graph.nodes:
+            if node.op in ("get_attr", "call_function", "call_method", "call_module") and all(
+                used in self._of_constants for used in node.all_input_nodes
+            ):
+                self._of_constants.add(node)
             if node.op == "get_attr":
                 self._note_constant(node)
             elif (dtype := self._find_dtype(node)) is not None:
@@ -94,6 +99,10 @@ class KnownProgram:
     def constant(self, node: Node) -> torch.Tensor | None:
         """The tensor that ``node`` fetches, if no run of the program changes it."""
         return self._constants.get(node)
+
+    def is_of_constants(self, node: Node) -> bool:
+        """Whether ``node`` computes its value of tensors of the program alone."""
+        return bool(node.all_input_nodes) and node in self._of_constants
 
     def _note_constant(self, node: Node) -> None:
         value = fetch_attribute(self.graph_module, str(node.target))

@@ -67,6 +67,10 @@ class OpenVINO(Backend):
 
     def supports(self, operation: Operation) -> str | None:
         """Engines return memory of their own, so they take nothing whose memory is seen or written elsewhere."""
+        # OpenVINO computes such a value once, and then may write the result of an operation behind it into its memory:
+        # of `conv(buffer) + x`, each call added `x` to what the call before had returned.
+        if operation.subject.is_of_constants(operation.node):
+            return "it is computed of tensors of the program alone"
         return has_own_memory(operation) if operation.node.op == "call_function" else None  # layers make new tensors
 
     def hands_over(self, node: Node) -> bool:

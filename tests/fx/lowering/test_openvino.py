@@ -538,3 +538,21 @@ def test_an_engine_that_fails_where_eager_does_not_is_an_error(monkeypatch: pyte
     with pytest.raises(LoweringError, match=r"failed where eager Python does not(.|\n)*out of memory"):
         lowered(torch.randn(2, 4))
     assert lowered(torch.randn(3, 4)).shape == (3, 4)  # an engine that was not asked for
+
+
+def test_what_is_computed_of_constants_alone_is_no_memory_for_results():
+    class Shifted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("image", torch.ones(1, 1, 1, 1))
+            self.conv = nn.Conv2d(1, 1, 1)
+
+        def forward(self, x):
+            return torch.relu(self.conv(self.image) + x)
+
+    model, x = Shifted().eval(), torch.ones(1)
+    program = fx.lower(fx.symbolic_trace(model), "openvino", (x,), min_size=1)
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(program(x), model(x))
+    assert [node.op for node in program.graph.nodes].count("call_module") == 2  # the convolution, and the engine

@@ -82,6 +82,10 @@ class Signature:
         self.names = names
         self.optional = [name for name in names if self.defaults.get(name, code) is None]
         self._asked_for: dict[str, SourceLocation] = {}
+        self._checks: list[tuple[Callable[..., None], Proxy, str]] = []
+        """What the program is to check of its inputs: by which function, of which, with which message."""
+        self._whole: set[str] = set()
+        """The inputs that are not taken apart."""
         self.keyword_only = names[len(names) - code.co_kwonlyargcount :]
         self.starred: list[str] = []
         rest = iter(code.co_varnames[named:])
@@ -103,7 +107,11 @@ class Signature:
         guide = tracer.guide
         root: list[Any] = [tracer.root] if self.is_module else []  # type: ignore[attr-defined]
         self._find_asked_for(root[0] if root else None)
-        args = root + [self._placeholder(tracer, name, concrete) for name in (*self.names, *self.starred)]
+        made = {name: self._placeholder(tracer, name, concrete) for name in (*self.names, *self.starred)}
+        # Checks stand behind all inputs, which come first in a graph.
+        for check, *given in self._checks:
+            tracer.create_proxy("call_function", check, tuple(given), {})
+        args = root + [self._placed(guide, name, one) if name in self._whole else one for name, one in made.items()]
         function = self._all_positional()
         is_leaf = None if guide is None else guide.is_container
         flat, spec = pytree.tree_flatten(tuple(args), is_leaf=is_leaf)
@@ -159,16 +167,17 @@ class Signature:
         if name.startswith("**") and (where := asked_keywords(self.function, name[2:])) is not None:
             proxy = tracer.create_proxy("placeholder", name, default, {}, type_expr=self._annotation(name))
             message = f"the program was captured without {name} (name them as parameters to capture it with): {where}"
-            tracer.create_proxy("call_function", check_not_given, (proxy, message), {})
+            self._checks.append((check_not_given, proxy, message))
             return _NoKeywords()
         if name not in concrete and name in self._asked_for and guide is None:
             return self._left_out(tracer, name) if tracer._leaves_out(name) else self._given(tracer, name)
         is_given = guide is not None and not guide.given_none(name) if name not in concrete else None
         if name in self.optional and (is_given or type(concrete.get(name)) is PHBase):
-            return self._placed(guide, name, self._given(tracer, name))
+            self._whole.add(name)
+            return self._given(tracer, name)
         if name not in concrete:
-            proxy = tracer.create_proxy("placeholder", name, default, {}, type_expr=self._annotation(name))
-            return self._placed(guide, name, proxy)
+            self._whole.add(name)
+            return tracer.create_proxy("placeholder", name, default, {}, type_expr=self._annotation(name))
         count = 0
         examples = None if guide is None else guide.parts_of(name, concrete[name])
 
@@ -204,7 +213,7 @@ class Signature:
             message = (
                 f"the program was captured where {name} is given ({_OTHERWISE.format(name, None)} without): {where}"
             )
-            tracer.create_proxy("call_function", check_given, (proxy, message), {})
+            self._checks.append((check_given, proxy, message))
         return proxy
 
     def _left_out(self, tracer: TracerBase, name: str) -> None:
@@ -214,7 +223,7 @@ class Signature:
         message = (
             f"the program was captured where {name} is not given ({_OTHERWISE.format(name, 'fx.PH')} with): {where}"
         )
-        tracer.create_proxy("call_function", check_not_given, (proxy, message), {})
+        self._checks.append((check_not_given, proxy, message))
 
     def _all_positional(self) -> Callable[..., Any]:
         """The function with keyword-only and starred parameters made ordinary, so that each can be one proxy."""

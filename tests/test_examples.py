@@ -82,7 +82,7 @@ def test_the_example_of_random_programs_finds_the_mistake(tmp_path):
 @pytest.mark.thorough
 def test_the_pass_of_the_example_is_right_on_random_programs_without_the_mistake(tmp_path):
     names = runpy.run_path(str(EXAMPLES / "property_test.py"))
-    assert check_pass(names["drop_inverse_transposes"], seed=0, folder=tmp_path).programs == 100
+    assert check_pass(names["drop_inverse_transposes"], max_examples=100, seed=0, folder=tmp_path).programs == 100
 
 
 def test_a_model_of_hugging_face_is_captured_and_rewritten():

@@ -192,7 +192,7 @@ def test_the_edit_with_which_a_stepwise_pass_goes_wrong_is_named(user):
     result = user.runpytest("--fx-model", "mlp", "--fx-pass", "stepwise:Widen", "-k", CONTRACT)
     assert result.ret == 1
     result.stdout.fnmatch_lines(
-        ["*the first edit that goes wrong: edit 4 of widen: layers.3 is multiplied", "*(*small_models.py:*)"]
+        ["*the first edit that goes wrong: edit 4 of widen: layers.3 is multiplied (*small_models.py:*)"]
     )
 
 
@@ -244,8 +244,7 @@ def test_a_program_specialized_to_the_values_of_the_example_fails_on_other_value
             "*LawViolation: law 'contract': drop-relu changes what rectified_of_a_conftest computes",
             "*the first node that goes wrong:",
             "*%add = call_function[[]operator.add[]](%x, 0.5)",
-            "*a test of 3 nodes that shows it alone:*",
-            "*.pytest_fx/drop_relu_*.py",
+            "*a test of 3 nodes that shows it alone: .pytest_fx/drop_relu_*.py",
             "*details: *failure.md",
         ]
     )

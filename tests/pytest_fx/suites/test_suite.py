@@ -86,16 +86,16 @@ def test_a_program_that_torchscript_breaks_and_the_model_survives_fails(pytester
 @pytest.mark.thorough
 def test_resnet50_is_captured_fused_and_rid_of_its_checks(pytester):
     shown = "test_capture or contract and (fuse-conv-bn or remove-checks)"
-    result = pytester.runpytest("--fx-model", "resnet50", "-k", shown)
+    result = pytester.runpytest("--fx-model", "resnet50", "-k", shown, "-v")
     assert result.ret == 0
     small = r"\d\.\de-1\d"
     rounding = r"\d\.\de-0[56] \(\d\.\de-0[56]\) float32"
     result.stdout.re_match_lines(
         [
-            rf"resnet50 +capture +177 +- +{rounding}.*",
-            rf"resnet50 +capture, no leaf modules +656 +- +{rounding}.*",
-            rf"resnet50 +fuse-conv-bn +177 -> 124 +{small} +{rounding}.*",
-            rf"resnet50 +remove-checks, no leaf modules +656 -> 444 +0 +{rounding}.*",
+            rf"resnet50 +capture +right +177 +- +{rounding}.*",
+            rf"resnet50 +capture, no leaf modules +right +656 +- +{rounding}.*",
+            rf"resnet50 +fuse-conv-bn +right +177 -> 124 +{small} +{rounding}.*",
+            rf"resnet50 +remove-checks, no leaf modules +right +656 -> 444 +0 +{rounding}.*",
         ]
     )
 
@@ -189,14 +189,18 @@ def test_a_capture_that_loses_something_is_caught_by_its_numbers(pytester):
 def test_a_model_that_is_captured_otherwise_each_time_fails_even_where_assertions_are_off(pytester):
     pytester.makepyfile(
         mine="""
-        import itertools
+        import pathlib
         import torch
 
-        COUNT = itertools.count()
+        def count():
+            path = pathlib.Path("count")
+            number = int(path.read_text()) if path.exists() else 0
+            path.write_text(str(number + 1))
+            return number
 
         class Odd(torch.nn.Module):
             def forward(self, x):
-                return x + 1 if next(COUNT) % 2 else 1 + x
+                return x + 1 if count() % 2 else 1 + x
 
         def factory():
             return Odd(), torch.ones(2)

@@ -226,7 +226,7 @@ def _model_of_the_zoo(name: str) -> Any:
 
 
 def _call(factory: Any, text: str) -> Any:
-    """What a factory returns."""
+    """Return what a factory returns."""
     expect_callable(factory, f"{text} is a module or a factory of one", error=LoweringError)
     try:
         return factory()

@@ -43,11 +43,11 @@ class Backend(ABC):
     """Whether what it builds computes gradients, by itself or through PyTorch."""
 
     def why_unavailable(self) -> str | None:
-        """Why nothing can be built on this machine, such as a missing package; ``None`` where it can."""
+        """Return why nothing can be built on this machine, such as a missing package; ``None`` where it can."""
         return None
 
     def supports(self, operation: Operation) -> str | None:
-        """Why the backend cannot take an operation, whatever its converter says; ``None`` if it can."""
+        """Return why the backend cannot take an operation, whatever its converter says; ``None`` if it can."""
         return None
 
     def prepare(self, graph_module: GraphModule) -> GraphModule:
@@ -55,7 +55,7 @@ class Backend(ABC):
         return graph_module
 
     def hands_over(self, node: Node) -> bool:
-        """Whether the value of ``node`` can be handed to a region of the backend, and returned by one.
+        """Return whether the value of ``node`` can be handed to a region of the backend, and returned by one.
 
         What cannot is computed on both sides of a boundary, if the backend takes it, such as the size of a tensor for
         backends whose regions are given tensors only. If it does not, what uses it stays in eager Python as well.
@@ -79,7 +79,7 @@ class Backend(ABC):
         """
 
     def describe(self, built: nn.Module) -> str | None:
-        """What a report says of something that was built, such as how long that took."""
+        """Return what a report says of something that was built, such as how long that took."""
         return None
 
 

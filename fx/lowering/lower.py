@@ -134,7 +134,7 @@ def _planned(
     veto: Veto,
     builds: bool = False,
 ) -> tuple[Plan, Backend]:
-    """What would be lowered, and by whom; refused where that backend ``builds`` and cannot here."""
+    """Return what would be lowered, and by whom; refused where that backend ``builds`` and cannot here."""
     chosen = get_backend(backend) if isinstance(backend, str) else backend
     _check_arguments(gm, chosen, on_failure, min_size)
     if not callable(veto):
@@ -251,7 +251,7 @@ class Lower:
         return () if get_backend(self.backend).has_gradients else ("gradients",)
 
     def why_unavailable(self) -> str | None:
-        """Why the backend can build nothing on this machine, such as a missing package; ``None`` where it can.
+        """Return why the backend can build nothing on this machine, such as a missing package; ``None`` where it can.
 
         Raises:
             LoweringError: there is no such backend.

@@ -135,7 +135,7 @@ def _refusals(subject: KnownProgram, backend: Backend, veto: Veto) -> dict[Node,
 def _why_dropped(
     members: list[Node], subject: KnownProgram, backend: Backend, least: int, flops: dict[Node, int] | None
 ) -> str | None:
-    """Why a region is not worth it."""
+    """Return why a region is not worth it."""
     converters = (backend.converters.find(subject.operation(node).target) for node in members)
     paying = sum(converter is not None and converter.pays for converter in converters)
     if paying < least:

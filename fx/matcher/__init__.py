@@ -148,7 +148,9 @@ class Matcher:
         return None
 
     def _near_miss(self, anchor: Node) -> NearMiss | None:
-        """What is missing at ``anchor``, if something matched there; of several ways the one that got farthest."""
+        """Return what is missing at ``anchor``, if something matched there; of several ways the one that got
+        farthest.
+        """
         if anchor in self._unifier.claimed:
             return None
         calls = len(self.pattern.calls)
@@ -185,7 +187,7 @@ def explain(
     ignore_literals: bool = False,
     node_name_match: str = "",
 ) -> Explanation:
-    """Where a pattern matches, and where it nearly does and what prevents it. Nothing is changed.
+    """Return where a pattern matches, and where it nearly does and what prevents it. Nothing is changed.
 
     A place is a near miss if the pattern's last operation is there and at least one more (of a pattern of one or two
     operations: the last one). The arguments are those of

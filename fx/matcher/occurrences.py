@@ -56,7 +56,7 @@ class Terrain:
             self.horizon = max(self.horizon, self.subject.order[nodes[-1]])
 
     def why_not_fuse(self, nodes: Iterable[Node]) -> str | None:
-        """Why ``nodes`` cannot run together where the last of them stands."""
+        """Return why ``nodes`` cannot run together where the last of them stands."""
         if self._dependences is None:
             self._dependences = Dependences(self.subject.graph_module.graph)
         return self._dependences.why_not_fuse(nodes)
@@ -130,7 +130,7 @@ class Occurrence:
     # Why it cannot be replaced.
 
     def why_not(self, terrain: Terrain) -> str | None:
-        """Why it cannot be replaced, in a sentence, or ``None`` if it can."""
+        """Return why it cannot be replaced, in a sentence, or ``None`` if it can."""
         return (
             self._outside_use()
             or self._cut_module()
@@ -211,7 +211,7 @@ class Occurrence:
         return None
 
     def _obstacle(self, terrain: Terrain) -> str | None:
-        """What keeps its operations from running together, where the last of them stands.
+        """Return what keeps its operations from running together, where the last of them stands.
 
         With several results, one that is computed earlier may have been used before that place. What uses it is *late*:
         it has to move behind the match, with all that is computed from it::
@@ -244,7 +244,7 @@ class Occurrence:
         return terrain.why_not_fuse(together.union(late))
 
     def _followers(self, together: set[Node], terrain: Terrain, last: int) -> Iterator[tuple[Node, Node]]:
-        """What is computed from the results, up to position ``last``, each node with each of its users."""
+        """Yield what is computed from the results, up to position ``last``, each node with each of its users."""
         order = self.subject.order
         pending = [user for node in together for user in node.users]
         seen: set[Node] = set(together)
@@ -277,5 +277,5 @@ def _also_used(node: Node, user: Node) -> str:
 
 
 def at(node: Node) -> str:
-    """Where in the user's program a node is, to go behind its name."""
+    """Return where in the user's program a node is, to go behind its name."""
     return f", {node.source.place}" if node.source is not None else ""

@@ -165,7 +165,7 @@ class Rewrite:
         return last.next, late
 
     def _late(self, own: set[Node], last: Node) -> set[Node]:
-        """What is computed from the results and stands before the last operation of a match."""
+        """Return what is computed from the results and stands before the last operation of a match."""
         found: set[Node] = set()
         pending = [user for node in own for user in node.users]
         while pending:
@@ -176,7 +176,7 @@ class Rewrite:
         return found
 
     def _is_free(self, first: Node, last: Node) -> bool:
-        """Whether nothing between the two has an effect, as far as is known."""
+        """Return whether nothing between the two has an effect, as far as is known."""
         order = self._subject.order
         if not self._moved.isdisjoint((first, last)) or first not in order or last not in order:
             return False
@@ -185,7 +185,7 @@ class Rewrite:
     # What with.
 
     def _fetch(self, match: InternalMatch) -> dict[Node, Argument]:
-        """What is passed for the pattern's inputs, with nodes for what only leaf modules have fetched so far."""
+        """Return what is passed for the pattern's inputs, with nodes for what only leaf modules have fetched so far."""
         graph = self._program.graph
         fetched: dict[Node, Node] = {}
 

@@ -100,7 +100,7 @@ def effect_of(node: Node) -> Effect | None:
 
 
 def is_impure(node: Node, impure_random: bool = True) -> bool:
-    """Whether dropping ``node`` could change what the program does, its value aside.
+    """Return whether dropping ``node`` could change what the program does, its value aside.
 
     Args:
         node: any operation.
@@ -111,7 +111,7 @@ def is_impure(node: Node, impure_random: bool = True) -> bool:
 
 
 def why_impure(node: Node, impure_random: bool = True) -> str | None:
-    """Why :func:`is_impure` holds for ``node``, in a sentence, or ``None`` where it does not."""
+    """Return why :func:`is_impure` holds for ``node``, in a sentence, or ``None`` where it does not."""
     effect = effect_of(node)
     if effect is None or (effect.kind == "random" and not impure_random):
         return None
@@ -125,7 +125,7 @@ def why_impure(node: Node, impure_random: bool = True) -> str | None:
 
 
 def _describe_argument(node: Node, place: int | str) -> str:
-    """How the sentence above speaks of an argument: by the name of the node that it is, if it is one."""
+    """Return how the sentence above speaks of an argument: by the name of the node that it is, if it is one."""
     arguments: Any = node.args if isinstance(place, int) else node.kwargs
     try:
         value = arguments[place]

@@ -93,16 +93,16 @@ class Operator:
 
     @property
     def is_new(self) -> bool:
-        """Whether its result shares memory with nothing."""
+        """Return whether its result shares memory with nothing."""
         return self.family in _NEW
 
     @property
     def only_picks(self) -> bool:
-        """Whether each element of the result is one of the operand's."""
+        """Return whether each element of the result is one of the operand's."""
         return self.family in _PICKING if self.picks is None else self.picks
 
     def keeps_the(self, what: Kept) -> bool:
-        """Whether the result has the number of dimensions, or the dtype, of the first operand."""
+        """Return whether the result has the number of dimensions, or the dtype, of the first operand."""
         kept = _KEPT.get(self.family, frozenset()) if self.keeps is None else self.keeps
         return what in kept
 
@@ -433,6 +433,6 @@ def operators(*families: Family) -> Iterator[Operator]:
 
 
 def is_one_of(target: Any, *families: Family) -> bool:
-    """Whether a function, a class of modules, or a method of that name computes an operator of some families."""
+    """Return whether a function, a class of modules, or a method of that name computes an operator of some families."""
     row = find_operator(target)
     return row is not None and row.family in families

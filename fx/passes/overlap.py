@@ -177,7 +177,7 @@ class _Schedule:
     # What may pass what.
 
     def _passes(self, call: WaitingCall, other: Node) -> bool:
-        """Whether a half of ``call`` may stand on the other side of ``other``."""
+        """Return whether a half of ``call`` may stand on the other side of ``other``."""
         if call.result in other.all_input_nodes:
             return False
         if not call.halves.independent:
@@ -226,7 +226,7 @@ class _Schedule:
             call.last += 1
 
     def _starts_before_waits(self, call: WaitingCall) -> bool:
-        """Whether ``call`` may start before the program waits for others in the same gap."""
+        """Return whether ``call`` may start before the program waits for others in the same gap."""
         gap = call.first
         here = [other for other in self.calls[: call.number] if gap in (other.first, other.last)]
         if any(other.last == gap and other in self._depends[call.number] for other in here):
@@ -306,12 +306,12 @@ class _Limits:
             self.begin(call, range(call.first, call.last))
 
     def admit(self, call: WaitingCall, place: int) -> bool:
-        """Whether ``call`` may run while the node at ``place`` does."""
+        """Return whether ``call`` may run while the node at ``place`` does."""
         live = max([self._live[place], *(live for other, live in self._near[place] if other is not call)])
         return self._running[place] < self._most and live + self._held[place] + self._needs[call] <= self._largest
 
     def admit_before_waits(self, call: WaitingCall, others: list[WaitingCall]) -> bool:
-        """Whether ``call`` and ``others`` may start in a gap before any of those before it has ended."""
+        """Return whether ``call`` and ``others`` may start in a gap before any of those before it has ended."""
         gap = call.first
         if gap == 0:
             return True
@@ -344,7 +344,7 @@ def _sizes(nodes: list[Node]) -> dict[Node, int]:
 
 
 def _live(nodes: list[Node], sizes: dict[Node, int], uses_until: Mapping[Node, Node] | None = None) -> dict[Node, int]:
-    """What the values take that are there while each node runs, its own among them.
+    """Return what the values take that are there while each node runs, its own among them.
 
     Args:
         nodes: in the order in which they run.

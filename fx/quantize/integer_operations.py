@@ -35,17 +35,17 @@ class IntegerOperation:
 
     @property
     def has_weight(self) -> bool:
-        """Whether its weight is in 8 bits."""
+        """Return whether its weight is in 8 bits."""
         return self.kind in ("layer", "embedding", "recurrence")
 
     @property
     def takes_integers(self) -> bool:
-        """Whether it works on values that are integers already."""
+        """Return whether it works on values that are integers already."""
         return self.kind not in ("embedding", "recurrence")
 
 
 def operation_of(node: Node) -> IntegerOperation | str:
-    """How the call of ``node``, in canonical form, works on integers, or why it does not."""
+    """Return how the call of ``node``, in canonical form, works on integers, or why it does not."""
     if node.op != "call_function":
         return "it is no function" if node.op.startswith("call") else ""
     if node.target is recurrent:
@@ -118,7 +118,7 @@ def _recurrence(node: Node) -> IntegerOperation | str:
 
 
 def _is_result_of_recurrence(node: Node) -> bool:
-    """Whether a node is one of the values that a recurrence returns, which takes no work."""
+    """Return whether a node is one of the values that a recurrence returns, which takes no work."""
     if node.target is not operator.getitem or not isinstance(source := node.args[0], Node):
         return False
     if source.target is recurrent:
@@ -143,7 +143,7 @@ def groups_of_transposed(node: Node) -> int | None:
 
 
 def is_part(node: Node) -> bool:
-    """Whether a value is one of the parts that another was split into."""
+    """Return whether a value is one of the parts that another was split into."""
     source = node.args[0] if node.args else None
     return node.target is operator.getitem and isinstance(source, Node) and is_one_of(source.target, "split")
 
@@ -213,7 +213,7 @@ def stored_tensors(node: Node) -> Iterator[tuple[str, Node]]:
 
 
 def asks_for_size(node: Node) -> bool:
-    """Whether an operation asks for the size of a value, which is the same for integers."""
+    """Return whether an operation asks for the size of a value, which is the same for integers."""
     if node.target is getattr:
         return len(node.args) > 1 and node.args[1] in ("shape", "ndim")
     return is_one_of(node.target, "size")

@@ -36,7 +36,9 @@ class IntegerCall:
 
 
 def averaged(node: Node) -> IntegerCall | None:
-    """How an average is called, its operand and scales aside; None where sizes are computed while the program runs."""
+    """Return how an average is called, its operand and scales aside; None where sizes are computed while the program
+    runs.
+    """
     settings = {name: value for name, value in node.kwargs.items() if name not in ("input", "dtype")}
     sizes = [settings[name] for name in ("kernel_size", "output_size") if name in settings]
     if not all(isinstance(one, (tuple, list)) for one in sizes):
@@ -47,7 +49,7 @@ def averaged(node: Node) -> IntegerCall | None:
 
 
 def moved(node: Node, affine: Affine) -> IntegerCall | None:
-    """How a call is spelled that moves or picks integers; None where it is as on real values."""
+    """Return how a call is spelled that moves or picks integers; None where it is as on real values."""
     if node.target in _POOLS:
         settings = {name: value for name, value in node.kwargs.items() if name != "return_indices"}
         return IntegerCall(_POOLS[node.target], settings)

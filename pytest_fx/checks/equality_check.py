@@ -136,7 +136,7 @@ class EqualityCheck:
             raise error
 
     def _broken(self, application: Application, leaves: bool) -> list[LawViolation]:
-        """How the laws are broken that can be afforded, where the capture itself keeps them."""
+        """Return how the laws are broken that can be afforded, where the capture itself keeps them."""
         pass_ = application.pass_
         without = () if leaves else OF_PART
         if pass_ is None and application.has_chosen_draws:
@@ -170,7 +170,9 @@ class EqualityCheck:
         return found
 
     def _recorded(self, application: Application, row: SummaryRow) -> Comparison:
-        """What is computed beside eager's answers, which goes into the summary whether or not the laws are kept."""
+        """Return what is computed beside eager's answers, which goes into the summary whether or not the laws are
+        kept.
+        """
         if not application.changed:
             record_row(self._item, row)
             answers = [application.eager().answer]
@@ -265,7 +267,7 @@ class EqualityCheck:
             warnings.warn(text, MemoryLayoutWarning, stacklevel=3)
 
     def _contract_for(self, pass_: Pass) -> Contract:
-        """What the hook says: somebody's implementation, or else the command line, or else the pass itself."""
+        """Return what the hook says: somebody's implementation, or else the command line, or else the pass itself."""
         config = self._item.config
         said = config.hook.pytest_fx_contract(
             config=config, model=self._subject.name, pass_=pass_, contract=contract_of(pass_), options=self._options
@@ -274,7 +276,7 @@ class EqualityCheck:
 
 
 def _coarse(application: Application, limit: DetectionLimit, dtype: str, wanted: float) -> CoarseVerdict:
-    """What is said of a verdict that would have caught only large changes."""
+    """Return what is said of a verdict that would have caught only large changes."""
     judged = "in float64 too" if application.has_float64 else f"in {dtype} alone"
     return CoarseVerdict(
         f"{application.name} keeps {application.contract} on {application.subject.name}, but so would outputs that are "
@@ -292,7 +294,7 @@ def _called(dtype: Any) -> str:
 
 
 def _answers(application: Application, draw: int) -> bool:
-    """Whether there is a program, and it answers."""
+    """Return whether there is a program, and it answers."""
     return application.program is not None and application.actual(draw).error is None
 
 

@@ -100,7 +100,9 @@ def _as_data(heat_map: HeatMap | None, what: str) -> dict[str, Any] | None:
 
 
 def _output_map(comparison: Comparison, contract: Contract) -> dict[str, Any] | None:
-    """Where the output that is furthest off differs from eager's in float64, on the first inputs that show it."""
+    """Return where the output that is furthest off differs from eager's in float64, on the first inputs that show
+    it.
+    """
     for expected, actual in zip(comparison.eager64, comparison.actual, strict=False):
         pairs = pair_leaves(expected, actual, same_dtype=False)
         if isinstance(pairs, Mismatch):
@@ -112,7 +114,9 @@ def _output_map(comparison: Comparison, contract: Contract) -> dict[str, Any] | 
 
 
 def _is_wrong(leaf: Leaf, contract: Contract) -> torch.Tensor:
-    """Which elements are further off than the contract allows before rounding is thought of; any that is, without."""
+    """Return which elements are further off than the contract allows before rounding is thought of; any that is,
+    without.
+    """
     return leaf.errors > (leaf.limits(contract.rtol, contract.atol) if isinstance(contract, Close) else 0.0)
 
 

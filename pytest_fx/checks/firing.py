@@ -33,7 +33,7 @@ def row_of(application: Application) -> SummaryRow:
 
 
 def _outcome(application: Application) -> str | None:
-    """Why there is no program to compare, if there is none."""
+    """Return why there is no program to compare, if there is none."""
     if application.error is not None:
         return f"raises {type(application.error).__name__}"
     if application.refusal is not None:

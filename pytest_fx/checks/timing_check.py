@@ -93,7 +93,7 @@ class TimingCheck:
         return timing
 
     def _fails(self, change: Change) -> bool:
-        """Whether a test fails for this change: it is too much, or nobody knows and nothing unknown passes."""
+        """Return whether a test fails for this change: it is too much, or nobody knows and nothing unknown passes."""
         limit = self._options.fail_slower
         return limit is not None and (change.exceeds(limit) or (self._options.strict and change.too_noisy(limit)))
 
@@ -125,7 +125,7 @@ class TimingCheck:
             )
 
     def _accepts(self, arguments: Arguments) -> bool:
-        """Whether the model can be called with these."""
+        """Return whether the model can be called with these."""
         return self._subject.eager_runner()(arguments, self._subject.dtype).error is None
 
     def _call(self, program: Callable[..., Any]) -> Callable[[], Any]:
@@ -148,7 +148,9 @@ class TimingCheck:
             )
 
     def _change(self, timing: PairedTiming, label: str) -> Change | None:
-        """How the timing compares with its row of the earlier run, if there is one, or else with eager itself."""
+        """Return how the timing compares with its row of the earlier run, if there is one, or else with eager
+        itself.
+        """
         baseline, now = self._item.config.stash[BASELINE], self._measurement(timing, label)
         if baseline is not None:
             return baseline.change(now)
@@ -169,7 +171,7 @@ class TimingCheck:
         )
 
     def _conditions(self, timing: PairedTiming) -> dict[str, Any]:
-        """What a timing is compared by, beside the pass."""
+        """Return what a timing is compared by, beside the pass."""
         subject = self._subject
         return {
             "model": subject.name.removesuffix(f", batch {subject.batch}"),
@@ -258,7 +260,7 @@ def _regression(change: Change, limit: float) -> TimingRegression:
 
 
 def _compared(change: Change) -> tuple[str, str, str]:
-    """What a program takes longer than, the speed-ups that say so, and what to do about it."""
+    """Return what a program takes longer than, the speed-ups that say so, and what to do about it."""
     if change.before.machine == EAGER:
         remedy = "leave the pass out for this model, or allow more with --fx-fail-slower"
         return " than eager", f"speed-up {change.now}", remedy

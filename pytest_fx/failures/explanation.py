@@ -152,7 +152,7 @@ class Explanation:
             self.lines.append(f"the first edit that goes wrong: {culprit}")
 
     def values_are_kept(self, dtype: torch.dtype) -> Callable[[GraphModule], bool]:
-        """Whether a program answers as the model does, on all draws of inputs."""
+        """Return whether a program answers as the model does, on all draws of inputs."""
         subject, wide = self.subject, dtype == torch.float64
         draws = range(subject.draws)
         expected = [subject.eager(draw, wide).answer for draw in draws]
@@ -283,7 +283,7 @@ def _replace(target: Path, made: Path) -> None:
 
 
 def _names(program: GraphModule, dtype: torch.dtype) -> bool:
-    """Whether an argument in a program is ``dtype``."""
+    """Return whether an argument in a program is ``dtype``."""
     return any(value is dtype for node in program.graph.nodes for _, value in leaves((node.args, node.kwargs)))
 
 

@@ -59,7 +59,7 @@ class Failure:
         )
 
     def is_repeated_by(self, subject: Subject) -> bool:
-        """Whether the pass fails on ``subject`` as it did: it breaks the same law in the same way."""
+        """Return whether the pass fails on ``subject`` as it did: it breaks the same law in the same way."""
         try:
             violations = broken_laws([law_called(self.error.law)], self.applied(subject, leaves=True))
         except Exception:  # whatever a part of a model raises that cannot be captured or called

@@ -179,7 +179,8 @@ def release(program: nn.Module) -> None:
 
 
 def _can_be_stored(module: nn.Module, tensors: Mapping[str, torch.Tensor]) -> bool:
-    """Whether there is much, and each tensor is nothing but its values: no view of another, and of no class of its own.
+    """Return whether there is much, and each tensor is nothing but its values: no view of another, and of no class of
+    its own.
 
     What becomes of others when they are copied is theirs to say. Nor may the module hold views of them as attributes.
     """

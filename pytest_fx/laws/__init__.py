@@ -214,6 +214,6 @@ def broken_laws(laws: Iterable[Law], application: Application) -> list[LawViolat
 
 
 def is_kept_without(law: Law, application: Application) -> bool:
-    """Whether the capture that the pass was given keeps a law: else it is not the pass that breaks it."""
+    """Return whether the capture that the pass was given keeps a law: else it is not the pass that breaks it."""
     expect(application, Application, "laws are checked on an Application", error=CannotLoadError)
     return not broken_laws([law], application.untouched())

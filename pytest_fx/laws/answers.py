@@ -203,12 +203,12 @@ def checks(application: Application) -> None:
 
 
 def _refusal(error: Exception | None) -> str | None:
-    """What a check said, if it is one that raised."""
+    """Return what a check said, if it is one that raised."""
     return _said(error) if isinstance(error, AssertionError) else None
 
 
 def _is_about_layout(refused: str, application: Application) -> bool:
-    """Whether what refused is a check of how a computed value lies in memory, which passes may change."""
+    """Return whether what refused is a check of how a computed value lies in memory, which passes may change."""
     captured = application.untouched().after
     assert captured is not None
     for node in captured.graph.nodes:
@@ -248,7 +248,7 @@ def _draws(application: Application) -> range:
 
 
 def _both(application: Application) -> tuple[Run, Run] | None:
-    """What eager and the program do; None where either raises, which is for the law of the contract."""
+    """Return what eager and the program do; None where either raises, which is for the law of the contract."""
     if application.program is None or application.eager().error is not None or application.actual().error is not None:
         return None
     return application.eager(), application.actual()

@@ -86,7 +86,7 @@ class Movement:
         torch.maximum(known, errors, out=known)
 
     def allowed(self) -> torch.Tensor:
-        """How much each element may differ.
+        """Return how much each element may differ.
 
         That is as much as it moves under large perturbations if that is far more than in proportion: then it lies at a
         step, the height of which does not depend on them.
@@ -144,7 +144,9 @@ class Perturbed(Interpreter):
         return used
 
     def _is_integer(self, node: Node, value: Any) -> bool:
-        """Whether a value is rounded to integers, or made of these or of booleans alone: it has no rounding errors."""
+        """Return whether a value is rounded to integers, or made of these or of booleans alone: it has no rounding
+        errors.
+        """
         read = node.all_input_nodes
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
         if not isinstance(value, torch.Tensor) or not read:
@@ -154,7 +156,7 @@ class Perturbed(Interpreter):
         return _can_be_perturbed(value) and bool((value == value.round()).all())
 
     def _is_new(self, node: Node, value: torch.Tensor) -> bool:
-        """Whether nothing else shares the memory of ``value``, so that a sum may stand for it.
+        """Return whether nothing else shares the memory of ``value``, so that a sum may stand for it.
 
         Where gradients are computed, operations have kept their results: these are not to be written to.
         """

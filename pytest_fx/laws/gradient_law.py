@@ -73,7 +73,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def _is_judged_in_float64(application: Application) -> bool:
-    """Whether both programs compute in float64 there: not what a pass casts to another dtype on purpose."""
+    """Return whether both programs compute in float64 there: not what a pass casts to another dtype on purpose."""
     if not application.has_float64:
         return False
     after = application.wide_after
@@ -81,7 +81,7 @@ def _is_judged_in_float64(application: Application) -> bool:
 
 
 def _casts(program: GraphModule) -> int:
-    """How many operations name a dtype with fewer digits than float64."""
+    """Return how many operations name a dtype with fewer digits than float64."""
     named = sum(
         leaf.is_floating_point and leaf != torch.float64
         for node in program.graph.nodes
@@ -92,7 +92,7 @@ def _casts(program: GraphModule) -> int:
 
 
 def _look_kept(application: Application) -> bool:
-    """Whether gradients are as near to eager's as eager's own are when its inputs change in their last bits.
+    """Return whether gradients are as near to eager's as eager's own are when its inputs change in their last bits.
 
     That is fast and rough: on deep models those of the inputs differ by percents, from one ReLU to the next. Where the
     answer is no, float64 tells.
@@ -126,7 +126,7 @@ def _distances(
     expected: Gradients,
     known: Mapping[str, str],
 ) -> dict[str, float] | Exception:
-    """How far the gradients of a program are from those expected, in the norm of each, or why there are none.
+    """Return how far the gradients of a program are from those expected, in the norm of each, or why there are none.
 
     None of them is kept. What the program calls its parameters is in ``known``, where that is something else.
     """
@@ -226,7 +226,7 @@ def _require_explained(
 
 
 def _tolerated(application: Application, leaf: Leaf) -> float:
-    """What the contract tolerates of a gradient, where it is wider than usual: its elements are sums of many."""
+    """Return what the contract tolerates of a gradient, where it is wider than usual: its elements are sums of many."""
     contract = application.contract
     rtol, atol = contract.in_working_dtype if isinstance(contract, Close) else (0.0, 0.0)
     return (rtol + atol) * leaf.scale
@@ -271,7 +271,7 @@ class _KeepingCopies(Interpreter):
 
 
 def _computes(program: GraphModule, node: Node) -> bool:
-    """Whether a node computes new tensors, that is, gives no view of those that it reads."""
+    """Return whether a node computes new tensors, that is, gives no view of those that it reads."""
     if node.op == "call_module":
         sharing = module_sharing(program.get_submodule(str(node.target)))
     else:
@@ -290,7 +290,7 @@ def _writers(program: GraphModule) -> set[Node]:
 
 
 def _is_folded(application: Application, name: str) -> bool:
-    """Whether a parameter was folded into others, in evaluation mode, for some of its uses at least.
+    """Return whether a parameter was folded into others, in evaluation mode, for some of its uses at least.
 
     Those are new, or have other values than they had, whatever they are called.
     """
@@ -310,7 +310,7 @@ def _is_folded(application: Application, name: str) -> bool:
 
 
 def _uses(program: GraphModule, name: str) -> int:
-    """How many nodes fetch a parameter or call a module that holds it."""
+    """Return how many nodes fetch a parameter or call a module that holds it."""
     nodes = (node for node in program.graph.nodes if node.op in ("get_attr", "call_module"))
     return sum(f"{name}.".startswith(f"{node.target}.") for node in nodes)
 
@@ -349,7 +349,7 @@ def _kept_parameters(application: Application, eager: nn.Module, actual: nn.Modu
 
 
 def differ(leaf: Leaf) -> bool:
-    """Whether a gradient is another one, by more in some element than rounding errors explain."""
+    """Return whether a gradient is another one, by more in some element than rounding errors explain."""
     return share_that_differs(leaf) > 0
 
 

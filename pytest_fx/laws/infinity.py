@@ -86,7 +86,9 @@ class Poisoned(Interpreter):
         return value
 
     def _overflows(self, node: Node, value: torch.Tensor) -> bool:
-        """Whether ``value`` is infinite because its dtype ends there: neither at a pole alone nor by a constant."""
+        """Return whether ``value`` is infinite because its dtype ends there: neither at a pole alone nor by a
+        constant.
+        """
         args, kwargs = self.fetch_args_kwargs_from_env(node)
         given = [leaf for _, leaf in leaves((args, kwargs))]
         tensors = [
@@ -112,7 +114,9 @@ class Poisoned(Interpreter):
     def _infinite(
         self, node: Node, value: torch.Tensor, prepared: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor | None:
-        """Where what the node makes of other values than ``value`` is infinite; None if it does not take them."""
+        """Return where what the node makes of other values than ``value`` is infinite; None if it does not take
+        them.
+        """
         args, kwargs = self.fetch_args_kwargs_from_env(node)
         try:
             made = getattr(self, node.op)(node.target, map_tensors(prepared, args), map_tensors(prepared, kwargs))

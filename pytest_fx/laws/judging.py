@@ -36,7 +36,7 @@ Normal = Callable[[Any], Any]
 
 
 def identical(expected: Any, actual: Any) -> bool:
-    """Whether two answers are the same in structure, dtypes and bits; NaN equals NaN."""
+    """Return whether two answers are the same in structure, dtypes and bits; NaN equals NaN."""
     if skeleton(expected) != skeleton(actual):
         return False
     for (_, one), (_, other) in zip(leaves(expected), leaves(actual), strict=True):
@@ -87,7 +87,7 @@ def wherever_values_lie(application: Application, judge: Callable[[], None]) -> 
 
 
 def _may_depend_on_layout(application: Application) -> bool:
-    """Whether a program draws random numbers, or normalizes over batches (:mod:`pytest_fx.harness.layouts`)."""
+    """Return whether a program draws random numbers, or normalizes over batches (:mod:`pytest_fx.harness.layouts`)."""
     programs = (application.untouched().after, application.after)
     if None in programs:
         return True
@@ -166,7 +166,8 @@ def _beside_eager_perturbed(
 
 
 def _is_as_near_as_on_draws(application: Application, inputs: Sequence[Inputs], part: Part) -> bool:
-    """Whether a model of full size answers other inputs as near to eager as its rounding errors on draws leave it.
+    """Return whether a model of full size answers other inputs as near to eager as its rounding errors on draws leave
+    it.
 
     Those are known when the contract has been looked at, and then no more calls in float64 are needed.
     """
@@ -182,7 +183,7 @@ def _is_as_near_as_on_draws(application: Application, inputs: Sequence[Inputs], 
 
 
 def _is_captured_in_float64(application: Application, inputs: Sequence[Inputs], part: Part) -> bool:
-    """Whether eager and its capture agree in float64, too: ``c = x.half(); c *= x`` is half in eager alone."""
+    """Return whether eager and its capture agree in float64, too: ``c = x.half(); c *= x`` is half in eager alone."""
     for each in inputs:
         expected, captured = application.eager(each, wide=True), application.untouched().actual(each, wide=True)
         if expected.error is None and captured.error is None:
@@ -196,7 +197,8 @@ def _is_captured_in_float64(application: Application, inputs: Sequence[Inputs], 
 
 
 def refuses_inputs(application: Application, error: Exception) -> bool:
-    """Whether a check failed that the pass, or one of a pipeline, put into the program, naming itself in its message.
+    """Return whether a check failed that the pass, or one of a pipeline, put into the program, naming itself in its
+    message.
 
     So a pass refuses inputs of which it cannot know beforehand, as it refuses programs by a ``PassError``.
     """
@@ -290,7 +292,7 @@ def _beside_float64(
 
 
 def _of_what_is_finite(application: Application, inputs: Inputs, part: Part) -> Normal:
-    """What puts 0 for what follows from an infinity: elements that are others in eager once each is NaN, or 0.
+    """Return what puts 0 for what follows from an infinity: elements that are others in eager once each is NaN, or 0.
 
     What is NaN in eager follows from an overflow where there is one: ``exp(x) / exp(x).sum()`` has no other.
     """
@@ -313,7 +315,7 @@ def _of_what_is_finite(application: Application, inputs: Inputs, part: Part) -> 
 
 
 def _differing(one: Any, other: Any) -> list[torch.Tensor | None]:
-    """Where the elements of two answers differ: a mask for each tensor, None for another size or storage."""
+    """Return where the elements of two answers differ: a mask for each tensor, None for another size or storage."""
     return [
         (left != right) & ~((left != left) & (right != right))
         if left.shape == right.shape and is_strided(left)
@@ -367,5 +369,5 @@ _NORMAL: dict[type[Contract], Callable[[Any], Any]] = {Exact: _as_it_is, Approxi
 
 
 def _normal(contract: Contract) -> Normal:
-    """What answers are compared as under a contract."""
+    """Return what answers are compared as under a contract."""
     return _NORMAL.get(type(contract), _without_infinities)

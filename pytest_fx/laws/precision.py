@@ -75,7 +75,7 @@ def mixed_dtypes(tensors: Mapping[str, torch.Tensor]) -> list[str]:
 
 
 def trades_accuracy(application: Application, violation: ContractViolation) -> bool:
-    """Whether a broken contract looks like that of a pass that trades accuracy by its nature.
+    """Return whether a broken contract looks like that of a pass that trades accuracy by its nature.
 
     What differs is little, and the program has fewer digits or an approximation where the model has none; or it is the
     same in float64, so that all that differs is rounding.
@@ -103,7 +103,9 @@ def _is_lower(application: Application) -> bool:
 
 
 def _is_coarser(tensor: torch.Tensor, original: torch.Tensor | None) -> bool:
-    """Whether a tensor has fewer digits than that which it stands for: another dtype, or values that fit into one."""
+    """Return whether a tensor has fewer digits than that which it stands for: another dtype, or values that fit into
+    one.
+    """
     tensor = tensor.detach()
     if original is None or not original.is_floating_point():
         return original is None and tensor.dtype in (torch.int8, torch.uint8, torch.qint8, torch.quint8)
@@ -126,7 +128,7 @@ def _levels(tensor: torch.Tensor) -> int:
 
 
 def _approximations(program: nn.Module) -> int:
-    """How many operations convert to fewer digits, or are approximations by their name or their constants."""
+    """Return how many operations convert to fewer digits, or are approximations by their name or their constants."""
     if not isinstance(program, GraphModule):
         return sum(_is_named_so(_class_name(part)) for part in program.modules())
     return sum(_approximates(program, node) for node in program.graph.nodes)
@@ -147,7 +149,7 @@ def _constants(node: Node) -> Iterator[Any]:
 
 
 def _is_coarse(value: Any) -> bool:
-    """Whether an argument asks for fewer digits."""
+    """Return whether an argument asks for fewer digits."""
     if isinstance(value, torch.dtype):
         return value in (*NARROW, torch.int8, torch.uint8) or "qint" in str(value) or "float8" in str(value)
     if isinstance(value, float):

@@ -218,7 +218,7 @@ def _lay_out_as(program: nn.Module, other: nn.Module) -> None:
 
 
 def _made_alike(wide: GraphModule | None, after: GraphModule) -> bool:
-    """Whether what the pass makes of the program in float64 is what it makes of it, but for rounding."""
+    """Return whether what the pass makes of the program in float64 is what it makes of it, but for rounding."""
     if wide is None or wide.code != after.code:
         return False
     others = tensors_of(wide)

@@ -50,7 +50,7 @@ class Measurement:
 
     @property
     def key(self) -> Key:
-        """What another measurement must share to be compared with this one."""
+        """Return what another measurement must share to be compared with this one."""
         return self.model, self.program, self.batch, self.dtype, self.device, self.threads
 
     def __str__(self) -> str:
@@ -93,11 +93,13 @@ class Change:
         return "slower" if low > 0.0 else "faster"
 
     def exceeds(self, limit: float) -> bool:
-        """Whether the whole interval lies above ``limit``: what noise can explain is no slowdown."""
+        """Return whether the whole interval lies above ``limit``: what noise can explain is no slowdown."""
         return self.interval[0] > limit
 
     def too_noisy(self, limit: float | None = None) -> bool:
-        """Whether the interval holds no change as well as more than ``limit``, or than 10 %: it tells nothing."""
+        """Return whether the interval holds no change as well as more than ``limit``, or than 10 %: it tells
+        nothing.
+        """
         low, high = self.interval
         return low <= 0.0 and high > (WIDEST_INTERVAL if limit is None else limit)
 
@@ -134,7 +136,9 @@ class Firing:
         return cls(**known)
 
     def less_than(self, before: Firing) -> bool:
-        """Whether the pass changed less than ``before``: it made fewer edits, took away fewer nodes, or did nothing."""
+        """Return whether the pass changed less than ``before``: it made fewer edits, took away fewer nodes, or did
+        nothing.
+        """
         edits, removed = (before.edits or 0) - (self.edits or 0), before.nodes_before - before.nodes_after
         fewer_edits = self.edits is not None and before.edits is not None and edits > 0
         fewer_nodes = removed > max(self.nodes_before - self.nodes_after, 0)

@@ -29,7 +29,9 @@ class Blame:
             self._replaces = about.replaces
 
     def is_due(self, law: Law, application: Application) -> bool:
-        """Whether it is the pass that breaks ``law``, and neither the capture nor what torch.fx offers to passes."""
+        """Return whether it is the pass that breaks ``law``, and neither the capture nor what torch.fx offers to
+        passes.
+        """
         if not is_kept_without(law, application):
             return False
         if any(self._does_the_same(tool, law, application) for tool in self._tools):
@@ -42,7 +44,7 @@ class Blame:
 
     @staticmethod
     def _does_the_same(tool: AdaptedPass, law: Law, application: Application) -> bool:
-        """Whether ``tool`` alone breaks ``law`` in the very way in which the pass breaks it."""
+        """Return whether ``tool`` alone breaks ``law`` in the very way in which the pass breaks it."""
         made = Application(application.subject, tool, contract=exact, leaves=application.leaves)
         if not broken_laws([law], made):
             return False
@@ -51,7 +53,7 @@ class Blame:
 
 
 def _texts(law: Law, application: Application) -> list[str]:
-    """How a law is broken, but for the name of the pass and, in numbers, for rounding errors.
+    """Return how a law is broken, but for the name of the pass and, in numbers, for rounding errors.
 
     Two programs that break a law alike may compute the same sum in another order: 0.98765432 and 0.98765439.
     """
@@ -69,7 +71,7 @@ def _remove_dead_code(program: Any) -> Any:
 
 
 def _pass_through(program: Any) -> Any:
-    """What torch.fx does to the arguments of each node that it touches: a ``torch.Size`` becomes a tuple."""
+    """Return what torch.fx does to the arguments of each node that it touches: a ``torch.Size`` becomes a tuple."""
     for node in program.graph.nodes:
         node.args = torch.fx.map_arg(node.args, lambda read: read)
         node.kwargs = torch.fx.map_arg(node.kwargs, lambda read: read)
@@ -78,11 +80,13 @@ def _pass_through(program: Any) -> Any:
 
 
 def _trace_again(program: Any) -> Any:
-    """What a pass of torch.fx does first that lets torch.fx capture the program again: some of ours it cannot."""
+    """Return what a pass of torch.fx does first that lets torch.fx capture the program again: some of ours it
+    cannot.
+    """
     return torch.fx.symbolic_trace(program)
 
 
 def _is_kept_by(pass_: Any, law: Law, application: Application, contract: Contract) -> bool:
-    """Whether another pass keeps a law on the program."""
+    """Return whether another pass keeps a law on the program."""
     made = Application(application.subject, pass_, contract=contract, leaves=application.leaves)
     return not broken_laws([law], made)

@@ -122,7 +122,7 @@ def check_pass(
     examples = _Examples(drawn, _settings(parent, max_examples), seed, f"{pass_name(made)} {promise} {modes}")
 
     def is_whole() -> bool:
-        """Whether all of the pass's own code was reached, as far as that is known."""
+        """Return whether all of the pass's own code was reached, as far as that is known."""
         return search.code.is_whole
 
     def find() -> LawViolation | None:

@@ -139,12 +139,12 @@ class Search:
 
     @property
     def name(self) -> str:
-        """What the pass is called."""
+        """Return what the pass is called."""
         return pass_name(self._pass)
 
     @property
     def counts(self) -> Counts:
-        """How many programs were tried, changed, refused and not judged, and what they reached."""
+        """Return how many programs were tried, changed, refused and not judged, and what they reached."""
         code = self.code.points, self.code.reached
         return self._tried, self._changed, self._refused, self._unjudged, code
 
@@ -197,7 +197,9 @@ class Search:
             self._shrink(modes)
 
     def _lead_with_numbers(self, modes: Sequence[str]) -> bool:
-        """Whether the program that was found breaks a law on numbers where that which was found is none; take it."""
+        """Return whether the program that was found breaks a law on numbers where that which was found is none; take
+        it.
+        """
         assert self._found is not None, "there is nothing to make smaller"
         source, seconds = self._found.example.subject.source, self._seconds
         for mode in () if self._found.law.numbers or self._found.example.after is None else modes:
@@ -219,7 +221,9 @@ class Search:
         reduced(source, lambda text: self._shows(text, mode), SHRINKING)
 
     def _shows(self, source: str, mode: str) -> bool:
-        """Whether the pass breaks the law that was broken on another program, too; if so, that is what was found."""
+        """Return whether the pass breaks the law that was broken on another program, too; if so, that is what was
+        found.
+        """
         assert self._found is not None
         law, before = self._found.law, self._found.example
         seconds = self._seconds if before.too_long is None else min(self._seconds, SHORT)
@@ -248,7 +252,7 @@ class Search:
         return violation.with_others(others).with_details(f"{self.tried}\n{describe(example, violation, folder)}")
 
     def _broken_on(self, example: Application, laws: list[Law]) -> list[LawViolation]:
-        """How the pass breaks those of ``laws`` that it breaks on one program, on numbers first."""
+        """Return how the pass breaks those of ``laws`` that it breaks on one program, on numbers first."""
         violations = broken_laws([law for law in laws if self._applies(law, example, 0)], example)
         return [found for found in violations if self._blame.is_due(self._law_of(found), example)]
 
@@ -260,7 +264,7 @@ class Search:
         return f"found after {self._tried} program(s), of which {self.name} changed {self._changed}{reached}"
 
     def lacks(self, least: float) -> bool:
-        """Whether the pass changed fewer programs than ``least``, a number or a part."""
+        """Return whether the pass changed fewer programs than ``least``, a number or a part."""
         return self._changed < self._wanted(least)
 
     def _wanted(self, least: float) -> float:
@@ -287,7 +291,7 @@ class Search:
             raise NothingJudged(self.name, self._tried, self._changed, self._wanted(least), unreached)
 
     def report(self) -> CheckReport:
-        """What the search found."""
+        """Return what the search found."""
         names = tuple(law.name for law in self._laws)
         counts = self._tried, self._changed, self._refused, self._unjudged
         return CheckReport(self.name, *counts, names, self.code.coverage())

@@ -75,7 +75,7 @@ def drawn(request: pytest.FixtureRequest, fx_model: Subject) -> Generator[None]:
 
 
 def _captures(item: pytest.Item, case: Any) -> bool:
-    """Whether that is the test of a model's capture."""
+    """Return whether that is the test of a model's capture."""
     is_capture = getattr(item, "function", None) is test_capture_is_well_formed
     return is_capture and cast("pytest.Function", item).callspec.params["fx_model"] == case
 

@@ -76,7 +76,7 @@ def images(seed: int) -> tuple[torch.Tensor]:
 
 
 def models() -> dict[str, Callable[[], tuple[nn.Module, Callable[[int], tuple[Any, ...]]]]]:
-    """What makes each model and its inputs."""
+    """Return what makes each model and its inputs."""
 
     def of_the_zoo(name: str) -> tuple[nn.Module, Callable[[int], tuple[Any, ...]]]:
         model = model_zoo.get_model(name)
@@ -101,7 +101,7 @@ def models() -> dict[str, Callable[[], tuple[nn.Module, Callable[[int], tuple[An
 
 
 def measure(name: str, make: Callable[[], tuple[nn.Module, Callable[[int], tuple[Any, ...]]]]) -> Row:
-    """How loose the bound of one model is."""
+    """Return how loose the bound of one model is."""
     try:
         module, inputs = make()
     except ImportError as error:
@@ -122,7 +122,7 @@ def measure(name: str, make: Callable[[], tuple[nn.Module, Callable[[int], tuple
 
 
 def is_wrong(subject: Subject, times: float) -> bool:
-    """Whether the harness says so of a program whose outputs are off by a factor."""
+    """Return whether the harness says so of a program whose outputs are off by a factor."""
     try:
         contract(Application.given(subject, Scaled(subject.fresh(), times), close))
     except LawViolation:

@@ -85,7 +85,7 @@ def _has_tuples(operation: Operation) -> bool:
 
 
 def _is_large(operation: Operation) -> str | None:
-    """Whether a linear layer does enough work."""
+    """Return whether a linear layer does enough work."""
     weight, recorded = operation.constant("weight"), operation.metadata()
     if weight is None:
         return None

@@ -62,7 +62,7 @@ class OpenVINO(Backend):
         """What engines compute in."""
 
     def why_unavailable(self) -> str | None:
-        """Why the package cannot be imported, if it cannot."""
+        """Return why the package cannot be imported, if it cannot."""
         return why_missing()
 
     def supports(self, operation: Operation) -> str | None:

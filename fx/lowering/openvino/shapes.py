@@ -190,7 +190,7 @@ def chunk(network: OpenVINONetwork, input: Any, chunks: int, dim: int) -> Any:
 
 
 def unbind(network: OpenVINONetwork, input: Any, dim: int) -> tuple[Any, ...]:
-    """What there is along a dimension, one by one."""
+    """Return what there is along a dimension, one by one."""
     return tuple(squeeze(network, part, dim) for part in split(network, input, 1, dim))
 
 
@@ -240,7 +240,7 @@ def _others(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def pick(network: OpenVINONetwork, value: Any, index: Any) -> Any:
-    """What ``value[index]`` is, for integers, slices, ``None`` and ``...``."""
+    """Return what ``value[index]`` is, for integers, slices, ``None`` and ``...``."""
     if isinstance(value, tuple):
         return value[index]
     if any(isinstance(one, Tensor) for one in (index if isinstance(index, tuple) else ())):
@@ -311,7 +311,7 @@ def _has_plain_index(operation: Operation) -> str | None:
 
 
 def _is_by_constants(operation: Operation, places: tuple[Any, ...]) -> bool:
-    """Whether elements are picked by constants in the last dimensions of the index, after whole dimensions."""
+    """Return whether elements are picked by constants in the last dimensions of the index, after whole dimensions."""
     first = next((place for place, one in enumerate(places) if one != slice(None)), 0)
     tensors = [operation.subject.constant(one) if isinstance(one, Node) else None for one in places[first:]]
     return len(tensors) > 0 and all(one is not None and one.dtype is torch.int64 for one in tensors)

@@ -151,7 +151,7 @@ def _is_known_attribute(operation: Operation) -> str | None:
 
 
 def _has_sizes(operation: Operation) -> str | None:
-    """Whether sizes are numbers, or values of the program that are numbers."""
+    """Return whether sizes are numbers, or values of the program that are numbers."""
     for name, given in operation.arguments.items():
         for one in given if isinstance(given, (tuple, list)) else ():
             if not (type(one) is int or (isinstance(one, Node) and one.meta.get("type") is int)):

@@ -72,7 +72,7 @@ def getitem(network: TensorRTNetwork, value: Any, index: Any) -> Any:
 
 
 def _places(index: Any, rank: int) -> list[Any]:
-    """What an index says of each dimension, and the ``None`` between them; without ``...``."""
+    """Return what an index says of each dimension, and the ``None`` between them; without ``...``."""
     places = list(index) if isinstance(index, tuple) else [index]
     missing = rank - sum(one is not None and one is not Ellipsis for one in places)
     at = next((number for number, one in enumerate(places) if one is Ellipsis), len(places))
@@ -101,7 +101,7 @@ def _kept(place: Any, sizes: Iterator[Number]) -> tuple[Number, ...]:
 
 
 def _extent(network: TensorRTNetwork, place: Any, size: Number) -> tuple[Number, Number, int]:
-    """Where a place of an index starts in a dimension, how many it takes, and in which steps."""
+    """Return where a place of an index starts in a dimension, how many it takes, and in which steps."""
     if not isinstance(place, slice):
         is_from_end = isinstance(place, int) and place < 0
         return (compute(network, operator.add, size, place) if is_from_end else place), 1, 1
@@ -143,7 +143,7 @@ def _indexes(operation: Operation) -> str | None:
 
 
 def _why_no_place(place: Any, varies: bool) -> str | None:
-    """Why a dimension, whose size may vary, cannot be indexed so."""
+    """Return why a dimension, whose size may vary, cannot be indexed so."""
     ends = (place.start, place.stop, place.step) if isinstance(place, slice) else (place,)
     for end in ends:
         if isinstance(end, Node) and end.meta.get("type") is not int:
@@ -189,7 +189,7 @@ def chunk(network: TensorRTNetwork, input: Any, chunks: int, dim: int) -> tuple[
 
 
 def unbind(network: TensorRTNetwork, input: Any, dim: int) -> tuple[Any, ...]:
-    """What there is along a dimension, one by one."""
+    """Return what there is along a dimension, one by one."""
     return tuple(squeeze(network, part, dim) for part in split(network, input, 1, dim))
 
 

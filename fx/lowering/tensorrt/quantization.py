@@ -50,7 +50,7 @@ def _scale(network: TensorRTNetwork, scale: float) -> Any:
 
 
 def _stores(operation: Operation) -> str | None:
-    """Whether int8 has all the integers."""
+    """Return whether int8 has all the integers."""
     arguments = operation.arguments
     zero_point, highest = arguments["zero_point"], arguments.get("highest", 255)
     if zero_point > -_LEAST or highest - zero_point > _MOST:

@@ -56,7 +56,7 @@ def broken_by(pass_, *, of=build, given=inputs, **options):
 
 
 def program_of(forward):
-    """What builds a module with ``forward``."""
+    """Return what builds a module with ``forward``."""
     return lambda: type("Program", (nn.Module,), {"forward": forward})()
 
 

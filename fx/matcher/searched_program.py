@@ -131,7 +131,7 @@ class SearchedProgram:
         index = bisect_left(self._effects, first)
         return index < len(self._effects) and self._effects[index] <= last
 
-    def is_silent(self, original: Node) -> bool:
+    def is_no_op(self, original: Node) -> bool:
         """Return whether ``original`` computes nothing, such as a call of ``Identity``: canonically it is not there."""
         return is_call(original) and original not in self.parts
 

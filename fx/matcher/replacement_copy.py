@@ -18,7 +18,7 @@ from fx.node import Argument, Node, map_arg
 from fx.provenance import inherit
 
 
-class Graft:
+class ReplacementCopy:
     """One copy of a replacement, placed in a graph."""
 
     def __init__(

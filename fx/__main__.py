@@ -156,7 +156,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--dry-run", action="store_true", required=True, help="build nothing; the only mode there is")
     command.add_argument("--backend", default="onednn", help=f"one of {', '.join(list_backends())} (default onednn)")
-    command.add_argument("--min-size", type=int, default=None, help="operations that pay a part needs at least")
+    command.add_argument(
+        "--min-size",
+        type=int,
+        default=None,
+        help="operations that a part needs at least; those that the backend is no faster for do not count",
+    )
     command.add_argument("--veto", action="append", default=[], help="a node or a path of modules to keep out")
     return parser
 

@@ -31,12 +31,12 @@ class Backend(ABC):
     converters: ClassVar[Converters]
     """How it builds operations; whatever has no converter stays in eager Python."""
     min_size: ClassVar[int] = 1
-    """How many operations that pay a region needs at least, unless the caller says otherwise."""
+    """How many operations that count a region needs at least, unless the caller says otherwise."""
     flops_per_byte: ClassVar[float] = 0.0
     """How many floating-point operations must come with each byte that a region is given or returns; regions with fewer
     stay in eager Python. Asked only where shapes are known."""
     flops_per_operation: ClassVar[float] = 0.0
-    """How many floating-point operations those that pay must do on average, for what it costs to call each; regions
+    """How many floating-point operations those that count must do on average, for what it costs to call each; regions
     with smaller ones stay in eager Python. Asked only where shapes are known."""
 
     has_gradients: ClassVar[bool] = True
@@ -54,7 +54,7 @@ class Backend(ABC):
         """Rewrite a copy of the program before it is brought into canonical form, such as by folding batch norms."""
         return graph_module
 
-    def hands_over(self, node: Node) -> bool:
+    def can_cross(self, node: Node) -> bool:
         """Return whether the value of ``node`` can be handed to a region of the backend, and returned by one.
 
         What cannot is computed on both sides of a boundary, if the backend takes it, such as the size of a tensor for

@@ -44,7 +44,7 @@ _INPUT = Effect("interface", "is an input of the program")
 _OUTPUT = Effect("interface", "is what the program returns")
 _DECLARED = Effect("state", "is declared to have a side effect")
 _MARKED = Effect("state", "calls a module that is marked as impure")
-_GRAVITY = ("unknown", "state", "write", "check", "random")
+_SEVERITY = ("unknown", "state", "write", "check", "random")
 _HOOKS = Effect("unknown", "calls a module with hooks or a forward of its own")
 
 
@@ -181,7 +181,7 @@ def _strongest(effects: Iterable[Effect | None]) -> Effect | None:
     present = [effect for effect in effects if effect is not None]
     if not present:
         return None
-    first = min(present, key=lambda effect: _GRAVITY.index(effect.kind))
+    first = min(present, key=lambda effect: _SEVERITY.index(effect.kind))
     return dataclasses.replace(
         first,
         draws=first.draws or any(effect.draws or effect.kind == "random" for effect in present),

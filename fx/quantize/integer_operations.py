@@ -75,13 +75,13 @@ def operation_of(node: Node) -> IntegerOperation | str:
         case "arithmetic":
             return _arithmetic(node, row)
         case "activation" | "function":
-            return _function(node, row) if row.fits_table else _NONE
+            return _function(node, row) if row.suits_lookup_table else _NONE
         case "split":
             return _split(node)
         case _ if row.family == "average pooling" or row.function is _torch.mean:
             return _single(node, "mean")
         case _:
-            return _single(node, "shape") if row.only_picks else _NONE
+            return _single(node, "shape") if row.is_value_preserving else _NONE
 
 
 _NONE = "there is no operation on integers for it"
@@ -95,10 +95,10 @@ def _row_of(node: Node) -> Operator | None:
 
 def _arithmetic(node: Node, row: Operator) -> IntegerOperation | str:
     operands = tuple(one for one in node.args if isinstance(one, Node))
-    if len(operands) == 2 and row.fits_table and row.function is not operator.truediv:
+    if len(operands) == 2 and row.suits_lookup_table and row.function is not operator.truediv:
         return IntegerOperation("binary", operands)
     is_power = row.function is operator.pow and isinstance(node.args[1], int) and node.args[1] > 0
-    return _function(node, row) if row.fits_table or is_power else _NONE
+    return _function(node, row) if row.suits_lookup_table or is_power else _NONE
 
 
 def _embedding(node: Node) -> IntegerOperation | str:

@@ -48,7 +48,7 @@ class FusedRegion:
     # What every network has.
 
     def begin(self, node: Node) -> None:
-        """Hear which operation is built next."""
+        """Note which operation is built next; called before each operation."""
         self._current = node
 
     def add_input(self, node: Node) -> Node:

@@ -75,7 +75,7 @@ class OpenVINONetwork:
     # What every network has.
 
     def begin(self, node: Node) -> None:
-        """Hear which operation is built next."""
+        """Note which operation is built next; called before each operation."""
         self.node = node
 
     def add_input(self, node: Node) -> Any:

@@ -36,5 +36,5 @@ def to_real_weights(network: OpenVINONetwork, weight: Tensor, scale: Tensor) -> 
 
 _has_map = has_numbers("scale", "zero_point")
 add_converter(quantize, to_whole_numbers, takes((torch.float32,), "input"), _has_map)
-add_converter(dequantize, to_real_values, takes((torch.uint8,), "input"), _has_map, pays=False)
+add_converter(dequantize, to_real_values, takes((torch.uint8,), "input"), _has_map, counts=False)
 add_converter(dequantize_channels, to_real_weights, has_constant("weight", "scale"), takes((torch.int8,), "weight"))

@@ -131,7 +131,7 @@ class TensorRT(Backend):
         """Fold what is computed of buffers alone, which an engine holds as they are, and batch norms."""
         return FuseConvBN()(FoldConstants()(graph_module))
 
-    def hands_over(self, node: Node) -> bool:
+    def can_cross(self, node: Node) -> bool:
         """Engines are given tensors only, and store integers of 8 bits in their own way."""
         kind: Any = node.meta.get("type") if node._meta else None
         if not isinstance(kind, type):

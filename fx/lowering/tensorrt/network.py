@@ -101,7 +101,7 @@ class TensorRTNetwork:
     # What every network has.
 
     def begin(self, node: Node) -> None:
-        """Hear which operation is built next."""
+        """Note which operation is built next; called before each operation."""
         self._node = node
 
     def add_input(self, node: Node) -> Any:

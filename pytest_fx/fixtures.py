@@ -102,11 +102,11 @@ def fx_pass(request: pytest.FixtureRequest) -> Pass:
 @pytest.fixture
 def fx_transformed(request: pytest.FixtureRequest, fx_model: Subject, fx_pass: Pass) -> GraphModule:
     """The graph module that the pass under test makes of a new capture: ``assert "bn" not in fx_transformed.code``."""
-    application = _module("harness.application").Application(fx_model, _chosen(request, fx_pass))
-    if application.after is None:
-        why = application.error or application.refusal or TypeError(f"{application.name} returned no program")
+    pass_run = _module("harness.pass_run").PassRun(fx_model, _chosen(request, fx_pass))
+    if pass_run.after is None:
+        why = pass_run.error or pass_run.refusal or TypeError(f"{pass_run.name} returned no program")
         raise why
-    return application.after
+    return pass_run.after
 
 
 @pytest.fixture

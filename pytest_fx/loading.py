@@ -34,7 +34,7 @@ from fx.passes.pass_options import make_pass
 from fx.passes.pipeline import PassPipeline
 from fx.passes.registered_passes import pass_as_written
 from pytest_fx.errors import CannotLoadError
-from pytest_fx.harness.application import parts_of
+from pytest_fx.harness.pass_run import parts_of
 from pytest_fx.named_objects import import_attribute, import_from, is_nearly_path, is_path, refuse_without_colon
 from pytest_fx.option_table import TABLE
 from pytest_fx.options import OPTIONS, Options, origin_of

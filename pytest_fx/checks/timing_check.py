@@ -16,9 +16,9 @@ from fx.quantize import kernels_used
 from pytest_fx.checks.equality_check import require_inputs
 from pytest_fx.collection import label_of
 from pytest_fx.errors import NoisyTiming, TimedOutputError, TimingRegression
-from pytest_fx.harness.application import applied
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.hidden import hidden
+from pytest_fx.harness.pass_run import applied
 from pytest_fx.harness.subject import Subject
 from pytest_fx.loading import chosen_pass
 from pytest_fx.options import options_of
@@ -75,8 +75,8 @@ class TimingCheck:
             pass_ = chosen_pass(self._item.config, transform)
             label = label or label_of(self._item, pass_)
             announce(self._item.config, f"{label} on {self._subject.name}")
-            application = applied(self._subject, pass_)
-            program, contract = application.after, application.contract
+            pass_run = applied(self._subject, pass_)
+            program, contract = pass_run.after, pass_run.contract
             if program is None:
                 pytest.skip(f"{label} makes no program of {self._subject.name} that could be timed")
         if (law := self._subject.wrong.get(label)) is not None:

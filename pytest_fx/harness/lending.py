@@ -137,7 +137,7 @@ class Lender:
         """
         if not self.is_large:
             return
-        # Held weakly, so that an application that nobody needs any more is freed although it once had a float64 model;
+        # Held weakly, so that a run of a pass that nobody needs any more is freed although it once had a float64 model;
         # what is gone then has nothing left to let go of.
         release_earlier = None if self._float64_owner is None else self._float64_owner()
         if release_earlier is not None and release_earlier != forget:  # the same owner may go on with what it has

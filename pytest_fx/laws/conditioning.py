@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from fx import Interpreter, Node
-from pytest_fx.harness.application import Application
 from pytest_fx.harness.equality import Mismatch, pair_leaves
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Run, by
 from pytest_fx.harness.snapshot import is_strided, overlaps
 from pytest_fx.harness.structure import leaves, map_tensors
@@ -33,9 +33,9 @@ Selection = Callable[[Run], Any]
 class Conditioning:
     """How much each element of eager's outputs may differ, found out when it is asked for."""
 
-    def __init__(self, application: Application, inputs: Sequence[Inputs], selections: Sequence[Selection]) -> None:
+    def __init__(self, pass_run: PassRun, inputs: Sequence[Inputs], selections: Sequence[Selection]) -> None:
         """Take the input sets, in the order in which their outputs are compared, and what of each is compared."""
-        self._application = application
+        self._pass_run = pass_run
         self._inputs = list(zip(inputs, selections, strict=True))
         self._movements: dict[bool, list[Movement]] = {}
         self._runs = {False: 0, True: 0}
@@ -47,14 +47,14 @@ class Conditioning:
 
         A run that raises, or computes something of another structure, says nothing about any element.
         """
-        outputs = [select(self._application.eager(inputs, wide)) for inputs, select in self._inputs]
+        outputs = [select(self._pass_run.eager(inputs, wide)) for inputs, select in self._inputs]
         pairs = [pair_leaves(output, output) for output in outputs]
         tensors = [[] if isinstance(found, Mismatch) else [leaf.expected for leaf in found] for found in pairs]
         movements = self._movements.setdefault(wide, [Movement.none(each) for found in tensors for each in found])
         for number in range(self._runs[wide], self.perturbations):
             position = 0
             for (inputs, select), output, compared in zip(self._inputs, outputs, tensors, strict=True):
-                run = _perturbed_run(self._application, inputs, wide, number)
+                run = _perturbed_run(self._pass_run, inputs, wide, number)
                 found = pair_leaves(output, output if run.error is not None else select(run))
                 for place, leaf in enumerate([] if isinstance(found, Mismatch) else found, start=position):
                     movements[place].note(leaf.errors, number)
@@ -95,8 +95,8 @@ class Movement:
         return torch.where(at_a_step, torch.maximum(self.small, self.large), ALLOWED * self.small)
 
 
-def _perturbed_run(application: Application, inputs: Inputs, wide: bool, number: int) -> Run:
-    subject, program = application.subject, application.to_perturb(wide)
+def _perturbed_run(pass_run: PassRun, inputs: Inputs, wide: bool, number: int) -> Run:
+    subject, program = pass_run.subject, pass_run.to_perturb(wide)
     runner = subject.runner(program, by(Perturbed(program, number)), wide=wide)
     return runner(subject.arguments(inputs, wide), torch.float64 if wide else subject.dtype)
 

@@ -23,7 +23,7 @@ import pytest_fx
 from fx import GraphModule
 from fx.checks.bytecode import dialect
 from fx.interop import AdaptedPass
-from pytest_fx.harness.application import parts_of
+from pytest_fx.harness.pass_run import parts_of
 from pytest_fx.search.mentions import mentioned
 
 LONGEST_TEXT = 60

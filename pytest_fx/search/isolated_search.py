@@ -21,7 +21,7 @@ import torch
 from fx.arguments import expect, shown
 from fx.errors import FxError, add_note
 from pytest_fx.errors import LawViolation
-from pytest_fx.harness.application import leave_alone
+from pytest_fx.harness.pass_run import leave_alone
 from pytest_fx.processes.child import Channel, Child, ChildEnded, Ending, Limits, raised, unavailable
 from pytest_fx.search.counterexample import describe
 from pytest_fx.search.nearness import running

@@ -25,8 +25,8 @@ from fx.passes import Pass, exact, pass_name
 from pytest_fx.checks.drawings import draw_capture, draw_pass
 from pytest_fx.checks.equality_check import WITHOUT_LEAVES, EqualityCheck, require_inputs
 from pytest_fx.checks.timing_check import TimingCheck
-from pytest_fx.harness.application import changes
 from pytest_fx.harness.capture import capture
+from pytest_fx.harness.pass_run import changes
 from pytest_fx.harness.run import Runner
 from pytest_fx.harness.structure import describe
 from pytest_fx.harness.subject import Subject

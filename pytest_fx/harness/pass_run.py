@@ -59,7 +59,7 @@ class Before:
     """Whether it checks anything that may not hold."""
 
 
-class Application:
+class PassRun:
     """A pass applied to one capture of a subject, or a program that was made of the subject elsewhere.
 
     The pass is called once, and the program is left as it left it. Laws read all of this.
@@ -115,7 +115,7 @@ class Application:
         contract: Contract = close,
         label: str = "",
         draws: int | None = None,
-    ) -> Application:
+    ) -> PassRun:
         """Take ``program``, which somebody made of ``subject``; laws on graphs and passes do not apply to it."""
         made = cls.__new__(cls)
         made._prepare(subject, label or type(program).__name__, contract, draws)
@@ -452,12 +452,12 @@ class Application:
         module = self.subject.borrowed(wide)
         return self.subject.capture(module, leaves=self.leaves, wide=wide, pass_=self.pass_)
 
-    def untouched(self) -> Application:
+    def untouched(self) -> PassRun:
         """The same subject with no pass applied to its capture."""
         return self.once("untouched", self._apply_nothing)
 
-    def _apply_nothing(self) -> Application:
-        return Application(self.subject, leave_alone, contract=exact, leaves=self.leaves, draws=self._draws)
+    def _apply_nothing(self) -> PassRun:
+        return PassRun(self.subject, leave_alone, contract=exact, leaves=self.leaves, draws=self._draws)
 
     @contextmanager
     def layout_independent(self) -> Generator[None]:
@@ -490,18 +490,18 @@ class Application:
         return nullcontext() if self._watchdog is None else self._watchdog.limit(self.seconds)
 
 
-def applied(subject: Subject, pass_: Pass, *, leaves: bool = True) -> Application:
+def applied(subject: Subject, pass_: Pass, *, leaves: bool = True) -> PassRun:
     """Return ``pass_`` applied to ``subject``, to be read and called, never changed: the latest is kept.
 
     Of a small model it is the latest to the program with leaf modules, and to that without.
     """
-    key = "application", leaves or subject.is_large
-    kept: Application | None = subject.findings.get(key)
+    key = "pass_run", leaves or subject.is_large
+    kept: PassRun | None = subject.findings.get(key)
     if kept is None or kept.pass_ is not pass_ or kept.leaves != leaves:
         if kept is not None:
             del subject.findings[key]  # two programs need not be there at once
             kept.close()
-        kept = subject.findings[key] = Application(subject, pass_, leaves=leaves)
+        kept = subject.findings[key] = PassRun(subject, pass_, leaves=leaves)
     return kept
 
 

@@ -64,9 +64,9 @@ def localize(
     with torch.no_grad(), random_state:
         if match.unsure:
             with buffers_kept(programs):
-                known = started(original).sketches()
+                known = started(original).fingerprints()
             with buffers_kept(programs):
-                match.add_by_value(known, started(transformed).sketches())
+                match.add_by_value(known, started(transformed).fingerprints())
         with buffers_kept(programs):
             before, after = started(original), started(transformed)
             is_accumulated = before.dtype != after.dtype  # else no limit is about rounding

@@ -12,7 +12,7 @@ import torch
 from fx import GraphModule, Interpreter, Node
 from fx.interpreter import positional
 from fx.operators.effects import effect_of
-from pytest_fx.failures.pairing import Sketch
+from pytest_fx.failures.pairing import Fingerprint
 from pytest_fx.harness.evaluation import Arguments, converted, default_dtype
 from pytest_fx.harness.lending import in_dtype
 from pytest_fx.harness.structure import leaves, map_tensors
@@ -61,18 +61,18 @@ class StepwiseProgram(Interpreter):
             self._note_memory(node, value)
         return value
 
-    def sketches(self) -> dict[Node, Sketch]:
+    def fingerprints(self) -> dict[Node, Fingerprint]:
         """Run all of the program, as far as it does not raise, and return what is remembered of each value."""
-        found: dict[Node, Sketch] = {}
+        found: dict[Node, Fingerprint] = {}
         for node in self.graph.nodes:
             if node.op == "output":
                 break
             try:
-                sketch = Sketch.of(self.step(node))
+                fingerprint = Fingerprint.of(self.step(node))
             except Exception:  # where the program is compared with the other one, that is said
                 break
-            if sketch is not None:
-                found[node] = sketch
+            if fingerprint is not None:
+                found[node] = fingerprint
             self.forget(node)
         return found
 

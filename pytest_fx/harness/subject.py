@@ -42,7 +42,7 @@ Inputs = int | str
 """Which inputs: the number of a draw, or the name of a variant of the first one (:mod:`pytest_fx.harness.variants`)."""
 
 
-class Checked(Protocol):
+class ProgramSource(Protocol):
     """A program that stands for itself; :class:`pytest_fx.generation.Program` is one."""
 
     @property
@@ -143,7 +143,7 @@ class Subject:
         """The law that a program made of it breaks, by the name of the program: it is not timed."""
 
     @classmethod
-    def of(cls, program: Checked, mode: str = "eval") -> Subject:
+    def of(cls, program: ProgramSource, mode: str = "eval") -> Subject:
         """A program that stands for itself, called with its one set of inputs in the dtypes that they have."""
         module = program.build()
         subject = cls("the program", module, lambda draw: program.inputs, draws=1, mode=mode, source=program.source)

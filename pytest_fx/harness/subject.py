@@ -157,7 +157,7 @@ class Subject:
     def at(self, inputs: Inputs) -> Subject:
         """The same module, called with one variant of the inputs only."""
         other = copy.copy(self)
-        for found in ("captured", "capture_error", "draws", "wide_draws"):
+        for found in ("captured", "capture_error", "draws", "float64_draws"):
             vars(other).pop(found, None)
         other.name = f"{self.name} on {inputs}" if isinstance(inputs, str) else self.name
         other._inputs, other._draws, other._other_inputs = lambda draw: self._made(inputs), 1, None
@@ -195,30 +195,32 @@ class Subject:
         return sum(tensor.numel() for tensor in chain(self.tensors.values(), inputs)) >= FULL_SIZE
 
     @cached_property
-    def is_wide(self) -> bool:
+    def is_float64(self) -> bool:
         """Return whether all that it computes with is in float64 already."""
         inputs = self._made(0).tensors if self.has_inputs and self._keeps_dtypes else []
-        narrow = (tensor for tensor in chain(self.tensors.values(), inputs) if tensor.dtype in _NARROW)
-        return next(narrow, None) is None and (self._keeps_dtypes or self.dtype == torch.float64)
+        lower_precision = (
+            tensor for tensor in chain(self.tensors.values(), inputs) if tensor.dtype in _LOWER_PRECISION
+        )
+        return next(lower_precision, None) is None and (self._keeps_dtypes or self.dtype == torch.float64)
 
     def fresh(self, dtype: torch.dtype | None = None) -> nn.Module:
         """Return a new copy of the module in its mode, its floating-point tensors in ``dtype`` if given."""
         return self._lender.fresh(None if dtype == self.dtype and not self._keeps_dtypes else dtype)
 
-    def borrowed(self, wide: bool = False) -> nn.Module:
-        """Return a new copy that shares its tensors with others, in float64 if ``wide``: to be captured and called.
+    def borrowed(self, float64: bool = False) -> nn.Module:
+        """Return a new copy that shares its tensors with others, in float64 if asked: to be captured and called.
 
         What a :class:`~.run.Runner` that is told of :meth:`lent` sees written to them is undone. Whoever else changes
         them says so: :meth:`renew`.
         """
-        return self._lender.borrowed(self._dtype_lent(wide))
+        return self._lender.borrowed(self._dtype_lent(float64))
 
-    def lent(self, wide: bool = False) -> dict[int, KeptTensor]:
+    def lent(self, float64: bool = False) -> dict[int, KeptTensor]:
         """The tensors that :meth:`borrowed` modules share, by identity, with what they hold."""
-        return self._lender.lent(self._dtype_lent(wide))
+        return self._lender.lent(self._dtype_lent(float64))
 
-    def _dtype_lent(self, wide: bool) -> torch.dtype | None:
-        return torch.float64 if wide and (self.dtype != torch.float64 or self._keeps_dtypes) else None
+    def _dtype_lent(self, float64: bool) -> torch.dtype | None:
+        return torch.float64 if float64 and (self.dtype != torch.float64 or self._keeps_dtypes) else None
 
     def renew(self) -> None:
         """Lend other tensors from now on: somebody has changed those that are lent."""
@@ -310,10 +312,10 @@ class Subject:
         names = [of_batch(size) for size in BATCHES_OF_LARGE]
         return next(filter(self.has, names), names[0])
 
-    def arguments(self, inputs: Inputs = 0, wide: bool = False) -> Arguments:
+    def arguments(self, inputs: Inputs = 0, float64: bool = False) -> Arguments:
         """Return the arguments of a call, other values for each draw, or raise ``LookupError`` if there are none."""
         made = self._made(inputs)
-        if wide:
+        if float64:
             return made.map(lambda tensor: converted(tensor, torch.float64))
         return made if self._keeps_dtypes else made.map(lambda tensor: converted(tensor, self.dtype))
 
@@ -326,22 +328,22 @@ class Subject:
         return [self._made(FIRST_OF_DATA + number).copies(dtype) for number in range(CALLS_OF_DATA)]
 
     def capture(
-        self, module: nn.Module | None = None, *, leaves: bool = True, wide: bool = False, pass_: Any = None
+        self, module: nn.Module | None = None, *, leaves: bool = True, float64: bool = False, pass_: Any = None
     ) -> GraphModule:
         """Return a new capture, of a fresh copy or of ``module``, for calls like those with the example inputs.
 
         Through ``torch.export`` it is in the form in which ``pass_`` knows operations. With ``leaves`` false it is in
         functions only, and ``TraceError`` is raised where a module branches on values.
         """
-        dtype = torch.float64 if wide else self.dtype
+        dtype = torch.float64 if float64 else self.dtype
         arguments = self._made(0) if self.has_inputs else None
         # What is computed while capturing becomes a constant.
         __tracebackhide__ = True
         with default_dtype(dtype), same_random_numbers(), threads(self.threads):
-            made = self.fresh(torch.float64 if wide else None) if module is None else module
+            made = self.fresh(torch.float64 if float64 else None) if module is None else module
             try:
                 if leaves:
-                    call = self.arguments(wide=wide) if self.has_inputs else None
+                    call = self.arguments(float64=float64) if self.has_inputs else None
                     return self._captures.capture(made, call, self.tracing, pass_)
                 return capture_without_leaves(made, arguments, self.tracing)
             except TraceError as error:
@@ -370,7 +372,7 @@ class Subject:
         return max(FEWEST_DRAWS, _draws_for(self.eager().answer))
 
     @cached_property
-    def wide_draws(self) -> int:
+    def float64_draws(self) -> int:
         """With how many of them it is called in float64, too: as many as give every output enough elements."""
         return min(self.draws, _draws_for(self.eager().answer))
 
@@ -388,29 +390,33 @@ class Subject:
             return error
         return None
 
-    def runner(self, program: nn.Module, call: Callable[..., Any] | None = None, *, wide: bool = False) -> Runner:
+    def runner(self, program: nn.Module, call: Callable[..., Any] | None = None, *, float64: bool = False) -> Runner:
         """Return what calls a program that shares tensors with borrowed modules, or ``call`` in its place."""
-        return Runner(program, call, kept=self._lender.lent_already(self._dtype_lent(wide)), thread_count=self.threads)
+        return Runner(
+            program, call, kept=self._lender.lent_already(self._dtype_lent(float64)), thread_count=self.threads
+        )
 
-    def eager_runner(self, wide: bool = False) -> Runner:
-        """Return what calls the module itself, in float64 if ``wide``."""
-        return self._lender.runner(self._dtype_lent(wide), lambda: self.runner(self.borrowed(wide), wide=wide))
+    def eager_runner(self, float64: bool = False) -> Runner:
+        """Return what calls the module itself, in float64 if asked."""
+        return self._lender.runner(
+            self._dtype_lent(float64), lambda: self.runner(self.borrowed(float64), float64=float64)
+        )
 
     @property
     def runs(self) -> list[Run]:
         """Return what :meth:`eager` has found out so far."""
         return list(self._runs.values())
 
-    def eager(self, inputs: Inputs = 0, wide: bool = False) -> Run:
-        """Return what the module itself does when it is called, in float64 if ``wide``; found out once."""
-        key = inputs, wide
+    def eager(self, inputs: Inputs = 0, float64: bool = False) -> Run:
+        """Return what the module itself does when it is called, in float64 if ``float64``; found out once."""
+        key = inputs, float64
         if key not in self._runs:
-            dtype = torch.float64 if wide else self.dtype
-            self._runs[key] = self.eager_runner(wide)(self.arguments(inputs, wide), dtype)
+            dtype = torch.float64 if float64 else self.dtype
+            self._runs[key] = self.eager_runner(float64)(self.arguments(inputs, float64), dtype)
         return self._runs[key]
 
 
-_NARROW = {torch.float16, torch.bfloat16, torch.float32, torch.complex64, torch.complex32}
+_LOWER_PRECISION = {torch.float16, torch.bfloat16, torch.float32, torch.complex64, torch.complex32}
 
 
 def _draws_for(answer: Any) -> int:

@@ -212,14 +212,14 @@ def test_copies_of_a_large_model_lie_in_memory_as_it_does():
 @pytest.mark.thorough
 def test_of_a_large_model_one_program_is_in_float64_at_a_time():
     subject = large()
-    subject.eager(0, wide=True)
-    lent = weakref.ref(next(iter(subject.lent(wide=True).values())).tensor)
+    subject.eager(0, float64=True)
+    lent = weakref.ref(next(iter(subject.lent(float64=True).values())).tensor)
     pass_run = PassRun(subject, FuseConvBN())
-    made = weakref.ref(pass_run.wide_after.get_submodule("0").weight)
+    made = weakref.ref(pass_run.after_float64.get_submodule("0").weight)
     assert lent() is None
-    subject.lent(wide=True)
+    subject.lent(float64=True)
     assert made() is None
-    assert pass_run.wide_after is not None, "it is made again"
+    assert pass_run.after_float64 is not None, "it is made again"
 
 
 @pytest.mark.thorough
@@ -231,8 +231,8 @@ def test_what_is_heavy_is_judged_in_float64_before_it_is_there():
     assert first() is None and pass_run.after is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Lender, "fresh", None)  # there is nothing more to be made in float64
-        assert pass_run.actual(0, wide=True).error is None
-        assert pass_run.eager(0, wide=True).error is None
+        assert pass_run.actual(0, float64=True).error is None
+        assert pass_run.eager(0, float64=True).error is None
     assert torch.allclose(pass_run.actual(0, True).answer, pass_run.eager(0, True).answer, rtol=1e-5)
 
 
@@ -379,7 +379,7 @@ def test_a_model_of_many_tensors_takes_few_open_files():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, hard))
     try:
-        assert (subject.dtype, subject.is_full_size, subject.is_wide) == (torch.float32, True, False)
+        assert (subject.dtype, subject.is_full_size, subject.is_float64) == (torch.float32, True, False)
         assert subject.eager().error is None
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -145,7 +145,7 @@ class Explanation:
         else:
             return
         with default_dtype(torch.float64 if float64 else subject.dtype):
-            module = subject.borrowed(float64)
+            module = subject.shared_copy(float64)
             program = subject.capture(module, leaves=self.failure.leaves, float64=float64, pass_=pass_)
             culprit = PassPipeline(pass_).bisect(program, is_good)
         if culprit is not None:

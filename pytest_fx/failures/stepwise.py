@@ -14,7 +14,7 @@ from fx.interpreter import positional
 from fx.operators.effects import effect_of
 from pytest_fx.failures.pairing import Fingerprint
 from pytest_fx.harness.evaluation import Arguments, converted, default_dtype
-from pytest_fx.harness.lending import in_dtype
+from pytest_fx.harness.shared_weights import in_dtype
 from pytest_fx.harness.structure import leaves, map_tensors
 
 

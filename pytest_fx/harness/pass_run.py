@@ -24,9 +24,9 @@ from pytest_fx.harness.collector import collect
 from pytest_fx.harness.evaluation import Arguments, default_dtype, threads
 from pytest_fx.harness.hidden import hidden
 from pytest_fx.harness.layouts import LayoutIndependent
-from pytest_fx.harness.lending import release
 from pytest_fx.harness.process import ProcessState, count_forks, has_children
 from pytest_fx.harness.run import Run, Runner
+from pytest_fx.harness.shared_weights import release
 from pytest_fx.harness.snapshot import ModuleSnapshot, held_by, memory_of, same_tensor, settings_of, tensors_of
 from pytest_fx.harness.subject import Inputs, Subject
 from pytest_fx.processes.deadline import TookTooLong, Watchdog
@@ -152,14 +152,14 @@ class PassRun:
 
     def _apply_to_capture(self) -> None:
         """Capture the module, call the pass, and look what it did to the module."""
-        module = self.subject.borrowed()
+        module = self.subject.shared_copy()
         captured = self.subject.capture(module, leaves=self.leaves, pass_=self.pass_)
         self.before = before = _before(captured, module, self.subject)
         self._apply(captured)
         self.damage = before.module.damage(module)
         if self.damage is not None:
             self.damage_beside_tensors = before.module.damage(module, of_tensors=False)
-            self.subject.renew()
+            self.subject.reset()
 
     def make_room(self) -> None:
         """Run the pass once more if it made much of a large model, after the calls in float64.
@@ -177,12 +177,12 @@ class PassRun:
 
     def _is_heavy(self) -> bool:
         """Return whether the pass made a program with much memory of its own."""
-        after, lent = self.after, self.subject.lent()
+        after, shared_weights = self.after, self.subject.shared_weights()
         if after is None or self.damage is not None or not self.changed:
             return False
-        shared = {memory_of(kept.tensor) for kept in lent.values()}
+        shared = {memory_of(kept.tensor) for kept in shared_weights.values()}
         own = {memory_of(tensor): tensor.numel() * tensor.element_size() for tensor in held_by(after)}
-        size = sum(kept.tensor.nbytes for kept in lent.values())
+        size = sum(kept.tensor.nbytes for kept in shared_weights.values())
         return sum(own[memory] for memory in own.keys() - shared) > LARGEST_PART * size
 
     def _answer_in_float64(self) -> None:
@@ -383,7 +383,7 @@ class PassRun:
                 self.let_go_of_float64()
             self.subject.claim_float64(self.let_go_of_float64)
             self._cache[key] = make()
-            self.subject.claim_float64(self.let_go_of_float64)  # also what is lent while that was made
+            self.subject.claim_float64(self.let_go_of_float64)  # also what was shared while that was made
         return self._cache[key]
 
     def forget_float64(self) -> None:
@@ -418,14 +418,14 @@ class PassRun:
         subject = self.subject
         try:
             # Nobody else has the tensors of this copy: those that the pass replaces are free at once.
-            module = (lambda: subject.fresh(torch.float64)) if subject.is_large else lambda: subject.borrowed(True)
+            module = (lambda: subject.fresh(torch.float64)) if subject.is_large else lambda: subject.shared_copy(True)
             captured = subject.capture(module(), leaves=self.leaves, float64=True, pass_=self.pass_)
             return self._transformed(captured, torch.float64)
         except (Exception, TookTooLong):
             return None
         finally:
             if self.damage is not None:  # what was written to in one dtype is so in the other
-                subject.renew()
+                subject.reset()
 
     def transform(self, module: nn.Module, float64: bool = False) -> GraphModule | None:
         """Return what the pass makes of ``module``, None if that is no program, or raise what the pass raises."""
@@ -449,7 +449,7 @@ class PassRun:
 
     def capture(self, float64: bool = False) -> GraphModule:
         """Return a new capture of the module that no pass has seen."""
-        module = self.subject.borrowed(float64)
+        module = self.subject.shared_copy(float64)
         return self.subject.capture(module, leaves=self.leaves, float64=float64, pass_=self.pass_)
 
     def untouched(self) -> PassRun:

@@ -20,8 +20,8 @@ from fx.modules.kept_tensors import KeptTensor
 from pytest_fx.harness.capture import USUAL, Captures, Tracing, capture_without_leaves, leave_out_caches
 from pytest_fx.harness.collector import collect
 from pytest_fx.harness.evaluation import Arguments, converted, default_dtype, same_random_numbers, threads
-from pytest_fx.harness.lending import FULL_SIZE, Lender, in_dtype, release
 from pytest_fx.harness.run import Run, Runner
+from pytest_fx.harness.shared_weights import FULL_SIZE, SharedWeights, in_dtype, release
 from pytest_fx.harness.structure import leaves
 from pytest_fx.harness.variants import VARIANTS, batch_of, of_batch, with_batch, with_other_size
 
@@ -125,7 +125,7 @@ class Subject:
         self.tracing = tracing
         own = copy.deepcopy(module).train(mode == "train").to(self.device)
         self._captures = Captures(leave_out_caches(own))
-        self._lender = Lender(own if working_dtype is None else in_dtype(own, working_dtype))
+        self._weights = SharedWeights(own if working_dtype is None else in_dtype(own, working_dtype))
         if working_dtype is not None:  # also where there are no tensors that say so
             self.__dict__["dtype"] = working_dtype
         self._inputs = inputs
@@ -172,12 +172,12 @@ class Subject:
     @property
     def state_names(self) -> list[str]:
         """Return what the parameters and buffers are called that are saved with it."""
-        return list(self.borrowed().state_dict())
+        return list(self.shared_copy().state_dict())
 
     @property
     def tensors(self) -> Mapping[str, torch.Tensor]:
         """Equal to its parameters and buffers, by name: to be compared with, never to be changed."""
-        return self._lender.tensors
+        return self._weights.tensors
 
     @cached_property
     def dtype(self) -> torch.dtype:
@@ -205,37 +205,39 @@ class Subject:
 
     def fresh(self, dtype: torch.dtype | None = None) -> nn.Module:
         """Return a new copy of the module in its mode, its floating-point tensors in ``dtype`` if given."""
-        return self._lender.fresh(None if dtype == self.dtype and not self._keeps_dtypes else dtype)
+        return self._weights.deepcopy(None if dtype == self.dtype and not self._keeps_dtypes else dtype)
 
-    def borrowed(self, float64: bool = False) -> nn.Module:
+    def shared_copy(self, float64: bool = False) -> nn.Module:
         """Return a new copy that shares its tensors with others, in float64 if asked: to be captured and called.
 
-        What a :class:`~.run.Runner` that is told of :meth:`lent` sees written to them is undone. Whoever else changes
-        them says so: :meth:`renew`.
+        What a :class:`~.run.Runner` that gets :meth:`shared_weights` sees written to them is undone. Whoever else
+        changes them says so: :meth:`reset`.
         """
-        return self._lender.borrowed(self._dtype_lent(float64))
+        return self._weights.shared_copy(self._shared_dtype(float64))
 
-    def lent(self, float64: bool = False) -> dict[int, KeptTensor]:
-        """The tensors that :meth:`borrowed` modules share, by identity, with what they hold."""
-        return self._lender.lent(self._dtype_lent(float64))
+    def shared_weights(self, float64: bool = False) -> dict[int, KeptTensor]:
+        """Return the tensors that copies by :meth:`shared_copy` share, by identity, with what they hold."""
+        return self._weights.shared_weights(self._shared_dtype(float64))
 
-    def _dtype_lent(self, float64: bool) -> torch.dtype | None:
+    def _shared_dtype(self, float64: bool) -> torch.dtype | None:
         return torch.float64 if float64 and (self.dtype != torch.float64 or self._keeps_dtypes) else None
 
-    def renew(self) -> None:
-        """Lend other tensors from now on: somebody has changed those that are lent."""
-        self._lender.renew()
+    def reset(self) -> None:
+        """Share other tensors from now on: somebody has changed those that are shared."""
+        self._weights.reset()
         vars(self).pop("captured", None)
 
     def recover(self) -> None:
-        """Lend other tensors, and forget what shares those that were lent: something was struck before it put back."""
+        """Share other tensors, and forget what shares those that were: something was interrupted before it restored
+        them.
+        """
         self._let_go()
-        self.renew()
+        self.reset()
 
     @property
     def is_large(self) -> bool:
         """Return whether there is so much of it that it is not copied where its tensors can be shared."""
-        return self._lender.is_large
+        return self._weights.is_large
 
     def tidy_up(self) -> None:
         """Free what a test has made of a large model: programs, and what is in float64. Answers are kept."""
@@ -246,7 +248,7 @@ class Subject:
     def _let_go(self) -> None:
         for key in [key for key, found in self.findings.items() if hasattr(found, "close")]:
             self.findings.pop(key).close()
-        self._lender.claim_float64(None)
+        self._weights.claim_float64(None)
 
     def close(self) -> None:
         """Free all that was found out about it: it is no longer used."""
@@ -255,7 +257,7 @@ class Subject:
             release(vars(self).pop("captured"))
         self._runs.clear()
         self._captures.close()
-        self._lender.close()
+        self._weights.close()
         if self.is_large:
             collect()  # what passes have dropped shares its tensors
 
@@ -265,19 +267,21 @@ class Subject:
         if not self.is_large:
             yield self.fresh()
             return
-        runner = self.runner(self.borrowed())
+        runner = self.runner(self.shared_copy())
         try:
             yield runner.program
         finally:
             runner.restore()
 
     def set_aside(self) -> AbstractContextManager[None]:
-        """Free what is lent of a large model in the block; see :meth:`~.lending.Lender.set_aside`."""
-        return self._lender.set_aside()
+        """Free what is shared of a large model in the block; see :meth:`~.shared_weights.SharedWeights.set_aside`."""
+        return self._weights.set_aside()
 
     def claim_float64(self, forget: Callable[[], None] | None) -> None:
-        """Say that there is about to be a model in float64; see :meth:`~.lending.Lender.claim_float64`."""
-        self._lender.claim_float64(forget)
+        """Say that there is about to be a model in float64; see
+        :meth:`~.shared_weights.SharedWeights.claim_float64`.
+        """
+        self._weights.claim_float64(forget)
 
     def _made(self, inputs: Inputs) -> Arguments:
         """The arguments as they are made, on the device."""
@@ -379,7 +383,7 @@ class Subject:
     @cached_property
     def captured(self) -> GraphModule:
         """One capture of the model that is kept: to be read and called by :meth:`runner`, never changed."""
-        return self.capture(self.borrowed())
+        return self.capture(self.shared_copy())
 
     @cached_property
     def capture_error(self) -> Exception | None:
@@ -391,15 +395,17 @@ class Subject:
         return None
 
     def runner(self, program: nn.Module, call: Callable[..., Any] | None = None, *, float64: bool = False) -> Runner:
-        """Return what calls a program that shares tensors with borrowed modules, or ``call`` in its place."""
+        """Return what calls a program that shares tensors with copies by :meth:`shared_copy`, or ``call`` in its
+        place.
+        """
         return Runner(
-            program, call, kept=self._lender.lent_already(self._dtype_lent(float64)), thread_count=self.threads
+            program, call, kept=self._weights.shared_so_far(self._shared_dtype(float64)), thread_count=self.threads
         )
 
     def eager_runner(self, float64: bool = False) -> Runner:
         """Return what calls the module itself, in float64 if asked."""
-        return self._lender.runner(
-            self._dtype_lent(float64), lambda: self.runner(self.borrowed(float64), float64=float64)
+        return self._weights.runner(
+            self._shared_dtype(float64), lambda: self.runner(self.shared_copy(float64), float64=float64)
         )
 
     @property

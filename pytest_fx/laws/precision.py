@@ -95,7 +95,7 @@ def _is_lower(pass_run: PassRun) -> bool:
     if any(_is_coarser(tensor, held.get(name)) for name, tensor in now.items()):
         return True
     if not isinstance(program, GraphModule) or pass_run.subject.capture_error is not None:
-        return _approximations(program) > _approximations(pass_run.subject.borrowed())
+        return _approximations(program) > _approximations(pass_run.subject.shared_copy())
     try:
         return _approximations(program) > _approximations(pass_run.capture())
     except FxError:

@@ -36,7 +36,7 @@ def deterministic(pass_run: PassRun) -> None:
     if not computes and _made_alike(pass_run.after_float64, after):  # it is there anyway
         return
     try:
-        again = pass_run.transform(pass_run.subject.borrowed())
+        again = pass_run.transform(pass_run.subject.shared_copy())
     except TookTooLong:
         return
     except Exception as error:

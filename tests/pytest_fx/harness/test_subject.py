@@ -123,7 +123,7 @@ class ReturnsItsCount(nn.Module):
 def test_an_answer_that_lies_in_a_buffer_is_what_it_was_when_it_was_given():
     subject = Subject("counting", ReturnsItsCount(), lambda draw: Arguments((torch.ones(1),)), draws=3)
     assert [subject.eager(draw).answer[0].item() for draw in range(3)] == [1, 1, 1]
-    assert subject.borrowed().calls.item() == subject.captured.calls.item() == 0
+    assert subject.shared_copy().calls.item() == subject.captured.calls.item() == 0
 
 
 def test_other_inputs_are_known_by_their_names():

@@ -108,7 +108,7 @@ def _subject(case: ModelCase, made: Any) -> Subject:
     subject = partial(Subject, case.label, threads=case.threads, device=case.device, working_dtype=dtype)
     if isinstance(made, model_zoo.ZooModel):
         inputs = partial(_zoo_arguments, made, batch, case.seed)
-        others = partial(_zoo_arguments, made, seed=case.seed, draw=0)
+        others = partial(_zoo_arguments, made, seed=case.seed, input_set=0)
         return subject(made.build(), inputs, batch=batch, other_inputs=others, inlines=not made.needs_leaves)
     if isinstance(made, nn.Module):
         if case.batch is not None:
@@ -216,8 +216,8 @@ def _resized(case: ModelCase, module: nn.Module, given: Arguments, batch: int) -
         _repeated(given, times).map(lambda tensor: tensor[:batch] if tensor.dim() else tensor),
         _repeated(given, 2),
     )
-    subject = partial(Subject, case.label, module, threads=case.threads, device=case.device, draws=1)
-    runs = [subject(lambda draw, inputs=inputs: inputs).eager() for inputs in (twice, resized)]
+    subject = partial(Subject, case.label, module, threads=case.threads, device=case.device, input_set_count=1)
+    runs = [subject(lambda input_set, inputs=inputs: inputs).eager() for inputs in (twice, resized)]
     error = next((run.error for run in runs if run.error is not None), None)
     if error is not None:
         why = f"with them it raises {type(error).__name__}: {str(error).partition(chr(10))[0]}"
@@ -254,13 +254,13 @@ def _no_batch(case: ModelCase, why: str, samples: int | None = None) -> CannotLo
     )
 
 
-def _zoo_arguments(model: model_zoo.ZooModel, batch: int, seed: int, draw: int) -> Arguments:
-    return Arguments(model.example_inputs(batch, seed=seed + draw))
+def _zoo_arguments(model: model_zoo.ZooModel, batch: int, seed: int, input_set: int) -> Arguments:
+    return Arguments(model.example_inputs(batch, seed=seed + input_set))
 
 
-def _fixed_arguments(arguments: Arguments, draw: int) -> Arguments:
-    """Return the user's example inputs, and on later draws others like them."""
-    return arguments.shrunk(seed=draw) if draw else arguments
+def _fixed_arguments(arguments: Arguments, input_set: int) -> Arguments:
+    """Return the user's example inputs, and for later input sets others like them."""
+    return arguments.shrunk(seed=input_set) if input_set else arguments
 
 
 def _as_arguments(inputs: Any) -> Arguments:

@@ -56,11 +56,11 @@ class Comparison:
     program: str
     """The name of the pass, or of what else made the program."""
     eager: Sequence[Any]
-    """Eager's answers in the working dtype, one for each draw of inputs."""
+    """Eager's answers in the working dtype, one for each input set."""
     actual: Sequence[Any]
     """The program's answers in the working dtype."""
     eager64: Sequence[Any]
-    """Eager's answers in float64, at least to the first draws; to all, unless the others are :func:`near`."""
+    """Eager's answers in float64, at least for the first input sets; for all, unless the others are :func:`near`."""
     actual64: Sequence[Any] | None = None
     """The program's answers to these in float64, if it can be had in float64."""
     whose: str = "output"

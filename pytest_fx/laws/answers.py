@@ -65,13 +65,13 @@ def dtype(pass_run: PassRun) -> None:
 def contract(pass_run: PassRun) -> None:
     """The answers are as near to eager's as the pass promises: see :mod:`fx.passes.contract`."""
     if pass_run.program is not None:
-        require_kept("contract", pass_run, _draws(pass_run), _answer)
+        require_kept("contract", pass_run, _input_sets(pass_run), _answer)
 
 
 def inputs_untouched(pass_run: PassRun) -> None:
     """The program writes to its inputs what eager writes to them, which most often is nothing."""
     if pass_run.program is not None:
-        require_kept("inputs untouched", pass_run, _draws(pass_run), _inputs, "input")
+        require_kept("inputs untouched", pass_run, _input_sets(pass_run), _inputs, "input")
 
 
 def state(pass_run: PassRun) -> None:
@@ -243,8 +243,8 @@ def _require_on(pass_run: PassRun, law: str, inputs: Inputs) -> None:
         require_kept(law, pass_run, (inputs,), _answer)
 
 
-def _draws(pass_run: PassRun) -> range:
-    return range(pass_run.draws)
+def _input_sets(pass_run: PassRun) -> range:
+    return range(pass_run.input_set_count)
 
 
 def _both(pass_run: PassRun) -> tuple[Run, Run] | None:

@@ -164,19 +164,23 @@ def _beside_eager_perturbed(
 
 
 def _is_as_near_as_on_draws(pass_run: PassRun, inputs: Sequence[Inputs], part: Part) -> bool:
-    """Return whether a model of full size answers other inputs as near to eager as its rounding errors on draws leave
-    it.
+    """Return whether a model of full size answers other inputs as near to eager as its rounding errors on other input
+    sets leave it.
 
     Those are known when the contract has been looked at, and then no more calls in float64 are needed.
     """
     subject = pass_run.subject
     if not subject.is_full_size or subject.is_float64 or isinstance(pass_run.contract, Exact):
         return False
-    draws = range(subject.float64_draws)
-    if not set(draws).isdisjoint(inputs) or any(subject.eager(draw, float64=True).error is not None for draw in draws):
+    input_sets = range(subject.float64_input_set_count)
+    if not set(input_sets).isdisjoint(inputs) or any(
+        subject.eager(input_set, float64=True).error is not None for input_set in input_sets
+    ):
         return False
     eager, actual = ([part(answers(each)) for each in inputs] for answers in (pass_run.eager, pass_run.actual))
-    known, known64 = ([part(subject.eager(draw, float64=float64)) for draw in draws] for float64 in (False, True))
+    known, known64 = (
+        [part(subject.eager(input_set, float64=float64)) for input_set in input_sets] for float64 in (False, True)
+    )
     return near(eager, actual, known, known64, pass_run.contract)
 
 
@@ -221,7 +225,7 @@ def _raises(law: str, pass_run: PassRun, inputs: Inputs, error: Exception) -> No
 
 
 def _called(pass_run: PassRun, inputs: Inputs) -> str:
-    """The subject in a message, with its inputs where these are no draw."""
+    """The subject in a message, with its inputs where these are no numbered input set."""
     name = pass_run.subject.name
     return f"{name} on {inputs}" if isinstance(inputs, str) else name
 
@@ -257,7 +261,7 @@ def compared(
         return in_working_dtype(eager, actual)
     if pass_run.subject.eager(inputs[0], float64=True).error is not None:
         return in_working_dtype([_to_float64(answer) for answer in eager])
-    count = min(len(inputs), pass_run.subject.float64_draws)
+    count = min(len(inputs), pass_run.subject.float64_input_set_count)
     comparison = _beside_float64(pass_run, inputs[:count], part, normals, in_working_dtype)
     known = eager[:count], comparison.eager64
     if count < len(inputs) and not near(eager[count:], actual[count:], *known, pass_run.contract):

@@ -32,7 +32,7 @@ class Scaled(nn.Module):
 
 def explained(tmp_path, pass_, name=None, contract=close, module=None, inputs=None, **options):
     given = Arguments((torch.rand(2, 3) if inputs is None else inputs,))
-    subject = Subject("own", module or Scaled(), lambda draw: given)
+    subject = Subject("own", module or Scaled(), lambda input_set: given)
     failure = Failure(subject, pass_, contract, violation_of(subject, pass_, contract), "own", name, test="here")
     return explain(failure, tmp_path, **options), tmp_path / failure.slug / "failure.md"
 

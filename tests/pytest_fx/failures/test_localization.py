@@ -17,12 +17,12 @@ from pytest_fx.harness.subject import Subject
 
 
 def subject_of(module, *inputs):
-    return Subject("own", module, lambda draw: Arguments(inputs))
+    return Subject("own", module, lambda input_set: Arguments(inputs))
 
 
 def zoo_subject(name):
     model = get_model(name)
-    return Subject(name, model.build(), lambda draw: Arguments(model.example_inputs(batch=2, seed=draw)))
+    return Subject(name, model.build(), lambda input_set: Arguments(model.example_inputs(batch=2, seed=input_set)))
 
 
 def tolerance(leaf, eager):

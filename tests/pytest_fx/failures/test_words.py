@@ -144,8 +144,8 @@ def doubled(program):
 def subject(module=None, *inputs, dtype=None):
     inputs = inputs or (torch.linspace(-1, 1, 40).reshape(5, 8),)
 
-    def made(draw):
-        return Arguments(tuple(each + draw / 8 for each in inputs))
+    def made(input_set):
+        return Arguments(tuple(each + input_set / 8 for each in inputs))
 
     return Subject("network", module or Net(), made, working_dtype=dtype)
 

@@ -132,7 +132,7 @@ def test_a_pass_that_fails_needs_six_times_the_parameters_and_leaves_one_copy(py
 
 def large() -> Subject:
     module = nn.Sequential(nn.Linear(1024, 1025), nn.BatchNorm1d(1025), nn.ReLU())
-    subject = Subject("large", module, lambda draw: Arguments((torch.ones(2, 1024) + draw,)))
+    subject = Subject("large", module, lambda input_set: Arguments((torch.ones(2, 1024) + input_set,)))
     assert subject.is_large
     return subject
 
@@ -160,7 +160,9 @@ def test_small_models_and_those_whose_tensors_are_views_are_copied_in_memory():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_large_model_that_holds_its_parameters_in_a_list_too_is_shared(dtype):
     recurrent = nn.LSTM(512, 512).to(dtype)
-    subject = Subject("recurrent", recurrent, lambda draw: Arguments((torch.ones(2, 1, 512, dtype=dtype) + draw,)))
+    subject = Subject(
+        "recurrent", recurrent, lambda input_set: Arguments((torch.ones(2, 1, 512, dtype=dtype) + input_set,))
+    )
     assert subject.is_large
     with subject.set_aside():
         pass
@@ -196,7 +198,7 @@ def test_what_a_call_writes_to_a_large_model_is_undone():
         def forward(self, x):
             return self.table.add_(x).sum()
 
-    subject = Subject("counting", Counting(), lambda draw: Arguments((torch.ones(1),)), draws=1)
+    subject = Subject("counting", Counting(), lambda input_set: Arguments((torch.ones(1),)), input_set_count=1)
     assert subject.is_large
     runner = subject.eager_runner()
     answers = [runner(subject.arguments(), torch.float32).answer.item() for _ in range(2)]
@@ -315,7 +317,7 @@ def test_nothing_stays_behind_in_the_process():
         program = fx.symbolic_trace(module)
         program(inputs)
         fx.lower(program, "onednn")(inputs)
-        subject = Subject("small", module, lambda draw: Arguments((inputs,)))
+        subject = Subject("small", module, lambda input_set: Arguments((inputs,)))
         assert not broken_laws(TABLE[:16], PassRun(subject, FuseConvBN()))
 
     def there():
@@ -346,7 +348,7 @@ class Rewriting(nn.Module):
 
 def test_what_timed_calls_write_to_a_large_model_is_undone_also_where_they_end_in_an_error():
     torch.manual_seed(0)
-    subject = Subject("rewriting", Rewriting(), lambda draw: Arguments((torch.randn(16, 1024),)))
+    subject = Subject("rewriting", Rewriting(), lambda input_set: Arguments((torch.randn(16, 1024),)))
     assert subject.is_large
     (mean,) = (kept.tensor for kept in subject.shared_weights().values() if same_tensor(kept.tensor, torch.zeros(1024)))
     with subject.to_be_timed() as program:
@@ -367,14 +369,14 @@ def test_what_timed_calls_write_to_a_large_model_is_undone_also_where_they_end_i
 def test_a_model_with_a_buffer_that_overlaps_itself_is_copied_in_memory():
     module = nn.Linear(1024, 1024)
     module.register_buffer("mask", torch.ones(32, 32).expand(4, 32, 32))
-    subject = Subject("masked", module, lambda draw: Arguments((torch.ones(1, 1024),)))
+    subject = Subject("masked", module, lambda input_set: Arguments((torch.ones(1, 1024),)))
     assert not subject.is_large
     assert subject.fresh(torch.float64).mask.shape == (4, 32, 32)
 
 
 def test_a_model_of_many_tensors_takes_few_open_files():
     module = nn.Sequential(*(nn.Linear(128, 128) for _ in range(80)))
-    subject = Subject("many", module, lambda draw: Arguments((torch.ones(1, 128),)))
+    subject = Subject("many", module, lambda input_set: Arguments((torch.ones(1, 128),)))
     assert subject.is_large
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, hard))

@@ -144,7 +144,9 @@ class Writing(nn.Module):
 
 
 def writing():
-    return Subject("writing", Writing(), lambda draw: Arguments((torch.arange(4.0) + draw,), {"state": torch.ones(4)}))
+    return Subject(
+        "writing", Writing(), lambda input_set: Arguments((torch.arange(4.0) + input_set,), {"state": torch.ones(4)})
+    )
 
 
 def lose_the_write(program):
@@ -185,7 +187,7 @@ def test_a_new_write_to_an_input_is_a_violation_that_shows_both_values():
         def forward(self, x):
             return x * 2
 
-    subject = Subject("doubling", Doubling(), lambda draw: Arguments((torch.ones(300),)))
+    subject = Subject("doubling", Doubling(), lambda input_set: Arguments((torch.ones(300),)))
     message = str(violation_of(subject, write, exact))
     assert "where  input[0][0], the worst of 300 wrong in 300" in message
     assert "value  eager 1.0, transformed 0.0\n         eager in float64 1.0" in message

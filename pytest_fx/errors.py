@@ -131,7 +131,7 @@ class NothingJudged(FxError):
 
 
 class MemoryLayoutWarning(UserWarning):
-    """A program keeps its contract, but answers in memory of another layout, or shared with other tensors.
+    """A program keeps its contract, but returns memory of another layout, or shared with other tensors.
 
     ``-W error::pytest_fx.errors.MemoryLayoutWarning`` makes a failure of it, ``-W ignore::…`` silences it.
     """

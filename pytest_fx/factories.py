@@ -204,7 +204,7 @@ def _resized(case: ModelCase, module: nn.Module, given: Arguments, batch: int) -
     """Return the user's inputs with ``batch`` samples: the first ones, or all of them again and again.
 
     Samples are counted along the first dimension, where all tensors with dimensions have the same size. Whether that
-    is the batch, the model is asked: what it answers for a sample that comes twice is the same twice.
+    is the batch, the model is asked: what it returns for a sample that comes twice is the same twice.
     """
     if given.samples == batch:
         return given
@@ -222,8 +222,8 @@ def _resized(case: ModelCase, module: nn.Module, given: Arguments, batch: int) -
     if error is not None:
         why = f"with them it raises {type(error).__name__}: {str(error).partition(chr(10))[0]}"
         raise _no_batch(case, why, given.samples)
-    if not all(_halves_agree(tensor, given.samples) for tensor in Arguments((runs[0].answer,)).tensors):
-        why = "its answer for a sample depends on the others: the first dimension of its inputs is not the batch"
+    if not all(_halves_agree(tensor, given.samples) for tensor in Arguments((runs[0].output,)).tensors):
+        why = "its output for a sample depends on the others: the first dimension of its inputs is not the batch"
         raise _no_batch(case, why, given.samples)
     return resized
 
@@ -234,7 +234,7 @@ def _repeated(given: Arguments, times: int) -> Arguments:
 
 
 def _halves_agree(tensor: torch.Tensor, samples: int) -> bool:
-    """Return whether an answer for samples that come twice holds the same for both, up to rounding, if it holds any."""
+    """Return whether an output for samples that come twice holds the same for both, up to rounding, if it holds any."""
     if not tensor.dim() or tensor.shape[0] != 2 * samples or not tensor.is_floating_point():
         return True
     first, second = tensor.double().split(samples)

@@ -170,15 +170,15 @@ class EqualityCheck:
         return found
 
     def _recorded(self, pass_run: PassRun, row: SummaryRow) -> Comparison:
-        """Return what is computed beside eager's answers, which goes into the summary whether or not the laws are
+        """Return what is computed beside eager's outputs, which goes into the summary whether or not the laws are
         kept.
         """
         if not pass_run.changed:
             record_row(self._item, row)
-            answers = [pass_run.eager().answer]
-            return Comparison(self._subject.name, pass_run.name, answers, answers, answers)
-        input_sets = [number for number in range(pass_run.input_set_count) if _answers(pass_run, number)]
-        comparison = compared(pass_run, input_sets or [0], lambda run: run.answer)
+            outputs = [pass_run.eager().output]
+            return Comparison(self._subject.name, pass_run.name, outputs, outputs, outputs)
+        input_sets = [number for number in range(pass_run.input_set_count) if _returns_output(pass_run, number)]
+        comparison = compared(pass_run, input_sets or [0], lambda run: run.output)
         try:
             errors = (comparison.largest_error64(), comparison.largest_error(), comparison.largest_eager_error())
         except ContractViolation:  # what is returned cannot be put side by side
@@ -262,7 +262,7 @@ class EqualityCheck:
 
     def _warn_of_layouts(self, pass_run: PassRun) -> None:
         expected, actual = pass_run.eager(), pass_run.actual()
-        for note in layout_notes(expected.answer, actual.answer):
+        for note in layout_notes(expected.output, actual.output):
             text = f"{pass_run.name} on {self._subject.name}: {note}"
             warnings.warn(text, MemoryLayoutWarning, stacklevel=3)
 
@@ -293,8 +293,8 @@ def _called(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _answers(pass_run: PassRun, input_set: int) -> bool:
-    """Return whether there is a program, and it answers."""
+def _returns_output(pass_run: PassRun, input_set: int) -> bool:
+    """Return whether there is a program, and it returns an output."""
     return pass_run.program is not None and pass_run.actual(input_set).error is None
 
 

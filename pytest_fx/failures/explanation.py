@@ -154,17 +154,17 @@ class Explanation:
             self.lines.append(f"the first edit that goes wrong: {culprit}")
 
     def values_are_kept(self, dtype: torch.dtype) -> Callable[[GraphModule], bool]:
-        """Return whether a program answers as the model does, on all input sets."""
+        """Return whether a program computes what the model does, on all input sets."""
         subject, float64 = self.subject, dtype == torch.float64
         input_sets = range(subject.input_set_count)
-        expected = [subject.eager(input_set, float64).answer for input_set in input_sets]
+        expected = [subject.eager(input_set, float64).output for input_set in input_sets]
 
         def is_good(program: GraphModule) -> bool:
             runner = subject.runner(program, float64=float64)
             runs = [runner(subject.arguments(input_set, float64), dtype) for input_set in input_sets]
             if any(run.error is not None for run in runs):
                 return False
-            pairs = pair_leaves(expected, [run.answer for run in runs])
+            pairs = pair_leaves(expected, [run.output for run in runs])
             return not isinstance(pairs, Mismatch) and not any(
                 bool((leaf.errors > self.limits(leaf)).any()) for leaf in pairs
             )

@@ -188,7 +188,7 @@ class PassRun:
         return sum(own[memory] for memory in own.keys() - shared) > LARGEST_PART * size
 
     def _answer_in_float64(self) -> None:
-        """Find out what both programs answer in float64, and let go of these.
+        """Find out what both programs return in float64, and let go of these.
 
         That is what tells how large rounding errors are; other inputs are seldom looked at in float64.
         """
@@ -320,7 +320,7 @@ class PassRun:
 
     def actual(self, inputs: Inputs = 0, float64: bool = False) -> Run:
         """Return what the transformed program does with them."""
-        # One that looks its answers up is asked for another one at the addresses of the first.
+        # One that looks its outputs up is called once more, at the addresses of the first.
         earlier = self.subject.arguments(0) if inputs == 1 and not float64 else None
         return self._run(self._watched_runner, "actual", inputs, float64, earlier)
 
@@ -337,7 +337,7 @@ class PassRun:
         return self.once(key, lambda: runner(float64)(self.subject.arguments(inputs, float64), dtype, earlier))
 
     def _watched_runner(self, float64: bool) -> Callable[..., Run]:
-        """Return what calls the transformed program: it is watched, and finds no answer of eager's."""
+        """Return what calls the transformed program: it is watched, and finds no output of eager's."""
 
         def run(*arguments: Any) -> Run:
             eager = [run for key, run in self._cache.items() if isinstance(key, tuple) and key[0] == "eager"]

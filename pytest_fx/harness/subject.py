@@ -34,7 +34,7 @@ MOST_INPUT_SETS = 8
 BATCHES_OF_LARGE = (1, 2)
 """Samples that a model of full size is called with besides its own: the first of these that it has inputs of."""
 FIRST_OF_DATA = 1000
-"""The first input set that is data for a pass: none that answers are compared for."""
+"""The first input set that is data for a pass: none that outputs are compared for."""
 CALLS_OF_DATA = 32
 """How many input sets a pass gets."""
 
@@ -330,7 +330,7 @@ class Subject:
         return made if self._keeps_dtypes else made.map(lambda tensor: converted(tensor, self.dtype))
 
     def data(self, dtype: torch.dtype) -> list[Arguments]:
-        """Arguments of calls that are not among those that answers are compared for, for a pass that asks for data."""
+        """Arguments of calls that are not among those that outputs are compared for, for a pass that asks for data."""
         if not self.has_inputs:
             return []
         if self._input_set_count == 1:
@@ -379,12 +379,12 @@ class Subject:
         """Return how many input sets the model is called with."""
         if self._input_set_count is not None:
             return self._input_set_count
-        return max(FEWEST_INPUT_SETS, _input_sets_for(self.eager().answer))
+        return max(FEWEST_INPUT_SETS, _input_sets_for(self.eager().output))
 
     @cached_property
     def float64_input_set_count(self) -> int:
         """With how many of them it is called in float64, too: as many as give every output enough elements."""
-        return min(self.input_set_count, _input_sets_for(self.eager().answer))
+        return min(self.input_set_count, _input_sets_for(self.eager().output))
 
     @cached_property
     def captured(self) -> GraphModule:
@@ -431,8 +431,8 @@ class Subject:
 _LOWER_PRECISION = {torch.float16, torch.bfloat16, torch.float32, torch.complex64, torch.complex32}
 
 
-def _input_sets_for(answer: Any) -> int:
+def _input_sets_for(output: Any) -> int:
     """Return how many input sets give every floating-point output enough elements, within limits."""
-    sizes = [leaf.numel() for _, leaf in leaves(answer) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
+    sizes = [leaf.numel() for _, leaf in leaves(output) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
     smallest = min((size for size in sizes if size), default=ENOUGH_ELEMENTS)
     return min(MOST_INPUT_SETS, -(-ENOUGH_ELEMENTS // smallest))

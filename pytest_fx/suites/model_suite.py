@@ -263,15 +263,15 @@ def skip_unless_run(model: Subject, program: nn.Module, make: Callable[[nn.Modul
 
     A failure of ``program`` is its own only if the model itself fares better.
     """
-    wanted = describe(require_inputs(model).eager().answer)
+    wanted = describe(require_inputs(model).eager().output)
     run = model.runner(program)(model.arguments(), model.dtype)
-    if run.error is None and describe(run.answer) == wanted:
+    if run.error is None and describe(run.output) == wanted:
         return
     not_run = f"{compiler} does not run {model.name} itself"
     itself = Runner(skip_if_refused(lambda: make(model.fresh()), not_run))(model.arguments(), model.dtype)
     if itself.error is not None:
         pytest.skip(f"{not_run}: {first_line(itself.error)}")
-    if (found := describe(itself.answer)) != wanted:
+    if (found := describe(itself.output)) != wanted:
         pytest.skip(f"{not_run} as it is: it returns {found} instead of {wanted}")
 
 

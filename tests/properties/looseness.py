@@ -108,7 +108,7 @@ def measure(name: str, make: Callable[[], tuple[nn.Module, Callable[[int], tuple
         return Row(name, note=str(error))
     subject = Subject(name, module.eval(), lambda input_set: Arguments(inputs(input_set)))
     same = PassRun.given(subject, subject.fresh(), close)
-    comparison = compared(same, range(same.input_set_count), lambda run: run.answer)
+    comparison = compared(same, range(same.input_set_count), lambda run: run.output)
     limit = detection_limit(comparison, close)
     if limit is None:
         return Row(name, note="all its outputs are zero")

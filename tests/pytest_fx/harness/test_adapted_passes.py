@@ -242,7 +242,7 @@ LAYOUTS = ["to_mkldnn", "to_sparse", "to_sparse_csr"]
 
 @pytest.mark.filterwarnings("ignore:.*beta.*")
 @pytest.mark.parametrize("lay_out", LAYOUTS)
-def test_answers_and_inputs_of_any_layout_are_judged(lay_out):
+def test_outputs_and_inputs_of_any_layout_are_judged(lay_out):
     inputs = (torch.linspace(-2, 2, 16).reshape(4, 4), getattr(torch.eye(4), lay_out)())
 
     def build():

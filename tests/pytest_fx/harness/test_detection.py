@@ -58,7 +58,7 @@ def is_caught(subject: Subject, times: float) -> bool:
 def test_a_change_of_all_outputs_is_caught_from_the_limit_on(name, dtype):
     subject = subject_of(name, dtype)
     same = PassRun.given(subject, subject.fresh(), close)
-    limit = detection_limit(compared(same, range(same.input_set_count), lambda run: run.answer), close)
+    limit = detection_limit(compared(same, range(same.input_set_count), lambda run: run.output), close)
     assert limit is not None
     largest = {torch.float32: 1e-4, torch.bfloat16: 2.0, torch.float64: 1e-4}[dtype]
     assert limit.all_elements < largest

@@ -169,7 +169,7 @@ def test_a_large_model_that_holds_its_parameters_in_a_list_too_is_shared(dtype):
     with torch.no_grad():
         expected, _ = recurrent(torch.ones(2, 1, 512, dtype=dtype))
         shared_copy, _ = subject.shared_copy()(torch.ones(2, 1, 512, dtype=dtype))
-    assert torch.equal(subject.eager().answer[0], expected)
+    assert torch.equal(subject.eager().output[0], expected)
     assert torch.equal(shared_copy, expected)
 
 
@@ -201,8 +201,8 @@ def test_what_a_call_writes_to_a_large_model_is_undone():
     subject = Subject("counting", Counting(), lambda input_set: Arguments((torch.ones(1),)), input_set_count=1)
     assert subject.is_large
     runner = subject.eager_runner()
-    answers = [runner(subject.arguments(), torch.float32).answer.item() for _ in range(2)]
-    assert answers == [1024 * 1025] * 2
+    outputs = [runner(subject.arguments(), torch.float32).output.item() for _ in range(2)]
+    assert outputs == [1024 * 1025] * 2
 
 
 def test_copies_of_a_large_model_lie_in_memory_as_it_does():
@@ -235,7 +235,7 @@ def test_what_is_heavy_is_judged_in_float64_before_it_is_there():
         patch.setattr(SharedWeights, "deepcopy", None)  # there is nothing more to be made in float64
         assert pass_run.actual(0, float64=True).error is None
         assert pass_run.eager(0, float64=True).error is None
-    assert torch.allclose(pass_run.actual(0, True).answer, pass_run.eager(0, True).answer, rtol=1e-5)
+    assert torch.allclose(pass_run.actual(0, True).output, pass_run.eager(0, True).output, rtol=1e-5)
 
 
 def test_tensors_that_were_set_aside_are_there_again():

@@ -115,11 +115,11 @@ def test_eager_computes_what_it_did_after_a_pass_that_wrote_to_the_original():
                 parameter.zero_()
 
     judged = subject()
-    before = judged.eager().answer
+    before = judged.eager().output
     pass_run = PassRun(judged, zero)
     assert pass_run.damage == "it wrote to 0.weight, 0.bias, 1.weight"
-    assert torch.equal(PassRun(judged, lambda program: None).actual().answer, before)
-    assert not torch.equal(pass_run.actual().answer, before)
+    assert torch.equal(PassRun(judged, lambda program: None).actual().output, before)
+    assert not torch.equal(pass_run.actual().output, before)
 
 
 def laws_broken(pass_):

@@ -1,4 +1,4 @@
-"""pytest_fx.harness.subject: copies of a model, its inputs, its own answers."""
+"""pytest_fx.harness.subject: copies of a model, its inputs, its own outputs."""
 
 import pytest
 import torch
@@ -36,13 +36,13 @@ def test_without_parameters_the_working_dtype_is_that_of_the_inputs():
     assert Subject("own", nn.Identity(), lambda input_set: inputs).dtype == torch.float16
 
 
-def test_an_answer_of_few_elements_is_asked_for_several_times_with_other_inputs():
+def test_an_output_of_few_elements_is_asked_for_several_times_with_other_inputs():
     subject = linear(outputs=40)
     assert subject.input_set_count == 7
-    assert not torch.equal(subject.eager(0).answer, subject.eager(1).answer)
+    assert not torch.equal(subject.eager(0).output, subject.eager(1).output)
 
 
-def test_an_answer_of_many_elements_is_asked_for_twice():
+def test_an_output_of_many_elements_is_asked_for_twice():
     assert linear(outputs=256).input_set_count == 2
 
 
@@ -55,7 +55,7 @@ def test_arguments_are_the_same_in_every_dtype():
     assert torch.equal(third, torch.full((1, 4), 3.0, dtype=torch.float64))
 
 
-def test_eager_answers_are_computed_once():
+def test_eager_outputs_are_computed_once():
     calls = []
 
     class Counting(nn.Module):
@@ -106,7 +106,7 @@ def test_what_calls_write_is_undone(float64):
         subject.eager(1, float64),
         *(runner(subject.arguments(), dtype) for _ in range(2)),
     ]
-    assert [run.answer[0].item() for run in runs] == [3] * 4
+    assert [run.output[0].item() for run in runs] == [3] * 4
     assert all(run.state["calls"] == 1 and run.state["factor"].tolist() == [2, 2] for run in runs)
     assert subject.captured.calls == 0 and subject.captured.factor.tolist() == [1, 1]
 
@@ -120,9 +120,9 @@ class ReturnsItsCount(nn.Module):
         return self.calls.add_(x), x
 
 
-def test_an_answer_that_lies_in_a_buffer_is_what_it_was_when_it_was_given():
+def test_an_output_that_lies_in_a_buffer_is_what_it_was_when_it_was_given():
     subject = Subject("counting", ReturnsItsCount(), lambda input_set: Arguments((torch.ones(1),)), input_set_count=3)
-    assert [subject.eager(input_set).answer[0].item() for input_set in range(3)] == [1, 1, 1]
+    assert [subject.eager(input_set).output[0].item() for input_set in range(3)] == [1, 1, 1]
     assert subject.shared_copy().calls.item() == subject.captured.calls.item() == 0
 
 

@@ -219,7 +219,7 @@ class Comparison:
 
     def _eager_error(self, difference: Difference) -> str:
         """Return a clause on how large an error means anything in the dtype of what differs."""
-        return f"eager's own error in {difference.dtype_name} is at most {self.largest_eager_error():.2g}"
+        return f"eager's rounding error in {difference.dtype_name} is at most {self.largest_eager_error():.2g}"
 
     def _remedy_of_exact(self) -> str | None:
         """Return what to do about other bits: nothing is known where more than rounding differs."""

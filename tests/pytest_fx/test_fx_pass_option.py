@@ -66,13 +66,13 @@ def test_a_wrong_pass_fails_with_output_place_values_and_eagers_own_error(user):
             "*in float64 eager *, transformed *",
             "*why    they are * apart, SQNR 60.* dB",
             "*close(rtol=1e-05, atol=1e-08) allows * in float64",
-            "*eager's own error in float32 is at most *",
+            "*eager's rounding error in float32 is at most *",
             "*the first node that goes wrong:",
             "*%linear = call_module[[]linear[]](%x)",
             "*where *mine.py:*x = self.linear(x)",
             "*value  linear[[]*] is * in the original, * here",
             "*the worst of 8 wrong in 8 element(s), both in float64",
-            "*error  made here *, inherited 0, eager's own *",
+            "*error  added by this node *, by its inputs 0, rounding *",
         ]
     )
     result.stdout.no_fnmatch_line("*approximate(*")  # which is no way out for what is plainly wrong

@@ -1,4 +1,6 @@
-"""Localization: the node that a faulty pass gets wrong is named, and what follows from it is not blamed."""
+"""Localization: the node that a faulty pass gets wrong is named, and later nodes that only inherit the error are not
+listed.
+"""
 
 import operator
 

@@ -198,7 +198,7 @@ def test_messages_speak_of_the_users_dtype(dtype, module, count):
     name = str(dtype).removeprefix("torch.")
     text = told(swapped, of)
     assert f"element(s), {name} value eager " in text
-    assert f"eager's own error in {name} is at most" in text
+    assert f"eager's rounding error in {name} is at most" in text
     assert "element(s), both in float64" in located(swapped, of)
 
 
@@ -222,7 +222,7 @@ def test_weights_that_a_pass_has_converted_are_named():
     text = words(first.with_others(others))
     assert "it made float16 of last.weight, last.bias" in text
     assert text.count("raise where eager does not") == 1
-    assert "also likewise 'inputs untouched', " in text
+    assert "also same error under 'inputs untouched', " in text
 
 
 def test_weights_of_a_model_in_two_dtypes_are_named():

@@ -455,7 +455,7 @@ class TracerBase:
         )
 
     def answer(self, question: str, obj: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
-        """Return what the program is told where it cannot go on without the value of a proxy; here nothing is known of
+        """Return what the program gets where it cannot go on without the value of a proxy; here nothing is known of
         it.
 
         Args:
@@ -674,8 +674,8 @@ class Proxy:
         # torch asks too, before it takes an object for a tensor: only what is written in the traced code is answered
         kind, tracer = type(self), self.tracer
         if tracer._tracing and is_users(frame := sys._getframe(1)) and asks_for_class(frame):
-            told, certain = kind_of(self.node)
-            return tracer.is_of_kind(self, certain, told, user_location(frame, {}))
+            found, certain = kind_of(self.node)
+            return tracer.is_of_kind(self, certain, found, user_location(frame, {}))
         return kind
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Proxy:

@@ -72,7 +72,7 @@ class Options:
     report: str | None = None
     """The folder that the report is written into, as it was given; None for none."""
     annotate: bool = False
-    """Whether a pull request on GitHub is told of failures."""
+    """Whether failures are reported to a pull request on GitHub."""
     error_factor: float | None = None
     """How many times eager's own error ``close`` allows in the working dtype; None for the contract's own."""
     detect: float | None = None
@@ -121,8 +121,8 @@ def add_options(parser: pytest.Parser) -> None:
             group.addoption(f"--fx-{option.flag}", type=option.parse, metavar=option.metavar, help=option.help)
         kind = "linelist" if option.repeatable else "string"
         parser.addini(option.setting, f"Default of --fx-{option.flag}.", type=kind, default=None)
-    for flag, told in SWITCHES.items():
-        group.addoption(f"--fx-{flag}", action="store_true", help=told)
+    for flag, help_text in SWITCHES.items():
+        group.addoption(f"--fx-{flag}", action="store_true", help=help_text)
         parser.addini(setting_of(flag), f"Default of --fx-{flag}.", type="bool", default=False)
     group.addoption(
         "--fx-tables", nargs="?", const="all", metavar="NAME[,NAME…]",

@@ -57,7 +57,7 @@ class PassPipeline:
     """The passes in order. They may be given as one text, or as passes, pass classes and texts in any mixture; a
     pipeline among them stands for its passes."""
     listeners: tuple[PipelineListener, ...] = ()
-    """Who is told what happens."""
+    """Who is notified of what happens."""
     name: str = "pipeline"
     """What it is called where a pass is named; its passes are named one by one."""
 
@@ -183,7 +183,7 @@ class _Run:
         pass_ = self.pipeline.passes[index]
         self.name, self.edits = pass_name(pass_), []
         self.place = f"pass {self.name!r} ({index + 1} of {len(self.pipeline.passes)})"
-        self.tell("before_pass", self.name, self.program)
+        self.notify("before_pass", self.name, self.program)
         graph, count = self.program.graph, len(self.program.graph.nodes)
         for inner, _ in self.before.programs:
             record_origins(inner)
@@ -207,7 +207,7 @@ class _Run:
         self.fuel = None if self.fuel is None else self.fuel - len(self.edits)
         report = PassReport(self.name, tuple(self.edits), seconds, count, len(result.graph.nodes), changed)
         self.reports.append(report)
-        self.tell("after_pass", report, result)
+        self.notify("after_pass", report, result)
 
     def call(self, pass_: Pass, is_rewriting: bool) -> GraphModule:
         """Let the pass do its work, and return the program that it made."""
@@ -254,11 +254,11 @@ class _Run:
             self.fail(error, is_rewriting=False)
 
     def announce(self, edit: Edit) -> None:
-        """Count an edit and tell the listeners."""
+        """Count an edit and notify the listeners."""
         self.edits.append(edit)
-        self.tell("edit", self.name, edit)
+        self.notify("edit", self.name, edit)
 
-    def tell(self, event: str, *what: object) -> None:
+    def notify(self, event: str, *what: object) -> None:
         """Call a method of each listener."""
         for listener in self.pipeline.listeners:
             try:

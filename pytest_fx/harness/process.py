@@ -105,7 +105,7 @@ class ProcessState:
         imported = len(sys.modules) != self.modules
         for switch, before in zip(SWITCHES, self.values, strict=True):
             if not (imported and switch.by_imports) and (after := switch.read()) != before:
-                found.extend(switch.tell(switch.what, before, after))
+                found.extend(switch.describe(switch.what, before, after))
         return found
 
     def put_back(self, *, imports_stay: bool = False) -> None:

@@ -34,7 +34,7 @@ class Law:
     may_change: str = ""
     """What a pass lists in ``may_change`` where the law is not meant for it; see ``fx.passes.PassPipeline``."""
     numbers: bool = False
-    """Whether it is about what is computed: if several laws are broken, these are told first."""
+    """Whether it is about what is computed: if several laws are broken, these are reported first."""
     calls: int = 0
     """About how many eager calls it takes on a model beside those that every comparison takes."""
     of_passes: bool = True

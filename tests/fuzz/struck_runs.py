@@ -170,7 +170,7 @@ def unreadable(folder: Path, torn: bool) -> Iterator[str]:
                 assert len(widths) == 1
             elif path.suffix == ".md":
                 assert path.read_text().endswith("\n")
-        except Exception as error:  # whatever it is, it is told
+        except Exception as error:  # whatever it is, it is reported
             yield f"{path.relative_to(folder)} does not parse: {type(error).__name__}: {error}"
 
 

@@ -225,7 +225,7 @@ class FusedConvolution(FusedLayer):
 class AccumulatingConvolution(FusedConvolution):
     """A ``FusedConvolution`` that may write its result into the memory of ``summand``, which nothing needs any more."""
 
-    _is_impure: ClassVar[bool | None] = None  # its effect is told below
+    _is_impure: ClassVar[bool | None] = None  # its effect is declared below
 
     @classmethod
     def like(cls, layer: FusedConvolution) -> AccumulatingConvolution:

@@ -96,7 +96,7 @@ def test_a_profile_stands_beside_the_estimate_and_is_saved(home: Path, capsys: p
         (["torch.nn:ReLU"], "there are no inputs to follow the program with"),
     ],
 )
-def test_what_cannot_be_done_is_told(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_done_is_reported(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", *arguments]) == 2
     assert said in capsys.readouterr().err
 

@@ -27,7 +27,7 @@ SMALL = 4096
 
 @serialization.allow
 class Stack(torch.nn.Module):
-    """Makes as many modules as it is told."""
+    """Makes as many modules as it is asked for."""
 
     def __init__(self, depth: Any) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Stack(torch.nn.Module):
 
 @serialization.allow
 class Table(torch.nn.Module):
-    """Makes a list as long as it is told."""
+    """Makes a list as long as it is asked for."""
 
     def __init__(self, count: Any) -> None:
         super().__init__()

@@ -103,7 +103,7 @@ _PROPERTIES = frozenset(
     for name, value in vars(kind).items()
     if isinstance(value, (property, GetSetDescriptorType))
 )
-"""Attributes of tensors that are no methods."""
+"""Attributes of tensors that are not methods."""
 _NEW_LAYOUT = frozenset(
     "as_strided_ resize_ resize_as_ set_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_".split()
 )

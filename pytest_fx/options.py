@@ -149,7 +149,7 @@ def _require_settings(config: Any) -> None:
         if setting.startswith("fx_"):
             known = [*(option.setting for option in TABLE), *map(setting_of, (*SWITCHES, "tables"))]
             raise pytest.UsageError(
-                f"{ini_file(config)} has {setting}, which is no setting; there are {', '.join(known)}"
+                f"{ini_file(config)} has {setting}, which is not a setting; there are {', '.join(known)}"
             )
 
 
@@ -194,7 +194,7 @@ _FLAGS = {"no_timing": "timing", "strict": "strict", "estimate": "estimate"}
 def options_of(node: pytest.Item | Any) -> Options:
     """Return the options that hold for one test: those of the run, changed by ``@pytest.mark.fx(…)`` on it.
 
-    A marker nearer to the test wins. Raises :class:`pytest.UsageError` for a keyword that is no option, and for a
+    A marker nearer to the test wins. Raises :class:`pytest.UsageError` for a keyword that is not an option, and for a
     value that the command line would refuse.
     """
     options = node.config.stash[OPTIONS]

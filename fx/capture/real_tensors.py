@@ -1,4 +1,4 @@
-"""What the traced code does with tensors that are no traced values: buffers, parameters, and tensors that it makes.
+"""What the traced code does with tensors that are not traced values: buffers, parameters, and tensors that it makes.
 
 Operations on a module's own tensors are recorded, so that the program follows them, and computed beside that where
 nothing has been written yet, so that shapes and lengths are real numbers. What is made of constants alone is computed

@@ -58,8 +58,8 @@ class AdaptedPass:
         """Run the pass; see ``adapt`` for what it edits and returns.
 
         Raises:
-            PassError: torch.fx cannot hold the program, so that the pass is not run.
-            InteropError: ``graph_module`` is none of our programs, the pass returned something that is no program, or
+            PassError: torch.fx cannot hold the program, so that the pass is not run. InteropError: ``graph_module`` is
+            none of our programs, the pass returned something that is not a program, or
                 what it left cannot be converted.
         """
         there = ToTorch()
@@ -132,7 +132,7 @@ def _check_convertible(program: torch.fx.GraphModule) -> None:
         raise
     except Exception as error:
         raise InteropError(
-            "what the pass left is no program that can be converted",
+            "what the pass left is not a program that can be converted",
             why=f"{type(error).__name__}: {error}",
             remedy="graph_module.recompile() says whether torch.fx itself takes it",
         ) from error

@@ -70,7 +70,7 @@ class PassPipeline:
         """A pipeline of ``passes``.
 
         Raises:
-            PassError: one of them is no pass, is not registered, or its text is not in the form of
+            PassError: one of them is not a pass, is not registered, or its text is not in the form of
                 :func:`fx.passes.registered_passes.parse_pipeline`.
         """
         try:
@@ -108,7 +108,7 @@ class PassPipeline:
                 it changed something. By default all passes run to their end.
 
         Raises:
-            PassError: a pass raised, returned something that is no program, or left one that breaks a rule. The
+            PassError: a pass raised, returned something that is not a program, or left one that breaks a rule. The
                 message names the pass, the rule, the node and the user's line, and what the pass raised is chained.
                 The program is then as the pass left it.
         """
@@ -232,7 +232,7 @@ class _Run:
             remedy = "adapt a pass that is written for torch.fx: fx.interop.adapt(pass_)"
         elif isinstance(returned, torch.nn.Module):
             remedy = "return a GraphModule: capture the module with fx.symbolic_trace"
-        raise PassError(f"{self.place} returned a {kind}, which is no program", value=shown(returned), remedy=remedy)
+        raise PassError(f"{self.place} returned a {kind}, which is not a program", value=shown(returned), remedy=remedy)
 
     def check(self, pass_: Pass, result: GraphModule, is_rewriting: bool) -> ProgramSnapshot:
         """Refuse a program that is broken, out of date, or another one to its callers."""
@@ -327,7 +327,7 @@ def _listens(value: Any) -> bool:
 def _checked(given: Any) -> Pass:
     if not callable(given) or isinstance(given, torch.nn.Module):
         raise PassError(
-            f"a {type(given).__name__} is no pass",
+            f"a {type(given).__name__} is not a pass",
             value=shown(given),
             remedy="give a function from GraphModule to GraphModule, a pass of fx.passes, or the name of one",
         )
@@ -354,7 +354,7 @@ def _asked(given: Any, attribute: str, answer: Callable[[Any], Answer]) -> Answe
         raise
     except Exception as error:
         raise PassError(
-            f"a {type(given).__name__} is no pass: its {attribute} cannot be told",
+            f"a {type(given).__name__} is not a pass: its {attribute} cannot be told",
             why=f"{type(error).__name__}: {error}",
             remedy=f"let its attribute {attribute} be a plain value, or leave it out",
         ) from error

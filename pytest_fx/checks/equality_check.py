@@ -129,7 +129,7 @@ class EqualityCheck:
         return pass_run
 
     def _require_working_model(self) -> None:
-        """Raise what the model raises when it is captured or called: that is no failure of a pass."""
+        """Raise what the model raises when it is captured or called: that is not a failure of a pass."""
         __tracebackhide__ = True
         error = self._subject.capture_error or self._subject.eager().error
         if error is not None:

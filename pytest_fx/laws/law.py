@@ -41,7 +41,7 @@ class Law:
     """Whether it is about what a pass does; others hold for programs that were made in any other way, too."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no law."""
+        """Refuse what is not a law."""
         expect(self.name, str, "the name of a law is a string", error=LawError)
         expect_callable(self.check, "a law is a function that is given an PassRun", error=LawError)
         if self.kind not in KINDS:

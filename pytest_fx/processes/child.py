@@ -84,7 +84,7 @@ class Ending:
 
 
 def raised(name: str) -> Ending:
-    """The ending by an exception that is no ``Exception``, such as ``KeyboardInterrupt``, by its name."""
+    """The ending by an exception that is not an ``Exception``, such as ``KeyboardInterrupt``, by its name."""
     remedy = "raise an exception that is a subclass of Exception, or PassError to refuse a program"
     return Ending(f"raises {name}", f"raised {name}", None, remedy)
 

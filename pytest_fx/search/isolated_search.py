@@ -44,7 +44,7 @@ def isolation_limits(isolate: bool, timeout: float | None, memory: int | None) -
         if limit is not None and not isolate:
             raise FxError(f"{name}= is a limit of a child process, and there is none", remedy="give isolate=True, too")
         if limit is not None and (not isinstance(limit, Real) or not 0 < limit < 2**63):
-            raise FxError(f"{name}={shown(limit)} is no limit", remedy="give a number above 0")
+            raise FxError(f"{name}={shown(limit)} is not a limit", remedy="give a number above 0")
     if not isolate:
         return None
     if (why := unavailable()) is not None:

@@ -168,7 +168,7 @@ class OpenVINONetwork:
 
     @property
     def result_dtype(self) -> torch.dtype | None:
-        """The dtype of what the operation returns in the program, or ``None`` if that is no tensor."""
+        """The dtype of what the operation returns in the program, or ``None`` if that is not a tensor."""
         recorded = self.node.meta.get("tensor_meta")
         return recorded.dtype if isinstance(recorded, TensorMetadata) else None
 

@@ -36,7 +36,7 @@ class Besides(nn.Module):
 
 
 def reported(model, *data, scheme=None, forms=(convert, reference)):
-    """The report, the same for both forms, whose remainders have all real state that is no part of a layer."""
+    """The report, the same for both forms, whose remainders have all real state that is not part of a layer."""
     prepared = prepare(fx.symbolic_trace(model.eval()), scheme, data or [torch.randn(4, 8)])
     with torch.no_grad():
         prepared(*(data or [torch.randn(4, 8)]))

@@ -162,7 +162,7 @@ class GraphModule(QuickModule):
 
     @property
     def guards(self) -> tuple[Guard, ...]:
-        """What decided the course of the program while it was captured, which each run checks.
+        """Return what decided the course of the program while it was captured, which each run checks.
 
         They are calls in the graph, so that copies, files and passes keep them.
         """
@@ -451,7 +451,7 @@ def expect_program(value: object, what: str, *, error: type[FxError] = PassError
 
 
 def is_of_torch(value: object) -> bool:
-    """Whether ``value`` is a program of ``torch.fx``, or a part of one; that is not imported here."""
+    """Return whether ``value`` is a program of ``torch.fx``, or a part of one; that is not imported here."""
     return any(base.__module__.startswith("torch.fx.") for base in type(value).__mro__)
 
 

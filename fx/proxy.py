@@ -261,7 +261,7 @@ class TracerBase:
         return self.proxy(node) if proxy_factory_fn is None else proxy_factory_fn(node)
 
     def create_arg(self, a: Any) -> Argument:
-        """What a node holds for the Python value ``a``: nodes for proxies, containers of them, immediate values.
+        """Return what a node holds for the Python value ``a``: nodes for proxies, containers of them, immediate values.
 
         Raises:
             TraceError: ``a`` belongs to another trace, is a dict with traced keys, or no node can hold it.
@@ -413,7 +413,8 @@ class TracerBase:
         return self.create_proxy("call_function", target, (condition, message.text, *values), {})
 
     def _message(self, found: Check | CompoundCheck, frame: FrameType) -> MessageTemplate:
-        """What a check says when it fails, from what it would raise now: traced values are filled in at run time.
+        """Return what a check says when it fails, from what it would raise now: traced values are filled in at run
+        time.
 
         Where that cannot be found out ahead, it is the source of the message.
         """
@@ -454,7 +455,8 @@ class TracerBase:
         )
 
     def answer(self, question: str, obj: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
-        """What the program is told where it cannot go on without the value of a proxy; here nothing is known of it.
+        """Return what the program is told where it cannot go on without the value of a proxy; here nothing is known of
+        it.
 
         Args:
             question: what Python asks for: ``bool``, ``int``, ``float``, ``complex``, ``index``, ``len``, ``iter``,
@@ -547,7 +549,9 @@ class TracerBase:
         return iter((self._starred[-1],)) if stands else self.answer("iter", obj, what, **lines)
 
     def _count(self, obj: Proxy, frame: FrameType) -> int | None:
-        """How many elements a proxy has, and a check of it in the program where its node does not promise that."""
+        """Return how many elements a proxy has, and a check of it in the program where its node does not promise
+        that.
+        """
         found = count_of(obj.node)
         if found is None:
             return None
@@ -562,11 +566,11 @@ class TracerBase:
         return count
 
     def _stands_for(self, obj: Proxy, frame: FrameType, refusal: TraceError) -> bool:
-        """Whether something now stands for the elements of a shape that ``frame`` spreads in a call."""
+        """Return whether something now stands for the elements of a shape that ``frame`` spreads in a call."""
         return False
 
     def _is_spread(self, obj: Proxy, frame: FrameType) -> bool:
-        """Whether something stands for the elements of ``obj``, of which Python asks how many there are."""
+        """Return whether something stands for the elements of ``obj``, of which Python asks how many there are."""
         return any(one.whole is obj and one.frame is frame for one in self._starred)
 
     def _spread(
@@ -576,7 +580,7 @@ class TracerBase:
         return args, kwargs
 
     def _leaves_out(self, name: str) -> bool:
-        """Whether the program is captured without an optional input of this name, which it asks for."""
+        """Return whether the program is captured without an optional input of this name, which it asks for."""
         return False
 
     def _take_back_guards(self, args: Any, kwargs: Any) -> None:
@@ -586,7 +590,7 @@ class TracerBase:
         """Called where a traced value is refused because ``frame`` called what takes real ones."""
 
     def keys(self, obj: Proxy) -> Any:
-        """What ``proxy.keys()`` gives, as in ``**proxy``; by default the call of a method."""
+        """Return what ``proxy.keys()`` gives, as in ``**proxy``; by default the call of a method."""
         return Attribute(obj, "keys")()
 
 
@@ -984,7 +988,7 @@ _OF_EVERY_TENSOR = frozenset({"dim", "ndim", "ndimension", "shape", "size", "num
 
 
 def _cannot_fail(node: Node) -> bool:
-    """Whether a node computes something that every tensor has, or compares."""
+    """Return whether a node computes something that every tensor has, or compares."""
     if node.op == "call_method":
         return node.target in _OF_EVERY_TENSOR and len(node.args) == 1
     if node.target is getattr:
@@ -993,7 +997,7 @@ def _cannot_fail(node: Node) -> bool:
 
 
 def is_tensor_method(function: Any) -> bool:
-    """Whether a function is a method or property of tensors."""
+    """Return whether a function is a method or property of tensors."""
     return function in _tensor_methods()
 
 
@@ -1024,12 +1028,14 @@ def _caller_location(tracer: TracerBase) -> SourceLocation | None:
 
 
 def _is_compared(frame: FrameType) -> bool:
-    """Whether a line of the user's compares by identity what it reads; kernels of this package do so on purpose."""
+    """Return whether a line of the user's compares by identity what it reads; kernels of this package do so on
+    purpose.
+    """
     return is_users(frame) and is_compared_by_identity(frame)
 
 
 def _last_line(function: Any) -> SourceLocation | None:
-    """Where a function that was written in Python ends."""
+    """Return where a function that was written in Python ends."""
     code = None if function is None else getattr(inspect.unwrap(function), "__code__", None)
     return None if code is None else SourceLocation(code, len(code.co_code) - 2)
 
@@ -1041,7 +1047,7 @@ def _name_of_operation(node: Node) -> str:
 
 
 def _unread(consequence: str) -> str:
-    """What to add to an error where this version of Python has byte code that cannot be read."""
+    """Return what to add to an error where this version of Python has byte code that cannot be read."""
     unknown = unknown_version()
     return "" if unknown is None else f"; the byte code of {unknown} is not known, so {consequence}"
 

@@ -78,7 +78,7 @@ def add_suites(collector: pytest.Collector, report: pytest.CollectReport) -> Non
 
 
 def has_paths(config: pytest.Config) -> bool:
-    """Whether files, folders or tests were named on the command line."""
+    """Return whether files, folders or tests were named on the command line."""
     return config.args_source is pytest.Config.ArgsSource.ARGS
 
 
@@ -235,7 +235,7 @@ def _name_of_asked(pass_: Any) -> str:
 
 
 def _name_of_pass(pass_: Any) -> str:
-    """What a pass calls itself, whatever it was asked for as."""
+    """Return what a pass calls itself, whatever it was asked for as."""
     load_pass = load("pytest_fx.loading").load_pass
     name: str = load("fx.passes").pass_name(load_pass(pass_))
     return name

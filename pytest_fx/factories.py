@@ -54,7 +54,9 @@ def load_subject(case: ModelCase, tracer: Any = None) -> Subject:
 
 
 def _tracing(case: ModelCase, module: nn.Module, tracer: Any) -> Tracing:
-    """How a model is captured. Raises ``CannotLoadError`` for a leaf that is none of its modules, and no tracer."""
+    """Return how a model is captured. Raises ``CannotLoadError`` for a leaf that is none of its modules, and no
+    tracer.
+    """
     made = tracer or case.tracer
     made = import_attribute(made, "tracer") if isinstance(made, str) else made
     if made is not None and not callable(made):
@@ -155,7 +157,7 @@ _OTHER_INPUTS = (
 
 
 def _mismatch(forward: Any, arguments: Arguments) -> tuple[str, str] | None:
-    """Why ``forward`` does not take arguments of these names or so many, and what to do; None if it does."""
+    """Return why ``forward`` does not take arguments of these names or so many, and what to do; None if it does."""
     try:
         signature = inspect.signature(forward)
     except (TypeError, ValueError):
@@ -180,7 +182,7 @@ def _mismatch(forward: Any, arguments: Arguments) -> tuple[str, str] | None:
 
 
 def _defined(forward: Any) -> str | None:
-    """Where ``forward`` is defined, with its parameters."""
+    """Return where ``forward`` is defined, with its parameters."""
     code = getattr(forward, "__code__", None)
     place = "" if code is None else f"{code.co_filename}:{code.co_firstlineno}, in "
     return f"{place}{forward.__qualname__}{inspect.signature(forward)}"
@@ -232,7 +234,7 @@ def _repeated(given: Arguments, times: int) -> Arguments:
 
 
 def _halves_agree(tensor: torch.Tensor, samples: int) -> bool:
-    """Whether an answer for samples that come twice holds the same for both, up to rounding, if it holds any."""
+    """Return whether an answer for samples that come twice holds the same for both, up to rounding, if it holds any."""
     if not tensor.dim() or tensor.shape[0] != 2 * samples or not tensor.is_floating_point():
         return True
     first, second = tensor.double().split(samples)

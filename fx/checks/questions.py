@@ -86,7 +86,7 @@ def _kind_of_element(node: Node) -> tuple[type, bool]:
 
 
 def count_of(node: Node) -> tuple[int, bool] | None:
-    """How many elements a traced value has, and whether that is certain; None where its node does not say it.
+    """Return how many elements a traced value has, and whether that is certain; None where its node does not say it.
 
     >>> import fx
     >>> halves = fx.symbolic_trace(lambda x: x.chunk(2)).graph.find_nodes(op="call_method", target="chunk")[0]
@@ -125,7 +125,7 @@ _PARTS: dict[str, tuple[str, ...]] = {
 
 
 def _count_of_slice(index: slice) -> tuple[int, bool] | None:
-    """How many elements a slice of a shape has if there are enough dimensions."""
+    """Return how many elements a slice of a shape has if there are enough dimensions."""
     start, stop = index.start or 0, index.stop
     if type(start) is not int or type(stop) not in (int, type(None)) or index.step not in (None, 1):
         return None
@@ -144,7 +144,7 @@ _compared: weakref.WeakKeyDictionary[CodeType, frozenset[int]] = weakref.WeakKey
 
 
 def asks_for_class(frame: FrameType) -> bool:
-    """Whether ``frame`` is at ``value.__class__``, or at ``case Class():``."""
+    """Return whether ``frame`` is at ``value.__class__``, or at ``case Class():``."""
     code = frame.f_code
     offsets = _asking.get(code)
     if offsets is None:
@@ -154,7 +154,7 @@ def asks_for_class(frame: FrameType) -> bool:
 
 
 def is_compared_by_identity(frame: FrameType) -> bool:
-    """Whether the attribute that ``frame`` is reading is compared with ``is``, at once or from a variable."""
+    """Return whether the attribute that ``frame`` is reading is compared with ``is``, at once or from a variable."""
     code = frame.f_code
     offsets = _compared.get(code)
     if offsets is None:
@@ -176,7 +176,7 @@ def _reads_compared(found: list[Step]) -> Iterable[int]:
 
 
 def _is_tested(found: list[Step], place: int) -> bool:
-    """Whether what the step at ``place`` loads is compared by identity with what is loaded next."""
+    """Return whether what the step at ``place`` loads is compared by identity with what is loaded next."""
     loads = 0
     for step in found[place + 1 : place + 6]:
         if step.name == "IS_OP" or step.name.endswith(("IF_NONE", "IF_NOT_NONE")):

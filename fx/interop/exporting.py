@@ -202,7 +202,7 @@ def _is_free(program: GraphModule) -> bool:
 
 
 def _refused(module: nn.Module, program: GraphModule, call: Call, samples: int) -> str | None:
-    """Why ``program`` cannot stand for ``module`` in a call with so many samples; None if it can."""
+    """Return why ``program`` cannot stand for ``module`` in a call with so many samples; None if it can."""
     expected = _answer(module, call)
     if isinstance(expected, Exception):
         return f"for {samples} samples the model itself raises {_first_line(expected)}"

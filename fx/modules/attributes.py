@@ -17,13 +17,15 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 def has_hooks(module: torch.nn.Module) -> bool:
-    """Whether something is called when the module is, or when gradients reach it."""
+    """Return whether something is called when the module is, or when gradients reach it."""
     state = vars(module)
     return any(state.get(name) for name in _HOOKS)
 
 
 def does_as_its_class(module: torch.nn.Module) -> bool:
-    """Whether a call of the module does what its class says, and nothing else: no hooks, no forward of its own."""
+    """Return whether a call of the module does what its class says, and nothing else: no hooks, no forward of its
+    own.
+    """
     return "forward" not in vars(module) and not has_hooks(module)
 
 
@@ -64,7 +66,7 @@ def prefixes(path: str) -> Iterator[str]:
 
 
 def is_own(program: torch.nn.Module, path: str) -> bool:
-    """Whether what stands at ``path`` may be replaced or removed: all modules on the way are the program's own.
+    """Return whether what stands at ``path`` may be replaced or removed: all modules on the way are the program's own.
 
     Those are containers, made for the program. Others are shared with the module that was traced.
     """

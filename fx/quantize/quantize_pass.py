@@ -56,7 +56,7 @@ class Quantize:
 
     @property
     def contract(self) -> Contract:
-        """What is promised of results."""
+        """Return what is promised of results."""
         return approximate(sqnr_db=self.sqnr_db)
 
     @property

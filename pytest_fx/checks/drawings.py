@@ -56,7 +56,7 @@ def _inputs(subject: Subject, program: GraphModule) -> Any:
 
 
 def _errors(subject: Subject, pass_: Pass) -> list[Figure]:
-    """What each node adds to the error in float64, and what rounding alone makes there in the working dtype.
+    """Return what each node adds to the error in float64, and what rounding alone makes there in the working dtype.
 
     Of a large model, which is not there in float64 twice, neither is known.
     """

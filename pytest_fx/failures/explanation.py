@@ -22,10 +22,10 @@ from pytest_fx.failures.localization import Limit, Localization, NodeError, loca
 from pytest_fx.failures.pairing import complete
 from pytest_fx.failures.reproducer import SECONDS, find_part
 from pytest_fx.failures.reproducer_file import write_test
-from pytest_fx.harness.application import Application
 from pytest_fx.harness.contracts import rounding_limit
 from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves
 from pytest_fx.harness.evaluation import default_dtype
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.structure import leaves
 from pytest_fx.laws import TABLE
 from pytest_fx.records.journal import ignore_in_git
@@ -48,21 +48,21 @@ def explain(failure: Failure, folder: Path, seconds: float = SECONDS) -> str:
     return Explanation(failure).write(folder, seconds)
 
 
-def locate_in(application: Application, law: str) -> str:
+def locate_in(pass_run: PassRun, law: str) -> str:
     """Return the first node that goes wrong in a captured program made elsewhere, in lines; or nothing.
 
     It is run in its own dtype, beside the model in float64.
     """
-    program, subject = application.program, application.subject
+    program, subject = pass_run.program, pass_run.subject
     if law not in OF_VALUES or not isinstance(program, GraphModule):
         return ""
     narrow = subject.capture()
     wide = narrow if subject.is_wide else subject.capture(wide=True)
     try:
         complete(program, narrow)
-        for draw in range(application.draws):
+        for draw in range(pass_run.draws):
             dtypes = torch.float64, subject.dtype
-            limit = partial(rounding_limit, contract=application.contract)
+            limit = partial(rounding_limit, contract=pass_run.contract)
             found = localize(wide, program, subject.arguments(draw), limit, narrow, dtypes=dtypes).first_wrong
             if found is not None:
                 lines = ["the first node that goes wrong:", *_indented(str(found))]
@@ -152,7 +152,7 @@ class Explanation:
             self.lines.append(f"the first edit that goes wrong: {culprit}")
 
     def values_are_kept(self, dtype: torch.dtype) -> Callable[[GraphModule], bool]:
-        """Whether a program answers as the model does, on all draws of inputs."""
+        """Return whether a program answers as the model does, on all draws of inputs."""
         subject, wide = self.subject, dtype == torch.float64
         draws = range(subject.draws)
         expected = [subject.eager(draw, wide).answer for draw in draws]
@@ -179,18 +179,18 @@ class Explanation:
         law = self.failure.error.law
         if (law != GRADIENTS and law not in OF_VALUES) or self.failure.error.kind == "cannot be differentiated":
             return
-        application = self.failure.applied(self.subject)
-        if application.after is None:
+        pass_run = self.failure.applied(self.subject)
+        if pass_run.after is None:
             return  # there is no program to look into
         if law == GRADIENTS:
-            found = localize_gradient(application)
+            found = localize_gradient(pass_run)
             if found is not None:
                 self.wrong = found
                 self.lines += ["the first node whose gradient differs, from the output on:", *_indented(str(found))]
             return
         for draw in range(self.subject.draws):
             self.compared, self.draw = [], draw
-            found = [located.first_wrong for located in self.compare(application, draw)]
+            found = [located.first_wrong for located in self.compare(pass_run, draw)]
             self.wrong = next((error for error in reversed(found) if error is not None), None)
             if self.wrong is not None:
                 self.lines += ["the first node that goes wrong:", *_indented(str(self.wrong))]
@@ -206,13 +206,13 @@ class Explanation:
         else:
             self.lines.append("no node computes another value: what differs is what the program returns or writes to")
 
-    def compare(self, application: Application, draw: int) -> Iterator[Localization]:
+    def compare(self, pass_run: PassRun, draw: int) -> Iterator[Localization]:
         """The errors of all nodes in one comparison after the other, until one has a wrong node.
 
         One whose value is of another kind in float64, a cast say, is looked for in the user's own dtype, too.
         """
         arguments = self.subject.arguments(draw)
-        for title, original, transformed, eager, limit in self.programs(application):
+        for title, original, transformed, eager, limit in self.programs(pass_run):
             widened = original is eager  # one capture serves for both, run in float64 and as it is
             own = self.subject.dtype
             dtypes = {IN_FLOAT64: (torch.float64, torch.float64)}.get(
@@ -224,14 +224,12 @@ class Explanation:
             if located.first_wrong is not None and (located.first_wrong.mismatch is None or title != IN_FLOAT64):
                 return
 
-    def programs(
-        self, application: Application
-    ) -> Iterator[tuple[str, GraphModule, GraphModule, GraphModule | None, Limit]]:
+    def programs(self, pass_run: PassRun) -> Iterator[tuple[str, GraphModule, GraphModule, GraphModule | None, Limit]]:
         """A title, original, transformed and eager program and the limit, in the order in which the contract asks."""
-        contract, after = self.failure.contract, application.after
+        contract, after = self.failure.contract, pass_run.after
         assert after is not None
         dtype = str(self.subject.dtype).removeprefix("torch.")
-        narrow = application.capture()
+        narrow = pass_run.capture()
         complete(after, narrow)
         if isinstance(contract, Exact) or self.subject.is_wide:
             limit: Limit = _no_error if isinstance(contract, Exact) else lambda leaf, eager: self.limits(leaf)
@@ -240,15 +238,15 @@ class Explanation:
         # A large model is not there in float64 twice. Where the capture names its dtype, another one is needed.
         shares = self.subject.is_large and not _names(narrow, self.subject.dtype)
         # First, where it is kept: the pass may write to what captures in float64 share until then.
-        wide_after = application.wide_after if isinstance(contract, Close) and not self.subject.is_large else None
-        wide = narrow if shares else application.capture(wide=True)
+        wide_after = pass_run.wide_after if isinstance(contract, Close) and not self.subject.is_large else None
+        wide = narrow if shares else pass_run.capture(wide=True)
         if isinstance(contract, Close) and self.subject.is_large:
-            wide_after = application.wide_after
+            wide_after = pass_run.wide_after
         if wide_after is not None:
             complete(wide_after, wide)
             yield IN_FLOAT64, wide, wide_after, narrow, lambda leaf, eager: self.limits(leaf)
         limit = _any_error if isinstance(contract, Approximate) else partial(rounding_limit, contract=contract)
-        application.let_go_of_float64()
+        pass_run.let_go_of_float64()
         yield f"{dtype} beside float64", wide, after, narrow, limit
 
     def reproduce(self, made: Path, target: Path, seconds: float) -> None:
@@ -283,7 +281,7 @@ def _replace(target: Path, made: Path) -> None:
 
 
 def _names(program: GraphModule, dtype: torch.dtype) -> bool:
-    """Whether an argument in a program is ``dtype``."""
+    """Return whether an argument in a program is ``dtype``."""
     return any(value is dtype for node in program.graph.nodes for _, value in leaves((node.args, node.kwargs)))
 
 

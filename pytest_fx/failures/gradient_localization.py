@@ -14,9 +14,9 @@ from fx.interpreter import positional
 from fx.naming.printing import describe
 from fx.provenance import SourceLocation
 from pytest_fx.failures.pairing import complete, matched
-from pytest_fx.harness.application import Application
 from pytest_fx.harness.equality import Leaf, worst_difference
 from pytest_fx.harness.evaluation import Arguments, default_dtype, same_random_numbers
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.snapshot import tensors_of
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws.differentiation import gradients_of, weighted_sum
@@ -53,19 +53,19 @@ class GradientError:
         return "\n".join(lines)
 
 
-def localize_gradient(application: Application) -> GradientError | None:
+def localize_gradient(pass_run: PassRun) -> GradientError | None:
     """Return the last node whose gradient differs where those behind it are right, or None if none does.
 
     Gradients are those of the sum by which the law on them judges, with respect to each value that a node computes, in
     float64 if both programs exist there.
     """
-    wide = application.has_float64
-    transformed = application.wide_after if wide else application.after
+    wide = pass_run.has_float64
+    transformed = pass_run.wide_after if wide else pass_run.after
     assert transformed is not None
-    original = application.capture(wide)
+    original = pass_run.capture(wide)
     complete(transformed, original)
-    arguments = application.subject.arguments(wide=wide)
-    dtype = torch.float64 if wide else application.subject.dtype
+    arguments = pass_run.subject.arguments(wide=wide)
+    dtype = torch.float64 if wide else pass_run.subject.dtype
     expected, found = _gradients(original, arguments, dtype), _gradients(transformed, arguments, dtype)
     partners = matched(original, transformed)
     for node in reversed(list(transformed.graph.nodes)):

@@ -50,7 +50,7 @@ class NodeError:
 
     @property
     def wrong(self) -> bool:
-        """Whether more goes wrong here than is allowed."""
+        """Return whether more goes wrong here than is allowed."""
         return not self.excused and (self.difference is not None or self.mismatch is not None)
 
     def __str__(self) -> str:

@@ -103,7 +103,7 @@ class Match:
         return (*(() if partner is None else (partner,)), *self.alternatives.get(node, ()))
 
     def stands_for(self, node: Node, original: Node) -> bool:
-        """Whether ``node`` does the work of a node of the original."""
+        """Return whether ``node`` does the work of a node of the original."""
         return original in self.compared(node) or original.name in _origins(node)
 
 
@@ -129,7 +129,7 @@ class Sketch:
         return cls(shapes, sum(size for size, _ in sums), tuple(weighted for _, weighted in sums))
 
     def distance(self, other: Sketch) -> float:
-        """How far they are apart, for the size of the values; 1 if they are of other shapes."""
+        """Return how far they are apart, for the size of the values; 1 if they are of other shapes."""
         if self.kind != other.kind:
             return 1.0
         size = max(self.size, other.size) or 1.0

@@ -111,11 +111,11 @@ class _PartSearch:
         return [node for node in nodes if node in needed]
 
     def shows(self, nodes: list[Node]) -> bool:
-        """Whether the pass fails on ``nodes`` alone."""
+        """Return whether the pass fails on ``nodes`` alone."""
         return self.fails(self.part(nodes, self.values(_boundary(nodes))))
 
     def fails(self, part: ProgramPart) -> bool:
-        """Whether the pass fails on ``part`` as on the model; no, when there is no time left to find out."""
+        """Return whether the pass fails on ``part`` as on the model; no, when there is no time left to find out."""
         if time.monotonic() > self.end:
             return False
         model = self.failure.subject
@@ -142,7 +142,7 @@ class _PartSearch:
         return ProgramPart(GraphModule(self.original, graph), tuple(values[used] for used in boundary))
 
     def values(self, wanted: Iterable[Node]) -> dict[Node, Any]:
-        """What the program computes at some nodes."""
+        """Return what the program computes at some nodes."""
         asked, kept = set(wanted), dict[Node, Any]()
 
         def keep(node: Node, value: Any) -> None:
@@ -191,14 +191,14 @@ def _growing(calls: list[Node], names: frozenset[str]) -> Iterator[list[Node]]:
 
 
 def _boundary(nodes: list[Node]) -> list[Node]:
-    """What ``nodes`` read that none of them computes, attributes aside."""
+    """Return what ``nodes`` read that none of them computes, attributes aside."""
     inside = set(nodes)
     read = (used for node in nodes for used in node.all_input_nodes)
     return list(dict.fromkeys(used for used in read if used not in inside and used.op != "get_attr"))
 
 
 def _changes(inputs: tuple[Any, ...]) -> Iterator[Change]:
-    """What makes inputs simpler, in the order to try: one sample, shorter dimensions, plain numbers.
+    """Yield what makes inputs simpler, in the order to try: one sample, shorter dimensions, plain numbers.
 
     A size is cut wherever it occurs in a dimension of that number from the end, so that what is added stays in step.
     """
@@ -230,6 +230,6 @@ def _cut(axis: int, shorter: Callable[[int], int]) -> Change:
 
 
 def _same(inputs: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
-    """Whether a change left everything as it was."""
+    """Return whether a change left everything as it was."""
     pairs = zip(Arguments(inputs).tensors, Arguments(others).tensors, strict=True)
     return all(one.shape == other.shape and torch.equal(one, other) for one, other in pairs)

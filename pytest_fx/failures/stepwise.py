@@ -133,13 +133,13 @@ def buffers_kept(programs: Sequence[GraphModule]) -> Generator[None]:
 
 
 def repeats(node: Node) -> bool:
-    """Whether running ``node`` a second time, on copies, changes nothing."""
+    """Return whether running ``node`` a second time, on copies, changes nothing."""
     effect = effect_of(node)
     return effect is None or effect.kind == "check" or writes_input(node)
 
 
 def writes_input(node: Node) -> bool:
-    """Whether all that ``node`` writes to is a value that it is given."""
+    """Return whether all that ``node`` writes to is a value that it is given."""
     written = written_input(node)
     return written is not None and written.op != "get_attr"
 
@@ -156,7 +156,7 @@ def written_input(node: Node) -> Node | None:
 
 
 def _memory(value: Any) -> list[int]:
-    """Where the tensors in a value are."""
+    """Return where the tensors in a value are."""
     tensors = [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
     dense = (each for each in tensors if each.layout == torch.strided and not each.is_nested and not each.is_meta)
     return [memory for each in dense if (memory := each.untyped_storage().data_ptr())]

@@ -87,12 +87,12 @@ SEVERAL = Operand(
 
 
 def broadcasts(one: Shape, other: Shape) -> bool:
-    """Whether tensors of two sizes can be added."""
+    """Return whether tensors of two sizes can be added."""
     return all(a == b or a == 1 or b == 1 for a, b in zip(reversed(one), reversed(other), strict=False))
 
 
 def broadcasts_to(one: Shape, other: Shape) -> bool:
-    """Whether a tensor of size ``one`` can be expanded to ``other``."""
+    """Return whether a tensor of size ``one`` can be expanded to ``other``."""
     return len(one) <= len(other) and all(a in (1, b) for a, b in zip(reversed(one), reversed(other), strict=False))
 
 

@@ -123,7 +123,7 @@ def written(spelling: str, operands: int) -> str:
 
 
 def is_statement(template: str) -> bool:
-    """Whether a template has no value: a check, or a write to its first operand by an assignment."""
+    """Return whether a template has no value: a check, or a write to its first operand by an assignment."""
     if template.startswith(("assert ", "if ", "torch._assert(")):
         return True
     return _WRITE.match(template) is not None and " == " not in template

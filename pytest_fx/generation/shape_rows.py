@@ -92,7 +92,9 @@ def _expanded(sketch: Drawing, objects: list[Any]) -> tuple[int, ...]:
 
 
 def _times(sketch: Drawing, objects: list[Any]) -> tuple[int, ...]:
-    """How often to repeat in each dimension, most often in one of them, and now and then in a new one before all."""
+    """Return how often to repeat in each dimension, most often in one of them, and now and then in a new one before
+    all.
+    """
     times = [1] * (objects[0].dim() or 1) + [1] * sketch.choices.sometimes(4)
     times[sketch.choices.below(len(times))] = sketch.choices.pick((2, 3))
     return tuple(times)

@@ -418,7 +418,9 @@ class Sketch:
         return True
 
     def _can_augment(self, operands: list[Value]) -> bool:
-        """Whether ``a += b`` does the same when it is captured: as ``a = a + b``, which leaves other names alone."""
+        """Return whether ``a += b`` does the same when it is captured: as ``a = a + b``, which leaves other names
+        alone.
+        """
         first = operands[0]
         maker = next((line for line in self.lines if first in made(line.targets)), None)
         if maker is None or maker.tags & MAY_SHARE:
@@ -470,7 +472,7 @@ def _constructor(spelling: str) -> str:
 
 
 def evaluated(text: str) -> Any:
-    """What an expression of a source is."""
+    """Return what an expression of a source is."""
     return eval(text, {"torch": torch})
 
 

@@ -165,7 +165,7 @@ class Bias:
 
 
 def _bias(ops: list[Any], like: Any) -> Bias:
-    """What is asked for; a check is a line of its own kind, which stands anywhere."""
+    """Return what is asked for; a check is a line of its own kind, which stands anywhere."""
     if CHECK not in ops:
         return _bias_to(ops, like)
     bias = _bias_to([target for target in ops if target is not CHECK], like)
@@ -173,7 +173,7 @@ def _bias(ops: list[Any], like: Any) -> Bias:
 
 
 def _bias_to(ops: list[Any], like: Any) -> Bias:
-    """What is asked for, what real models do in a row with it, and the rows that passes look back along."""
+    """Return what is asked for, what real models do in a row with it, and the rows that passes look back along."""
     asked = chains(ops, like)
     if not asked:
         return Bias((), PLAIN)
@@ -324,7 +324,9 @@ def _step(sketch: Sketch, bias: Bias) -> bool:
 
 
 def _result(sketch: Sketch) -> str:
-    """What is returned: the last value, all values that nothing reads, or one more, in one of the usual containers."""
+    """Return what is returned: the last value, all values that nothing reads, or one more, in one of the usual
+    containers.
+    """
     choices = sketch.choices
     values = [value for value in sketch.values if not value.name.startswith("self.") and _is_usable(value.object)]
     last = values[-1]
@@ -354,7 +356,9 @@ def _result(sketch: Sketch) -> str:
 
 
 def _is_usable(result: Any) -> bool:
-    """Whether autograd still takes a value: one of several views made at once is lost when their base is written to."""
+    """Return whether autograd still takes a value: one of several views made at once is lost when their base is written
+    to.
+    """
     if isinstance(result, tuple | list):
         return all(map(_is_usable, result))
     try:

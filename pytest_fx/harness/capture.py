@@ -56,11 +56,11 @@ class Tracing:
 
     @property
     def is_usual(self) -> bool:
-        """Whether nothing is asked of symbolic tracing."""
+        """Return whether nothing is asked of symbolic tracing."""
         return not self.leaves and self.tracer is None
 
     def keeps(self, leaf: str | type[nn.Module], module: nn.Module, path: str) -> bool:
-        """Whether ``leaf`` is a name of ``module``, which is at ``path``."""
+        """Return whether ``leaf`` is a name of ``module``, which is at ``path``."""
         if isinstance(leaf, type):
             return isinstance(module, leaf)
         kinds = type(module).__mro__

@@ -211,7 +211,9 @@ class Comparison:
         return bounds
 
     def _deviation(self, position: int, leaf: Leaf, wide: bool) -> torch.Tensor:
-        """How far each element of a tensor moves when eager's values are perturbed; nowhere if that is not known."""
+        """Return how far each element of a tensor moves when eager's values are perturbed; nowhere if that is not
+        known.
+        """
         found = () if self.deviations is None else self.deviations(wide)
         return found[position] if position < len(found) else torch.zeros_like(leaf.errors)
 
@@ -220,7 +222,7 @@ class Comparison:
         return f"eager's own error in {difference.dtype_name} is at most {self.largest_eager_error():.2g}"
 
     def _remedy_of_exact(self) -> str | None:
-        """What to do about other bits: nothing is known where more than rounding differs."""
+        """Return what to do about other bits: nothing is known where more than rounding differs."""
         try:
             self.require_close(close)
         except ContractViolation:
@@ -309,7 +311,7 @@ def near(
     known64: Sequence[Any],
     contract: Contract = close,
 ) -> bool:
-    """Whether answers of a program are as near to eager's as rounding errors leave them, without a reference.
+    """Return whether answers of a program are as near to eager's as rounding errors leave them, without a reference.
 
     Both are in the working dtype, as ``known`` is: answers of eager's to other inputs, which tell beside those in
     float64, ``known64``, how large its errors are.
@@ -358,7 +360,7 @@ def _rounding_limit(dtype: torch.dtype, eager_error: float, scale: float, contra
 
 
 def _floor(dtype: torch.dtype, scale: float) -> float:
-    """What may be off even where eager, by luck, has no error at all."""
+    """Return what may be off even where eager, by luck, has no error at all."""
     ulp = torch.finfo(dtype).eps if dtype.is_floating_point or dtype.is_complex else 0.0
     return ERROR_FLOOR_ULPS * ulp * scale
 

@@ -119,12 +119,12 @@ class Difference:
 
     @property
     def extent(self) -> str:
-        """How much of the tensor is wrong, and what it consists of."""
+        """Return how much of the tensor is wrong, and what it consists of."""
         return f"{self.count_wrong}, {self.dtype_name}"
 
     @property
     def count_wrong(self) -> str:
-        """How much of the tensor is wrong."""
+        """Return how much of the tensor is wrong."""
         return f"the worst of {self.count} wrong in {self.size} element(s)"
 
     @property
@@ -139,7 +139,7 @@ class Difference:
 
     @property
     def distance(self) -> str:
-        """How far the elements are apart, and how much is left of the tensor's signal."""
+        """Return how far the elements are apart, and how much is left of the tensor's signal."""
         parts = [f"{self.error:.2g} apart", self.steps]
         if self.sqnr_db is not None and math.isfinite(self.sqnr_db):
             parts.append(f"SQNR {self.sqnr_db:.1f} dB")

@@ -137,7 +137,7 @@ class Lender:
         """
         if not self.is_large:
             return
-        # Held weakly, so that an application that nobody needs any more is freed although it once had a float64 model;
+        # Held weakly, so that a run of a pass that nobody needs any more is freed although it once had a float64 model;
         # what is gone then has nothing left to let go of.
         release_earlier = None if self._float64_owner is None else self._float64_owner()
         if release_earlier is not None and release_earlier != forget:  # the same owner may go on with what it has
@@ -179,7 +179,8 @@ def release(program: nn.Module) -> None:
 
 
 def _can_be_stored(module: nn.Module, tensors: Mapping[str, torch.Tensor]) -> bool:
-    """Whether there is much, and each tensor is nothing but its values: no view of another, and of no class of its own.
+    """Return whether there is much, and each tensor is nothing but its values: no view of another, and of no class of
+    its own.
 
     What becomes of others when they are copied is theirs to say. Nor may the module hold views of them as attributes.
     """

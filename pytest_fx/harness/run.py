@@ -133,7 +133,7 @@ class Runner:
             self._state[name].put_back()
 
     def _written(self) -> dict[str, torch.Tensor]:
-        """What no longer holds the values that it held, however it got others."""
+        """Return what no longer holds the values that it held, however it got others."""
         return {
             name: kept.tensor
             for name, kept in self._state.items()
@@ -147,7 +147,9 @@ _as_subclass, _dispatch = _Tensor.as_subclass, _Tensor.__torch_dispatch__
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether operators find the values of a tensor themselves: none is run by a class of somebody's in their place."""
+    """Return whether operators find the values of a tensor themselves: none is run by a class of somebody's in their
+    place.
+    """
     kind: Any = type(tensor)
     return kind.__torch_dispatch__ == _dispatch
 
@@ -212,7 +214,7 @@ def _shared(answer: Any, inputs: dict[str, torch.Tensor]) -> tuple[tuple[str, st
 
 
 def _address(tensor: torch.Tensor) -> int | None:
-    """Where the memory of a tensor starts; None for one without elements or without memory of its own."""
+    """Return where the memory of a tensor starts; None for one without elements or without memory of its own."""
     return None if not is_strided(tensor) or not tensor.numel() else tensor.untyped_storage().data_ptr() or None
 
 

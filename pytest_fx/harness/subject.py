@@ -52,7 +52,7 @@ class Checked(Protocol):
 
     @property
     def inputs(self) -> Arguments:
-        """What it is called with."""
+        """Return what it is called with."""
         ...
 
     def build(self) -> nn.Module:
@@ -166,12 +166,12 @@ class Subject:
 
     @property
     def has_inputs(self) -> bool:
-        """Whether the model can be called at all: a factory need not give example inputs."""
+        """Return whether the model can be called at all: a factory need not give example inputs."""
         return self._inputs is not None
 
     @property
     def state_names(self) -> list[str]:
-        """What the parameters and buffers are called that are saved with it."""
+        """Return what the parameters and buffers are called that are saved with it."""
         return list(self.borrowed().state_dict())
 
     @property
@@ -190,13 +190,13 @@ class Subject:
 
     @cached_property
     def is_full_size(self) -> bool:
-        """Whether it is so large that it is held to what it can afford only."""
+        """Return whether it is so large that it is held to what it can afford only."""
         inputs = self._made(0).tensors if self.has_inputs else []
         return sum(tensor.numel() for tensor in chain(self.tensors.values(), inputs)) >= FULL_SIZE
 
     @cached_property
     def is_wide(self) -> bool:
-        """Whether all that it computes with is in float64 already."""
+        """Return whether all that it computes with is in float64 already."""
         inputs = self._made(0).tensors if self.has_inputs and self._keeps_dtypes else []
         narrow = (tensor for tensor in chain(self.tensors.values(), inputs) if tensor.dtype in _NARROW)
         return next(narrow, None) is None and (self._keeps_dtypes or self.dtype == torch.float64)
@@ -232,7 +232,7 @@ class Subject:
 
     @property
     def is_large(self) -> bool:
-        """Whether there is so much of it that it is not copied where its tensors can be shared."""
+        """Return whether there is so much of it that it is not copied where its tensors can be shared."""
         return self._lender.is_large
 
     def tidy_up(self) -> None:
@@ -301,7 +301,7 @@ class Subject:
             return with_batch(self._inputs(0), size)
 
     def has(self, inputs: Inputs) -> bool:
-        """Whether there are such inputs."""
+        """Return whether there are such inputs."""
         return self._inputs is not None and (isinstance(inputs, int) or self._find(inputs) is not None)
 
     @property
@@ -359,12 +359,12 @@ class Subject:
 
     @property
     def is_exported(self) -> bool:
-        """Whether the model came in through ``torch.export``."""
+        """Return whether the model came in through ``torch.export``."""
         return self.capture_error is None and self.capture_record.way == "export"
 
     @cached_property
     def draws(self) -> int:
-        """How many input sets the model is called with."""
+        """Return how many input sets the model is called with."""
         if self._draws is not None:
             return self._draws
         return max(FEWEST_DRAWS, _draws_for(self.eager().answer))
@@ -381,7 +381,7 @@ class Subject:
 
     @cached_property
     def capture_error(self) -> Exception | None:
-        """Why the model cannot be captured, if it cannot."""
+        """Return why the model cannot be captured, if it cannot."""
         try:
             self.captured.graph  # noqa: B018 - found out by capturing
         except Exception as error:  # whatever the model's code raises when it is given traced values
@@ -398,7 +398,7 @@ class Subject:
 
     @property
     def runs(self) -> list[Run]:
-        """What :meth:`eager` has found out so far."""
+        """Return what :meth:`eager` has found out so far."""
         return list(self._runs.values())
 
     def eager(self, inputs: Inputs = 0, wide: bool = False) -> Run:

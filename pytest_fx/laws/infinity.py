@@ -11,8 +11,8 @@ import torch
 
 from fx import Interpreter, Node
 from fx.operators.effects import effect_of
-from pytest_fx.harness.application import Application
 from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Run, by
 from pytest_fx.harness.snapshot import dense, in_pieces, is_finite, is_strided
 from pytest_fx.harness.structure import leaves, map_tensors
@@ -32,7 +32,7 @@ class WithoutInfinities(NamedTuple):
     """Whether there are infinite values though all that is given is finite."""
 
 
-def without_infinities(application: Application, inputs: Inputs) -> WithoutInfinities:
+def without_infinities(pass_run: PassRun, inputs: Inputs) -> WithoutInfinities:
     """Run eager with NaN, with 0 and with 1 for each infinite value.
 
     What differs from eager's own answer follows from an infinity. ``F.gelu(inf)`` is NaN where ``inf * 0.5 * (1 +
@@ -40,11 +40,11 @@ def without_infinities(application: Application, inputs: Inputs) -> WithoutInfin
     ``(300 * x).half()`` is infinite where ``300 * x.half()`` may not be. A program that masks with infinities, but is
     given ordinary numbers that do not overflow, has its answers from these.
     """
-    return application.once(("without infinities", inputs), lambda: _without_infinities(application, inputs))
+    return pass_run.once(("without infinities", inputs), lambda: _without_infinities(pass_run, inputs))
 
 
-def _without_infinities(application: Application, inputs: Inputs) -> WithoutInfinities:
-    subject, program = application.subject, application.untouched().after
+def _without_infinities(pass_run: PassRun, inputs: Inputs) -> WithoutInfinities:
+    subject, program = pass_run.subject, pass_run.untouched().after
     arguments = subject.arguments(inputs)
     given = any(map(_is_extreme, _floating_point(arguments, subject)))
     runs: list[Run] = []
@@ -86,7 +86,9 @@ class Poisoned(Interpreter):
         return value
 
     def _overflows(self, node: Node, value: torch.Tensor) -> bool:
-        """Whether ``value`` is infinite because its dtype ends there: neither at a pole alone nor by a constant."""
+        """Return whether ``value`` is infinite because its dtype ends there: neither at a pole alone nor by a
+        constant.
+        """
         args, kwargs = self.fetch_args_kwargs_from_env(node)
         given = [leaf for _, leaf in leaves((args, kwargs))]
         tensors = [
@@ -112,7 +114,9 @@ class Poisoned(Interpreter):
     def _infinite(
         self, node: Node, value: torch.Tensor, prepared: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor | None:
-        """Where what the node makes of other values than ``value`` is infinite; None if it does not take them."""
+        """Return where what the node makes of other values than ``value`` is infinite; None if it does not take
+        them.
+        """
         args, kwargs = self.fetch_args_kwargs_from_env(node)
         try:
             made = getattr(self, node.op)(node.target, map_tensors(prepared, args), map_tensors(prepared, kwargs))

@@ -38,11 +38,11 @@ class SummaryColumn:
     """How its cell is written where the terminal has colours."""
 
     def is_shown(self, width: int, *, verbose: bool) -> bool:
-        """Whether a terminal of ``width`` columns has it."""
+        """Return whether a terminal of ``width`` columns has it."""
         return verbose or (self.narrowest is not None and width >= self.narrowest)
 
     def shown(self, row: SummaryRow, *, verbose: bool) -> str:
-        """What it shows of ``row``."""
+        """Return what it shows of ``row``."""
         return self.cell(row) if verbose or self.short is None else self.short(row)
 
 
@@ -93,7 +93,7 @@ def _colour_of_speedup(row: SummaryRow) -> Markup:
 
 
 def _has_speedup(row: SummaryRow) -> bool:
-    """Whether a speed-up is told: a wrong program is not praised."""
+    """Return whether a speed-up is told: a wrong program is not praised."""
     return row.speedup is not None and verdict_of(row) != WRONG
 
 
@@ -123,7 +123,7 @@ def _estimated_speedup(row: SummaryRow) -> str:
 
 
 def _without_ratio(verdict: str | None) -> str:
-    """What can be said where a ratio means nothing."""
+    """Return what can be said where a ratio means nothing."""
     return TOO_NOISY if verdict in (TOO_NOISY, "no change shown") else f"{verdict}, {TOO_NOISY} by how much"
 
 

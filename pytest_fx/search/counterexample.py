@@ -13,7 +13,7 @@ from fx.errors import FxError
 from fx.passes import list_passes, pass_name
 from fx.passes.pipeline import PassPipeline
 from fx.passes.registered_passes import write_pass
-from pytest_fx.harness.application import Application
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.structure import leaves
 from pytest_fx.laws import LawViolation
 from pytest_fx.loading import importable_name, load_pass, modules_in
@@ -44,7 +44,7 @@ def test_{slug}():
 '''
 
 
-def describe(example: Application, violation: LawViolation, folder: Path, *, isolate: bool = False) -> str:
+def describe(example: PassRun, violation: LawViolation, folder: Path, *, isolate: bool = False) -> str:
     """Return the program, its inputs, the code before and after the pass, the answers, and the file that was written.
 
     A file that cannot be written is no reason to lose the violation: there is a line on why instead. ``isolate`` says
@@ -69,7 +69,7 @@ def describe(example: Application, violation: LawViolation, folder: Path, *, iso
     return "\n".join([*parts, test])
 
 
-def write_test(example: Application, violation: LawViolation, folder: Path, *, isolate: bool = False) -> Path:
+def write_test(example: PassRun, violation: LawViolation, folder: Path, *, isolate: bool = False) -> Path:
     """Write a test that checks the law that was broken on the program, and return its path.
 
     What an earlier run wrote for the same pass and law is replaced. Raises :class:`~fx.errors.FxError` if the pass
@@ -129,7 +129,7 @@ def _written(pass_: Any) -> str | None:
     return text if same else None
 
 
-def _answer(example: Application, which: str) -> str:
+def _answer(example: PassRun, which: str) -> str:
     run = example.eager() if which == "eager" else example.actual()
     if run.error is not None:
         return f"{type(run.error).__name__}: {str(run.error).partition(chr(10))[0]}"

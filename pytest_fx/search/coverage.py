@@ -23,7 +23,7 @@ import pytest_fx
 from fx import GraphModule
 from fx.checks.bytecode import dialect
 from fx.interop import AdaptedPass
-from pytest_fx.harness.application import parts_of
+from pytest_fx.harness.pass_run import parts_of
 from pytest_fx.search.mentions import mentioned
 
 LONGEST_TEXT = 60
@@ -67,7 +67,7 @@ class Coverage:
 
     @property
     def listed(self) -> str:
-        """What no program reached, a line each; empty if all was reached."""
+        """Return what no program reached, a line each; empty if all was reached."""
         shown = self.unreached[:MOST_SHOWN]
         more = len(self.unreached) - len(shown)
         return "\n".join([*(f"no program reached {one}" for one in shown), *([f"… and {more} more"] if more else [])])
@@ -95,7 +95,7 @@ class PassCode:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is left to reach, as far as that is known."""
+        """Return whether nothing is left to reach, as far as that is known."""
         return not self.is_measured or self.points <= self.reached
 
     def leave_out_what_runs_in(self, program: GraphModule) -> None:
@@ -140,7 +140,7 @@ class PassCode:
                     self.reached |= self.latest
 
     def coverage(self) -> Coverage | None:
-        """What was reached so far; None if the pass has no code of its own, or somebody else was tracing."""
+        """Return what was reached so far; None if the pass has no code of its own, or somebody else was tracing."""
         if not self.points or not self.is_measured:
             return None
         return Coverage(len(self.reached), len(self.points), tuple(self._unreached()))
@@ -189,7 +189,7 @@ class _Layout:
             yield from (way for way in ways if way is not None)
 
     def came(self, offset: int, destination: int) -> Point | None:
-        """What the condition at ``offset`` was, if the code went on at ``destination``."""
+        """Return what the condition at ``offset`` was, if the code went on at ``destination``."""
         target, taken, not_taken = self.jumps.get(offset, (0, None, None))
         return taken if self._start(destination) == target else not_taken
 

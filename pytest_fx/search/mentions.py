@@ -220,7 +220,7 @@ def _is_open(found: Any) -> bool:
 
 
 def is_open(module: str) -> bool:
-    """Whether a module is of those whose functions may be part of a pass."""
+    """Return whether a module is of those whose functions may be part of a pass."""
     return module.startswith(_OPEN) or module.partition(".")[0] not in _CLOSED
 
 
@@ -258,7 +258,7 @@ def _named_in(code: types.CodeType, names: dict[str, Any]) -> Iterator[Any]:
 
 
 def _name_of(found: Any) -> str:
-    """What to sort a set by, whose own order is another one in each process."""
+    """Return what to sort a set by, whose own order is another one in each process."""
     if isinstance(found, tuple):
         return " ".join(map(_name_of, cast("tuple[Any, ...]", found)))
     name = getattr(found, "__qualname__", None)

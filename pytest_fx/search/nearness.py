@@ -103,7 +103,7 @@ def _longer(tree: ast.Module) -> Iterator[Edits]:
 
 
 def _alone(tree: ast.Module) -> Iterator[Edits]:
-    """What is returned as a tuple of one, or each of several so."""
+    """Yield what is returned as a tuple of one, or each of several so."""
     for part in ast.walk(tree):
         if isinstance(part, ast.Return) and isinstance(part.value, ast.Name):
             yield {part.value: [ast.Tuple([part.value], ast.Load())]}

@@ -22,9 +22,9 @@ from fx.passes import Contract, contract_of, pass_name
 from pytest_fx import generation
 from pytest_fx.errors import LawViolation
 from pytest_fx.generation.transcription import transcribed
-from pytest_fx.harness.application import LARGEST_TIME, Application, may_change
 from pytest_fx.harness.capture import capture
 from pytest_fx.harness.evaluation import Arguments, threads
+from pytest_fx.harness.pass_run import LARGEST_TIME, PassRun, may_change
 from pytest_fx.harness.process import process_kept
 from pytest_fx.harness.subject import Checked, GivenProgram, Subject
 from pytest_fx.laws import Law, broken_laws, choose_laws
@@ -122,7 +122,7 @@ def check_pass(
     examples = _Examples(drawn, _settings(parent, max_examples), seed, f"{pass_name(made)} {promise} {modes}")
 
     def is_whole() -> bool:
-        """Whether all of the pass's own code was reached, as far as that is known."""
+        """Return whether all of the pass's own code was reached, as far as that is known."""
         return search.code.is_whole
 
     def find() -> LawViolation | None:
@@ -219,8 +219,8 @@ def check_program(
     def judge() -> list[LawViolation]:
         with process_kept(), Watchdog() as watchdog:
             subject = Subject.of(GivenProgram(module, Arguments(args, kwargs)), mode)
-            application = Application(subject, made, contract=promise, watchdog=watchdog, seconds=seconds)
-            return broken_laws([law for law in chosen if names is None or law.name in names], application)
+            pass_run = PassRun(subject, made, contract=promise, watchdog=watchdog, seconds=seconds)
+            return broken_laws([law for law in chosen if names is None or law.name in names], pass_run)
 
     violations = judge() if limits is None else judge_isolated(judge, pass_name(made), limits)
     if violations:

@@ -25,8 +25,8 @@ from fx.passes import Pass, exact, pass_name
 from pytest_fx.checks.drawings import draw_capture, draw_pass
 from pytest_fx.checks.equality_check import WITHOUT_LEAVES, EqualityCheck, require_inputs
 from pytest_fx.checks.timing_check import TimingCheck
-from pytest_fx.harness.application import changes
 from pytest_fx.harness.capture import capture
+from pytest_fx.harness.pass_run import changes
 from pytest_fx.harness.run import Runner
 from pytest_fx.harness.structure import describe
 from pytest_fx.harness.subject import Subject
@@ -75,7 +75,7 @@ def drawn(request: pytest.FixtureRequest, fx_model: Subject) -> Generator[None]:
 
 
 def _captures(item: pytest.Item, case: Any) -> bool:
-    """Whether that is the test of a model's capture."""
+    """Return whether that is the test of a model's capture."""
     is_capture = getattr(item, "function", None) is test_capture_is_well_formed
     return is_capture and cast("pytest.Function", item).callspec.params["fx_model"] == case
 

@@ -38,7 +38,7 @@ class Estimator:
         self.measured = MeasuredTimes(self.device, file_of_machine(folder, "times"))
 
     def both(self, program: GraphModule, inputs: Sequence[Any]) -> tuple[Simulation, Simulation]:
-        """What a program takes by the roofline, and by its kernels, each measured once."""
+        """Return what a program takes by the roofline, and by its kernels, each measured once."""
         calls = record_calls(program, *inputs)
         found = estimate_calls(calls, self.device), estimate_calls(calls, self.device, self.measured)
         self.measured.save()
@@ -87,7 +87,8 @@ def compare(seconds: Sequence[float], estimates: Mapping[str, float]) -> dict[st
 
 
 def accuracy(entries: Sequence[Entry], model_of: Callable[[str], str]) -> list[Entry]:
-    """How far estimates are off over all rows: for both sources a row, each model judged by what the others show.
+    """Return how far estimates are off over all rows: for both sources a row, each model judged by what the others
+    show.
 
     The 90 % interval of a model's estimate is as many of its standard deviations wide as holds 90 % of the measurements
     of all other models, around the median of their ratios.
@@ -116,7 +117,7 @@ def accuracy(entries: Sequence[Entry], model_of: Callable[[str], str]) -> list[E
 
 
 def _inside(entry: Entry, rows: Sequence[Entry], name: str, model_of: Callable[[str], str]) -> bool | None:
-    """Whether a measurement is in the interval that the other models give; None where there are too few."""
+    """Return whether a measurement is in the interval that the other models give; None where there are too few."""
     others = [one for one in rows if model_of(one.name) != model_of(entry.name)]
     if len(others) < 10:
         return None

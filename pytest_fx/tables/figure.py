@@ -136,7 +136,7 @@ def _draw_groups(axes: Axes, section: Section, groups: list[tuple[Entry, list[Se
 
 
 def _places(entry: Entry, bars: list[Series]) -> int:
-    """How many lines a group takes."""
+    """Return how many lines a group takes."""
     return len(bars) + (entry.reason is not None)
 
 

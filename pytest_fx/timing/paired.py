@@ -92,7 +92,7 @@ class PairedTiming:
 
     @property
     def loaded(self) -> bool:
-        """Whether other work had a part of the processor meanwhile, as far as that can be told.
+        """Return whether other work had a part of the processor meanwhile, as far as that can be told.
 
         It can of one thread on the CPU: others wait for each other, and for devices.
         """
@@ -117,7 +117,7 @@ class PairedTiming:
 
     @property
     def noisy(self) -> bool:
-        """Whether the interval is too wide for :attr:`speedup` to mean anything: 10 % of it, or more."""
+        """Return whether the interval is too wide for :attr:`speedup` to mean anything: 10 % of it, or more."""
         low, high = self.interval
         return high - low >= WIDEST_INTERVAL * self.speedup
 

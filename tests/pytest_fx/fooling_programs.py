@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from pytest_fx.harness.application import Application
 from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws import affordable, broken_laws, choose_laws
 
@@ -163,5 +163,5 @@ RIGHT: dict[str, Callable[[nn.Module], nn.Module]] = {
 def laws_broken_by(make: Callable[[nn.Module], nn.Module]) -> str:
     """Return the laws that a program breaks, numbers first."""
     judged = subject()
-    application = Application.given(judged, make(copy.deepcopy(judged.fresh())))
-    return ", ".join(one.law for one in broken_laws(affordable(choose_laws(), application), application))
+    pass_run = PassRun.given(judged, make(copy.deepcopy(judged.fresh())))
+    return ", ".join(one.law for one in broken_laws(affordable(choose_laws(), pass_run), pass_run))

@@ -120,7 +120,7 @@ def _measure_passes(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _transformed(code: str, program: GraphModule, name: str) -> GraphModule | None:
-    """What a pass makes of a program; None where it refuses it or changes nothing."""
+    """Return what a pass makes of a program; None where it refuses it or changes nothing."""
     try:
         after = get_pass(name)(program) or program
     except FxError:

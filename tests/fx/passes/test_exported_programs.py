@@ -139,7 +139,7 @@ def is_described(value: Any) -> bool:
 
 
 def fits(recorded: Any, actual: Any) -> bool:
-    """Whether a shape is the recorded one, but for sizes that are symbols there."""
+    """Return whether a shape is the recorded one, but for sizes that are symbols there."""
     pairs = zip(recorded, actual, strict=True)
     return len(recorded) == len(actual) and all(type(one) is not int or one == other for one, other in pairs)
 

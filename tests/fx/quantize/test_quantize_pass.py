@@ -7,8 +7,8 @@ import fx
 from fx.errors import PassError
 from fx.passes import PassPipeline, approximate, contract_of, get_pass
 from fx.quantize import Quantize, QuantizedLayer
-from pytest_fx.harness.application import with_data
 from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.pass_run import with_data
 from pytest_fx.harness.subject import CALLS_OF_DATA, FIRST_OF_DATA, Subject
 
 

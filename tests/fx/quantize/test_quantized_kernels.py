@@ -61,7 +61,7 @@ def everything_is_large(monkeypatch):
 
 
 def results(layer, input):
-    """What a layer gives in each form of call."""
+    """Return what a layer gives in each form of call."""
     with torch.no_grad():
         return layer(input, 0.1, 101, 0.5, 90), layer(input, 0.1, 101), layer(dequantize(input, 0.1, 101))
 
@@ -310,7 +310,9 @@ def test_an_input_may_have_any_number_of_dimensions(shape):
 
 
 def rounding(layer, input, scale, zero_point):
-    """How far two kernels may be from each other: sums of integers are exact, and a few steps that round follow."""
+    """Return how far two kernels may be from each other: sums of integers are exact, and a few steps that round
+    follow.
+    """
     operands = dequantize(input, scale, zero_point).double(), layer.real_weight().double(), layer.bias.double()
     return 8 * torch.finfo(torch.float32).eps * F.linear(*(one.abs() for one in operands))
 

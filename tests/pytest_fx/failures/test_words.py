@@ -151,12 +151,12 @@ def subject(module=None, *inputs, dtype=None):
 
 
 def told(pass_, of=None, contract=close):
-    """What is said of a pass but where it goes wrong, on a line."""
+    """Return what is said of a pass but where it goes wrong, on a line."""
     return words(violation_of(of or subject(), pass_, contract))
 
 
 def located(pass_, of):
-    """Where it goes wrong."""
+    """Return where it goes wrong."""
     return words("\n".join(Explanation(Failure(of, pass_, close, violation_of(of, pass_), "own", None)).lines))
 
 

@@ -82,7 +82,7 @@ def sample() -> list[Program]:
 
 @pytest.fixture(scope="module")
 def simplest(sample: list[Program]) -> Program:
-    """What Hypothesis begins with, and shrinks to where nothing is asked for."""
+    """The program that Hypothesis begins with, and shrinks to where nothing is asked for."""
     return sample[0]
 
 

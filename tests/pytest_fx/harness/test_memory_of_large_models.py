@@ -17,10 +17,10 @@ from torch.profiler import ProfilerActivity, profile
 
 import fx
 from fx.passes import FuseConvBN
-from pytest_fx.harness.application import Application
 from pytest_fx.harness.collector import MOST_IMMORTAL
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.lending import Lender
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Runner
 from pytest_fx.harness.snapshot import in_pieces, same_tensor, tensors_of
 from pytest_fx.harness.stored import LARGE, StoredTensors
@@ -180,11 +180,11 @@ def test_what_was_written_to_a_large_model_is_seen_and_new_tensors_are_lent():
             program.get_submodule("0").weight.requires_grad_(False)
 
     before = subject.fresh()[0].weight
-    application = Application(subject, writes)
-    assert application.damage == "it wrote to 0.weight"
+    pass_run = PassRun(subject, writes)
+    assert pass_run.damage == "it wrote to 0.weight"
     assert torch.equal(subject.fresh()[0].weight, before)
     assert torch.equal(subject.borrowed()[0].weight, before) and subject.borrowed()[0].weight.requires_grad
-    assert torch.equal(application.after.get_submodule("0").weight, 2 * before)
+    assert torch.equal(pass_run.after.get_submodule("0").weight, 2 * before)
 
 
 def test_what_a_call_writes_to_a_large_model_is_undone():
@@ -214,26 +214,26 @@ def test_of_a_large_model_one_program_is_in_float64_at_a_time():
     subject = large()
     subject.eager(0, wide=True)
     lent = weakref.ref(next(iter(subject.lent(wide=True).values())).tensor)
-    application = Application(subject, FuseConvBN())
-    made = weakref.ref(application.wide_after.get_submodule("0").weight)
+    pass_run = PassRun(subject, FuseConvBN())
+    made = weakref.ref(pass_run.wide_after.get_submodule("0").weight)
     assert lent() is None
     subject.lent(wide=True)
     assert made() is None
-    assert application.wide_after is not None, "it is made again"
+    assert pass_run.wide_after is not None, "it is made again"
 
 
 @pytest.mark.thorough
 def test_what_is_heavy_is_judged_in_float64_before_it_is_there():
     subject = large()
-    application = Application(subject, FuseConvBN())
-    first = weakref.ref(application.after)
-    application.make_room()
-    assert first() is None and application.after is not None
+    pass_run = PassRun(subject, FuseConvBN())
+    first = weakref.ref(pass_run.after)
+    pass_run.make_room()
+    assert first() is None and pass_run.after is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Lender, "fresh", None)  # there is nothing more to be made in float64
-        assert application.actual(0, wide=True).error is None
-        assert application.eager(0, wide=True).error is None
-    assert torch.allclose(application.actual(0, True).answer, application.eager(0, True).answer, rtol=1e-5)
+        assert pass_run.actual(0, wide=True).error is None
+        assert pass_run.eager(0, wide=True).error is None
+    assert torch.allclose(pass_run.actual(0, True).answer, pass_run.eager(0, True).answer, rtol=1e-5)
 
 
 def test_tensors_that_were_set_aside_are_there_again():
@@ -316,7 +316,7 @@ def test_nothing_stays_behind_in_the_process():
         program(inputs)
         fx.lower(program, "onednn")(inputs)
         subject = Subject("small", module, lambda draw: Arguments((inputs,)))
-        assert not broken_laws(TABLE[:16], Application(subject, FuseConvBN()))
+        assert not broken_laws(TABLE[:16], PassRun(subject, FuseConvBN()))
 
     def there():
         gc.collect()

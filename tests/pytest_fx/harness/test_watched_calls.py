@@ -6,9 +6,9 @@ import torch
 from torch import nn
 from torch._dynamo import mutation_guard
 
-from pytest_fx.harness.application import Application
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.hidden import hidden
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Run, Runner
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws import affordable, broken_laws, choose_laws, law_called
@@ -28,10 +28,10 @@ def test_a_right_program_that_does_something_alike_is_not(says):
 def test_what_a_call_changes_of_the_process_is_put_back_and_told():
     sinh = torch.sinh
     judged = fooling_programs.subject()
-    application = Application.given(judged, fooling_programs.Patches(judged.fresh()), label="mine")
-    application.actual()
+    pass_run = PassRun.given(judged, fooling_programs.Patches(judged.fresh()), label="mine")
+    pass_run.actual()
     assert torch.sinh is sinh
-    (violation,) = broken_laws([law_called("process untouched")], application)
+    (violation,) = broken_laws([law_called("process untouched")], pass_run)
     assert "mine changed the process, when it is called: torch.sinh is another function" in str(violation)
 
 
@@ -65,8 +65,8 @@ def test_an_answer_of_a_class_that_runs_operators_itself_is_of_another_structure
             return torch.Tensor._make_subclass(Own, self.model(x))
 
     judged = fooling_programs.subject()
-    application = Application.given(judged, Returning(judged.fresh()))
-    (violation,) = broken_laws([law_called("structure")], application)
+    pass_run = PassRun.given(judged, Returning(judged.fresh()))
+    (violation,) = broken_laws([law_called("structure")], pass_run)
     assert "an output is a tensor of another class" in str(violation)
 
 
@@ -109,9 +109,9 @@ def test_a_model_that_returns_its_parameter_is_judged():
             return self.weight, x * self.weight
 
     judged = Subject("own", Own(), lambda number: Arguments((torch.full((3,), 1.0 + number),)))
-    application = Application(judged, lambda program: None)
-    assert not broken_laws([law_called("contract")], application)
-    assert application.actual().answer[0].tolist() == [1, 1, 1]
+    pass_run = PassRun(judged, lambda program: None)
+    assert not broken_laws([law_called("contract")], pass_run)
+    assert pass_run.actual().answer[0].tolist() == [1, 1, 1]
 
 
 def test_values_outside_of_a_domain_break_no_law():
@@ -125,8 +125,8 @@ def test_values_outside_of_a_domain_break_no_law():
 
     images = torch.rand(4, 8, generator=torch.Generator().manual_seed(0)) + 1
     judged = Subject("logarithm", Logarithm(), lambda number: Arguments((images * (1 - number / 100),)))
-    application = Application.given(judged, Otherwise())
-    assert not broken_laws(affordable(choose_laws(), application), application)
+    pass_run = PassRun.given(judged, Otherwise())
+    assert not broken_laws(affordable(choose_laws(), pass_run), pass_run)
 
 
 def test_a_program_that_lets_an_output_share_no_memory_any_more_breaks_the_law_on_aliasing():
@@ -139,8 +139,8 @@ def test_a_program_that_lets_an_output_share_no_memory_any_more_breaks_the_law_o
             return x.flatten().clone()
 
     judged = Subject("view", View(), lambda number: Arguments((torch.ones(2, 3) * (number + 1),)))
-    application = Application.given(judged, Copied())
-    (violation,) = broken_laws(affordable(choose_laws(), application), application)
+    pass_run = PassRun.given(judged, Copied())
+    (violation,) = broken_laws(affordable(choose_laws(), pass_run), pass_run)
     assert violation.law == "aliasing"
 
 
@@ -155,7 +155,7 @@ def test_what_the_compiler_of_torch_wraps_when_it_first_compiles_is_no_change_of
     monkeypatch.delattr(nn.Module, "___needs_generation_tag_patch", raising=False)
     before = nn.Module.__init__
     judged = fooling_programs.subject()
-    application = Application.given(judged, Compiling(judged.fresh()))
-    application.actual()
+    pass_run = PassRun.given(judged, Compiling(judged.fresh()))
+    pass_run.actual()
     assert nn.Module.__init__ is not before
-    assert not broken_laws([law_called("process untouched")], application)
+    assert not broken_laws([law_called("process untouched")], pass_run)

@@ -71,13 +71,13 @@ def made_up_failure(test: str, model: str, program: str) -> dict[str, Any]:
 
 def data_of(page: str) -> dict[str, Any]:
     """The data of a page."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    found = re.search(r'<script type="pass_run/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert found
     return json.loads(found[1])
 
 
 def in_browser(page: str, script: str, folder: Path, width: int = 1000, flags: tuple[str, ...] = ()) -> Any:
-    """What a script in the page finds out once the page stands; ``errors`` has what went wrong before."""
+    """Return what a script in the page finds out once the page stands; ``errors`` has what went wrong before."""
     watch = """<script>const errors = [];
     addEventListener("error", (event) => errors.push(event.message || "no file"), true);
     addEventListener("securitypolicyviolation", (event) => errors.push(event.violatedDirective));</script>"""

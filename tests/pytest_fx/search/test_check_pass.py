@@ -48,7 +48,7 @@ def check(tmp_path):
 
 @pytest.fixture(scope="module")
 def smallest(tmp_path_factory):
-    """What is said of a wrong pass on the smallest program that was found, and the folder with a test of it."""
+    """The report of a wrong pass on the smallest program that was found, and the folder with a test of it."""
     folder = tmp_path_factory.mktemp("smallest")
     with pytest.raises(LawViolation) as caught:
         check_pass(add_as_sub, settings=SHRINKING, seed=1, folder=folder, max_examples=200, min_changed=0)
@@ -295,7 +295,7 @@ def test_a_law_that_reports_another_one_is_named_with_it(check):
     "fields, what",
     [
         ({"name": None}, "the name of a law is a string, not None"),
-        ({"check": "no"}, "a law is a function that is given an Application, not a str"),
+        ({"check": "no"}, "a law is a function that is given an PassRun, not a str"),
         ({"kind": "often"}, "the kind of a law is one of 'always', 'sampled', 'demanded', not a str"),
     ],
 )
@@ -506,7 +506,7 @@ def without_dead_code_in_torch(graph_module: torch.fx.GraphModule):
 
 
 def silu_before_its_user(graph_module: torch.fx.GraphModule):
-    """What torch's replace_pattern does, done by the pass itself."""
+    """Do what torch's replace_pattern does, in the pass itself."""
     for node in list(graph_module.graph.nodes):
         if node.target == torch.sigmoid:
             (product,) = node.users

@@ -43,7 +43,7 @@ def coverage_of(*calls):
 
 
 def places(code):
-    """What was not reached, by the line below that of ``def``."""
+    """Return what was not reached, by the line below that of ``def``."""
     found = code.coverage().unreached
     return [(int(text.split(":")[1].split("-")[0]) - FIRST, text.split(": ", 1)[1]) for text in found]
 

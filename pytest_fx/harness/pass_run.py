@@ -59,7 +59,7 @@ class Before:
     """Whether it checks anything that may not hold."""
 
 
-class Application:
+class PassRun:
     """A pass applied to one capture of a subject, or a program that was made of the subject elsewhere.
 
     The pass is called once, and the program is left as it left it. Laws read all of this.
@@ -115,7 +115,7 @@ class Application:
         contract: Contract = close,
         label: str = "",
         draws: int | None = None,
-    ) -> Application:
+    ) -> PassRun:
         """Take ``program``, which somebody made of ``subject``; laws on graphs and passes do not apply to it."""
         made = cls.__new__(cls)
         made._prepare(subject, label or type(program).__name__, contract, draws)
@@ -162,7 +162,7 @@ class Application:
             self.subject.renew()
 
     def make_room(self) -> None:
-        """Where the pass made much of a large model, let it do so once more, after the calls in float64.
+        """Run the pass once more if it made much of a large model, after the calls in float64.
 
         There is no room for both at a time. The program that was there before has not been judged.
         """
@@ -176,7 +176,7 @@ class Application:
         self._apply_to_capture()
 
     def _is_heavy(self) -> bool:
-        """Whether the pass made a program with much memory of its own."""
+        """Return whether the pass made a program with much memory of its own."""
         after, lent = self.after, self.subject.lent()
         if after is None or self.damage is not None or not self.changed:
             return False
@@ -251,12 +251,12 @@ class Application:
 
     @property
     def draws(self) -> int:
-        """How many sets of inputs the program is called with."""
+        """Return how many sets of inputs the program is called with."""
         return self.subject.draws if self._draws is None else self._draws
 
     @property
     def has_chosen_draws(self) -> bool:
-        """Whether somebody has said how many sets of inputs that are."""
+        """Return whether somebody has said how many sets of inputs that are."""
         return self._draws is not None
 
     @property
@@ -266,17 +266,17 @@ class Application:
 
     @property
     def program(self) -> nn.Module | None:
-        """What is run: the program that the pass made, or that was given; None if the pass made none."""
+        """Return what is run: the program that the pass made, or that was given; None if the pass made none."""
         return self.after if self.before is not None else self.result
 
     @property
     def after(self) -> GraphModule | None:
-        """What the pass made, or None if it made no program."""
+        """Return what the pass made, or None if it made no program."""
         return self.result if isinstance(self.result, GraphModule) else None
 
     @property
     def changed(self) -> bool:
-        """Whether what the pass made is written otherwise, or holds other modules or values, than before."""
+        """Return whether what the pass made is written otherwise, or holds other modules or values, than before."""
         return self.once("changed", self._is_changed)
 
     @property
@@ -335,7 +335,7 @@ class Application:
         return self.once(key, lambda: runner(wide)(self.subject.arguments(inputs, wide), dtype, earlier))
 
     def _watched_runner(self, wide: bool) -> Callable[..., Run]:
-        """What calls the transformed program: it is watched, and finds no answer of eager's."""
+        """Return what calls the transformed program: it is watched, and finds no answer of eager's."""
 
         def run(*arguments: Any) -> Run:
             eager = [run for key, run in self._cache.items() if isinstance(key, tuple) and key[0] == "eager"]
@@ -353,14 +353,17 @@ class Application:
 
     @property
     def has_float64(self) -> bool:
-        """Whether there is a float64 version of the program that is another one, and of what the pass makes of it."""
+        """Return whether there is a float64 version of the program that is another one, and of what the pass makes of
+        it.
+        """
         if self.subject.is_wide or self.before is None or self.subject.eager(0, True).error is not None:
             return False
         return self.once("has float64", lambda: self.wide_after is not None)
 
     @property
     def wide_after(self) -> GraphModule | None:
-        """What the pass makes of the program in float64, or None if it makes nothing of it, or it is there already.
+        """Return what the pass makes of the program in float64, or None if it makes nothing of it, or it is there
+        already.
 
         Of a large model it is there until something else is asked for in float64, and then made again.
         """
@@ -449,12 +452,12 @@ class Application:
         module = self.subject.borrowed(wide)
         return self.subject.capture(module, leaves=self.leaves, wide=wide, pass_=self.pass_)
 
-    def untouched(self) -> Application:
+    def untouched(self) -> PassRun:
         """The same subject with no pass applied to its capture."""
         return self.once("untouched", self._apply_nothing)
 
-    def _apply_nothing(self) -> Application:
-        return Application(self.subject, leave_alone, contract=exact, leaves=self.leaves, draws=self._draws)
+    def _apply_nothing(self) -> PassRun:
+        return PassRun(self.subject, leave_alone, contract=exact, leaves=self.leaves, draws=self._draws)
 
     @contextmanager
     def layout_independent(self) -> Generator[None]:
@@ -487,18 +490,18 @@ class Application:
         return nullcontext() if self._watchdog is None else self._watchdog.limit(self.seconds)
 
 
-def applied(subject: Subject, pass_: Pass, *, leaves: bool = True) -> Application:
+def applied(subject: Subject, pass_: Pass, *, leaves: bool = True) -> PassRun:
     """Return ``pass_`` applied to ``subject``, to be read and called, never changed: the latest is kept.
 
     Of a small model it is the latest to the program with leaf modules, and to that without.
     """
-    key = "application", leaves or subject.is_large
-    kept: Application | None = subject.findings.get(key)
+    key = "pass_run", leaves or subject.is_large
+    kept: PassRun | None = subject.findings.get(key)
     if kept is None or kept.pass_ is not pass_ or kept.leaves != leaves:
         if kept is not None:
             del subject.findings[key]  # two programs need not be there at once
             kept.close()
-        kept = subject.findings[key] = Application(subject, pass_, leaves=leaves)
+        kept = subject.findings[key] = PassRun(subject, pass_, leaves=leaves)
     return kept
 
 
@@ -509,7 +512,7 @@ def changes(subject: Subject, pass_: Pass, *, leaves: bool = True) -> bool:
 
 
 def _called(pass_: Any, program: GraphModule) -> tuple[Any, int | None]:
-    """What the pass returns, which is anything if it is a user's, and how many edits it made, if it says so."""
+    """Return what the pass returns, which is anything if it is a user's, and how many edits it made, if it says so."""
     if type(pass_) is PassPipeline:
         ran = pass_.run(program)
         return ran.graph_module, sum(len(report.edits) for report in ran.reports)
@@ -533,7 +536,7 @@ def parts_of(pass_: Any) -> tuple[Any, ...]:
 
 
 def may_change(pass_: Pass) -> set[str]:
-    """What a pass, or one of a pipeline, changes on purpose."""
+    """Return what a pass, or one of a pipeline, changes on purpose."""
     return {kept for part in parts_of(pass_) for kept in getattr(part, "may_change", ())}
 
 
@@ -544,7 +547,9 @@ def inputs_of(program: GraphModule) -> tuple[tuple[str, str], ...]:
 
 
 def _is_refusal(pass_: Pass, error: PassError) -> bool:
-    """Whether a pass refuses with ``error``. A pipeline also raises where a pass of its broke a rule or raised."""
+    """Return whether a pass refuses with ``error``. A pipeline also raises where a pass of its broke a rule or
+    raised.
+    """
     if isinstance(pass_, PassPipeline):
         return isinstance(error.__cause__, PassError)
     return error.__cause__ is None or isinstance(error.__cause__, FxError)

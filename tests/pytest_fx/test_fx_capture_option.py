@@ -232,9 +232,15 @@ def test_another_way_is_refused_with_those_there_are(mine):
     result.stderr.fnmatch_lines(["*must be auto or symbolic or guided or export, not 'traced'"])
 
 
-def test_export_keeps_no_module_whole(mine):
-    result = mine.runpytest(*NETWORK, *CAPTURE, "--fx-capture", "export", "--fx-leaf", "linear")
-    result.stdout.fnmatch_lines(["*torch.export takes mine:network as it is called, without --fx-leaf and --fx-tracer"])
+@pytest.mark.parametrize("way, taker", [("export", "torch.export"), ("guided", "tracing with example inputs")])
+def test_export_and_example_inputs_keep_no_module_whole(mine, way, taker):
+    result = mine.runpytest(*NETWORK, *CAPTURE, "--fx-capture", way, "--fx-leaf", "linear")
+    result.stdout.fnmatch_lines(
+        [
+            f"*{taker} takes mine:network as it is called, without --fx-leaf and --fx-tracer",
+            f"*try *leave out --fx-capture {way}: these are for symbolic tracing",
+        ]
+    )
 
 
 def test_the_ini_file_takes_it(mine):
@@ -256,6 +262,29 @@ def test_a_marker_takes_it(mine):
         """
     )
     mine.runpytest("test_own.py").assert_outcomes(passed=1)
+
+
+def test_the_hook_says_it_for_a_model_and_comes_before_the_command_line(mine):
+    mine.makeconftest(
+        """
+        def pytest_fx_capture(config, model):
+            return "export" if model == "mine:plain" else None
+        """
+    )
+    both = ("--fx-model", "mine:network", "--fx-model", "mine:plain", *OPTIONS, *CAPTURE)
+    mine.runpytest(*both, "--fx-capture", "guided").stdout.re_match_lines(
+        [r"mine:network +capture .* guided.*", r"mine:plain +capture .* export, batch free.*"]
+    )
+
+
+def test_a_way_that_the_hook_invents_is_refused_with_those_there_are(mine):
+    mine.makeconftest("def pytest_fx_capture(config, model): return 'traced'")
+    mine.runpytest("--fx-model", "mine:plain", *OPTIONS, *CAPTURE).stdout.fnmatch_lines(
+        [
+            "*there is no way 'traced' to capture mine:plain",
+            "*try *pytest_fx_capture returns one of auto, symbolic, guided, export, or None",
+        ]
+    )
 
 
 CACHING = """

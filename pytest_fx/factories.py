@@ -45,7 +45,7 @@ def load_subject(case: ModelCase, tracer: Any = None, capture: str | None = None
     try:
         made: Any = factory() if factory is not None else zoo_model(name)
         subject = _subject(case, made)
-        subject.tracing = _tracing(case, subject.borrowed(), tracer, capture)
+        subject.tracing = _tracing(case, subject.shared_copy(), tracer, capture)
         if subject.has_inputs:
             require_callable(subject, subject.arguments())  # which a ZooModel makes only now
     except (Exception, SystemExit) as error:
@@ -138,7 +138,7 @@ def require_callable(subject: Subject, arguments: Arguments) -> None:
     if error is None:
         return
     what = f"{subject.name} cannot be called with its own example inputs"
-    forward: Any = subject.borrowed().forward
+    forward: Any = subject.shared_copy().forward
     given = _told_arguments(arguments)
     if isinstance(error, TypeError) and (mismatch := _mismatch(forward, arguments)) is not None:
         why, remedy = mismatch

@@ -60,11 +60,11 @@ def _errors(subject: Subject, pass_: Pass) -> list[Figure]:
 
     Of a large model, which is not there in float64 twice, neither is known.
     """
-    if subject.is_large or subject.is_wide or not subject.has_inputs:
+    if subject.is_large or subject.is_float64 or not subject.has_inputs:
         return []
     errors: tuple[NodeError, ...] = ()
     with contextlib.suppress(Exception):  # the drawing must not be lost where values cannot be compared
-        original = subject.capture(wide=True, pass_=pass_)
+        original = subject.capture(float64=True, pass_=pass_)
         history: PassHistory = record_passes(original, [pass_], _wide_inputs(subject, original))
         eager = subject.capture(pass_=pass_)
         errors = localize(original, history.graph_module, subject.arguments(), _any_error, eager).errors
@@ -80,7 +80,7 @@ def _errors(subject: Subject, pass_: Pass) -> list[Figure]:
 
 
 def _wide_inputs(subject: Subject, program: GraphModule) -> Any:
-    arguments = subject.arguments(wide=True).copies()
+    arguments = subject.arguments(float64=True).copies()
     return positional(program, arguments.args, arguments.kwargs)
 
 

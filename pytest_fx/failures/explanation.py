@@ -56,14 +56,14 @@ def locate_in(pass_run: PassRun, law: str) -> str:
     program, subject = pass_run.program, pass_run.subject
     if law not in OF_VALUES or not isinstance(program, GraphModule):
         return ""
-    narrow = subject.capture()
-    wide = narrow if subject.is_wide else subject.capture(wide=True)
+    captured = subject.capture()
+    captured64 = captured if subject.is_float64 else subject.capture(float64=True)
     try:
-        complete(program, narrow)
+        complete(program, captured)
         for draw in range(pass_run.draws):
             dtypes = torch.float64, subject.dtype
             limit = partial(rounding_limit, contract=pass_run.contract)
-            found = localize(wide, program, subject.arguments(draw), limit, narrow, dtypes=dtypes).first_wrong
+            found = localize(captured64, program, subject.arguments(draw), limit, captured, dtypes=dtypes).first_wrong
             if found is not None:
                 lines = ["the first node that goes wrong:", *_indented(str(found))]
                 return "\n" + "\n".join(shortened(line) for line in lines)
@@ -137,29 +137,29 @@ class Explanation:
         subject, pass_, contract, law = self.subject, self.failure.pass_, self.failure.contract, self.failure.error.law
         if not isinstance(pass_, (RewritingPass, PassPipeline)) or isinstance(contract, Approximate):
             return
-        wide = isinstance(contract, Close) or law == GRADIENTS
+        float64 = isinstance(contract, Close) or law == GRADIENTS
         if law == GRADIENTS:
             is_good = gradients_are_kept(subject)
         elif law in OF_VALUES:
-            is_good = self.values_are_kept(torch.float64 if wide else subject.dtype)
+            is_good = self.values_are_kept(torch.float64 if float64 else subject.dtype)
         else:
             return
-        with default_dtype(torch.float64 if wide else subject.dtype):
-            module = subject.borrowed(wide)
-            program = subject.capture(module, leaves=self.failure.leaves, wide=wide, pass_=pass_)
+        with default_dtype(torch.float64 if float64 else subject.dtype):
+            module = subject.shared_copy(float64)
+            program = subject.capture(module, leaves=self.failure.leaves, float64=float64, pass_=pass_)
             culprit = PassPipeline(pass_).bisect(program, is_good)
         if culprit is not None:
             self.lines.append(f"the first edit that goes wrong: {culprit}")
 
     def values_are_kept(self, dtype: torch.dtype) -> Callable[[GraphModule], bool]:
         """Return whether a program answers as the model does, on all draws of inputs."""
-        subject, wide = self.subject, dtype == torch.float64
+        subject, float64 = self.subject, dtype == torch.float64
         draws = range(subject.draws)
-        expected = [subject.eager(draw, wide).answer for draw in draws]
+        expected = [subject.eager(draw, float64).answer for draw in draws]
 
         def is_good(program: GraphModule) -> bool:
-            runner = subject.runner(program, wide=wide)
-            runs = [runner(subject.arguments(draw, wide), dtype) for draw in draws]
+            runner = subject.runner(program, float64=float64)
+            runs = [runner(subject.arguments(draw, float64), dtype) for draw in draws]
             if any(run.error is not None for run in runs):
                 return False
             pairs = pair_leaves(expected, [run.answer for run in runs])
@@ -213,12 +213,12 @@ class Explanation:
         """
         arguments = self.subject.arguments(draw)
         for title, original, transformed, eager, limit in self.programs(pass_run):
-            widened = original is eager  # one capture serves for both, run in float64 and as it is
+            to_float64 = original is eager  # one capture serves for both, run in float64 and as it is
             own = self.subject.dtype
             dtypes = {IN_FLOAT64: (torch.float64, torch.float64)}.get(
                 title, (own if eager is None else torch.float64, own)
             )
-            located = localize(original, transformed, arguments, limit, eager, widened=widened, dtypes=dtypes)
+            located = localize(original, transformed, arguments, limit, eager, to_float64=to_float64, dtypes=dtypes)
             self.compared.append((title, located))
             yield located
             if located.first_wrong is not None and (located.first_wrong.mismatch is None or title != IN_FLOAT64):
@@ -229,25 +229,25 @@ class Explanation:
         contract, after = self.failure.contract, pass_run.after
         assert after is not None
         dtype = str(self.subject.dtype).removeprefix("torch.")
-        narrow = pass_run.capture()
-        complete(after, narrow)
-        if isinstance(contract, Exact) or self.subject.is_wide:
+        captured = pass_run.capture()
+        complete(after, captured)
+        if isinstance(contract, Exact) or self.subject.is_float64:
             limit: Limit = _no_error if isinstance(contract, Exact) else lambda leaf, eager: self.limits(leaf)
-            yield f"{dtype} beside {dtype}", narrow, after, None, limit
+            yield f"{dtype} beside {dtype}", captured, after, None, limit
             return
         # A large model is not there in float64 twice. Where the capture names its dtype, another one is needed.
-        shares = self.subject.is_large and not _names(narrow, self.subject.dtype)
+        shares = self.subject.is_large and not _names(captured, self.subject.dtype)
         # First, where it is kept: the pass may write to what captures in float64 share until then.
-        wide_after = pass_run.wide_after if isinstance(contract, Close) and not self.subject.is_large else None
-        wide = narrow if shares else pass_run.capture(wide=True)
+        after_float64 = pass_run.after_float64 if isinstance(contract, Close) and not self.subject.is_large else None
+        captured64 = captured if shares else pass_run.capture(float64=True)
         if isinstance(contract, Close) and self.subject.is_large:
-            wide_after = pass_run.wide_after
-        if wide_after is not None:
-            complete(wide_after, wide)
-            yield IN_FLOAT64, wide, wide_after, narrow, lambda leaf, eager: self.limits(leaf)
+            after_float64 = pass_run.after_float64
+        if after_float64 is not None:
+            complete(after_float64, captured64)
+            yield IN_FLOAT64, captured64, after_float64, captured, lambda leaf, eager: self.limits(leaf)
         limit = _any_error if isinstance(contract, Approximate) else partial(rounding_limit, contract=contract)
         pass_run.let_go_of_float64()
-        yield f"{dtype} beside float64", wide, after, narrow, limit
+        yield f"{dtype} beside float64", captured64, after, captured, limit
 
     def reproduce(self, made: Path, target: Path, seconds: float) -> None:
         """Write a test file to ``made``, which will be moved to ``target``, and say where it is."""

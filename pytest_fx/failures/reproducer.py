@@ -71,7 +71,7 @@ class _PartSearch:
         self.failure = failure
         self.end = end
         subject = failure.subject
-        self.original = subject.capture(subject.borrowed(), leaves=failure.leaves, pass_=failure.pass_)
+        self.original = subject.capture(subject.shared_copy(), leaves=failure.leaves, pass_=failure.pass_)
         self.dependences = Dependences(self.original.graph)
         self.runner = subject.runner(self.original)
         arguments = failure.subject.arguments(draw).copies()

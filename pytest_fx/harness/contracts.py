@@ -99,7 +99,7 @@ class Comparison:
             for position, leaf in enumerate(self._leaves_in_float64(contract)):
                 errors, limits = leaf.errors, leaf.limits(contract.rtol, contract.atol)
                 if bool((errors > limits).any()):
-                    limits = torch.maximum(limits, self._deviation(position, leaf, wide=True))
+                    limits = torch.maximum(limits, self._deviation(position, leaf, float64=True))
                 difference = worst_difference(leaf, errors > limits, errors, limits)
                 if difference is not None:
                     own, value = self._in_working_dtype(position, difference)
@@ -178,7 +178,7 @@ class Comparison:
         for position, bound in enumerate(self.rounding_bounds(contract)):
             leaf, errors, limits = bound.leaf, bound.leaf.errors, bound.limits
             if bool((errors > limits).any()):
-                limits = torch.maximum(limits, bound.eager.errors + self._deviation(position, leaf, wide=False))
+                limits = torch.maximum(limits, bound.eager.errors + self._deviation(position, leaf, float64=False))
             difference = worst_difference(leaf, errors > limits, errors, limits)
             if difference is not None:
                 own = bound.eager.actual[difference.index].item()
@@ -204,17 +204,17 @@ class Comparison:
         for eager, leaf in zip(eager_leaves, self._against_float64(self.actual), strict=True):
             limit = _rounding_limit(leaf.actual.dtype, eager_error[leaf.path], scale[leaf.path], contract)
             # In float64 the contract itself is meant.
-            is_wide = leaf.actual.dtype in (torch.float64, torch.complex128)
-            tolerances = (contract.rtol, contract.atol) if is_wide else contract.in_working_dtype
+            is_float64 = leaf.actual.dtype in (torch.float64, torch.complex128)
+            tolerances = (contract.rtol, contract.atol) if is_float64 else contract.in_working_dtype
             limits = torch.maximum(eager.errors.clamp_(min=limit), leaf.limits(*tolerances))
             bounds.append(RoundingBound(leaf, eager, limits, eager_error[leaf.path], tolerances))
         return bounds
 
-    def _deviation(self, position: int, leaf: Leaf, wide: bool) -> torch.Tensor:
+    def _deviation(self, position: int, leaf: Leaf, float64: bool) -> torch.Tensor:
         """Return how far each element of a tensor moves when eager's values are perturbed; nowhere if that is not
         known.
         """
-        found = () if self.deviations is None else self.deviations(wide)
+        found = () if self.deviations is None else self.deviations(float64)
         return found[position] if position < len(found) else torch.zeros_like(leaf.errors)
 
     def _eager_error(self, difference: Difference) -> str:

@@ -32,8 +32,8 @@ class Leaf:
     @property
     def errors(self) -> torch.Tensor:
         """The distance of each pair of elements, float64; 0 for two NaNs, infinite for a NaN beside a number."""
-        wide = torch.complex128 if self.expected.is_complex() or self.actual.is_complex() else torch.float64
-        distance = self.actual.to(wide) - self.expected.to(wide)
+        dtype = torch.complex128 if self.expected.is_complex() or self.actual.is_complex() else torch.float64
+        distance = self.actual.to(dtype) - self.expected.to(dtype)
         distance = distance.abs() if distance.is_complex() else distance.abs_()  # in place: there may be much of it
         # Equal infinities have no distance, and 64-bit integers may lose theirs on the way to float64.
         same = (self.expected == self.actual) | (_is_nan(self.expected) & _is_nan(self.actual))

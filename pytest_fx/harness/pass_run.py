@@ -24,9 +24,9 @@ from pytest_fx.harness.collector import collect
 from pytest_fx.harness.evaluation import Arguments, default_dtype, threads
 from pytest_fx.harness.hidden import hidden
 from pytest_fx.harness.layouts import LayoutIndependent
-from pytest_fx.harness.lending import release
 from pytest_fx.harness.process import ProcessState, count_forks, has_children
 from pytest_fx.harness.run import Run, Runner
+from pytest_fx.harness.shared_weights import release
 from pytest_fx.harness.snapshot import ModuleSnapshot, held_by, memory_of, same_tensor, settings_of, tensors_of
 from pytest_fx.harness.subject import Inputs, Subject
 from pytest_fx.processes.deadline import TookTooLong, Watchdog
@@ -152,14 +152,14 @@ class PassRun:
 
     def _apply_to_capture(self) -> None:
         """Capture the module, call the pass, and look what it did to the module."""
-        module = self.subject.borrowed()
+        module = self.subject.shared_copy()
         captured = self.subject.capture(module, leaves=self.leaves, pass_=self.pass_)
         self.before = before = _before(captured, module, self.subject)
         self._apply(captured)
         self.damage = before.module.damage(module)
         if self.damage is not None:
             self.damage_beside_tensors = before.module.damage(module, of_tensors=False)
-            self.subject.renew()
+            self.subject.reset()
 
     def make_room(self) -> None:
         """Run the pass once more if it made much of a large model, after the calls in float64.
@@ -177,12 +177,12 @@ class PassRun:
 
     def _is_heavy(self) -> bool:
         """Return whether the pass made a program with much memory of its own."""
-        after, lent = self.after, self.subject.lent()
+        after, shared_weights = self.after, self.subject.shared_weights()
         if after is None or self.damage is not None or not self.changed:
             return False
-        shared = {memory_of(kept.tensor) for kept in lent.values()}
+        shared = {memory_of(kept.tensor) for kept in shared_weights.values()}
         own = {memory_of(tensor): tensor.numel() * tensor.element_size() for tensor in held_by(after)}
-        size = sum(kept.tensor.nbytes for kept in lent.values())
+        size = sum(kept.tensor.nbytes for kept in shared_weights.values())
         return sum(own[memory] for memory in own.keys() - shared) > LARGEST_PART * size
 
     def _answer_in_float64(self) -> None:
@@ -191,15 +191,15 @@ class PassRun:
         That is what tells how large rounding errors are; other inputs are seldom looked at in float64.
         """
         subject = self.subject
-        if subject.is_wide or not subject.has_inputs:
+        if subject.is_float64 or not subject.has_inputs:
             return
-        inputs = range(subject.wide_draws)
+        inputs = range(subject.float64_draws)
         with subject.set_aside():
             for each in inputs:
-                subject.eager(each, wide=True)
+                subject.eager(each, float64=True)
             if not isinstance(self.contract, Approximate) and self.has_float64:
                 for each in inputs:
-                    self.actual(each, wide=True)
+                    self.actual(each, float64=True)
             subject.claim_float64(None)
 
     def _apply(self, captured: GraphModule) -> None:
@@ -310,31 +310,31 @@ class PassRun:
 
     # What is computed.
 
-    def eager(self, inputs: Inputs = 0, wide: bool = False) -> Run:
-        """Return what the module itself does with its inputs, or a variant of them; in float64 if ``wide``."""
+    def eager(self, inputs: Inputs = 0, float64: bool = False) -> Run:
+        """Return what the module itself does with its inputs, or a variant of them; in float64 if ``float64``."""
         if not self._layout_independent:
-            return self.subject.eager(inputs, wide)
-        return self._run(self.subject.eager_runner, "eager", inputs, wide)
+            return self.subject.eager(inputs, float64)
+        return self._run(self.subject.eager_runner, "eager", inputs, float64)
 
-    def actual(self, inputs: Inputs = 0, wide: bool = False) -> Run:
+    def actual(self, inputs: Inputs = 0, float64: bool = False) -> Run:
         """Return what the transformed program does with them."""
         # One that looks its answers up is asked for another one at the addresses of the first.
-        earlier = self.subject.arguments(0) if inputs == 1 and not wide else None
-        return self._run(self._watched_runner, "actual", inputs, wide, earlier)
+        earlier = self.subject.arguments(0) if inputs == 1 and not float64 else None
+        return self._run(self._watched_runner, "actual", inputs, float64, earlier)
 
     def _run(
         self,
         runner: Callable[[bool], Callable[..., Run]],
         which: str,
         inputs: Inputs,
-        wide: bool,
+        float64: bool,
         earlier: Arguments | None = None,
     ) -> Run:
-        dtype = torch.float64 if wide else self.subject.dtype
-        key = (which, inputs, wide, self._layout_independent)
-        return self.once(key, lambda: runner(wide)(self.subject.arguments(inputs, wide), dtype, earlier))
+        dtype = torch.float64 if float64 else self.subject.dtype
+        key = (which, inputs, float64, self._layout_independent)
+        return self.once(key, lambda: runner(float64)(self.subject.arguments(inputs, float64), dtype, earlier))
 
-    def _watched_runner(self, wide: bool) -> Callable[..., Run]:
+    def _watched_runner(self, float64: bool) -> Callable[..., Run]:
         """Return what calls the transformed program: it is watched, and finds no answer of eager's."""
 
         def run(*arguments: Any) -> Run:
@@ -342,40 +342,40 @@ class PassRun:
             with hidden([*self.subject.runs, *eager]), self.watched(calls=True):
                 return runner(*arguments)
 
-        runner = self.runner(wide)
+        runner = self.runner(float64)
         return run
 
-    def runner(self, wide: bool = False) -> Runner:
+    def runner(self, float64: bool = False) -> Runner:
         """Return what calls the transformed program."""
-        program = self.wide_after if wide else self.program
+        program = self.after_float64 if float64 else self.program
         assert program is not None, "asked for a program that there is not"
-        return self.once(("runner", wide), lambda: self.subject.runner(program, wide=wide))
+        return self.once(("runner", float64), lambda: self.subject.runner(program, float64=float64))
 
     @property
     def has_float64(self) -> bool:
         """Return whether there is a float64 version of the program that is another one, and of what the pass makes of
         it.
         """
-        if self.subject.is_wide or self.before is None or self.subject.eager(0, True).error is not None:
+        if self.subject.is_float64 or self.before is None or self.subject.eager(0, True).error is not None:
             return False
-        return self.once("has float64", lambda: self.wide_after is not None)
+        return self.once("has float64", lambda: self.after_float64 is not None)
 
     @property
-    def wide_after(self) -> GraphModule | None:
+    def after_float64(self) -> GraphModule | None:
         """Return what the pass makes of the program in float64, or None if it makes nothing of it, or it is there
         already.
 
         Of a large model it is there until something else is asked for in float64, and then made again.
         """
-        if self.subject.is_wide or self.before is None:
+        if self.subject.is_float64 or self.before is None:
             return None
-        return self._once_in_float64("wide after", self._transformed_wide)
+        return self._once_in_float64("after in float64", self._transformed_in_float64)
 
-    def to_perturb(self, wide: bool) -> GraphModule:
+    def to_perturb(self, float64: bool) -> GraphModule:
         """A capture of the module that no pass has seen, to be run with other rounding errors."""
-        if not wide:
+        if not float64:
             return self.once("to perturb", self.capture)
-        return self._once_in_float64("to perturb in float64", lambda: self.capture(wide=True))
+        return self._once_in_float64("to perturb in float64", lambda: self.capture(float64=True))
 
     def _once_in_float64(self, key: str, make: Callable[[], GraphModule | None]) -> Any:
         if key not in self._cache:
@@ -383,18 +383,18 @@ class PassRun:
                 self.let_go_of_float64()
             self.subject.claim_float64(self.let_go_of_float64)
             self._cache[key] = make()
-            self.subject.claim_float64(self.let_go_of_float64)  # also what is lent while that was made
+            self.subject.claim_float64(self.let_go_of_float64)  # also what was shared while that was made
         return self._cache[key]
 
     def forget_float64(self) -> None:
         """Judge without what the pass makes of the program in float64, which is captured as another one there."""
         self.let_go_of_float64()
-        self._cache.update({"wide after": None, "has float64": False})
+        self._cache.update({"after in float64": None, "has float64": False})
 
     def let_go_of_float64(self) -> None:
         """Free what the pass made of the program in float64; it is made again where it is needed."""
         self._cache.pop(("runner", True), None)
-        for key in ("wide after", "to perturb in float64"):
+        for key in ("after in float64", "to perturb in float64"):
             if (program := self._cache.get(key)) is not None:
                 del self._cache[key]
                 if self.subject.is_large and program is not self.result:  # which a pass that remembers gave once more
@@ -414,23 +414,23 @@ class PassRun:
         self.result = None
         self._collect()
 
-    def _transformed_wide(self) -> GraphModule | None:
+    def _transformed_in_float64(self) -> GraphModule | None:
         subject = self.subject
         try:
             # Nobody else has the tensors of this copy: those that the pass replaces are free at once.
-            module = (lambda: subject.fresh(torch.float64)) if subject.is_large else lambda: subject.borrowed(True)
-            captured = subject.capture(module(), leaves=self.leaves, wide=True, pass_=self.pass_)
+            module = (lambda: subject.fresh(torch.float64)) if subject.is_large else lambda: subject.shared_copy(True)
+            captured = subject.capture(module(), leaves=self.leaves, float64=True, pass_=self.pass_)
             return self._transformed(captured, torch.float64)
         except (Exception, TookTooLong):
             return None
         finally:
             if self.damage is not None:  # what was written to in one dtype is so in the other
-                subject.renew()
+                subject.reset()
 
-    def transform(self, module: nn.Module, wide: bool = False) -> GraphModule | None:
+    def transform(self, module: nn.Module, float64: bool = False) -> GraphModule | None:
         """Return what the pass makes of ``module``, None if that is no program, or raise what the pass raises."""
-        captured = self.subject.capture(module, leaves=self.leaves, wide=wide, pass_=self.pass_)
-        return self._transformed(captured, torch.float64 if wide else self.subject.dtype)
+        captured = self.subject.capture(module, leaves=self.leaves, float64=float64, pass_=self.pass_)
+        return self._transformed(captured, torch.float64 if float64 else self.subject.dtype)
 
     def _transformed(self, captured: GraphModule, dtype: torch.dtype) -> GraphModule | None:
         record_origins(captured.graph)
@@ -447,10 +447,10 @@ class PassRun:
         if self.subject.is_large:
             collect()
 
-    def capture(self, wide: bool = False) -> GraphModule:
+    def capture(self, float64: bool = False) -> GraphModule:
         """Return a new capture of the module that no pass has seen."""
-        module = self.subject.borrowed(wide)
-        return self.subject.capture(module, leaves=self.leaves, wide=wide, pass_=self.pass_)
+        module = self.subject.shared_copy(float64)
+        return self.subject.capture(module, leaves=self.leaves, float64=float64, pass_=self.pass_)
 
     def untouched(self) -> PassRun:
         """The same subject with no pass applied to its capture."""

@@ -20,8 +20,8 @@ from fx.modules.kept_tensors import KeptTensor
 from pytest_fx.harness.capture import USUAL, Captures, Tracing, capture_without_leaves, leave_out_caches
 from pytest_fx.harness.collector import collect
 from pytest_fx.harness.evaluation import Arguments, converted, default_dtype, same_random_numbers, threads
-from pytest_fx.harness.lending import FULL_SIZE, Lender, in_dtype, release
 from pytest_fx.harness.run import Run, Runner
+from pytest_fx.harness.shared_weights import FULL_SIZE, SharedWeights, in_dtype, release
 from pytest_fx.harness.structure import leaves
 from pytest_fx.harness.variants import VARIANTS, batch_of, of_batch, with_batch, with_other_size
 
@@ -42,7 +42,7 @@ Inputs = int | str
 """Which inputs: the number of a draw, or the name of a variant of the first one (:mod:`pytest_fx.harness.variants`)."""
 
 
-class Checked(Protocol):
+class ProgramSource(Protocol):
     """A program that stands for itself; :class:`pytest_fx.generation.Program` is one."""
 
     @property
@@ -125,7 +125,7 @@ class Subject:
         self.tracing = tracing
         own = copy.deepcopy(module).train(mode == "train").to(self.device)
         self._captures = Captures(leave_out_caches(own))
-        self._lender = Lender(own if working_dtype is None else in_dtype(own, working_dtype))
+        self._weights = SharedWeights(own if working_dtype is None else in_dtype(own, working_dtype))
         if working_dtype is not None:  # also where there are no tensors that say so
             self.__dict__["dtype"] = working_dtype
         self._inputs = inputs
@@ -143,7 +143,7 @@ class Subject:
         """The law that a program made of it breaks, by the name of the program: it is not timed."""
 
     @classmethod
-    def of(cls, program: Checked, mode: str = "eval") -> Subject:
+    def of(cls, program: ProgramSource, mode: str = "eval") -> Subject:
         """A program that stands for itself, called with its one set of inputs in the dtypes that they have."""
         module = program.build()
         subject = cls("the program", module, lambda draw: program.inputs, draws=1, mode=mode, source=program.source)
@@ -157,7 +157,7 @@ class Subject:
     def at(self, inputs: Inputs) -> Subject:
         """The same module, called with one variant of the inputs only."""
         other = copy.copy(self)
-        for found in ("captured", "capture_error", "draws", "wide_draws"):
+        for found in ("captured", "capture_error", "draws", "float64_draws"):
             vars(other).pop(found, None)
         other.name = f"{self.name} on {inputs}" if isinstance(inputs, str) else self.name
         other._inputs, other._draws, other._other_inputs = lambda draw: self._made(inputs), 1, None
@@ -172,12 +172,12 @@ class Subject:
     @property
     def state_names(self) -> list[str]:
         """Return what the parameters and buffers are called that are saved with it."""
-        return list(self.borrowed().state_dict())
+        return list(self.shared_copy().state_dict())
 
     @property
     def tensors(self) -> Mapping[str, torch.Tensor]:
         """Equal to its parameters and buffers, by name: to be compared with, never to be changed."""
-        return self._lender.tensors
+        return self._weights.tensors
 
     @cached_property
     def dtype(self) -> torch.dtype:
@@ -195,45 +195,49 @@ class Subject:
         return sum(tensor.numel() for tensor in chain(self.tensors.values(), inputs)) >= FULL_SIZE
 
     @cached_property
-    def is_wide(self) -> bool:
+    def is_float64(self) -> bool:
         """Return whether all that it computes with is in float64 already."""
         inputs = self._made(0).tensors if self.has_inputs and self._keeps_dtypes else []
-        narrow = (tensor for tensor in chain(self.tensors.values(), inputs) if tensor.dtype in _NARROW)
-        return next(narrow, None) is None and (self._keeps_dtypes or self.dtype == torch.float64)
+        lower_precision = (
+            tensor for tensor in chain(self.tensors.values(), inputs) if tensor.dtype in _LOWER_PRECISION
+        )
+        return next(lower_precision, None) is None and (self._keeps_dtypes or self.dtype == torch.float64)
 
     def fresh(self, dtype: torch.dtype | None = None) -> nn.Module:
         """Return a new copy of the module in its mode, its floating-point tensors in ``dtype`` if given."""
-        return self._lender.fresh(None if dtype == self.dtype and not self._keeps_dtypes else dtype)
+        return self._weights.deepcopy(None if dtype == self.dtype and not self._keeps_dtypes else dtype)
 
-    def borrowed(self, wide: bool = False) -> nn.Module:
-        """Return a new copy that shares its tensors with others, in float64 if ``wide``: to be captured and called.
+    def shared_copy(self, float64: bool = False) -> nn.Module:
+        """Return a new copy that shares its tensors with others, in float64 if asked: to be captured and called.
 
-        What a :class:`~.run.Runner` that is told of :meth:`lent` sees written to them is undone. Whoever else changes
-        them says so: :meth:`renew`.
+        What a :class:`~.run.Runner` that gets :meth:`shared_weights` sees written to them is undone. Whoever else
+        changes them says so: :meth:`reset`.
         """
-        return self._lender.borrowed(self._dtype_lent(wide))
+        return self._weights.shared_copy(self._shared_dtype(float64))
 
-    def lent(self, wide: bool = False) -> dict[int, KeptTensor]:
-        """The tensors that :meth:`borrowed` modules share, by identity, with what they hold."""
-        return self._lender.lent(self._dtype_lent(wide))
+    def shared_weights(self, float64: bool = False) -> dict[int, KeptTensor]:
+        """Return the tensors that copies by :meth:`shared_copy` share, by identity, with what they hold."""
+        return self._weights.shared_weights(self._shared_dtype(float64))
 
-    def _dtype_lent(self, wide: bool) -> torch.dtype | None:
-        return torch.float64 if wide and (self.dtype != torch.float64 or self._keeps_dtypes) else None
+    def _shared_dtype(self, float64: bool) -> torch.dtype | None:
+        return torch.float64 if float64 and (self.dtype != torch.float64 or self._keeps_dtypes) else None
 
-    def renew(self) -> None:
-        """Lend other tensors from now on: somebody has changed those that are lent."""
-        self._lender.renew()
+    def reset(self) -> None:
+        """Share other tensors from now on: somebody has changed those that are shared."""
+        self._weights.reset()
         vars(self).pop("captured", None)
 
     def recover(self) -> None:
-        """Lend other tensors, and forget what shares those that were lent: something was struck before it put back."""
+        """Share other tensors, and forget what shares those that were: something was interrupted before it restored
+        them.
+        """
         self._let_go()
-        self.renew()
+        self.reset()
 
     @property
     def is_large(self) -> bool:
         """Return whether there is so much of it that it is not copied where its tensors can be shared."""
-        return self._lender.is_large
+        return self._weights.is_large
 
     def tidy_up(self) -> None:
         """Free what a test has made of a large model: programs, and what is in float64. Answers are kept."""
@@ -244,7 +248,7 @@ class Subject:
     def _let_go(self) -> None:
         for key in [key for key, found in self.findings.items() if hasattr(found, "close")]:
             self.findings.pop(key).close()
-        self._lender.claim_float64(None)
+        self._weights.claim_float64(None)
 
     def close(self) -> None:
         """Free all that was found out about it: it is no longer used."""
@@ -253,7 +257,7 @@ class Subject:
             release(vars(self).pop("captured"))
         self._runs.clear()
         self._captures.close()
-        self._lender.close()
+        self._weights.close()
         if self.is_large:
             collect()  # what passes have dropped shares its tensors
 
@@ -263,19 +267,21 @@ class Subject:
         if not self.is_large:
             yield self.fresh()
             return
-        runner = self.runner(self.borrowed())
+        runner = self.runner(self.shared_copy())
         try:
             yield runner.program
         finally:
             runner.restore()
 
     def set_aside(self) -> AbstractContextManager[None]:
-        """Free what is lent of a large model in the block; see :meth:`~.lending.Lender.set_aside`."""
-        return self._lender.set_aside()
+        """Free what is shared of a large model in the block; see :meth:`~.shared_weights.SharedWeights.set_aside`."""
+        return self._weights.set_aside()
 
     def claim_float64(self, forget: Callable[[], None] | None) -> None:
-        """Say that there is about to be a model in float64; see :meth:`~.lending.Lender.claim_float64`."""
-        self._lender.claim_float64(forget)
+        """Say that there is about to be a model in float64; see
+        :meth:`~.shared_weights.SharedWeights.claim_float64`.
+        """
+        self._weights.claim_float64(forget)
 
     def _made(self, inputs: Inputs) -> Arguments:
         """The arguments as they are made, on the device."""
@@ -310,10 +316,10 @@ class Subject:
         names = [of_batch(size) for size in BATCHES_OF_LARGE]
         return next(filter(self.has, names), names[0])
 
-    def arguments(self, inputs: Inputs = 0, wide: bool = False) -> Arguments:
+    def arguments(self, inputs: Inputs = 0, float64: bool = False) -> Arguments:
         """Return the arguments of a call, other values for each draw, or raise ``LookupError`` if there are none."""
         made = self._made(inputs)
-        if wide:
+        if float64:
             return made.map(lambda tensor: converted(tensor, torch.float64))
         return made if self._keeps_dtypes else made.map(lambda tensor: converted(tensor, self.dtype))
 
@@ -326,22 +332,22 @@ class Subject:
         return [self._made(FIRST_OF_DATA + number).copies(dtype) for number in range(CALLS_OF_DATA)]
 
     def capture(
-        self, module: nn.Module | None = None, *, leaves: bool = True, wide: bool = False, pass_: Any = None
+        self, module: nn.Module | None = None, *, leaves: bool = True, float64: bool = False, pass_: Any = None
     ) -> GraphModule:
         """Return a new capture, of a fresh copy or of ``module``, for calls like those with the example inputs.
 
         Through ``torch.export`` it is in the form in which ``pass_`` knows operations. With ``leaves`` false it is in
         functions only, and ``TraceError`` is raised where a module branches on values.
         """
-        dtype = torch.float64 if wide else self.dtype
+        dtype = torch.float64 if float64 else self.dtype
         arguments = self._made(0) if self.has_inputs else None
         # What is computed while capturing becomes a constant.
         __tracebackhide__ = True
         with default_dtype(dtype), same_random_numbers(), threads(self.threads):
-            made = self.fresh(torch.float64 if wide else None) if module is None else module
+            made = self.fresh(torch.float64 if float64 else None) if module is None else module
             try:
                 if leaves:
-                    call = self.arguments(wide=wide) if self.has_inputs else None
+                    call = self.arguments(float64=float64) if self.has_inputs else None
                     return self._captures.capture(made, call, self.tracing, pass_)
                 return capture_without_leaves(made, arguments, self.tracing)
             except TraceError as error:
@@ -370,14 +376,14 @@ class Subject:
         return max(FEWEST_DRAWS, _draws_for(self.eager().answer))
 
     @cached_property
-    def wide_draws(self) -> int:
+    def float64_draws(self) -> int:
         """With how many of them it is called in float64, too: as many as give every output enough elements."""
         return min(self.draws, _draws_for(self.eager().answer))
 
     @cached_property
     def captured(self) -> GraphModule:
         """One capture of the model that is kept: to be read and called by :meth:`runner`, never changed."""
-        return self.capture(self.borrowed())
+        return self.capture(self.shared_copy())
 
     @cached_property
     def capture_error(self) -> Exception | None:
@@ -388,29 +394,35 @@ class Subject:
             return error
         return None
 
-    def runner(self, program: nn.Module, call: Callable[..., Any] | None = None, *, wide: bool = False) -> Runner:
-        """Return what calls a program that shares tensors with borrowed modules, or ``call`` in its place."""
-        return Runner(program, call, kept=self._lender.lent_already(self._dtype_lent(wide)), thread_count=self.threads)
+    def runner(self, program: nn.Module, call: Callable[..., Any] | None = None, *, float64: bool = False) -> Runner:
+        """Return what calls a program that shares tensors with copies by :meth:`shared_copy`, or ``call`` in its
+        place.
+        """
+        return Runner(
+            program, call, kept=self._weights.shared_so_far(self._shared_dtype(float64)), thread_count=self.threads
+        )
 
-    def eager_runner(self, wide: bool = False) -> Runner:
-        """Return what calls the module itself, in float64 if ``wide``."""
-        return self._lender.runner(self._dtype_lent(wide), lambda: self.runner(self.borrowed(wide), wide=wide))
+    def eager_runner(self, float64: bool = False) -> Runner:
+        """Return what calls the module itself, in float64 if asked."""
+        return self._weights.runner(
+            self._shared_dtype(float64), lambda: self.runner(self.shared_copy(float64), float64=float64)
+        )
 
     @property
     def runs(self) -> list[Run]:
         """Return what :meth:`eager` has found out so far."""
         return list(self._runs.values())
 
-    def eager(self, inputs: Inputs = 0, wide: bool = False) -> Run:
-        """Return what the module itself does when it is called, in float64 if ``wide``; found out once."""
-        key = inputs, wide
+    def eager(self, inputs: Inputs = 0, float64: bool = False) -> Run:
+        """Return what the module itself does when it is called, in float64 if ``float64``; found out once."""
+        key = inputs, float64
         if key not in self._runs:
-            dtype = torch.float64 if wide else self.dtype
-            self._runs[key] = self.eager_runner(wide)(self.arguments(inputs, wide), dtype)
+            dtype = torch.float64 if float64 else self.dtype
+            self._runs[key] = self.eager_runner(float64)(self.arguments(inputs, float64), dtype)
         return self._runs[key]
 
 
-_NARROW = {torch.float16, torch.bfloat16, torch.float32, torch.complex64, torch.complex32}
+_LOWER_PRECISION = {torch.float16, torch.bfloat16, torch.float32, torch.complex64, torch.complex32}
 
 
 def _draws_for(answer: Any) -> int:

@@ -42,24 +42,24 @@ class Conditioning:
         self.perturbations = PERTURBATIONS
         """How often eager is run."""
 
-    def deviations(self, wide: bool) -> Sequence[torch.Tensor]:
+    def deviations(self, float64: bool) -> Sequence[torch.Tensor]:
         """Return how much each element may differ, float64 of the shape of each tensor that is compared.
 
         A run that raises, or computes something of another structure, says nothing about any element.
         """
-        outputs = [select(self._pass_run.eager(inputs, wide)) for inputs, select in self._inputs]
+        outputs = [select(self._pass_run.eager(inputs, float64)) for inputs, select in self._inputs]
         pairs = [pair_leaves(output, output) for output in outputs]
         tensors = [[] if isinstance(found, Mismatch) else [leaf.expected for leaf in found] for found in pairs]
-        movements = self._movements.setdefault(wide, [Movement.none(each) for found in tensors for each in found])
-        for number in range(self._runs[wide], self.perturbations):
+        movements = self._movements.setdefault(float64, [Movement.none(each) for found in tensors for each in found])
+        for number in range(self._runs[float64], self.perturbations):
             position = 0
             for (inputs, select), output, compared in zip(self._inputs, outputs, tensors, strict=True):
-                run = _perturbed_run(self._pass_run, inputs, wide, number)
+                run = _perturbed_run(self._pass_run, inputs, float64, number)
                 found = pair_leaves(output, output if run.error is not None else select(run))
                 for place, leaf in enumerate([] if isinstance(found, Mismatch) else found, start=position):
                     movements[place].note(leaf.errors, number)
                 position += len(compared)
-            self._runs[wide] = number + 1
+            self._runs[float64] = number + 1
         return [movement.allowed() for movement in movements]
 
 
@@ -95,10 +95,10 @@ class Movement:
         return torch.where(at_a_step, torch.maximum(self.small, self.large), ALLOWED * self.small)
 
 
-def _perturbed_run(pass_run: PassRun, inputs: Inputs, wide: bool, number: int) -> Run:
-    subject, program = pass_run.subject, pass_run.to_perturb(wide)
-    runner = subject.runner(program, by(Perturbed(program, number)), wide=wide)
-    return runner(subject.arguments(inputs, wide), torch.float64 if wide else subject.dtype)
+def _perturbed_run(pass_run: PassRun, inputs: Inputs, float64: bool, number: int) -> Run:
+    subject, program = pass_run.subject, pass_run.to_perturb(float64)
+    runner = subject.runner(program, by(Perturbed(program, number)), float64=float64)
+    return runner(subject.arguments(inputs, float64), torch.float64 if float64 else subject.dtype)
 
 
 class Perturbed(Interpreter):

@@ -63,7 +63,7 @@ def gradients(pass_run: PassRun) -> None:
         return
     if pass_run.subject.is_full_size and _look_kept(pass_run):
         return
-    wherever_values_lie(pass_run, lambda: _require_gradients(pass_run, wide=_is_judged_in_float64(pass_run)))
+    wherever_values_lie(pass_run, lambda: _require_gradients(pass_run, float64=_is_judged_in_float64(pass_run)))
 
 
 def _is_finite(value: Any) -> bool:
@@ -76,8 +76,8 @@ def _is_judged_in_float64(pass_run: PassRun) -> bool:
     """Return whether both programs compute in float64 there: not what a pass casts to another dtype on purpose."""
     if not pass_run.has_float64:
         return False
-    after = pass_run.wide_after
-    return after is not None and _casts(after) <= _casts(pass_run.capture(wide=True))
+    after = pass_run.after_float64
+    return after is not None and _casts(after) <= _casts(pass_run.capture(float64=True))
 
 
 def _casts(program: GraphModule) -> int:
@@ -159,20 +159,20 @@ def _nudged(tensor: torch.Tensor) -> torch.Tensor:
     return tensor * (1 + steps).to(tensor.dtype)
 
 
-def _require_gradients(pass_run: PassRun, wide: bool) -> None:
+def _require_gradients(pass_run: PassRun, float64: bool) -> None:
     subject = pass_run.subject
-    arguments, dtype = subject.arguments(wide=wide), torch.float64 if wide else subject.dtype
-    expected = gradients_of(subject.eager_runner(wide), arguments, dtype, stored=subject.is_large)
+    arguments, dtype = subject.arguments(float64=float64), torch.float64 if float64 else subject.dtype
+    expected = gradients_of(subject.eager_runner(float64), arguments, dtype, stored=subject.is_large)
     if isinstance(expected, Exception) or not expected:
         return  # not every program that can be run can be differentiated
-    both = wide and not subject.is_large  # else they are not there in float64 at the same time
+    both = float64 and not subject.is_large  # else they are not there in float64 at the same time
     original = subject.eager_runner(both).program
     kept = _kept_parameters(pass_run, original, pass_run.runner(both).program)
-    actual = pass_run.runner(wide)
+    actual = pass_run.runner(float64)
     with pass_run.watched(calls=True):
         found = gradients_of(actual, arguments, dtype, stored=subject.is_large)
     is_given = pass_run.before is None
-    if isinstance(found, Exception) and (is_given or pass_run.actual(wide=wide).error is not None):
+    if isinstance(found, Exception) and (is_given or pass_run.actual(float64=float64).error is not None):
         return
     if isinstance(found, Exception):
         error, found = found, _gradients_beside_writes(pass_run, actual, arguments, dtype)
@@ -198,11 +198,11 @@ def _require_gradients(pass_run: PassRun, wide: bool) -> None:
         if differ(leaf) and not _is_folded(pass_run, name):
             suspects[name] = leaf
     if suspects:
-        _require_explained(pass_run, arguments, dtype, wide, suspects)
+        _require_explained(pass_run, arguments, dtype, float64, suspects)
 
 
 def _require_explained(
-    pass_run: PassRun, arguments: Arguments, dtype: torch.dtype, wide: bool, suspects: Mapping[str, Leaf]
+    pass_run: PassRun, arguments: Arguments, dtype: torch.dtype, float64: bool, suspects: Mapping[str, Leaf]
 ) -> None:
     """Report a gradient that eager's own, computed with other rounding errors, do not explain.
 
@@ -211,7 +211,7 @@ def _require_explained(
     """
     movements = {name: _no_movement(pass_run, leaf) for name, leaf in suspects.items()}
     for runs in (range(PERTURBATIONS), range(PERTURBATIONS, MOST_PERTURBATIONS)):
-        _move(pass_run, arguments, dtype, wide, suspects, movements, runs)
+        _move(pass_run, arguments, dtype, float64, suspects, movements, runs)
         left: dict[str, torch.Tensor] = {}
         for name, movement in movements.items():
             leaf = suspects[name]
@@ -381,7 +381,7 @@ def _no_movement(pass_run: PassRun, leaf: Leaf) -> Movement:
 
 
 def _move(
-    pass_run: PassRun, arguments: Arguments, dtype: torch.dtype, wide: bool, suspects: Mapping[str, Leaf],
+    pass_run: PassRun, arguments: Arguments, dtype: torch.dtype, float64: bool, suspects: Mapping[str, Leaf],
     movements: dict[str, Movement], runs: range,
 ) -> None:  # fmt: skip
     """Note how much each element of eager's gradients differs with other rounding errors.
@@ -390,7 +390,7 @@ def _move(
     """
     met = set[str]()
     for number in runs if movements else ():
-        program = pass_run.capture(wide)
+        program = pass_run.capture(float64)
         met.clear()
 
         def take(name: str, gradient: torch.Tensor, number: int = number) -> None:

@@ -105,9 +105,9 @@ class Poisoned(Interpreter):
             return False
         # Finite in float64: the dtype ends there, as at `x * x` for 1e30. Infinite there, too: it is an overflow only
         # if it is infinite for numbers nearby as well, as `exp(1e5)` is, and no pole, as `1 / 0` and `log(0)` are.
-        wide = self._infinite(node, value, _widened)
-        if wide is None or not wide.any():
-            return wide is not None
+        in_float64 = self._infinite(node, value, _to_float64)
+        if in_float64 is None or not in_float64.any():
+            return in_float64 is not None
         moved = self._infinite(node, value, _moved)
         return moved is not None and bool(moved[value.isinf()].all())
 
@@ -133,7 +133,7 @@ def _has_infinities(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and is_strided(leaf) and bool(leaf.isinf().any())
 
 
-def _widened(tensor: torch.Tensor) -> torch.Tensor:
+def _to_float64(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.double() if tensor.is_floating_point() else tensor
 
 

@@ -170,20 +170,20 @@ def _is_as_near_as_on_draws(pass_run: PassRun, inputs: Sequence[Inputs], part: P
     Those are known when the contract has been looked at, and then no more calls in float64 are needed.
     """
     subject = pass_run.subject
-    if not subject.is_full_size or subject.is_wide or isinstance(pass_run.contract, Exact):
+    if not subject.is_full_size or subject.is_float64 or isinstance(pass_run.contract, Exact):
         return False
-    draws = range(subject.wide_draws)
-    if not set(draws).isdisjoint(inputs) or any(subject.eager(draw, wide=True).error is not None for draw in draws):
+    draws = range(subject.float64_draws)
+    if not set(draws).isdisjoint(inputs) or any(subject.eager(draw, float64=True).error is not None for draw in draws):
         return False
     eager, actual = ([part(answers(each)) for each in inputs] for answers in (pass_run.eager, pass_run.actual))
-    known, known64 = ([part(subject.eager(draw, wide=wide)) for draw in draws] for wide in (False, True))
+    known, known64 = ([part(subject.eager(draw, float64=float64)) for draw in draws] for float64 in (False, True))
     return near(eager, actual, known, known64, pass_run.contract)
 
 
 def _is_captured_in_float64(pass_run: PassRun, inputs: Sequence[Inputs], part: Part) -> bool:
     """Return whether eager and its capture agree in float64, too: ``c = x.half(); c *= x`` is half in eager alone."""
     for each in inputs:
-        expected, captured = pass_run.eager(each, wide=True), pass_run.untouched().actual(each, wide=True)
+        expected, captured = pass_run.eager(each, float64=True), pass_run.untouched().actual(each, float64=True)
         if expected.error is None and captured.error is None:
             pairs = pair_leaves(*(_without_infinities(part(run)) for run in (expected, captured)))
             if isinstance(pairs, Mismatch):
@@ -250,18 +250,18 @@ def compared(
         normals = [_normal(pass_run.contract)] * len(inputs)
     eager = [make(part(pass_run.eager(each))) for make, each in zip(normals, inputs, strict=True)]
     actual = [make(part(pass_run.actual(each))) for make, each in zip(normals, inputs, strict=True)]
-    narrow = partial(
+    in_working_dtype = partial(
         Comparison, _called(pass_run, inputs[0]), pass_run.name, eager, actual, whose=whose
     )  # fmt: skip
-    if pass_run.subject.is_wide:
-        return narrow(eager, actual)
-    if pass_run.subject.eager(inputs[0], wide=True).error is not None:
-        return narrow([_widened(answer) for answer in eager])
-    count = min(len(inputs), pass_run.subject.wide_draws)
-    comparison = _beside_float64(pass_run, inputs[:count], part, normals, narrow)
+    if pass_run.subject.is_float64:
+        return in_working_dtype(eager, actual)
+    if pass_run.subject.eager(inputs[0], float64=True).error is not None:
+        return in_working_dtype([_to_float64(answer) for answer in eager])
+    count = min(len(inputs), pass_run.subject.float64_draws)
+    comparison = _beside_float64(pass_run, inputs[:count], part, normals, in_working_dtype)
     known = eager[:count], comparison.eager64
     if count < len(inputs) and not near(eager[count:], actual[count:], *known, pass_run.contract):
-        return _beside_float64(pass_run, inputs, part, normals, narrow)
+        return _beside_float64(pass_run, inputs, part, normals, in_working_dtype)
     return comparison
 
 
@@ -270,23 +270,23 @@ def _beside_float64(
     inputs: Sequence[Inputs],
     part: Part,
     normals: Sequence[Normal],
-    narrow: Callable[..., Comparison],
+    in_working_dtype: Callable[..., Comparison],
 ) -> Comparison:
     """The comparison with what eager and the program do in float64 with some of the inputs."""
     runs: list[Run] = []
     for each in inputs:  # all of them before the transformed program is there in float64
-        expected = pass_run.eager(each, wide=True)
+        expected = pass_run.eager(each, float64=True)
         if expected.error is not None:
             break
         runs.append(expected)
     eager = [normal(part(run)) for normal, run in zip(normals, runs, strict=False)]
     # What is approximate by design, a quantizer say, need not exist in float64.
     if isinstance(pass_run.contract, Approximate) or not pass_run.has_float64:
-        return narrow(eager)
-    found = [pass_run.actual(each, wide=True) for each in inputs[: len(runs)]]
+        return in_working_dtype(eager)
+    found = [pass_run.actual(each, float64=True) for each in inputs[: len(runs)]]
     if any(run.error is not None for run in found):  # a pass that is right in one dtype need not take the other
-        return narrow(eager)
-    return narrow(eager, [normal(part(run)) for normal, run in zip(normals, found, strict=False)])
+        return in_working_dtype(eager)
+    return in_working_dtype(eager, [normal(part(run)) for normal, run in zip(normals, found, strict=False)])
 
 
 def _of_what_is_finite(pass_run: PassRun, inputs: Inputs, part: Part) -> Normal:
@@ -332,7 +332,7 @@ def _zero_where(mask: torch.Tensor | None, tensor: torch.Tensor) -> torch.Tensor
     return tensor if mask is None or mask.shape != tensor.shape else tensor.masked_fill(mask, 0)
 
 
-def _widened(value: Any) -> Any:
+def _to_float64(value: Any) -> Any:
     return map_tensors(lambda tensor: converted(tensor, torch.float64) if tensor.is_floating_point() else tensor, value)
 
 

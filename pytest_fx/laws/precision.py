@@ -83,7 +83,7 @@ def trades_accuracy(pass_run: PassRun, violation: ContractViolation) -> bool:
     if violation.sqnr_db is None or violation.sqnr_db < LEAST_SIGNAL:
         return False
     is_rounding = violation.kind.startswith("rounding") and pass_run.has_float64
-    return (is_rounding and pass_run.actual(wide=True).error is None) or _is_lower(pass_run)
+    return (is_rounding and pass_run.actual(float64=True).error is None) or _is_lower(pass_run)
 
 
 def _is_lower(pass_run: PassRun) -> bool:
@@ -95,7 +95,7 @@ def _is_lower(pass_run: PassRun) -> bool:
     if any(_is_coarser(tensor, held.get(name)) for name, tensor in now.items()):
         return True
     if not isinstance(program, GraphModule) or pass_run.subject.capture_error is not None:
-        return _approximations(program) > _approximations(pass_run.subject.borrowed())
+        return _approximations(program) > _approximations(pass_run.subject.shared_copy())
     try:
         return _approximations(program) > _approximations(pass_run.capture())
     except FxError:

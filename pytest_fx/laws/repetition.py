@@ -33,10 +33,10 @@ def deterministic(pass_run: PassRun) -> None:
         return
     known = {id(held) for held, _ in before.module.tensors.values()}
     computes = any(id(tensor) not in known for tensor in tensors_of(after).values())
-    if not computes and _made_alike(pass_run.wide_after, after):  # it is there anyway
+    if not computes and _made_alike(pass_run.after_float64, after):  # it is there anyway
         return
     try:
-        again = pass_run.transform(pass_run.subject.borrowed())
+        again = pass_run.transform(pass_run.subject.shared_copy())
     except TookTooLong:
         return
     except Exception as error:
@@ -215,11 +215,11 @@ def _lay_out_as(program: nn.Module, other: nn.Module) -> None:
             tensor.data = memory.as_strided(wanted.shape, strides)
 
 
-def _made_alike(wide: GraphModule | None, after: GraphModule) -> bool:
+def _made_alike(after_float64: GraphModule | None, after: GraphModule) -> bool:
     """Return whether what the pass makes of the program in float64 is what it makes of it, but for rounding."""
-    if wide is None or wide.code != after.code:
+    if after_float64 is None or after_float64.code != after.code:
         return False
-    others = tensors_of(wide)
+    others = tensors_of(after_float64)
     return all(_nearly(tensor, others.get(name)) for name, tensor in tensors_of(after).items())
 
 

@@ -11,20 +11,20 @@ from fx.interop import AdaptedPass, adapt
 from fx.passes import Contract, exact
 from pytest_fx.harness.pass_run import PassRun, parts_of
 from pytest_fx.laws import Law, broken_laws, is_kept_without
-from pytest_fx.search.mentions import Mentions, mentioned
 from pytest_fx.search.placement import PutBack
+from pytest_fx.search.references import PassReferences, references_of
 
 
 class Blame:
     """Tells whether it is a pass that breaks a law, by what breaks the law without it."""
 
-    def __init__(self, pass_: Any, about: Mentions | None = None) -> None:
+    def __init__(self, pass_: Any, about: PassReferences | None = None) -> None:
         """Take a pass, and what it mentions if that is known."""
         self._pass = pass_
         self._tools: list[AdaptedPass] = []
         self._replaces = False
         if any(isinstance(part, AdaptedPass) for part in parts_of(pass_)):
-            about = about or mentioned(pass_)
+            about = about or references_of(pass_)
             self._tools = [adapt(_pass_through), *([adapt(_remove_dead_code)] if about.removes else [])]
             self._replaces = about.replaces
 

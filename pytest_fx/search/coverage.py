@@ -24,7 +24,7 @@ from fx import GraphModule
 from fx.checks.bytecode import dialect
 from fx.interop import AdaptedPass
 from pytest_fx.harness.pass_run import parts_of
-from pytest_fx.search.mentions import mentioned
+from pytest_fx.search.references import references_of
 
 LONGEST_TEXT = 60
 """Characters of a line or condition that are shown."""
@@ -77,7 +77,7 @@ class PassCode:
     """The code of a pass, and which of its points were reached."""
 
     def __init__(self, codes: Iterable[CodeType], pass_: Any = None) -> None:
-        """Take what :attr:`~pytest_fx.search.mentions.Mentions.codes` has, with the functions defined inside.
+        """Take what :attr:`~pytest_fx.search.references.PassReferences.codes` has, with the functions defined inside.
 
         Libraries, and this one, have no part in it, but for the modules in which ``pass_`` itself is.
         """
@@ -112,7 +112,7 @@ class PassCode:
         own = [code for one in functions if (code := getattr(one, "__code__", None)) in self._codes]
         if not own:
             return
-        codes = {part for code in (*own, *mentioned(target).codes) for part in _with_inner(code)}
+        codes = {part for code in (*own, *references_of(target).codes) for part in _with_inner(code)}
         for code in codes & self._codes.keys():
             if code in own or self.reached.isdisjoint(self._codes[code].points):  # what the pass calls, too, stays
                 del self._codes[code]

@@ -26,14 +26,14 @@ from pytest_fx.harness.capture import capture
 from pytest_fx.harness.evaluation import Arguments, threads
 from pytest_fx.harness.pass_run import LARGEST_TIME, PassRun, may_change
 from pytest_fx.harness.process import process_kept
-from pytest_fx.harness.subject import Checked, GivenProgram, Subject
+from pytest_fx.harness.subject import GivenProgram, ProgramSource, Subject
 from pytest_fx.laws import Law, broken_laws, choose_laws
 from pytest_fx.loading import load_contract, load_pass
 from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.counterexample import FOLDER
 from pytest_fx.search.isolated_search import isolation_limits, judge_isolated, search_isolated
-from pytest_fx.search.mentions import Mentions, mentioned
 from pytest_fx.search.nearness import running
+from pytest_fx.search.references import PassReferences, references_of
 from pytest_fx.search.search import ONE_IN, CheckReport, Search
 
 MODES = ("eval", "train")
@@ -108,7 +108,7 @@ def check_pass(
     demand = (demand,) if isinstance(demand, str) else demand
     _expect_search(max_examples, like, programs, min_changed, seed, settings, folder)
     _expect_seconds(seconds)
-    about = mentioned(made)
+    about = references_of(made)
     folder = Path.cwd() / FOLDER if folder is None else Path(folder)
     search = Search(made, promise, laws, {law for law in demand if isinstance(law, str)}, seconds, about)
     example, *arguments = like if isinstance(like, tuple) else (like,)
@@ -271,7 +271,7 @@ class _Examples:
 
         @settings
         @given(self.drawn)
-        def keep_the_laws(example: tuple[Checked, str, int]) -> None:
+        def keep_the_laws(example: tuple[ProgramSource, str, int]) -> None:
             new.append(False)
             try:
                 new[-1] = check(*example)
@@ -291,7 +291,7 @@ class _Examples:
         return new
 
 
-def _programs(about: Mentions) -> st.SearchStrategy[Any]:
+def _programs(about: PassReferences) -> st.SearchStrategy[Any]:
     """Programs full of what the pass rewrites."""
     return st.one_of(
         [

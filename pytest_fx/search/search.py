@@ -15,15 +15,15 @@ from fx.errors import TraceError
 from fx.passes import Contract, pass_name
 from pytest_fx.errors import LawViolation, NothingJudged
 from pytest_fx.harness.pass_run import PassRun, leave_alone
-from pytest_fx.harness.subject import Checked, Subject
+from pytest_fx.harness.subject import ProgramSource, Subject
 from pytest_fx.laws import Law, broken_laws
 from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.blame import Blame
 from pytest_fx.search.counterexample import describe
 from pytest_fx.search.coverage import Coverage, PassCode, Point
-from pytest_fx.search.mentions import Mentions
 from pytest_fx.search.nearness import nearest, running, variations
 from pytest_fx.search.reduction import reduced
+from pytest_fx.search.references import PassReferences
 
 ONE_IN = 10
 """Slow laws are checked on one program in so many, and on the simplest."""
@@ -81,7 +81,7 @@ class Search:
     """The examples so far: what they add up to, and the first law that was broken."""
 
     def __init__(
-        self, pass_: Any, contract: Contract, laws: list[Law], always: set[str], seconds: float, about: Mentions
+        self, pass_: Any, contract: Contract, laws: list[Law], always: set[str], seconds: float, about: PassReferences
     ) -> None:
         self._pass = pass_
         self._blame = Blame(pass_, about)
@@ -93,7 +93,7 @@ class Search:
         self.code = PassCode(about.codes, pass_)
         """The code of the pass, and what was reached of it."""
         self._reached: dict[str, frozenset[Point]] = {}  # by each program
-        self.announce: Callable[[Checked, str], None] = lambda program, mode: None
+        self.announce: Callable[[ProgramSource, str], None] = lambda program, mode: None
         """Told of each program, and the mode, before the pass is applied to it."""
         self.planned = 0
         """How many programs are to be tried, as far as that is known."""
@@ -104,7 +104,7 @@ class Search:
         self._skipped: set[tuple[str, str]] = set()  # what may not: it ends the process by itself
         self._found: _Found | None = None
 
-    def check(self, program: Checked, mode: str, sample: int) -> bool:
+    def check(self, program: ProgramSource, mode: str, sample: int) -> bool:
         """Apply the pass to one program and raise the violation of a law that it breaks, on numbers if there is one.
 
         Returns whether the program is a new one; one that was tried before is not tried again. Raises ``TraceError``
@@ -157,19 +157,19 @@ class Search:
         """Do not try this program."""
         self._skipped.add((mode, source))
 
-    def judge(self, program: Checked, mode: str, pass_: Any = None) -> None:
+    def judge(self, program: ProgramSource, mode: str, pass_: Any = None) -> None:
         """Check all laws, whatever comes of it, with ``pass_`` in the place of the pass if that is given."""
         example = self._example(program, mode, self._seconds, pass_)
         broken_laws([law for law in self._laws if self._applies(law, example, 0)], example)
 
-    def untouched(self, program: Checked, mode: str) -> PassRun:
+    def untouched(self, program: ProgramSource, mode: str) -> PassRun:
         """A program to which the pass was not applied, as what was found before it was."""
         example = self._example(program, mode, self._seconds, leave_alone)
         example.pass_, example.name, example.result = self._pass, self.name, None
         return example
 
     def _example(
-        self, program: Checked, mode: str, seconds: float, pass_: Any = None, recorded: bool = False
+        self, program: ProgramSource, mode: str, seconds: float, pass_: Any = None, recorded: bool = False
     ) -> PassRun:
         self.announce(program, mode)
         return PassRun(

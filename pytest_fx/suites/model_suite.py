@@ -109,7 +109,7 @@ def test_capture_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> Non
 def test_capture_without_leaf_modules_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
     """Captured through torch.nn, down to functions, the program still computes the same bits."""
     skip_unless_captured_without_leaves(fx_model)
-    program = fx_model.capture(fx_model.borrowed(), leaves=False)
+    program = fx_model.capture(fx_model.shared_copy(), leaves=False)
     fx_equal(program, contract=exact, label=f"capture{WITHOUT_LEAVES}", draws=1)
 
 
@@ -129,7 +129,7 @@ def test_generated_code_can_be_captured_again(
 def test_code_is_deterministic(request: pytest.FixtureRequest, fx_model: Subject) -> None:
     """Two captures of the model are written as the same code."""
     skip_if_exported(fx_model, "that is done once in a session, and programs are copies")
-    require_code(request, fx_model, fx_model.capture(fx_model.borrowed()), "captured a second time", "deterministic")
+    require_code(request, fx_model, fx_model.capture(fx_model.shared_copy()), "captured a second time", "deterministic")
 
 
 def test_state_keeps_its_names(request: pytest.FixtureRequest, fx_model: Subject) -> None:
@@ -318,7 +318,7 @@ def skip_unless_captured_without_leaves(model: Subject) -> None:
     """
     skip_if_exported(model, "its program has no modules to trace through, only operators")
     try:
-        model.capture(model.borrowed(), leaves=False)
+        model.capture(model.shared_copy(), leaves=False)
     except TraceError as error:
         if model.inlines:
             add_note(error, f"{model.name} does not say needs_leaves, so it can be captured without leaf modules")

@@ -167,8 +167,8 @@ def _observation(pairs: list[Leaf] | Mismatch) -> Observation:
     signal = noise = 0.0
     for leaf in numbers:
         for piece in leaf.pieces():
-            wide = piece.expected.to(torch.complex128 if piece.expected.is_complex() else torch.float64)
-            signal += float(wide.abs().nan_to_num_(0.0, 0.0, 0.0).pow_(2).sum())
+            signal_in_float64 = piece.expected.to(torch.complex128 if piece.expected.is_complex() else torch.float64)
+            signal += float(signal_in_float64.abs().nan_to_num_(0.0, 0.0, 0.0).pow_(2).sum())
             noise += float(piece.errors.pow_(2).sum())
     return Observation(
         signal,

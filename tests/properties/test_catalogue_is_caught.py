@@ -13,7 +13,7 @@ from selection import thorough_except
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.subject import GivenProgram, Subject
-from pytest_fx.search.mentions import mentioned
+from pytest_fx.search.references import references_of
 
 CAUGHT = (
     "relu_by_where",
@@ -70,4 +70,4 @@ def test_a_constant_that_forward_makes_is_no_change() -> None:
 
 
 def test_operations_are_found_in_passes_of_torch_fx() -> None:
-    assert {torch.mul, torch.add} <= set(mentioned(WRONG["fuse_multiply_add"].pass_).operations)
+    assert {torch.mul, torch.add} <= set(references_of(WRONG["fuse_multiply_add"].pass_).operations)

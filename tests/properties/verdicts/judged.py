@@ -632,8 +632,8 @@ def _enter_softmax(says: str, dtype: torch.dtype, right: str) -> None:
         def cast(graph_module: Any) -> None:
             (node,) = graph_module.graph.find_nodes(op="call_module", target="1")
             with graph_module.graph.inserting_before(node):
-                wide = graph_module.graph.call_method("to", (node.args[0], dtype))
-                made = graph_module.graph.call_function(torch.softmax, (wide, -1))
+                cast = graph_module.graph.call_method("to", (node.args[0], dtype))
+                made = graph_module.graph.call_function(torch.softmax, (cast, -1))
                 back = graph_module.graph.call_method("type_as", (made, node.args[0]))
             node.replace_all_uses_with(back)
             graph_module.graph.erase_node(node)

@@ -349,9 +349,9 @@ def test_looking_for_a_part_leaves_the_tensors_of_a_large_model_as_they_were_whe
     failure = failure_of(Counting(), (torch.randn(4, 1024),), tanh_wrong)
     subject = failure.subject
     assert subject.is_large
-    subject.borrowed()
+    subject.shared_copy()
     assert find_part(failure, seconds=0.0) is None
-    kept = list(subject.lent().values())
+    kept = list(subject.shared_weights().values())
     assert len(kept) == 3
     assert all(torch.equal(each.tensor, each.values) for each in kept)
 

@@ -19,9 +19,9 @@ import fx
 from fx.passes import FuseConvBN
 from pytest_fx.harness.collector import MOST_IMMORTAL
 from pytest_fx.harness.evaluation import Arguments
-from pytest_fx.harness.lending import Lender
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Runner
+from pytest_fx.harness.shared_weights import SharedWeights
 from pytest_fx.harness.snapshot import in_pieces, same_tensor, tensors_of
 from pytest_fx.harness.stored import LARGE, StoredTensors
 from pytest_fx.harness.subject import Subject
@@ -139,9 +139,9 @@ def large() -> Subject:
 
 def test_borrowed_modules_of_a_large_model_share_the_only_tensors_there_are():
     subject = large()
-    first, second = tensors_of(subject.borrowed()), tensors_of(subject.borrowed())
+    first, second = tensors_of(subject.shared_copy()), tensors_of(subject.shared_copy())
     assert all(first[name] is second[name] for name in first)
-    assert peak_bytes(subject.borrowed) < LARGE
+    assert peak_bytes(subject.shared_copy) < LARGE
 
 
 def test_small_models_and_those_whose_tensors_are_views_are_copied_in_memory():
@@ -166,9 +166,9 @@ def test_a_large_model_that_holds_its_parameters_in_a_list_too_is_shared(dtype):
         pass
     with torch.no_grad():
         expected, _ = recurrent(torch.ones(2, 1, 512, dtype=dtype))
-        borrowed, _ = subject.borrowed()(torch.ones(2, 1, 512, dtype=dtype))
+        shared_copy, _ = subject.shared_copy()(torch.ones(2, 1, 512, dtype=dtype))
     assert torch.equal(subject.eager().answer[0], expected)
-    assert torch.equal(borrowed, expected)
+    assert torch.equal(shared_copy, expected)
 
 
 def test_what_was_written_to_a_large_model_is_seen_and_new_tensors_are_lent():
@@ -183,7 +183,7 @@ def test_what_was_written_to_a_large_model_is_seen_and_new_tensors_are_lent():
     pass_run = PassRun(subject, writes)
     assert pass_run.damage == "it wrote to 0.weight"
     assert torch.equal(subject.fresh()[0].weight, before)
-    assert torch.equal(subject.borrowed()[0].weight, before) and subject.borrowed()[0].weight.requires_grad
+    assert torch.equal(subject.shared_copy()[0].weight, before) and subject.shared_copy()[0].weight.requires_grad
     assert torch.equal(pass_run.after.get_submodule("0").weight, 2 * before)
 
 
@@ -212,14 +212,14 @@ def test_copies_of_a_large_model_lie_in_memory_as_it_does():
 @pytest.mark.thorough
 def test_of_a_large_model_one_program_is_in_float64_at_a_time():
     subject = large()
-    subject.eager(0, wide=True)
-    lent = weakref.ref(next(iter(subject.lent(wide=True).values())).tensor)
+    subject.eager(0, float64=True)
+    shared_weights = weakref.ref(next(iter(subject.shared_weights(float64=True).values())).tensor)
     pass_run = PassRun(subject, FuseConvBN())
-    made = weakref.ref(pass_run.wide_after.get_submodule("0").weight)
-    assert lent() is None
-    subject.lent(wide=True)
+    made = weakref.ref(pass_run.after_float64.get_submodule("0").weight)
+    assert shared_weights() is None
+    subject.shared_weights(float64=True)
     assert made() is None
-    assert pass_run.wide_after is not None, "it is made again"
+    assert pass_run.after_float64 is not None, "it is made again"
 
 
 @pytest.mark.thorough
@@ -230,20 +230,20 @@ def test_what_is_heavy_is_judged_in_float64_before_it_is_there():
     pass_run.make_room()
     assert first() is None and pass_run.after is not None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Lender, "fresh", None)  # there is nothing more to be made in float64
-        assert pass_run.actual(0, wide=True).error is None
-        assert pass_run.eager(0, wide=True).error is None
+        patch.setattr(SharedWeights, "deepcopy", None)  # there is nothing more to be made in float64
+        assert pass_run.actual(0, float64=True).error is None
+        assert pass_run.eager(0, float64=True).error is None
     assert torch.allclose(pass_run.actual(0, True).answer, pass_run.eager(0, True).answer, rtol=1e-5)
 
 
 def test_tensors_that_were_set_aside_are_there_again():
     subject = large()
-    held = tensors_of(subject.borrowed())
+    held = tensors_of(subject.shared_copy())
     before = {name: tensor.detach().clone() for name, tensor in held.items()}
     with subject.set_aside():
         assert held["0.weight"].numel() == 0
     assert all(torch.equal(held[name], values) for name, values in before.items())
-    assert not any(kept.written for kept in subject.lent().values())
+    assert not any(kept.written for kept in subject.shared_weights().values())
 
 
 def test_a_runner_copies_no_large_tensor_in_memory():
@@ -348,7 +348,7 @@ def test_what_timed_calls_write_to_a_large_model_is_undone_also_where_they_end_i
     torch.manual_seed(0)
     subject = Subject("rewriting", Rewriting(), lambda draw: Arguments((torch.randn(16, 1024),)))
     assert subject.is_large
-    (mean,) = (kept.tensor for kept in subject.lent().values() if same_tensor(kept.tensor, torch.zeros(1024)))
+    (mean,) = (kept.tensor for kept in subject.shared_weights().values() if same_tensor(kept.tensor, torch.zeros(1024)))
     with subject.to_be_timed() as program:
         program(torch.randn(16, 1024))
         assert mean.any()
@@ -379,7 +379,7 @@ def test_a_model_of_many_tensors_takes_few_open_files():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, hard))
     try:
-        assert (subject.dtype, subject.is_full_size, subject.is_wide) == (torch.float32, True, False)
+        assert (subject.dtype, subject.is_full_size, subject.is_float64) == (torch.float32, True, False)
         assert subject.eager().error is None
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -51,7 +51,7 @@ def test_however_few_elements_there_are_the_model_is_called_eight_times_at_most(
 
 
 def test_arguments_are_the_same_in_every_dtype():
-    (third,) = linear().arguments(2, wide=True).args
+    (third,) = linear().arguments(2, float64=True).args
     assert torch.equal(third, torch.full((1, 4), 3.0, dtype=torch.float64))
 
 
@@ -96,12 +96,16 @@ class Counting(nn.Module):
         return x * self.factor + self.calls
 
 
-@pytest.mark.parametrize("wide", [False, True])
-def test_what_calls_write_is_undone(wide):
+@pytest.mark.parametrize("float64", [False, True])
+def test_what_calls_write_is_undone(float64):
     subject = Subject("counting", Counting(), lambda draw: Arguments((torch.ones(2),)))
     runner = subject.runner(subject.captured)
-    dtype = torch.float64 if wide else torch.float32
-    runs = [subject.eager(0, wide), subject.eager(1, wide), *(runner(subject.arguments(), dtype) for _ in range(2))]
+    dtype = torch.float64 if float64 else torch.float32
+    runs = [
+        subject.eager(0, float64),
+        subject.eager(1, float64),
+        *(runner(subject.arguments(), dtype) for _ in range(2)),
+    ]
     assert [run.answer[0].item() for run in runs] == [3] * 4
     assert all(run.state["calls"] == 1 and run.state["factor"].tolist() == [2, 2] for run in runs)
     assert subject.captured.calls == 0 and subject.captured.factor.tolist() == [1, 1]
@@ -119,7 +123,7 @@ class ReturnsItsCount(nn.Module):
 def test_an_answer_that_lies_in_a_buffer_is_what_it_was_when_it_was_given():
     subject = Subject("counting", ReturnsItsCount(), lambda draw: Arguments((torch.ones(1),)), draws=3)
     assert [subject.eager(draw).answer[0].item() for draw in range(3)] == [1, 1, 1]
-    assert subject.borrowed().calls.item() == subject.captured.calls.item() == 0
+    assert subject.shared_copy().calls.item() == subject.captured.calls.item() == 0
 
 
 def test_other_inputs_are_known_by_their_names():
@@ -138,8 +142,8 @@ def test_a_model_of_many_elements_is_of_full_size():
 
 def test_what_is_in_float64_already_is_known():
     given = Arguments((torch.ones(2, 4, dtype=torch.float64),))
-    assert Subject("wide", nn.Linear(4, 2).double(), lambda draw: given).is_wide
-    assert not Subject("narrow", nn.Linear(4, 2), lambda draw: given).is_wide
+    assert Subject("float64", nn.Linear(4, 2).double(), lambda draw: given).is_float64
+    assert not Subject("float32", nn.Linear(4, 2), lambda draw: given).is_float64
 
 
 def test_a_copy_in_another_dtype_keeps_what_is_tied_and_what_is_frozen():

@@ -354,3 +354,24 @@ def test_what_is_guided_by_its_inputs_is_guided_again_where_its_code_is_captured
     result = pytester.runpytest("--fx-model", "mine:network", "--fx-no-timing", "-k", "capture", "-v")
     assert result.ret == 0, result.outlines
     result.stdout.fnmatch_lines(["*test_generated_code_can_be_captured_again* PASSED*", "mine:network * guided *"])
+
+
+SCANNING = """
+import torch
+from torch._higher_order_ops.scan import scan
+
+class Scanning(torch.nn.Module):
+    def forward(self, xs, init):
+        return scan(lambda carry, x: (carry + x, carry * x), init, xs)
+
+def network():
+    return Scanning(), (torch.ones(5, 4), torch.zeros(4))
+"""
+
+
+@pytest.mark.thorough
+def test_a_scan_is_not_held_against_a_program_that_torch_compile_does_not_take_for_it(pytester):
+    pytester.makepyfile(mine=SCANNING)
+    result = pytester.runpytest("--fx-model", "mine:network", "--fx-no-timing", "-k", "compile or well_formed", "-rs")
+    result.assert_outcomes(passed=1, skipped=1, deselected=result.parseoutcomes()["deselected"])
+    result.stdout.fnmatch_lines(["SKIPPED*torch.compile takes a torch.scan of functions*"])

@@ -116,7 +116,10 @@ def check_not_given(value: Any, message: str) -> None:
 
 KINDS: dict[str, type] = {
     kind.__name__: kind
-    for kind in (torch.Tensor, torch.Size, torch.dtype, torch.device, tuple, list, dict, int, float, bool, str)
+    for kind in (
+        *(torch.Tensor, torch.nn.Parameter, torch.Size, torch.dtype, torch.device),
+        *(tuple, list, dict, int, float, bool, str),
+    )
 }
 """The classes that programs check their values for, by name."""
 

@@ -475,7 +475,8 @@ class TracerBase:
 
     def is_of_kind(self, value: Proxy, certain: bool, kind: type, where: object) -> type:
         """Let the program check that a value is of the class that was answered to the traced code, and return it."""
-        if not certain and kind in KINDS.values():
+        checked = (user.target is check_kind and user.args[1:2] == (kind.__name__,) for user in value.node.users)
+        if not certain and kind in KINDS.values() and not any(checked):
             message = f"the program was captured for a value of {kind}: {where}"
             self.create_proxy("call_function", check_kind, (value, kind.__name__, message), {})
         return kind

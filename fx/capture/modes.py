@@ -25,6 +25,8 @@ from fx.capture.patching import Trace
 from fx.checks.bytecode import steps
 from fx.errors import TraceError
 from fx.frames import is_users, is_users_file, user_location
+from fx.modules.attributes import fetch_attribute
+from fx.node import Node
 from fx.provenance import GENERATED_FILES, SourceLocation
 from fx.proxy import Proxy
 
@@ -156,12 +158,11 @@ class Modes:
     def _look_at(self, module: torch.nn.Module, methods: frozenset[str]) -> None:
         """Let the program check the flags that methods of a module name, and what they call of its children by name."""
         mentions = mentions_of_training(type(module), methods)
-        said = _messages_of(module) if mentions.reads else {}
-        for child, location in mentions.reads:
+        checks_itself = mentions.reads and _code_of(type(module).forward).co_filename in GENERATED_FILES
+        for child, location in () if checks_itself else mentions.reads:
             owner = module if child is None else module._modules.get(child)
             if owner is not None:
-                message = said.get("training" if child is None else f"{child}.training")
-                self._check_training(owner, owner.__dict__["training"], location, message)
+                self._check_training(owner, owner.__dict__["training"], location)
         if mentions.switches is not None:
             self._switches = mentions.switches
             self.watches_leaves = True
@@ -209,6 +210,13 @@ class Modes:
             message = message or f"the program was captured in {mode} mode, and depends on it: {where}"
             flag = self._tracer.create_proxy("get_attr", name, (), {})
             self._record(check_value, flag, value, message)
+
+    def check_again(self, program: torch.nn.Module, line: int, message: str) -> None:
+        """Record that a program which is traced again checks a flag, in that line of its code."""
+        path = _flag_checked(program, line, message)
+        if path is not None:
+            owner = fetch_attribute(program, path.rpartition(".")[0])
+            self._check_training(owner, owner.__dict__["training"], None, message)
 
     def leaf_called(self, module: torch.nn.Module) -> None:
         """Let the program check the mode of a leaf, where a module decides by itself what ``train()`` does."""
@@ -413,10 +421,25 @@ def _asks(frame: FrameType) -> bool:
     return any(value.endswith("check_value") for value in following[:4])
 
 
-def _messages_of(program: torch.nn.Module) -> dict[str, str]:
-    """What a program that is traced again says where it checks a mode, by the path of the flag."""
-    graph = vars(program).get("_graph")
-    if graph is None:
-        return {}
-    checks = graph.find_nodes(op="call_function", target=check_value)
-    return {str(check.args[0].target): check.args[2] for check in checks if check.args[0].op == "get_attr"}
+def make_check_value(original: Any) -> Any:
+    """What stands for ``check_value`` in the code of programs that are traced again: flags are read by no call."""
+
+    def check_value(value: Any, expected: Any, message: str) -> None:
+        frame, modes = sys._getframe(1), _modes()
+        if modes is not None and type(value) is bool and frame.f_code.co_filename in GENERATED_FILES:
+            modes.check_again(frame.f_locals["self"], frame.f_lineno, message)
+        original(value, expected, message)
+
+    return check_value
+
+
+def _flag_checked(program: Any, line: int, message: str) -> str | None:
+    """The path of the flag that a program checks in a line of its code, or that it checks first with such a message."""
+    checks = program.graph.find_nodes(op="call_function", target=check_value)
+    read = [(check, check.args[0]) for check in checks if check.args[2] == message and isinstance(check.args[0], Node)]
+    flags = [(check, flag) for check, flag in read if flag.op == "get_attr"]
+    if len(flags) > 1:
+        number = program._python_code.node_number(line)
+        at_line = next(itertools.islice(program.graph.nodes, number, None), None) if number is not None else None
+        flags.sort(key=lambda one: one[0] is not at_line)
+    return str(flags[0][1].target) if flags else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import BuiltinMethodType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -16,8 +16,10 @@ from typing import Any
 import torch
 from torch.autograd.function import _SingleLevelFunction
 
+from fx.assertions import check_value
 from fx.capture import patching
 from fx.capture.identity_tests import may_be_argument
+from fx.capture.modes import make_check_value
 from fx.capture.patching import Trace
 from fx.capture.python_functions import FUNCTIONS
 from fx.checks.questions import kind_of
@@ -74,7 +76,9 @@ def replace_in(trace: Trace, namespace: dict[str, Any]) -> None:
         if id(value) in of_torch:  # from torch import is_grad_enabled, finfo, …
             trace.replace(namespace, (name,), partial(_stand_in, of_torch[id(value)]))
         elif kind is FunctionType:
-            if value.__globals__ is not namespace:
+            if value is check_value:
+                trace.replace(namespace, (name,), make_check_value)
+            elif value.__globals__ is not namespace:
                 if id(value.__code__) in checkpoints:
                     trace.replace(namespace, (name,), make_checkpoint)
                 elif is_users_file(value.__code__.co_filename):
@@ -89,6 +93,17 @@ def replace_in(trace: Trace, namespace: dict[str, Any]) -> None:
             home = type(value.__self__).__module__
             if home.startswith(("random", "numpy.random")):
                 trace.replace(namespace, (name,), _make_refused)
+        elif isinstance(value, type) and not issubclass(value, torch.nn.Module):
+            for making in _makers_of(value):
+                _replace_questions(trace, making.__globals__)
+
+
+def _makers_of(kind: type) -> Iterator[FunctionType]:
+    """What the user wrote that runs when an object of a class is made."""
+    for name in ("__new__", "__init__", "__post_init__"):
+        function = getattr(kind, name, None)
+        if isinstance(function, FunctionType) and is_users_file(function.__code__.co_filename):
+            yield function
 
 
 def _stand_in(known: Any, _: Any) -> Any:

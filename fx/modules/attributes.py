@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import torch
@@ -100,13 +101,13 @@ def put_attribute(module: torch.nn.Module, path: str, value: Any, persistent: bo
         setattr(owner, name, value)
 
 
-def remove_attribute(module: torch.nn.Module, path: str) -> None:
-    """Remove the attribute at ``path``, and the modules on the way that are empty without it."""
+def remove_attribute(module: torch.nn.Module, path: str, kept: AbstractSet[str] = frozenset()) -> None:
+    """Remove the attribute at ``path``, and the modules on the way that are empty without it and not ``kept``."""
     prefix, _, name = path.rpartition(".")
     owner = fetch_attribute(module, prefix)
     delattr(owner, name)
-    if prefix and not any(vars(owner)[held] for held in ("_modules", "_parameters", "_buffers")):
-        remove_attribute(module, prefix)
+    if prefix and prefix not in kept and not any(vars(owner)[held] for held in ("_modules", "_parameters", "_buffers")):
+        remove_attribute(module, prefix, kept)
 
 
 def free_path(module: torch.nn.Module, path: str) -> str:

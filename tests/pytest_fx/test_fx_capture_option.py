@@ -319,3 +319,59 @@ def test_a_model_that_returns_a_cache_is_judged_without_and_the_run_says_so(pyte
     )
     assert result.ret == 0
     result.stdout.fnmatch_lines("mine:network is exported with a change: config.use_cache is off: it returns no cache")
+
+
+ASKING = """
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+@dataclass
+class Output:
+    value: torch.Tensor
+
+    def __post_init__(self):
+        self.rows = list(range(len(self.value)))
+
+torch.utils._pytree.register_dataclass(Output)
+
+class Asking(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return Output(self.linear(x))
+
+def network():
+    return Asking(), torch.linspace(-1, 1, 12).reshape(3, 4)
+"""
+
+
+def test_what_is_guided_by_its_inputs_is_guided_again_where_its_code_is_captured(pytester):
+    pytester.makepyfile(mine=ASKING)
+    result = pytester.runpytest("--fx-model", "mine:network", "--fx-no-timing", "-k", "capture", "-v")
+    assert result.ret == 0, result.outlines
+    result.stdout.fnmatch_lines(["*test_generated_code_can_be_captured_again* PASSED*", "mine:network * guided *"])
+
+
+SCANNING = """
+import torch
+from torch._higher_order_ops.scan import scan
+
+class Scanning(torch.nn.Module):
+    def forward(self, xs, init):
+        return scan(lambda carry, x: (carry + x, carry * x), init, xs)
+
+def network():
+    return Scanning(), (torch.ones(5, 4), torch.zeros(4))
+"""
+
+
+@pytest.mark.thorough
+def test_a_scan_is_not_held_against_a_program_that_torch_compile_does_not_take_for_it(pytester):
+    pytester.makepyfile(mine=SCANNING)
+    result = pytester.runpytest("--fx-model", "mine:network", "--fx-no-timing", "-k", "compile or well_formed", "-rs")
+    result.assert_outcomes(passed=1, skipped=1, deselected=result.parseoutcomes()["deselected"])
+    result.stdout.fnmatch_lines(["SKIPPED*torch.compile takes a torch.scan of functions*"])

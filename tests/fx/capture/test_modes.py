@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import fx
+from fx.assertions import check_value
 
 
 def lines(root: Any) -> list[str]:
@@ -94,6 +95,25 @@ def test_a_program_that_asked_for_the_mode_of_a_module_checks_it() -> None:
     said = r"(?s)in evaluation mode, and depends on it: .*modes.py:\d+, in (Dropping\.)?forward.*it is True now"
     with pytest.raises(fx.GuardError, match=said):
         captured.train()(torch.ones(2))
+
+
+def test_a_program_that_is_captured_again_checks_the_mode_of_the_same_modules() -> None:
+    captured = fx.symbolic_trace(nn.Sequential(nn.Sequential(Dropping(), nn.Linear(2, 2), Dropping())).eval())
+    again = fx.symbolic_trace(captured)
+    assert again.code == captured.code and captured.code.count("check_value(") == 2
+    within = fx.symbolic_trace(nn.Sequential(captured, nn.ReLU()).eval())
+    assert [str(node.target) for node in within.graph.find_nodes(op="get_attr")] == ["0.0.0.training", "0.0.2.training"]
+    again.get_submodule("0.2").train()
+    with pytest.raises(fx.GuardError, match="in evaluation mode, and depends on it"):
+        again(torch.ones(2))
+
+
+def test_a_check_that_a_pass_has_found_to_hold_is_no_obstacle_to_another_capture() -> None:
+    captured = fx.symbolic_trace(Dropping().eval())
+    [check] = captured.graph.find_nodes(op="call_function", target=check_value)
+    check.args = (False, *check.args[1:])
+    captured.recompile()
+    assert "check_value" not in fx.symbolic_trace(captured).code
 
 
 def test_modules_of_torch_that_are_traced_without_leaf_modules_are_not_checked() -> None:

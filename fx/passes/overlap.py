@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,9 +13,9 @@ from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
 from fx.operators.effects import effect_of
 from fx.passes.contract import Contract, exact
+from fx.passes.overlap_limits import Event, GapLimits, Limits, live_bytes, sizes_of
 from fx.passes.registered_passes import register_pass
 from fx.passes.rewriting import Edit, RewritingPass
-from fx.passes.tensor_metadata import bytes_recorded
 from fx.passes.waiting_calls import EarlyOrder, WaitingCall, find_waiting_calls
 from fx.provenance import SourceLocation
 
@@ -30,7 +30,7 @@ class Overlap:
     node: str
     """Name of its node."""
     operations: tuple[str, ...]
-    """Names of the nodes that run while it does, in order; none if it is left as it is."""
+    """Names of the nodes that run while it does, in order, other waiting calls aside."""
     where: SourceLocation | None
     """The user's line that calls it, if known."""
 
@@ -106,13 +106,13 @@ class _Schedule:
         self.others: list[Node] = []
         self._gap_of: list[int] = []
         """The gap in which the halves are that go before each of the others: the one before what does not move."""
-        self._gaps: dict[int, list[tuple[tuple[int, int, int], Node]]] = {}
+        self._gaps: dict[int, list[tuple[tuple[int, int], Node]]] = {}
         """Halves that are where they go, by gap: what they are sorted by, and the nodes."""
         self._waiting: dict[int, dict[Node, tuple[int, int]]] = {}
         """Halves that are where they were, by gap, each with its place, and that among all nodes."""
         self._collect(order)
         self._depends = [self._dependencies(call) for call in self.calls]
-        self._limits = _Limits(order, self.others, self.calls, limits)
+        self._limits = Limits(order, self.others, self.calls, limits.in_flight, limits.memory)
         for call in self.calls:
             self._hoist(call)
         for call in reversed(self.calls):
@@ -122,18 +122,17 @@ class _Schedule:
                 self._limits.end(call, range(call.first, call.last))
                 call.first, call.last = call.places
                 self._limits.begin(call, range(call.first, call.last))
-        for call in self.calls:
-            call.starts_before_waits = call.first < call.last and self._starts_before_waits(call)
+        self._interleave()
 
     def _early_order(self, memory: float) -> EarlyOrder:
         """The order in which arguments are as early as the memory allows, those of the first calls first."""
         graph, calls = self._graph, self.calls
         nodes = list(graph.nodes)
-        sizes = _sizes(nodes)
-        largest = memory * max(_live(nodes, sizes).values())
+        sizes = sizes_of(nodes)
+        largest = memory * max(live_bytes(nodes, sizes).values())
 
         def fits(order: EarlyOrder) -> bool:
-            return max(_live(order.nodes, sizes, order.moved).values()) <= largest
+            return max(live_bytes(order.nodes, sizes, order.moved).values()) <= largest
 
         order = EarlyOrder(graph, self._dependences, calls, calls)
         if not fits(order):
@@ -225,16 +224,44 @@ class _Schedule:
             self._limits.begin(call, range(call.last, call.last + 1))
             call.last += 1
 
-    def _starts_before_waits(self, call: WaitingCall) -> bool:
-        """Whether ``call`` may start before the program waits for others in the same gap."""
-        gap = call.first
-        here = [other for other in self.calls[: call.number] if gap in (other.first, other.last)]
-        if any(other.last == gap and other in self._depends[call.number] for other in here):
-            return False
-        starting = [other for other in here if other.first == gap]
-        if any(not other.starts_before_waits and other.shares_channel(call) for other in starting):
-            return False
-        return self._limits.admit_before_waits(call, [other for other in starting if other.starts_before_waits])
+    def _interleave(self) -> None:
+        """Rank the halves of each gap: a start moves up past waits that it does not need, while the limits allow it.
+
+        Of eight calls that one operation uses, of which four may run at a time, the fifth starts once the first is
+        there, and not when all four are::
+
+            wait 0, start 4, wait 1, start 5, wait 2, start 6, wait 3, start 7, wait 4, ...
+        """
+        gaps: dict[int, list[tuple[int, int, WaitingCall]]] = {}
+        for call in self.calls:
+            for half, gap in enumerate((call.first, call.last)):
+                gaps.setdefault(gap, []).append((call.order[half], half, call))
+        for gap, halves in gaps.items():
+            events = [(call, half == 0) for _, half, call in sorted(halves, key=lambda one: one[:2])]
+            together = self._limits.in_gap(gap, events)
+            for call in [call for call, starts in events if starts]:
+                place = events.index((call, True))
+                earliest = self._earliest_among(call, events[:place], together)
+                call.is_interleaved = earliest < place and call.first == call.last
+                events.insert(earliest, events.pop(place))
+                together.start(call, earliest, place)
+            for rank, (call, starts) in enumerate(events):
+                call.ranks = (rank, call.ranks[1]) if starts else (call.ranks[0], rank)
+                if call.wait is None and call.first == call.last and not starts and rank > call.ranks[0] + 1:
+                    call.is_interleaved = True  # others start in between
+
+    def _earliest_among(self, call: WaitingCall, events: Sequence[Event], together: GapLimits) -> int:
+        """Return how many of ``events``, which come before the start of ``call`` in its gap, have to."""
+        earliest = len(events)
+        for place in reversed(range(len(events))):
+            other, starts = events[place]
+            if starts and other.shares_channel(call):
+                break
+            if not starts:
+                if other in self._depends[call.number] or not together.admits(call, place):
+                    break
+                earliest = place
+        return earliest
 
     # The edits.
 
@@ -245,7 +272,7 @@ class _Schedule:
             if half is not None:
                 del self._waiting[self._gap_of[place]][half]
         if not call.moves and call.wait is None:
-            self._put(call.first, (1, call.order[0]), node)
+            self._put(call.first, call.ranks[0], call.order[0], node)
             return
         start, wait = node, call.wait
         if wait is None:
@@ -256,113 +283,25 @@ class _Schedule:
             wait.meta.update(node.meta)
             node.replace_all_uses_with(wait)
             graph.erase_node(node)
-        self._put(call.first, (0 if call.starts_before_waits else 1, call.order[0]), start)
-        self._put(call.last, (1, call.order[1]), wait)
+        self._put(call.first, call.ranks[0], call.order[0], start)
+        self._put(call.last, call.ranks[1], call.order[1], wait)
         for place, half in ((call.first, start), (call.last, wait)) if call.moves else ():
             for argument in self.others[:place]:
                 if argument in self._early and half < argument:
                     half.prepend(argument)
 
-    def _put(self, place: int, key: tuple[int, int], node: Node) -> None:
-        """Put a half into a gap: behind those of smaller keys, and before what is not yet where it goes and was behind.
+    def _put(self, place: int, rank: int, order: int, node: Node) -> None:
+        """Put a half into a gap: behind those of smaller ranks, before what was behind it and is not where it goes.
 
         So starts move up only, beside waits, and waits down. A program that waits for what another rank starts later
         than it did would wait forever.
         """
         number = self._gap_of[place]
         gap = self._gaps.setdefault(number, [])
-        at = bisect.bisect_right([other for other, _ in gap], (place, *key))
+        at = bisect.bisect_right([other for other, _ in gap], (place, rank))
         behind = [other for _, other in gap[at:]] + self.others[place : number + 1]
         waiting = self._waiting.get(number, {})
-        first = min(behind + [half for half, where in waiting.items() if where > (place, key[1])])
+        first = min(behind + [half for half, where in waiting.items() if where > (place, order)])
         if first is not node.next:
             first.prepend(node)
-        gap.insert(at, ((place, *key), node))
-
-
-class _Limits:
-    """How many calls run, and what they hold, while each of the other nodes does."""
-
-    def __init__(
-        self, order: EarlyOrder, others: list[Node], calls: list[WaitingCall], limits: OverlapCommunication
-    ) -> None:
-        self._most = limits.in_flight
-        self._running = [0] * len(others)
-        nodes = list(others[0].graph.nodes)
-        sizes = _sizes(nodes)
-        live = _live(order.nodes, sizes, order.moved)
-        self._live = [live[node] for node in others]
-        self._near: list[list[tuple[WaitingCall, int]]] = [[] for _ in others]
-        """The calls in the gaps beside each node, and what is live while each of them runs in the original."""
-        for call in calls:
-            for place, half in zip(call.places, (call.node, call.result), strict=True):
-                for beside in range(max(place - 1, 0), place + 1):
-                    self._near[beside].append((call, live[half]))
-        self._held = [0] * len(others)
-        """What the calls hold that run while each node does."""
-        self._largest = limits.memory * max(_live(nodes, sizes).values())
-        self._needs = {call: sum(sizes[one] for one in {call.result, *call.node.all_input_nodes}) for call in calls}
-        for call in calls:
-            self.begin(call, range(call.first, call.last))
-
-    def admit(self, call: WaitingCall, place: int) -> bool:
-        """Whether ``call`` may run while the node at ``place`` does."""
-        live = max([self._live[place], *(live for other, live in self._near[place] if other is not call)])
-        return self._running[place] < self._most and live + self._held[place] + self._needs[call] <= self._largest
-
-    def admit_before_waits(self, call: WaitingCall, others: list[WaitingCall]) -> bool:
-        """Whether ``call`` and ``others`` may start in a gap before any of those before it has ended."""
-        gap = call.first
-        if gap == 0:
-            return True
-        whole = [live for other, live in self._near[gap] if other.first == other.last == gap]  # they run in between
-        live = max([self._live[gap - 1], *whole])
-        held = self._held[gap - 1] + sum(self._needs[one] for one in (*others, call))
-        return self._running[gap - 1] + len(others) < self._most and live + held <= self._largest
-
-    def begin(self, call: WaitingCall, places: range) -> None:
-        """Count ``call`` among those that run while the nodes at ``places`` do."""
-        self._change(call, places, 1)
-
-    def end(self, call: WaitingCall, places: range) -> None:
-        """Count it no longer."""
-        self._change(call, places, -1)
-
-    def _change(self, call: WaitingCall, places: range, sign: int) -> None:
-        for place in places:
-            self._running[place] += sign
-            self._held[place] += sign * self._needs[call]
-
-
-def _sizes(nodes: list[Node]) -> dict[Node, int]:
-    """The bytes of each value where those of all are recorded, and else one for each; none of inputs and state."""
-    made = [node for node in nodes if node.op.startswith("call")]
-    found = [bytes_recorded(node.meta.get("val", node.meta.get("tensor_meta"))) for node in made]
-    sizes = dict.fromkeys(nodes, 0)
-    known = [size for size in found if size is not None]
-    return sizes | dict(zip(made, known if len(known) == len(made) else [1] * len(made), strict=True))
-
-
-def _live(nodes: list[Node], sizes: dict[Node, int], uses_until: Mapping[Node, Node] | None = None) -> dict[Node, int]:
-    """What the values take that are there while each node runs, its own among them.
-
-    Args:
-        nodes: in the order in which they run.
-        sizes: of their values.
-        uses_until: the nodes that may run later than they stand, and behind which other at the latest.
-    """
-    place = {node: number for number, node in enumerate(nodes)}
-    later = uses_until or {}
-    last: dict[Node, int] = {}
-    for node in nodes:
-        for value in node.all_input_nodes:
-            last[value] = max(last.get(value, 0), place[later.get(node, node)])
-    over = [0] * len(nodes)
-    for node in nodes:
-        over[last.get(node, place[later.get(node, node)])] += sizes[node]
-    live, found = 0, dict[Node, int]()
-    for number, node in enumerate(nodes):
-        live += sizes[node]
-        found[node] = live
-        live -= over[number]
-    return found
+        gap.insert(at, ((place, rank), node))

@@ -27,8 +27,10 @@ class WaitingCall:
         """Where its halves are in the original."""
         self.order: tuple[int, int] = (0, 0)
         """Where they are there among all nodes."""
-        self.starts_before_waits = False
-        """Whether it starts before the program waits for others in the same gap."""
+        self.ranks: tuple[int, int] = (0, 0)
+        """Where its halves are among all in their gaps."""
+        self.is_interleaved = False
+        """Whether it starts before the program waits for others in the gap that has both its halves."""
         args = node.args[1:] if wait is not None and halves.on_thread else node.args
         try:
             self.channel: Hashable = channel_of(halves, args, node.kwargs)
@@ -39,7 +41,7 @@ class WaitingCall:
     @property
     def moves(self) -> bool:
         """Whether a half goes elsewhere."""
-        return (self.first, self.last) != self.places
+        return (self.first, self.last) != self.places or self.is_interleaved
 
     @property
     def result(self) -> Node:

@@ -200,6 +200,34 @@ def test_no_more_than_so_many_run_at_a_time():
         assert running == 0
 
 
+@pytest.mark.parametrize("work", [0, 1], ids=["alone", "beside work"])
+def test_the_next_starts_as_soon_as_the_first_is_there_where_no_more_may_run_at_a_time(work):
+    def model(x):
+        y = torch.sin(x) if work else x
+        return torch.stack([*(fetch(server, x) for server in "abcde"), y])
+
+    order = names(overlapped(model, in_flight=2, memory=100.0))
+    assert [name.split("_")[0] for name in order if name.startswith(("start", "wait"))] == [
+        "start", "start", "wait", "start", "wait", "start", "wait", "start", "wait", "wait"
+    ]  # fmt: skip
+
+
+def test_a_start_passes_no_wait_for_what_it_needs_or_has_effects_with():
+    def chained(x):
+        return fetch("a", fetch("b", x)) + fetch("c", x)
+
+    def ordered(x):
+        return push(x) + push(x + 1)
+
+    program = overlapped(chained, memory=100.0)
+    assert [node.name.split("_")[0] for node in program.graph.nodes][1:] == [
+        "start", "start", "wait", "fetch", "wait", "add", "output"
+    ]  # fmt: skip
+    first, second = list(program.graph.nodes)[1:3]
+    assert (first.args[1], second.args[1]) == ("b", "c")
+    assert "start" not in "".join(names(overlapped(ordered, memory=100.0)))
+
+
 def test_large_results_wait_where_they_would_not_fit():
     def model(x):
         small = x[:1]

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 
 from fx.passes import OverlapCommunication
-from fx.passes.overlap import _live, _sizes  # the measure that the limit of memory is in
+from fx.passes.overlap_limits import live_bytes, sizes_of
 from fx.passes.rewriting import make_edits
 from tests.fx.passes.simulated_network import CHANNELS, Network, programs, run
 
@@ -57,14 +57,14 @@ def test_the_schedule_depends_on_the_program_alone_and_nothing_is_left_to_overla
 @given(programs(), LIMITS)
 def test_what_is_held_stays_below_the_factor_of_what_the_original_held(program, pass_):
     nodes = list(program.graph.nodes)
-    original = max(_live(nodes, _sizes(nodes)).values())
+    original = max(live_bytes(nodes, sizes_of(nodes)).values())
     pass_(program)
     nodes = list(program.graph.nodes)
-    sizes = _sizes(nodes)
+    sizes = sizes_of(nodes)
     for node in nodes:  # a handle holds its argument, and the result counts from the start on
         if node.target.__class__.__name__ == "function" and node.target.__name__ == "wait":
             sizes[node] = 0
-    assert max(_live(nodes, sizes).values()) <= max(pass_.memory * original, original)
+    assert max(live_bytes(nodes, sizes).values()) <= max(pass_.memory * original, original)
 
 
 @settings(deadline=None)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from fx.capture.kept_values import Kept, KeptCell, KeptContainer, KeptIterator, KeptNames, elements, keep
+from fx.checks.handlers import handling
 from fx.frames import is_pythons_file, is_users_file
 from fx.provenance import GENERATED_FILES
 
@@ -79,13 +80,18 @@ def _methods_of(kinds: Iterable[type]) -> dict[str, list[FunctionType]]:
 class Surroundings:
     """What a program can change outside of its modules, as it was before a trace."""
 
-    def __init__(self, function: FunctionType | None, kinds: Iterable[type]) -> None:
-        """Keep what ``function``, and ``forward`` of all ``kinds``, reach by name, and attributes of the classes."""
+    def __init__(self, functions: Iterable[FunctionType], kinds: Iterable[type], others: Iterable[type]) -> None:
+        """Keep what ``functions``, and ``forward`` of all ``kinds``, reach by name, and attributes of the classes.
+
+        Methods that are reached may be those of ``others``.
+        """
         self._outside: list[Outside] = []
         self._seen: set[int] = set()
         self._seen_by_caller: dict[int, Kept] = {}
-        self._methods = _methods_of(kinds)
-        pending = [*self._methods.get("forward", ()), *([] if function is None else [function])]
+        self._methods = _methods_of((*kinds, *others))
+        self.handling: list[CodeType] = []
+        """The code of what is reached that handles exceptions."""
+        pending = [*self._methods.get("forward", ()), *functions]
         for one in pending:
             one = inspect.unwrap(one)
             if id(one) not in self._seen and len(self._seen) < _MOST_FUNCTIONS:
@@ -99,6 +105,7 @@ class Surroundings:
         code = getattr(function, "__code__", None)
         if code is None or not _is_users_own(code.co_filename):
             return
+        self.handling += handling(code)
         names, namespace = _names_of(code), function.__globals__
         if names.assigned:
             for name in names.assigned:

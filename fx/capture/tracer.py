@@ -15,6 +15,7 @@ import torch
 from fx.arguments import expect, expect_all, explained, shown
 from fx.capture import identity_tests, modes, patching, recorded_calls, root_hooks, starred
 from fx.capture.augmented import write_where_it_shows
+from fx.capture.caught import Caught
 from fx.capture.example_values import fake_mode_for
 from fx.capture.guided import Guide, GuidedProxy, bound, users_frame
 from fx.capture.misuse import explain_misuse, is_of_real_tensor, note_other_attempt
@@ -105,6 +106,7 @@ class Tracer(TracerBase):
         self._real: RealTensors | None = None
         self._modes: modes.Modes | None = None
         self._state: ModuleState | None = None
+        self._caught = Caught(())
         self._attribute_paths: dict[int, tuple[Any, str]] | None = None
         self._parameter_paths: dict[int, str] | None = None
 
@@ -477,6 +479,9 @@ class Tracer(TracerBase):
             return  # which is what is compared
         location.is_compared = identity_tests.expect_known(self, node, location)
 
+    def _handled_at(self, frame: FrameType) -> list[str]:
+        return self._caught.names_at(frame)
+
     def _stands_for(self, obj: Proxy, frame: FrameType, refusal: TraceError) -> bool:
         asked = self._current is not None and kind_of(obj.node) == (torch.Size, True)
         if self.guide is not None and self.guide.knows(obj):
@@ -562,6 +567,7 @@ class Tracer(TracerBase):
             self._real = RealTensors(self, session.modes, trace.is_running)
             enter(self._real)
             self._wrap_functions(session, trace, function)
+            self._caught = Caught(state.handling)
             if self._examples is not None and self._fake_mode is not None:
                 self.guide = Guide(self, bound(function, root, self._examples), self._fake_mode)
             called, args = self._inputs(function, isinstance(root, torch.nn.Module), concrete_args)
@@ -570,7 +576,7 @@ class Tracer(TracerBase):
                 self._modes.module_entered(root)
             if isinstance(root, torch.nn.Module) and args and args[0] is root:
                 called = root_hooks.calling(root, called, self)
-            value = called(*args)
+            value = self._caught.watch(trace, self, called, args)
             if self._starred:
                 raise self._starred[0].refused()
             self._returned_by = function
@@ -606,6 +612,7 @@ class Tracer(TracerBase):
         self._state = None
         self._current = self._real = self._modes = self.guide = None
         self._starred, self._indexed = [], []
+        self._caught = Caught(())
         lost = state.restore()
         self.submodule_paths = self._attribute_paths = self._parameter_paths = None
         self._locations = {}

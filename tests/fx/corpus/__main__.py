@@ -35,7 +35,9 @@ def main() -> None:
             "# Programs that are not captured rightly, nor refused by their line.\n" + "".join(wrong)
         )
         (HERE / "refused.txt").write_text("# Programs that are refused by their line.\n" + "".join(refused))
-        guided = [name for name in map(str.strip, refused) if judge(REGISTRY[name], library, True).kind == RIGHT]
+        guided = [
+            name for name in sorted(map(str.strip, refused)) if judge(REGISTRY[name], library, True).kind == RIGHT
+        ]
         (HERE / "guided.txt").write_text(
             "# Programs that are refused by their line, and captured with example inputs.\n"
             + "".join(f"{name}\n" for name in guided)

@@ -52,3 +52,28 @@ class TypesAndPositionsFromBuffers(nn.Module):
         places = self.positions[:, offset : length + offset]
         types = self.type_numbers.expand(places.shape[0], -1).gather(1, places).expand(batch, length)
         return self.words(x) + self.types(types) + self.places(places) + positions_of(x, offset)[:, None]
+
+
+@program(sequences, guided=True)
+class AttentionInFullPrecision(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(6, 12)
+
+    def forward(self, x):
+        key, value = self.project(x).chunk(2, -1)
+        if x.device.type != "meta":
+            with torch.autocast(device_type=x.device.type, enabled=False):
+                return F.pad(value, (0, 1), value=1.0).transpose(1, 2) @ F.relu(key)
+        return value
+
+
+@program(sequences, guided=True)
+class BiasesByDevice(nn.Module):
+    scales = {"cpu": 0.5, "cuda:0": 1.0}
+
+    def forward(self, x):
+        key = str(x.device)
+        if key not in self.scales:
+            return x
+        return x * self.scales[key] if f"{x.dtype}".startswith("torch.float") else x

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch.autograd.function import _SingleLevelFunction
+from torch.fx import Proxy as TorchProxy
 
 from fx.assertions import check_value
 from fx.capture import patching
@@ -65,8 +66,13 @@ def replace(trace: Trace) -> None:
         trace.replace(checkpoints.__dict__, ("checkpoint",), make_checkpoint)
 
 
-def replace_in(trace: Trace, namespace: dict[str, Any]) -> None:
-    """Do the same for what the globals of traced code refer to."""
+def replace_in(trace: Trace, namespace: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Do the same for what the globals of traced code refer to.
+
+    Yields:
+        The globals of functions of the same package that stand there: what they call may be given traced values, too.
+    """
+    package = _package_of(namespace)
     numpy: Any = sys.modules.get("numpy")
     checkpoints = _codes_of_checkpoint()
     of_torch = trace.stand_ins(torch.__dict__)
@@ -82,7 +88,10 @@ def replace_in(trace: Trace, namespace: dict[str, Any]) -> None:
                 if id(value.__code__) in checkpoints:
                     trace.replace(namespace, (name,), make_checkpoint)
                 elif is_users_file(value.__code__.co_filename):
-                    _replace_questions(trace, value.__globals__)
+                    if package and _package_of(value.__globals__) == package:
+                        yield value.__globals__
+                    else:
+                        _replace_questions(trace, value.__globals__)
         elif kind is ModuleType:
             if value is random:
                 trace.replace(random.__dict__, _DRAWING, _make_refused)
@@ -104,6 +113,12 @@ def _makers_of(kind: type) -> Iterator[FunctionType]:
         function = getattr(kind, name, None)
         if isinstance(function, FunctionType) and is_users_file(function.__code__.co_filename):
             yield function
+
+
+def _package_of(namespace: dict[str, Any]) -> str:
+    """The name of the package that a module belongs to; empty for one that belongs to none."""
+    package, dot, _ = str(namespace.get("__name__")).partition(".")
+    return package if dot else ""
 
 
 def _stand_in(known: Any, _: Any) -> Any:
@@ -182,18 +197,22 @@ def _kind_told(value: Proxy, frame: FrameType) -> type:
 def _make_isinstance(original: Any) -> Any:
     # Not by Proxy.__class__, which torch asks too before it takes an object for a tensor.
     def isinstance(value: Any, classes: Any) -> bool:
-        if original(value, Proxy) and _is_asked_of(value, sys._getframe(1)) and not _names_proxies(classes):
-            _refuse_dtypes(value, classes, sys._getframe(1))
-            return issubclass(_kind_told(value, sys._getframe(1)), classes)
+        if original(value, Proxy) and _is_asked_of(value, sys._getframe(1)):
+            if _names(classes, TorchProxy):  # which asks whether this is a trace, as libraries know it from torch.fx
+                return True
+            if not _names(classes, Proxy):
+                _refuse_dtypes(value, classes, sys._getframe(1))
+                return issubclass(_kind_told(value, sys._getframe(1)), classes)
         return original(value, classes)
 
     return isinstance
 
 
-def _names_proxies(classes: Any) -> bool:
+def _names(classes: Any, proxies: type) -> bool:
+    """Whether one of ``classes`` is a class of proxies."""
     if isinstance(classes, tuple):
-        return any(map(_names_proxies, classes))
-    return isinstance(classes, type) and issubclass(classes, Proxy)
+        return any(_names(one, proxies) for one in classes)
+    return isinstance(classes, type) and issubclass(classes, proxies)
 
 
 def _refuse_dtypes(value: Proxy, classes: Any, frame: FrameType) -> None:

@@ -17,10 +17,16 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import fx
-from models.libraries import LibraryModel
+from fx.interop.capturing import refusal_of
+from models.libraries import Inputs, LibraryModel
 
 _RTOL = 1e-3
 """How far the program's answers may be from eager's, relative to the largest."""
+
+ALONE = ("symbolic", "guided")
+"""The ways that are also tried alone, whether ``auto`` needs them or not."""
+GUARDED = "guard"
+"""How it is said that a guard refuses a call."""
 
 Record = dict[str, Any]
 
@@ -59,13 +65,25 @@ def _send(model: LibraryModel, pipe: Connection) -> None:
 def _captured(model: LibraryModel) -> Record:
     module, inputs = model.build()
     module.eval()
+    alone = {way: _captured_by(way, module, inputs) for way in ALONE}
+    return {**_captured_by("auto", module, inputs), **alone}
+
+
+def _captured_by(how: str, module: nn.Module, inputs: Inputs) -> Record:
+    """What one way makes of a model, or why it does not take it."""
     args, kwargs = _call(inputs(2))
-    start = time.perf_counter()
+    seconds = 0.0
+    program: fx.GraphModule | None = None
     try:
-        program = fx.capture(module, args, kwargs)
+        for _ in range(2 if how in ALONE else 1):  # the first one imports and compiles much
+            start = time.perf_counter()
+            program = fx.capture(module, args, kwargs, how=how)
+            seconds = time.perf_counter() - start
     except fx.CaptureError as error:
         return {"way": None, "why": [str(refusal) for refusal in error.refusals]}
-    seconds = time.perf_counter() - start
+    except Exception as error:  # symbolic tracing alone raises what it raised
+        return {"way": None, "why": [str(refusal_of(how, error))]}
+    assert program is not None
     record = program.meta["capture"]
     return {
         "way": record.way,
@@ -73,7 +91,7 @@ def _captured(model: LibraryModel) -> Record:
         "note": record.note,
         "why": [str(refusal) for refusal in record.refusals],
         "nodes": len(program.graph.nodes),
-        "seconds": round(seconds, 2),
+        "seconds": round(seconds, 3),
         **{f"batch {samples}": _compared(module, program, *_call(inputs(samples))) for samples in (2, 3)},
     }
 
@@ -89,6 +107,8 @@ def _compared(module: nn.Module, program: nn.Module, args: tuple[Any, ...], kwar
         try:
             with torch.no_grad():
                 answer = called(*args, **kwargs)
+        except fx.GuardError as error:
+            return f"{GUARDED}: {_first_line(error)}"
         except Exception as error:
             whose = "the model itself" if called is module else "the program"
             return f"{whose} raises {type(error).__name__}: {_first_line(error)}"

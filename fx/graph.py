@@ -14,7 +14,7 @@ import torch
 from fx.analysis.verify import check_graph
 from fx.arguments import expect, expect_callable, here, refusal
 from fx.code.codegen import CodeGen, PythonCode, TransformCodeFunc, generate
-from fx.code.pytree_codegen import PyTreeCodeGen
+from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import CodegenError, GraphError, MissingAttributeError
 from fx.modules import pickling
 from fx.modules.attributes import MISSING, find_attribute
@@ -27,6 +27,13 @@ if TYPE_CHECKING:
     from fx.graph_module import GraphModule
 
 __all__ = ["CodeGen", "Graph", "Namespace", "PyTreeCodeGen", "PythonCode"]
+
+
+# Names that client code of torch.fx imports.
+_Namespace = Namespace
+_PyTreeCodeGen = PyTreeCodeGen
+_PyTreeInfo = PyTreeInfo
+_snake_case = snake_case
 
 
 class NodeList:

@@ -14,7 +14,8 @@ from fx import operator_schemas
 from fx.arguments import DEEPEST, expect, expect_callable, explained, here, nesting, refusal, shown
 from fx.errors import ArgumentIndexError, GraphError
 from fx.immutable_collections import immutable_dict, immutable_list
-from fx.naming.printing import format_node
+from fx.naming.printing import format_argument, format_node
+from fx.naming.targets import qualified_name
 from fx.operators import effects
 from fx.operators.effects import has_side_effect
 from fx.provenance import SourceLocation, inherit
@@ -37,6 +38,9 @@ BaseArgumentTypes: TypeAlias = (
     str | int | float | bool | complex | torch.dtype | torch.Tensor | torch.device | torch.memory_format | torch.layout
 )
 base_types = BaseArgumentTypes.__args__  # type: ignore[attr-defined]
+
+_format_arg = format_argument  # names that client code of torch.fx imports
+_get_qualified_name = qualified_name
 
 _ATOMS = frozenset(
     {str, int, float, bool, complex, bytes, type(None), type(Ellipsis), torch.dtype, torch.device,

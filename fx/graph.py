@@ -47,6 +47,9 @@ class NodeList:
     def __len__(self) -> int:
         return self._graph._len
 
+    def __contains__(self, node: object) -> bool:
+        return isinstance(node, Node) and node.graph is self._graph and not node._erased
+
     def __iter__(self) -> Iterator[Node]:
         root = self._graph._root
         node = root._next
@@ -162,6 +165,9 @@ class Graph:
     def nodes(self) -> NodeList:
         """The nodes in order: iterable both ways, also while the graph is edited, and countable with ``len``."""
         return NodeList(self)
+
+    _find_nodes_lookup_table = nodes
+    """What client code of torch.fx asks whether a node is in the graph."""
 
     def about_to_change(self) -> None:
         """Note an edit that is about to be made."""

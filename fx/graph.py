@@ -14,7 +14,7 @@ import torch
 from fx.analysis.verify import check_graph
 from fx.arguments import expect, expect_callable, here, refusal
 from fx.code.codegen import CodeGen, PythonCode, TransformCodeFunc, generate
-from fx.code.pytree_codegen import PyTreeCodeGen
+from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import CodegenError, GraphError, MissingAttributeError
 from fx.modules import pickling
 from fx.modules.attributes import MISSING, find_attribute
@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 __all__ = ["CodeGen", "Graph", "Namespace", "PyTreeCodeGen", "PythonCode"]
 
 
+# Names that client code of torch.fx imports.
+_Namespace = Namespace
+_PyTreeCodeGen = PyTreeCodeGen
+_PyTreeInfo = PyTreeInfo
+_snake_case = snake_case
+
+
 class NodeList:
     """A graph's nodes in order. Erasing and inserting while iterating is safe: what is ahead is seen as it then is."""
 
@@ -39,6 +46,9 @@ class NodeList:
 
     def __len__(self) -> int:
         return self._graph._len
+
+    def __contains__(self, node: object) -> bool:
+        return isinstance(node, Node) and node.graph is self._graph and not node._erased
 
     def __iter__(self) -> Iterator[Node]:
         root = self._graph._root
@@ -155,6 +165,9 @@ class Graph:
     def nodes(self) -> NodeList:
         """The nodes in order: iterable both ways, also while the graph is edited, and countable with ``len``."""
         return NodeList(self)
+
+    _find_nodes_lookup_table = nodes
+    """What client code of torch.fx asks whether a node is in the graph."""
 
     def about_to_change(self) -> None:
         """Note an edit that is about to be made."""

@@ -23,7 +23,8 @@ from fx.code.sources import LazyForward, not_traced
 from fx.errors import CodegenError, FxError, GraphError, MissingAttributeError, PassError, add_note
 from fx.gradients import without_gradients
 from fx.graph import Graph
-from fx.modules.attributes import prefixes, put_attribute
+from fx.modules import client_attributes
+from fx.modules.attributes import fetch_attribute, prefixes, put_attribute
 from fx.modules.containers import Container, QuickModule
 from fx.modules.pickling import imported_name
 from fx.naming.printing import describe
@@ -31,6 +32,15 @@ from fx.node import Node
 from fx.wrapping import wrap_generated
 
 __all__ = ["GraphModule", "expect_program"]
+
+# Names that client code of torch.fx imports.
+_USER_PRESERVED_ATTRIBUTES_KEY = client_attributes.USER_PRESERVED_ATTRIBUTES_KEY
+_CodeOnlyModule = client_attributes.CodeOnlyModule
+_assign_attr = client_attributes.assign_attr
+_copy_attr = client_attributes.copy_attr
+_del_attr = client_attributes.del_attr
+_get_attr = fetch_attribute
+_has_attr = client_attributes.has_attr
 
 _OWN_STATE = frozenset({"_graph", "_written", "_code_revision"})
 """Entries of ``__dict__`` that are made from the graph, hence neither copied nor pickled."""

@@ -18,7 +18,7 @@ import torch
 from fx.arguments import expect, expect_callable, refusal
 from fx.errors import GraphError
 from fx.operators.overloads import BUILTINS, builtin_name, get_overloads, get_python_signature
-from fx.operators.schemas import create_type_hint, type_matches
+from fx.operators.schemas import create_type_hint, python_type, type_matches
 
 if TYPE_CHECKING:
     from torch._C import FunctionSchema
@@ -32,6 +32,9 @@ __all__ = [
     "normalize_module",
     "type_matches",
 ]
+
+
+_torchscript_type_to_python_type = python_type  # the name that client code of torch.fx imports
 
 
 class ArgsKwargsPair(NamedTuple):

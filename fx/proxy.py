@@ -21,6 +21,7 @@ import torch
 from torch.overrides import get_overridable_functions
 from torch.utils import _pytree as pytree
 
+from fx._pytree import constructor_call
 from fx.arguments import expect, expect_callable, explained, here, refusal, shown
 from fx.assertions import KINDS, READ_FUNCTIONS, check, check_kind, check_value, is_false
 from fx.checks.bytecode import matches_sequence, unknown_version, unpack_count
@@ -48,7 +49,6 @@ from fx.operators import effects
 from fx.operators.effect_rules import Effect, find_rule
 from fx.operators.python import COMPARISONS, OPERATORS, PythonOperator
 from fx.provenance import GENERATED_FILES, SourceLocation
-from fx.pytree import constructor_call
 from fx.traceback import current_meta
 
 __all__ = [

@@ -221,7 +221,7 @@ def _beside_line(axes: Axes, end: float, number: str, chart: Chart) -> float:
     line = chart.reference[0]
     points = [axes.transData.transform((place, 0))[0] for place in (end, line)]
     inches = (points[1] - points[0]) / mpl.rcParams["figure.dpi"]
-    return end if inches > 0.15 + _CHARACTER * len(number) else line
+    return end if inches > 0.12 + 0.068 * len(number) else line
 
 
 def _legend(figure: Figure, section: Section, top: float) -> None:

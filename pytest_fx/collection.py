@@ -100,7 +100,7 @@ def _in_suite(name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ModelCase:
-    """One model under test, with all that its inputs and its answers depend on."""
+    """One model under test, with all that its inputs and its outputs depend on."""
 
     model: Any
     """A name of the zoo, ``package.module:factory``, or a factory."""
@@ -113,7 +113,7 @@ class ModelCase:
     dtype: str | None
     """The working dtype by name; None for the model's own."""
     threads: int
-    """Threads that it answers with."""
+    """Threads that it runs with."""
     seed: int
     """Where its inputs are drawn from."""
     leaves: tuple[Any, ...] = ()

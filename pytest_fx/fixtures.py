@@ -116,7 +116,7 @@ def fx_equal(request: pytest.FixtureRequest, fx_model: Subject) -> EqualityCheck
 
     A pass is applied to a fresh capture and held to its contract. A program is compared by ``contract=``, default
     ``close``, of which only the half in the working dtype applies: a program that exists in float32 only cannot be
-    asked for its float64 answer.
+    asked for its float64 output.
     """
     return _module("checks.equality_check").EqualityCheck(fx_model, request.node)
 

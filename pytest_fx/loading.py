@@ -263,7 +263,7 @@ def chosen_pass(config: pytest.Config, pass_: Any) -> Pass:
 
 
 def default_passes() -> tuple[str, ...]:
-    """Return the names of the passes that are tried where none is named: those that mean to keep the answers."""
+    """Return the names of the passes that are tried where none is named: those that mean to keep the outputs."""
     return tuple(name for name in list_passes() if not isinstance(contract_of(get_pass(name)), Approximate))
 
 

@@ -27,7 +27,7 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 _FEWEST_SAMPLES = 2
 """Samples that a model is exported with at least: export takes a size of 1 for a constant."""
 _TOLERANCE = 1e-2
-"""How far answers for another batch may be apart, relative to the largest: sizes that are built in do more."""
+"""How far outputs for another batch may be apart, relative to the largest: sizes that are built in do more."""
 
 
 class ExportedModel:
@@ -217,7 +217,7 @@ def _refused(module: nn.Module, program: GraphModule, call: Call, samples: int) 
     actual = _answer(program, call)
     if isinstance(actual, Exception):
         return f"exported with it free, {samples} samples raise {_first_line(actual)}"
-    return None if _agree(expected, actual) else f"exported with it free, {samples} samples get other answers"
+    return None if _agree(expected, actual) else f"exported with it free, {samples} samples get other outputs"
 
 
 def _first_line(error: Exception) -> str:

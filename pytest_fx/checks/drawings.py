@@ -75,7 +75,7 @@ def _errors(subject: Subject, pass_: Pass) -> list[Figure]:
             made[name] = max(made.get(name, 0.0), error.made)
             if error.eager is not None:
                 own[name] = max(own.get(name, 0.0), error.eager)
-    named = {"float64 error": made, "eager's own error": own}
+    named = {"float64 error": made, "rounding error of eager": own}
     return [Figure(name, "", values) for name, values in named.items() if values]
 
 

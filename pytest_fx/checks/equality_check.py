@@ -124,7 +124,7 @@ class EqualityCheck:
         """The pass applied to the model, once for all that ask."""
         promise = contract or self._contract_for(pass_)
         pass_run = applied(self._subject, pass_, leaves=leaves)
-        pass_run.contract, pass_run._draws = promise, draws
+        pass_run.contract, pass_run._input_set_count = promise, draws
         pass_run.make_room()
         return pass_run
 
@@ -170,21 +170,21 @@ class EqualityCheck:
         return found
 
     def _recorded(self, pass_run: PassRun, row: SummaryRow) -> Comparison:
-        """Return what is computed beside eager's answers, which goes into the summary whether or not the laws are
+        """Return what is computed beside eager's outputs, which goes into the summary whether or not the laws are
         kept.
         """
         if not pass_run.changed:
             record_row(self._item, row)
-            answers = [pass_run.eager().answer]
-            return Comparison(self._subject.name, pass_run.name, answers, answers, answers)
-        draws = [draw for draw in range(pass_run.draws) if _answers(pass_run, draw)]
-        comparison = compared(pass_run, draws or [0], lambda run: run.answer)
+            outputs = [pass_run.eager().output]
+            return Comparison(self._subject.name, pass_run.name, outputs, outputs, outputs)
+        input_sets = [number for number in range(pass_run.input_set_count) if _returns_output(pass_run, number)]
+        comparison = compared(pass_run, input_sets or [0], lambda run: run.output)
         try:
             errors = (comparison.largest_error64(), comparison.largest_error(), comparison.largest_eager_error())
         except ContractViolation:  # what is returned cannot be put side by side
             record_row(self._item, row)
             return comparison
-        if draws:
+        if input_sets:
             contract = pass_run.contract
             row = row.with_errors(
                 dtype=_called(self._subject.dtype),
@@ -262,7 +262,7 @@ class EqualityCheck:
 
     def _warn_of_layouts(self, pass_run: PassRun) -> None:
         expected, actual = pass_run.eager(), pass_run.actual()
-        for note in layout_notes(expected.answer, actual.answer):
+        for note in layout_notes(expected.output, actual.output):
             text = f"{pass_run.name} on {self._subject.name}: {note}"
             warnings.warn(text, MemoryLayoutWarning, stacklevel=3)
 
@@ -293,9 +293,9 @@ def _called(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _answers(pass_run: PassRun, draw: int) -> bool:
-    """Return whether there is a program, and it answers."""
-    return pass_run.program is not None and pass_run.actual(draw).error is None
+def _returns_output(pass_run: PassRun, input_set: int) -> bool:
+    """Return whether there is a program, and it returns an output."""
+    return pass_run.program is not None and pass_run.actual(input_set).error is None
 
 
 def _nodes(program: nn.Module) -> int | None:

@@ -134,7 +134,7 @@ def _drawing(explanation: Explanation, facts: dict[str, Any]) -> str | None:
         for error in found.errors:
             if error.wrong:
                 made[error.node.partition(" ")[0].lstrip("%")] = error.made
-    figures = [Figure("error made here", "", made)] if made else []
+    figures = [Figure("error added by the node", "", made)] if made else []
     with tempfile.TemporaryDirectory() as folder:
         path = draw(
             history, Path(folder, "difference.svg"), figures=figures, color=figures[0].name if figures else "opcode"

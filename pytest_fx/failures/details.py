@@ -42,7 +42,7 @@ def format_errors(errors: tuple[NodeError, ...]) -> str:
 
     A ``*`` marks those that do more than is allowed.
     """
-    rows = [("", "made here", "ulp", "inherited", "eager's own", "stands for", "node")]
+    rows = [("", "added here", "ulp", "by inputs", "rounding", "stands for", "node")]
     for error in errors:
         made = "another kind" if error.mismatch is not None else f"{error.made:.2g}"
         own = "-" if error.eager is None else f"{error.eager:.2g}"

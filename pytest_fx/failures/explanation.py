@@ -60,10 +60,12 @@ def locate_in(pass_run: PassRun, law: str) -> str:
     captured64 = captured if subject.is_float64 else subject.capture(float64=True)
     try:
         complete(program, captured)
-        for draw in range(pass_run.draws):
+        for input_set in range(pass_run.input_set_count):
             dtypes = torch.float64, subject.dtype
             limit = partial(rounding_limit, contract=pass_run.contract)
-            found = localize(captured64, program, subject.arguments(draw), limit, captured, dtypes=dtypes).first_wrong
+            found = localize(
+                captured64, program, subject.arguments(input_set), limit, captured, dtypes=dtypes
+            ).first_wrong
             if found is not None:
                 lines = ["the first node that goes wrong:", *_indented(str(found))]
                 return "\n" + "\n".join(shortened(line) for line in lines)
@@ -88,7 +90,7 @@ class Explanation:
         self.compared: list[tuple[str, Localization]] = []
         """Each comparison of all nodes, with what it was made in."""
         self.wrong: NodeError | GradientError | None = None
-        self.draw = 0
+        self.input_set = 0
         """Which inputs of the model show the failure."""
         self.attempt("the edit that goes wrong could not be found", self.find_edit)
         self.attempt("the node that goes wrong could not be found", self.find_node)
@@ -152,17 +154,17 @@ class Explanation:
             self.lines.append(f"the first edit that goes wrong: {culprit}")
 
     def values_are_kept(self, dtype: torch.dtype) -> Callable[[GraphModule], bool]:
-        """Return whether a program answers as the model does, on all draws of inputs."""
+        """Return whether a program computes what the model does, on all input sets."""
         subject, float64 = self.subject, dtype == torch.float64
-        draws = range(subject.draws)
-        expected = [subject.eager(draw, float64).answer for draw in draws]
+        input_sets = range(subject.input_set_count)
+        expected = [subject.eager(input_set, float64).output for input_set in input_sets]
 
         def is_good(program: GraphModule) -> bool:
             runner = subject.runner(program, float64=float64)
-            runs = [runner(subject.arguments(draw, float64), dtype) for draw in draws]
+            runs = [runner(subject.arguments(input_set, float64), dtype) for input_set in input_sets]
             if any(run.error is not None for run in runs):
                 return False
-            pairs = pair_leaves(expected, [run.answer for run in runs])
+            pairs = pair_leaves(expected, [run.output for run in runs])
             return not isinstance(pairs, Mismatch) and not any(
                 bool((leaf.errors > self.limits(leaf)).any()) for leaf in pairs
             )
@@ -175,7 +177,7 @@ class Explanation:
         return leaf.limits(contract.rtol, contract.atol) if isinstance(contract, Close) else _no_error(leaf, 0.0)
 
     def find_node(self) -> None:
-        """Name the first node that goes wrong, on the first draw of inputs on which one does."""
+        """Name the first node that goes wrong, on the first input set on which one does."""
         law = self.failure.error.law
         if (law != GRADIENTS and law not in OF_VALUES) or self.failure.error.kind == "cannot be differentiated":
             return
@@ -188,14 +190,14 @@ class Explanation:
                 self.wrong = found
                 self.lines += ["the first node whose gradient differs, from the output on:", *_indented(str(found))]
             return
-        for draw in range(self.subject.draws):
-            self.compared, self.draw = [], draw
-            found = [located.first_wrong for located in self.compare(pass_run, draw)]
+        for input_set in range(self.subject.input_set_count):
+            self.compared, self.input_set = [], input_set
+            found = [located.first_wrong for located in self.compare(pass_run, input_set)]
             self.wrong = next((error for error in reversed(found) if error is not None), None)
             if self.wrong is not None:
                 self.lines += ["the first node that goes wrong:", *_indented(str(self.wrong))]
                 return
-        self.draw = 0
+        self.input_set = 0
         largest = self.compared[-1][1].largest
         if largest is None:
             text = "no node of the transformed program stands for one of the original, so none could be compared"
@@ -206,12 +208,12 @@ class Explanation:
         else:
             self.lines.append("no node computes another value: what differs is what the program returns or writes to")
 
-    def compare(self, pass_run: PassRun, draw: int) -> Iterator[Localization]:
+    def compare(self, pass_run: PassRun, input_set: int) -> Iterator[Localization]:
         """The errors of all nodes in one comparison after the other, until one has a wrong node.
 
         One whose value is of another kind in float64, a cast say, is looked for in the user's own dtype, too.
         """
-        arguments = self.subject.arguments(draw)
+        arguments = self.subject.arguments(input_set)
         for title, original, transformed, eager, limit in self.programs(pass_run):
             to_float64 = original is eager  # one capture serves for both, run in float64 and as it is
             own = self.subject.dtype
@@ -255,8 +257,8 @@ class Explanation:
             self.lines.append("no test file was made of it: the pass cannot be imported by name")
             return
         origins = frozenset[str]() if self.wrong is None else self.wrong.origins
-        draw = 0 if self.failure.error.inputs else self.draw
-        part = find_part(self.failure, origins, draw, seconds)
+        input_set = 0 if self.failure.error.inputs else self.input_set
+        part = find_part(self.failure, origins, input_set, seconds)
         if part is None:
             self.lines.append(f"no test file was made of it: no part fails alone in the same way ({seconds:g} s)")
             return

@@ -68,8 +68,8 @@ class NodeError:
             if self.in_float64:
                 extent = f"{found.count_wrong}, both in float64"
             lines.append(f"         {extent}")
-        own = "" if self.eager is None else f", eager's own {self.eager:.2g}"
-        lines.append(f"  error  made here {self.made:.2g}, inherited {self.inherited:.2g}{own}")
+        own = "" if self.eager is None else f", rounding {self.eager:.2g}"
+        lines.append(f"  error  added by this node {self.made:.2g}, by its inputs {self.inherited:.2g}{own}")
         return "\n".join(lines)
 
 

@@ -40,24 +40,24 @@ class ProgramPart:
     """Values of those, as the whole program computes them."""
 
     def subject(self, name: str, threads: int | None = None, tracing: Tracing = USUAL) -> Subject:
-        """The part as a model under test; the second draw of inputs and those behind it vary the first."""
+        """Return the part as a model under test; the second input set and those behind it vary the first."""
         given = Arguments(self.inputs)
-        inputs = lambda draw: given.shrunk(seed=draw) if draw else given  # noqa: E731
+        inputs = lambda input_set: given.shrunk(seed=input_set) if input_set else given  # noqa: E731
         return Subject(name, self.program, inputs, threads=threads, tracing=tracing)
 
 
 def find_part(
-    failure: Failure, names: frozenset[str] = frozenset(), draw: int = 0, seconds: float = SECONDS
+    failure: Failure, names: frozenset[str] = frozenset(), input_set: int = 0, seconds: float = SECONDS
 ) -> ProgramPart | None:
     """Return a small part of the model on which the pass fails as it does on the whole, or None if there is none.
 
     Args:
         failure: the pass that fails, and how.
         names: nodes of the captured model that the part should hold, the last of which it computes.
-        draw: which inputs of the model show the failure.
+        input_set: which inputs of the model show the failure.
         seconds: how long to look; the smallest part found until then is returned.
     """
-    search = _PartSearch(failure, draw, time.monotonic() + seconds)
+    search = _PartSearch(failure, input_set, time.monotonic() + seconds)
     try:
         return search.run(names)
     finally:
@@ -67,14 +67,14 @@ def find_part(
 class _PartSearch:
     """Ever smaller parts of one model."""
 
-    def __init__(self, failure: Failure, draw: int, end: float) -> None:
+    def __init__(self, failure: Failure, input_set: int, end: float) -> None:
         self.failure = failure
         self.end = end
         subject = failure.subject
         self.original = subject.capture(subject.shared_copy(), leaves=failure.leaves, pass_=failure.pass_)
         self.dependences = Dependences(self.original.graph)
         self.runner = subject.runner(self.original)
-        arguments = failure.subject.arguments(draw).copies()
+        arguments = failure.subject.arguments(input_set).copies()
         self.inputs = positional(self.original, arguments.args, arguments.kwargs)
 
     def run(self, names: frozenset[str]) -> ProgramPart | None:

@@ -160,7 +160,7 @@ class Captures:
 
 
 def leave_out_caches(module: nn.Module) -> str | None:
-    """Let ``module``, a copy of a model, return no cache, with which no answer is compared; return a note of that."""
+    """Let ``module``, a copy of a model, return no cache, with which no output is compared; return a note of that."""
     settings = settings_with_cache(module)
     for config in settings:
         config.use_cache = False

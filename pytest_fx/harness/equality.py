@@ -1,4 +1,4 @@
-"""How far two answers of the same structure are apart, element by element."""
+"""How far two outputs of the same structure are apart, element by element."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ MANY_ULPS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One tensor of an answer beside the tensor that it should equal."""
+    """One tensor of an output beside the tensor that it should equal."""
 
     path: str
-    """Where it is in the answer, such as ``['scores'].logits``; empty if it is the whole answer."""
+    """Where it is in the output, such as ``['scores'].logits``; empty if it is the whole output."""
     expected: torch.Tensor
-    """What the reference answers."""
+    """What the reference returns."""
     actual: torch.Tensor
-    """What the program answers."""
+    """What the program returns."""
 
     @property
     def errors(self) -> torch.Tensor:
@@ -90,7 +90,7 @@ class Difference:
     """The worst element of a pair of tensors that differ, and how many others do."""
 
     path: str
-    """Where the tensor is in the answer."""
+    """Where the tensor is in the output."""
     index: tuple[int, ...]
     """Where the element is in the tensor."""
     expected: Any
@@ -148,7 +148,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Why the tensors of two answers cannot be put side by side."""
+    """Why the tensors of two outputs cannot be put side by side."""
 
     kind: str
     """What differs: structure, value, device, layout, shape or dtype."""
@@ -159,7 +159,7 @@ class Mismatch:
 def pair_leaves(
     expected: Any, actual: Any, same_dtype: bool = True, place: Callable[[str], str] = "output{}".format
 ) -> list[Leaf] | Mismatch:
-    """Return the tensors of two answers side by side, or say why that is impossible, with ``place(path)`` for each.
+    """Return the tensors of two outputs side by side, or say why that is impossible, with ``place(path)`` for each.
 
     Numbers count as tensors without dimensions; what is no number must be equal. Structures, shapes, devices and kinds
     of storage must agree, and dtypes if ``same_dtype``. Sparse and quantized tensors are compared by the values that

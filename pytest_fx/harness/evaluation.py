@@ -1,4 +1,4 @@
-"""What a program is called with, and what holds still so that two calls of it give the same answer."""
+"""What a program is called with, and what holds still so that two calls of it give the same output."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_map_only
 
 _aten: Any = torch.ops.aten
 _WRONG = frozenset({_aten.native_batch_norm_backward.default})
-"""Operations that answer wrongly in some layouts: gradients of ``(2, 2, 3, 1)`` with the strides ``(6, 1, 2, 1)``, say,
+"""Operations that are wrong in some layouts: gradients of ``(2, 2, 3, 1)`` with the strides ``(6, 1, 2, 1)``, say,
 in evaluation mode (torch 2.13)."""
 
 
@@ -22,7 +22,7 @@ class LayoutIndependent(TorchDispatchMode):
     """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call ``func``, on contiguous tensors if its answer depends on that."""
+        """Call ``func``, on contiguous tensors if its output depends on that."""
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags and func not in _WRONG:
             return func(*args, **kwargs)

@@ -73,7 +73,7 @@ class PassRun:
         contract: Contract | None = None,
         leaves: bool = True,
         label: str | None = None,
-        draws: int | None = None,
+        input_set_count: int | None = None,
         watchdog: Watchdog | None = None,
         seconds: float = LARGEST_TIME,
         recording: Callable[[], AbstractContextManager[None]] = nullcontext,
@@ -86,7 +86,7 @@ class PassRun:
             contract: what the pass is held to; None for its own.
             leaves: whether the program is captured with leaf modules.
             label: what messages call the pass; None for its name.
-            draws: how many sets of inputs the program is called with; None for as many as the module is.
+            input_set_count: how many sets of inputs the program is called with; None for as many as the module is.
             watchdog: ends it when its time is over; None for no limit.
             seconds: how long it may take.
             recording: what notes something while it runs.
@@ -94,7 +94,9 @@ class PassRun:
         Raises:
             TraceError: the module cannot be captured.
         """
-        self._prepare(subject, pass_name(pass_) if label is None else label, contract or contract_of(pass_), draws)
+        self._prepare(
+            subject, pass_name(pass_) if label is None else label, contract or contract_of(pass_), input_set_count
+        )
         self.pass_: Any = pass_
         self.leaves = leaves
         self.seconds = seconds
@@ -114,20 +116,20 @@ class PassRun:
         program: nn.Module,
         contract: Contract = close,
         label: str = "",
-        draws: int | None = None,
+        input_set_count: int | None = None,
     ) -> PassRun:
         """Take ``program``, which somebody made of ``subject``; laws on graphs and passes do not apply to it."""
         made = cls.__new__(cls)
-        made._prepare(subject, label or type(program).__name__, contract, draws)
+        made._prepare(subject, label or type(program).__name__, contract, input_set_count)
         made.pass_, made.leaves, made.before, made.result = None, True, None, program
         made.damage = made.damage_beside_tensors = None
         return made
 
-    def _prepare(self, subject: Subject, name: str, contract: Contract, draws: int | None) -> None:
+    def _prepare(self, subject: Subject, name: str, contract: Contract, input_set_count: int | None) -> None:
         self.subject = subject
         self.name = name
         self.contract = contract
-        self._draws = draws
+        self._input_set_count = input_set_count
         self.result: Any = None
         """Whatever the pass returned; the captured program if that was None."""
         self.edits: int | None = None
@@ -186,14 +188,14 @@ class PassRun:
         return sum(own[memory] for memory in own.keys() - shared) > LARGEST_PART * size
 
     def _answer_in_float64(self) -> None:
-        """Find out what both programs answer in float64, and let go of these.
+        """Find out what both programs return in float64, and let go of these.
 
         That is what tells how large rounding errors are; other inputs are seldom looked at in float64.
         """
         subject = self.subject
         if subject.is_float64 or not subject.has_inputs:
             return
-        inputs = range(subject.float64_draws)
+        inputs = range(subject.float64_input_set_count)
         with subject.set_aside():
             for each in inputs:
                 subject.eager(each, float64=True)
@@ -250,14 +252,14 @@ class PassRun:
                 self.disturbance, self.disturbed_by_pass = changes, not calls
 
     @property
-    def draws(self) -> int:
+    def input_set_count(self) -> int:
         """Return how many sets of inputs the program is called with."""
-        return self.subject.draws if self._draws is None else self._draws
+        return self.subject.input_set_count if self._input_set_count is None else self._input_set_count
 
     @property
     def has_chosen_draws(self) -> bool:
         """Return whether somebody has said how many sets of inputs that are."""
-        return self._draws is not None
+        return self._input_set_count is not None
 
     @property
     def mode(self) -> str:
@@ -318,7 +320,7 @@ class PassRun:
 
     def actual(self, inputs: Inputs = 0, float64: bool = False) -> Run:
         """Return what the transformed program does with them."""
-        # One that looks its answers up is asked for another one at the addresses of the first.
+        # One that looks its outputs up is called once more, at the addresses of the first.
         earlier = self.subject.arguments(0) if inputs == 1 and not float64 else None
         return self._run(self._watched_runner, "actual", inputs, float64, earlier)
 
@@ -335,7 +337,7 @@ class PassRun:
         return self.once(key, lambda: runner(float64)(self.subject.arguments(inputs, float64), dtype, earlier))
 
     def _watched_runner(self, float64: bool) -> Callable[..., Run]:
-        """Return what calls the transformed program: it is watched, and finds no answer of eager's."""
+        """Return what calls the transformed program: it is watched, and finds no output of eager's."""
 
         def run(*arguments: Any) -> Run:
             eager = [run for key, run in self._cache.items() if isinstance(key, tuple) and key[0] == "eager"]
@@ -457,7 +459,9 @@ class PassRun:
         return self.once("untouched", self._apply_nothing)
 
     def _apply_nothing(self) -> PassRun:
-        return PassRun(self.subject, leave_alone, contract=exact, leaves=self.leaves, draws=self._draws)
+        return PassRun(
+            self.subject, leave_alone, contract=exact, leaves=self.leaves, input_set_count=self._input_set_count
+        )
 
     @contextmanager
     def layout_independent(self) -> Generator[None]:

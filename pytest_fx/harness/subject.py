@@ -27,19 +27,21 @@ from pytest_fx.harness.variants import VARIANTS, batch_of, of_batch, with_batch,
 
 ENOUGH_ELEMENTS = 256
 """Elements of an output over which an error is taken: the largest of few is a matter of luck."""
-FEWEST_DRAWS = 2
+FEWEST_INPUT_SETS = 2
 """Input sets that a model is called with at least: a program specialized to the values of one fails on another."""
-MOST_DRAWS = 8
+MOST_INPUT_SETS = 8
 """Input sets that a model is called with at most, however few elements it returns."""
 BATCHES_OF_LARGE = (1, 2)
 """Samples that a model of full size is called with besides its own: the first of these that it has inputs of."""
 FIRST_OF_DATA = 1000
-"""The first draw of inputs that is data for a pass: none that answers are compared for."""
+"""The first input set that is data for a pass: none that outputs are compared for."""
 CALLS_OF_DATA = 32
-"""How many draws a pass gets."""
+"""How many input sets a pass gets."""
 
 Inputs = int | str
-"""Which inputs: the number of a draw, or the name of a variant of the first one (:mod:`pytest_fx.harness.variants`)."""
+"""Which inputs: the number of an input set, or the name of a variant of the first one
+(:mod:`pytest_fx.harness.variants`).
+"""
 
 
 class ProgramSource(Protocol):
@@ -76,7 +78,7 @@ class Subject:
     """A module under test with its inputs. It is never handed out, run or changed itself: :meth:`fresh` makes copies.
 
     >>> from torch import nn
-    >>> subject = Subject("linear", nn.Linear(2, 1), lambda draw: Arguments((torch.ones(3, 2),)))
+    >>> subject = Subject("linear", nn.Linear(2, 1), lambda input_set: Arguments((torch.ones(3, 2),)))
     >>> subject.fresh().training, subject.fresh(torch.float64).weight.dtype
     (False, torch.float64)
     """
@@ -90,7 +92,7 @@ class Subject:
         threads: int | None = None,
         device: str = "cpu",
         working_dtype: torch.dtype | None = None,
-        draws: int | None = None,
+        input_set_count: int | None = None,
         other_inputs: Callable[[int], Arguments] | None = None,
         *,
         mode: str = "eval",
@@ -103,12 +105,12 @@ class Subject:
         Args:
             name: what to call it.
             module: the model.
-            inputs: makes the arguments of the n-th draw, the same ones whenever it is asked for the same n.
+            inputs: makes the n-th input set, the same one whenever it is asked for the same n.
             batch: samples in them, where that can be chosen.
             threads: how many PyTorch computes with; None for as many as it has.
             device: where it runs.
             working_dtype: of its floating-point tensors; None for its own.
-            draws: how many sets of inputs it is called with; None for as many as its outputs need.
+            input_set_count: how many sets of inputs it is called with; None for as many as its outputs need.
             other_inputs: makes arguments with as many samples as asked for; None if they are made of ``inputs``.
             mode: ``"eval"`` or ``"train"``.
             source: text that defines it, where it is a random program.
@@ -130,7 +132,7 @@ class Subject:
             self.__dict__["dtype"] = working_dtype
         self._inputs = inputs
         self._default_dtype = torch.get_default_dtype()
-        self._draws = draws
+        self._input_set_count = input_set_count
         self._other_inputs = other_inputs
         self._runs: dict[tuple[Inputs, bool], Run] = {}
         self.findings: dict[Any, Any] = {}
@@ -146,7 +148,9 @@ class Subject:
     def of(cls, program: ProgramSource, mode: str = "eval") -> Subject:
         """A program that stands for itself, called with its one set of inputs in the dtypes that they have."""
         module = program.build()
-        subject = cls("the program", module, lambda draw: program.inputs, draws=1, mode=mode, source=program.source)
+        subject = cls(
+            "the program", module, lambda input_set: program.inputs, input_set_count=1, mode=mode, source=program.source
+        )
         subject.__dict__["dtype"] = torch.get_default_dtype()
         subject._keeps_dtypes = True
         return subject
@@ -157,10 +161,10 @@ class Subject:
     def at(self, inputs: Inputs) -> Subject:
         """The same module, called with one variant of the inputs only."""
         other = copy.copy(self)
-        for found in ("captured", "capture_error", "draws", "float64_draws"):
+        for found in ("captured", "capture_error", "input_set_count", "float64_input_set_count"):
             vars(other).pop(found, None)
         other.name = f"{self.name} on {inputs}" if isinstance(inputs, str) else self.name
-        other._inputs, other._draws, other._other_inputs = lambda draw: self._made(inputs), 1, None
+        other._inputs, other._input_set_count, other._other_inputs = lambda input_set: self._made(inputs), 1, None
         other._runs, other.findings = {}, {}
         return other
 
@@ -317,17 +321,19 @@ class Subject:
         return next(filter(self.has, names), names[0])
 
     def arguments(self, inputs: Inputs = 0, float64: bool = False) -> Arguments:
-        """Return the arguments of a call, other values for each draw, or raise ``LookupError`` if there are none."""
+        """Return the arguments of a call, other values for each input set, or raise ``LookupError`` if there are
+        none.
+        """
         made = self._made(inputs)
         if float64:
             return made.map(lambda tensor: converted(tensor, torch.float64))
         return made if self._keeps_dtypes else made.map(lambda tensor: converted(tensor, self.dtype))
 
     def data(self, dtype: torch.dtype) -> list[Arguments]:
-        """Arguments of calls that are not among those that answers are compared for, for a pass that asks for data."""
+        """Arguments of calls that are not among those that outputs are compared for, for a pass that asks for data."""
         if not self.has_inputs:
             return []
-        if self._draws == 1:
+        if self._input_set_count == 1:
             return [self.arguments().copies(dtype if dtype != self.dtype else None)]
         return [self._made(FIRST_OF_DATA + number).copies(dtype) for number in range(CALLS_OF_DATA)]
 
@@ -369,16 +375,16 @@ class Subject:
         return self.capture_error is None and self.capture_record.way == "export"
 
     @cached_property
-    def draws(self) -> int:
+    def input_set_count(self) -> int:
         """Return how many input sets the model is called with."""
-        if self._draws is not None:
-            return self._draws
-        return max(FEWEST_DRAWS, _draws_for(self.eager().answer))
+        if self._input_set_count is not None:
+            return self._input_set_count
+        return max(FEWEST_INPUT_SETS, _input_sets_for(self.eager().output))
 
     @cached_property
-    def float64_draws(self) -> int:
+    def float64_input_set_count(self) -> int:
         """With how many of them it is called in float64, too: as many as give every output enough elements."""
-        return min(self.draws, _draws_for(self.eager().answer))
+        return min(self.input_set_count, _input_sets_for(self.eager().output))
 
     @cached_property
     def captured(self) -> GraphModule:
@@ -425,8 +431,8 @@ class Subject:
 _LOWER_PRECISION = {torch.float16, torch.bfloat16, torch.float32, torch.complex64, torch.complex32}
 
 
-def _draws_for(answer: Any) -> int:
-    """Return how many draws give every floating-point output enough elements, within limits."""
-    sizes = [leaf.numel() for _, leaf in leaves(answer) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
+def _input_sets_for(output: Any) -> int:
+    """Return how many input sets give every floating-point output enough elements, within limits."""
+    sizes = [leaf.numel() for _, leaf in leaves(output) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
     smallest = min((size for size in sizes if size), default=ENOUGH_ELEMENTS)
-    return min(MOST_DRAWS, -(-ENOUGH_ELEMENTS // smallest))
+    return min(MOST_INPUT_SETS, -(-ENOUGH_ELEMENTS // smallest))

@@ -20,20 +20,6 @@ from fx.arguments import expect, expect_all
 from fx.registry import Registry
 from pytest_fx.errors import CannotLoadError, LawViolation
 from pytest_fx.harness.pass_run import PassRun
-from pytest_fx.laws.answers import (
-    aliasing,
-    batch_sizes,
-    checks,
-    contract,
-    dtype,
-    inputs_untouched,
-    non_contiguous_inputs,
-    non_finite_inputs,
-    other_sizes,
-    other_values,
-    state,
-    structure,
-)
 from pytest_fx.laws.form import (
     code_and_graph_agree,
     metadata_kept,
@@ -48,6 +34,20 @@ from pytest_fx.laws.form import (
 )
 from pytest_fx.laws.gradient_law import gradients
 from pytest_fx.laws.law import Check, Law
+from pytest_fx.laws.output_laws import (
+    aliasing,
+    batch_sizes,
+    checks,
+    contract,
+    dtype,
+    inputs_untouched,
+    non_contiguous_inputs,
+    non_finite_inputs,
+    other_sizes,
+    other_values,
+    state,
+    structure,
+)
 from pytest_fx.laws.repetition import deterministic, idempotent, retraceable, round_trips, shrinks_the_graph
 
 __all__ = [

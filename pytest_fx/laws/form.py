@@ -31,7 +31,7 @@ def refusal(pass_run: PassRun) -> None:
         text = str(error) if isinstance(error, FxError) else f"{type(error).__name__}: {error}"
         raise LawViolation(
             "refusal",
-            f"{pass_run.name} raised where it should transform the program, leave it alone or refuse",
+            f"{pass_run.name} crashed with {type(error).__name__}",
             value=text.replace("\n", "\n         "),
             where=users_line(error),
             remedy="leave alone what the pass does not handle, or raise fx.errors.PassError with the reason",

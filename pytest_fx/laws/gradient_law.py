@@ -45,7 +45,7 @@ def gradients(pass_run: PassRun) -> None:
     mode as many numbers can be trained as before. Where the program itself writes to a value in place, the pass may
     compute it by an operation that keeps its result for the gradients, as ``rsqrt`` does and a division does not, or
     read it by one that keeps what it is given: the gradients are then those of a program where it gets a copy. Those of
-    inputs, parameters and outputs that are not finite are not judged: what torch answers there depends on how they lie
+    inputs, parameters and outputs that are not finite are not judged: what torch computes there depends on how they lie
     in memory.
 
     Of a program that was made elsewhere, if it can be differentiated, inputs and those parameters are compared that it
@@ -58,8 +58,8 @@ def gradients(pass_run: PassRun) -> None:
         return
     tensors = pass_run.subject.tensors if before is None else before.module.values
     held = (pass_run.subject.arguments().tensors, tensors.values())
-    answer = (leaf for _, leaf in leaves(pass_run.eager().answer))
-    if not all(map(_is_finite, chain(*held, answer))):
+    output = (leaf for _, leaf in leaves(pass_run.eager().output))
+    if not all(map(_is_finite, chain(*held, output))):
         return
     if pass_run.subject.is_full_size and _look_kept(pass_run):
         return
@@ -184,7 +184,7 @@ def _require_gradients(pass_run: PassRun, float64: bool) -> None:
                 kind="cannot be differentiated",
             )
     if is_given and not found:
-        return  # it is for answers alone, as an engine is
+        return  # it is for outputs alone, as an engine is
     names = {pass_run.names.get(name, name): name for name in found}
     fewer = _trainable(actual.program) < _trainable(original)
     del actual, original  # a large one is let go of where eager is perturbed
@@ -341,7 +341,7 @@ def _kept_parameters(pass_run: PassRun, eager: nn.Module, actual: nn.Module) -> 
     for name, parameter in eager.named_parameters():
         if name in now and same_tensor(parameter, now[name]):
             if parameter.requires_grad and not now[name].requires_grad:
-                if is_given:  # it may be made for answers alone
+                if is_given:  # it may be made for outputs alone
                     continue
                 broken("gradients", f"the parameter {name!r} of the program no longer requires a gradient")
             kept.add(name)

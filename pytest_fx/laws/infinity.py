@@ -1,4 +1,4 @@
-"""Where an answer follows from an infinity: the same arithmetic in another order may have NaN there."""
+"""Where an output follows from an infinity: the same arithmetic in another order may have NaN there."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class WithoutInfinities(NamedTuple):
 def without_infinities(pass_run: PassRun, inputs: Inputs) -> WithoutInfinities:
     """Run eager with NaN, with 0 and with 1 for each infinite value.
 
-    What differs from eager's own answer follows from an infinity. ``F.gelu(inf)`` is NaN where ``inf * 0.5 * (1 +
-    erf(inf))`` and its sigmoid are not; the softmax of infinities alone is NaN where attention answers 0; and
+    What differs from eager's own output follows from an infinity. ``F.gelu(inf)`` is NaN where ``inf * 0.5 * (1 +
+    erf(inf))`` and its sigmoid are not; the softmax of infinities alone is NaN where attention returns 0; and
     ``(300 * x).half()`` is infinite where ``300 * x.half()`` may not be. A program that masks with infinities, but is
-    given ordinary numbers that do not overflow, has its answers from these.
+    given ordinary numbers that do not overflow, has its outputs from these.
     """
     return pass_run.once(("without infinities", inputs), lambda: _without_infinities(pass_run, inputs))
 

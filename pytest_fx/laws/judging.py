@@ -36,7 +36,7 @@ Normal = Callable[[Any], Any]
 
 
 def identical(expected: Any, actual: Any) -> bool:
-    """Return whether two answers are the same in structure, dtypes and bits; NaN equals NaN."""
+    """Return whether two outputs are the same in structure, dtypes and bits; NaN equals NaN."""
     if skeleton(expected) != skeleton(actual):
         return False
     for (_, one), (_, other) in zip(leaves(expected), leaves(actual), strict=True):
@@ -164,19 +164,23 @@ def _beside_eager_perturbed(
 
 
 def _is_as_near_as_on_draws(pass_run: PassRun, inputs: Sequence[Inputs], part: Part) -> bool:
-    """Return whether a model of full size answers other inputs as near to eager as its rounding errors on draws leave
-    it.
+    """Return whether a model of full size computes as near to eager for other inputs as its rounding errors on other
+    input sets leave it.
 
     Those are known when the contract has been looked at, and then no more calls in float64 are needed.
     """
     subject = pass_run.subject
     if not subject.is_full_size or subject.is_float64 or isinstance(pass_run.contract, Exact):
         return False
-    draws = range(subject.float64_draws)
-    if not set(draws).isdisjoint(inputs) or any(subject.eager(draw, float64=True).error is not None for draw in draws):
+    input_sets = range(subject.float64_input_set_count)
+    if not set(input_sets).isdisjoint(inputs) or any(
+        subject.eager(input_set, float64=True).error is not None for input_set in input_sets
+    ):
         return False
-    eager, actual = ([part(answers(each)) for each in inputs] for answers in (pass_run.eager, pass_run.actual))
-    known, known64 = ([part(subject.eager(draw, float64=float64)) for draw in draws] for float64 in (False, True))
+    eager, actual = ([part(run(each)) for each in inputs] for run in (pass_run.eager, pass_run.actual))
+    known, known64 = (
+        [part(subject.eager(input_set, float64=float64)) for input_set in input_sets] for float64 in (False, True)
+    )
     return near(eager, actual, known, known64, pass_run.contract)
 
 
@@ -211,7 +215,7 @@ def _raises(law: str, pass_run: PassRun, inputs: Inputs, error: Exception) -> No
     notes = note_lines(error)
     violation = LawViolation(
         law,
-        f"{pass_run.name} makes {_called(pass_run, inputs)} raise where eager answers",
+        f"{pass_run.name} makes {_called(pass_run, inputs)} raise where eager does not",
         value=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",
         why="\n         ".join(line.strip() for line in notes) or None,
         kind=f"raises {failure_class(error)}",
@@ -221,7 +225,7 @@ def _raises(law: str, pass_run: PassRun, inputs: Inputs, error: Exception) -> No
 
 
 def _called(pass_run: PassRun, inputs: Inputs) -> str:
-    """The subject in a message, with its inputs where these are no draw."""
+    """The subject in a message, with its inputs where these are no numbered input set."""
     name = pass_run.subject.name
     return f"{name} on {inputs}" if isinstance(inputs, str) else name
 
@@ -241,10 +245,10 @@ def compared(
     whose: str = "output",
     normals: Sequence[Normal] | None = None,
 ) -> Comparison:
-    """The answers to several inputs beside each other, and beside eager's in float64.
+    """The outputs for several inputs beside each other, and beside eager's in float64.
 
     Float64 is left out on inputs that are not needed to tell how large rounding errors are, if all is well there. What
-    is compared of the answers to each of the inputs is what ``normals`` make of them.
+    is compared of the outputs for each of the inputs is what ``normals`` make of them.
     """
     if normals is None:
         normals = [_normal(pass_run.contract)] * len(inputs)
@@ -256,8 +260,8 @@ def compared(
     if pass_run.subject.is_float64:
         return in_working_dtype(eager, actual)
     if pass_run.subject.eager(inputs[0], float64=True).error is not None:
-        return in_working_dtype([_to_float64(answer) for answer in eager])
-    count = min(len(inputs), pass_run.subject.float64_draws)
+        return in_working_dtype([_to_float64(output) for output in eager])
+    count = min(len(inputs), pass_run.subject.float64_input_set_count)
     comparison = _beside_float64(pass_run, inputs[:count], part, normals, in_working_dtype)
     known = eager[:count], comparison.eager64
     if count < len(inputs) and not near(eager[count:], actual[count:], *known, pass_run.contract):
@@ -298,7 +302,7 @@ def _of_what_is_finite(pass_run: PassRun, inputs: Inputs, part: Part) -> Normal:
     expected = part(pass_run.eager(inputs))
     found = without_infinities(pass_run, inputs)
     same = [part(run) for run in found.runs if run.error is None]
-    masks = [_differing(expected, answer) for answer in same if skeleton(answer) == skeleton(expected)]
+    masks = [_differing(expected, output) for output in same if skeleton(output) == skeleton(expected)]
     if found.overflows:
         masks.append(_nans(expected))
 
@@ -313,7 +317,7 @@ def _of_what_is_finite(pass_run: PassRun, inputs: Inputs, part: Part) -> Normal:
 
 
 def _differing(one: Any, other: Any) -> list[torch.Tensor | None]:
-    """Return where the elements of two answers differ: a mask for each tensor, None for another size or storage."""
+    """Return where the elements of two outputs differ: a mask for each tensor, None for another size or storage."""
     return [
         (left != right) & ~((left != left) & (right != right))
         if left.shape == right.shape and is_strided(left)
@@ -367,5 +371,5 @@ _NORMAL: dict[type[Contract], Callable[[Any], Any]] = {Exact: _as_it_is, Approxi
 
 
 def _normal(contract: Contract) -> Normal:
-    """Return what answers are compared as under a contract."""
+    """Return what outputs are compared as under a contract."""
     return _NORMAL.get(type(contract), _without_infinities)

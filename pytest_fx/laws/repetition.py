@@ -158,18 +158,18 @@ def _copied(pass_run: PassRun) -> GraphModule:
     return copy.deepcopy(pass_run.after)
 
 
-def _as_it_is(answer: Any) -> Any:
-    return answer
+def _as_it_is(output: Any) -> Any:
+    return output
 
 
-def _leaves_of(answer: Any) -> list[Any]:
-    return [leaf for _, leaf in leaves(answer)]
+def _leaves_of(output: Any) -> list[Any]:
+    return [leaf for _, leaf in leaves(output)]
 
 
 def _require_same(
     law: str, pass_run: PassRun, program: nn.Module, what: str, part: Callable[[Any], Any] = _as_it_is
 ) -> None:
-    """Raise unless ``program`` answers as the result of the pass does."""
+    """Raise unless ``program`` computes what the result of the pass does."""
     actual, subject = pass_run.actual(), pass_run.subject
     if actual.error is not None:
         return
@@ -178,9 +178,9 @@ def _require_same(
     found = Runner(program, thread_count=subject.threads)(subject.arguments(), subject.dtype)
     if found.error is not None:
         broken(law, f"{what} raises", value=_said(found.error))
-    if not identical(part(actual.answer), part(found.answer)):
-        shown = _first_leaf_that_differs(part(actual.answer), part(found.answer))
-        broken(law, f"{what} answers something else", value=shown)
+    if not identical(part(actual.output), part(found.output)):
+        shown = _first_leaf_that_differs(part(actual.output), part(found.output))
+        broken(law, f"{what} returns something else", value=shown)
 
 
 def _first_leaf_that_differs(wanted: Any, found: Any) -> str:

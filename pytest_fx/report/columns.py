@@ -148,7 +148,7 @@ COLUMNS = (
     SummaryColumn("nodes", _nodes, narrowest=WIDE),
     SummaryColumn("captured by", _way, True),
     SummaryColumn("float64 error", lambda row: shown_error(row.float64_error), narrowest=None),
-    SummaryColumn("error (eager's own)", _errors, narrowest=WIDE, short=_short_errors),
+    SummaryColumn("error (by rounding)", _errors, narrowest=WIDE, short=_short_errors),
     SummaryColumn("detects", lambda row: shown_error(row.detects), True, None),
     SummaryColumn("eager", lambda row: _milliseconds(row.eager_seconds), narrowest=None),
     SummaryColumn("transformed", lambda row: _milliseconds(row.seconds), narrowest=None),
@@ -157,14 +157,14 @@ COLUMNS = (
     SummaryColumn("speed-up (95 % interval)", _speedup, True, short=_short_speedup, markup=_colour_of_speedup),
     SummaryColumn("estimated speed-up", _estimated_speedup, True),
     SummaryColumn(
-        "launched after (eager's own)",
+        "launched after (eager's)",
         lambda row: _pair(row.host_seconds, row.eager_host_seconds, _milliseconds),
         True,
         None,
     ),
     SummaryColumn("8-bit kernels (layers)", lambda row: row.kernels or "-", True, None),
     SummaryColumn(
-        "peak memory (eager's own)", lambda row: _pair(row.peak_memory, row.eager_peak_memory, _bytes), True, None
+        "peak memory (eager's)", lambda row: _pair(row.peak_memory, row.eager_peak_memory, _bytes), True, None
     ),
 )
 """The columns that the plugin itself gives."""

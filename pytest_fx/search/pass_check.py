@@ -95,7 +95,7 @@ def check_pass(
 
     Raises:
         LawViolation: the pass breaks a law. The message has the smallest program found, its code before and after the
-            pass, the answers, and the path of a test file.
+            pass, the outputs, and the path of a test file.
         NothingJudged: the pass changes too few programs, after as many again that are near to those on which it went
             furthest.
         FxError: the pass, the contract, or a law is not known by its name, or there can be no child process.

@@ -304,8 +304,8 @@ class _Pairs:
             ring = self._rings[role].first(count)
             self._contents.fill(ring, self._next, None if check is None else self._compared)
             COLLECTOR.stop()  # the other program may have started it
-            answers = [Run(answer) for answer in outputs.values()]
-            with same_random_numbers(ring.arguments[0]), hidden(answers):
+            runs = [Run(output) for output in outputs.values()]
+            with same_random_numbers(ring.arguments[0]), hidden(runs):
                 before = ProcessState.now()  # also where it is not asked for: both begin with equal caches
                 samples[role], output = self._sample(self._programs[role], ring)
                 COLLECTOR.stop()

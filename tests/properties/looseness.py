@@ -106,9 +106,9 @@ def measure(name: str, make: Callable[[], tuple[nn.Module, Callable[[int], tuple
         module, inputs = make()
     except ImportError as error:
         return Row(name, note=str(error))
-    subject = Subject(name, module.eval(), lambda draw: Arguments(inputs(draw)))
+    subject = Subject(name, module.eval(), lambda input_set: Arguments(inputs(input_set)))
     same = PassRun.given(subject, subject.fresh(), close)
-    comparison = compared(same, range(same.draws), lambda run: run.answer)
+    comparison = compared(same, range(same.input_set_count), lambda run: run.output)
     limit = detection_limit(comparison, close)
     if limit is None:
         return Row(name, note="all its outputs are zero")

@@ -36,7 +36,7 @@ def page_of(program: Any, tmp_path: Path, **options: Any) -> str:
 
 
 def data_of(page: str) -> dict[str, Any]:
-    found = re.search(r'<script type="pass_run/json" id="data">(.*?)</script>', page, re.DOTALL)
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert found
     return json.loads(found[1])
 

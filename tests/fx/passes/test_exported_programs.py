@@ -152,7 +152,7 @@ CASES = [(name, kind) for name in EDITS for kind in SHAPES]
 
 
 @pytest.mark.parametrize("name, kind", CASES, ids=[f"{name}-{kind.__name__}" for name, kind in CASES])
-def test_a_pass_edits_an_exported_program_and_keeps_its_answers(exports, name, kind):
+def test_a_pass_edits_an_exported_program_and_keeps_its_outputs(exports, name, kind):
     dtype = torch.float32 if name in ("lower", "quantize") else torch.float64
     program, model, x = exports(kind, dtype)
     code, before = program.code, {node.name: node.source for node in program.graph.nodes}

@@ -116,15 +116,15 @@ def errors_of_seven_bits() -> dict[str, Any]:
 def accuracy_under(limit: str, folder: Path | None = None) -> dict[str, Any]:
     """Return what :func:`accuracy` finds in a process with this limit."""
     command = [sys.executable, str(Path(__file__)), "accuracy", *([] if folder is None else [str(folder)])]
-    return _answer(command, limit)
+    return _output(command, limit)
 
 
 def errors_of_seven_bits_under(limit: str) -> dict[str, Any]:
     """Return what :func:`errors_of_seven_bits` finds in a process with this limit."""
-    return _answer([sys.executable, str(Path(__file__)), "seven"], limit)
+    return _output([sys.executable, str(Path(__file__)), "seven"], limit)
 
 
-def _answer(command: list[str], limit: str) -> dict[str, Any]:
+def _output(command: list[str], limit: str) -> dict[str, Any]:
     output = subprocess.run(command, env={**os.environ, **LIMITS[limit]}, capture_output=True, text=True, check=True)
     return json.loads(output.stdout)
 

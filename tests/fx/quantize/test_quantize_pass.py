@@ -86,7 +86,7 @@ def test_pipelines_take_it():
     assert any(isinstance(one, QuantizedLayer) for one in pipeline(program()).modules())
 
 
-def test_the_plugin_calibrates_on_inputs_that_it_compares_no_answers_for():
+def test_the_plugin_calibrates_on_inputs_that_it_compares_no_outputs_for():
     asked: list[int] = []
 
     def inputs(draw):

@@ -482,7 +482,7 @@ def test_kept_memory_is_used_again_only_when_nothing_refers_to_it(monkeypatch):
     assert second.fill_(3).sum() == 96  # which outlives what kept it
 
 
-def test_programs_give_the_same_answers_in_kept_memory(everything_is_large):
+def test_programs_give_the_same_outputs_in_kept_memory(everything_is_large):
     prepared = prepare(fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.SELU())))
     data = torch.randn(32, 20)
     prepared(data)

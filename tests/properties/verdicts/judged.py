@@ -49,7 +49,7 @@ def model(dtype: torch.dtype = torch.float32) -> Subject:
     norm.weight.data.uniform_(0.5, 2)
     module = nn.Sequential(nn.Conv2d(3, 4, 3), norm, nn.ReLU())
     images = torch.randn(2, 3, 8, 8)
-    return Subject("conv_bn", module, lambda draw: Arguments((images + draw,)), working_dtype=dtype)
+    return Subject("conv_bn", module, lambda input_set: Arguments((images + input_set,)), working_dtype=dtype)
 
 
 def program(forward: Callable[..., Any], *inputs: torch.Tensor, mode: str = "eval") -> Subject:
@@ -431,7 +431,7 @@ def _given(change: Callable[[Any], Any]) -> str:
     with torch.no_grad():
         change(made)
     images = torch.randn(2, 3, 8, 8)
-    pass_run = PassRun.given(Subject("deep", module, lambda draw: Arguments((images + draw,))), made, close)
+    pass_run = PassRun.given(Subject("deep", module, lambda input_set: Arguments((images + input_set,))), made, close)
     violations = broken_laws(affordable(choose_laws((), (), ()), pass_run), pass_run)
     return f"red: {violations[0].law}" if violations else "green"
 
@@ -488,7 +488,7 @@ def _detection(wrong: bool) -> str:
         return torch.cat([found[:9], found[9:10] + 187.0, found[10:]]) if wrong else found
 
     module, made = (type("Detector", (nn.Module,), {"forward": forward})() for forward in (detect, other))
-    subject = Subject("detector", module, lambda draw: Arguments((boxes + draw, scores)))
+    subject = Subject("detector", module, lambda input_set: Arguments((boxes + input_set, scores)))
     pass_run = PassRun.given(subject, made, close)
     violations = broken_laws([law_called("contract")], pass_run)
     return f"red: {violations[0].law}" if violations else "green"
@@ -592,7 +592,7 @@ def _enter_gain(says: str, is_used_still: bool, right: str) -> None:
                 graph_module.graph.erase_node(read)
             graph_module.recompile()
 
-        return verdict(Subject("gained", module, lambda draw: Arguments((images + draw,))), fold)
+        return verdict(Subject("gained", module, lambda input_set: Arguments((images + input_set,))), fold)
 
 
 _enter_gain("a gain into a linear layer", False, "green")
@@ -639,7 +639,9 @@ def _enter_softmax(says: str, dtype: torch.dtype, right: str) -> None:
             graph_module.graph.erase_node(node)
             graph_module.recompile()
 
-        subject = Subject("softmax", module, lambda draw: Arguments((images * 3 + draw,)), working_dtype=torch.float16)
+        subject = Subject(
+            "softmax", module, lambda input_set: Arguments((images * 3 + input_set,)), working_dtype=torch.float16
+        )
         return verdict(subject, cast)
 
 

@@ -32,7 +32,7 @@ from pytest_fx.generation.state_rows import AUGMENTED
 from pytest_fx.generation.tensor_expressions import TensorRecipe
 from pytest_fx.harness.subject import Subject
 from pytest_fx.harness.variants import OTHER_VALUES, VARIANTS, of_batch
-from pytest_fx.laws.answers import BATCHES
+from pytest_fx.laws.output_laws import BATCHES
 from pytest_fx.search.pass_check import INDEPENDENT
 
 few = settings(max_examples=40, deadline=None)

@@ -41,7 +41,9 @@ class Scaled(nn.Module):
 
 def subject_of(name: str, dtype: torch.dtype) -> Subject:
     model = model_zoo.get_model(name)
-    return Subject(name, model.build(), lambda draw: Arguments(model.example_inputs(2, seed=draw)), working_dtype=dtype)
+    return Subject(
+        name, model.build(), lambda input_set: Arguments(model.example_inputs(2, seed=input_set)), working_dtype=dtype
+    )
 
 
 def is_caught(subject: Subject, times: float) -> bool:
@@ -56,7 +58,7 @@ def is_caught(subject: Subject, times: float) -> bool:
 def test_a_change_of_all_outputs_is_caught_from_the_limit_on(name, dtype):
     subject = subject_of(name, dtype)
     same = PassRun.given(subject, subject.fresh(), close)
-    limit = detection_limit(compared(same, range(same.draws), lambda run: run.answer), close)
+    limit = detection_limit(compared(same, range(same.input_set_count), lambda run: run.output), close)
     assert limit is not None
     largest = {torch.float32: 1e-4, torch.bfloat16: 2.0, torch.float64: 1e-4}[dtype]
     assert limit.all_elements < largest

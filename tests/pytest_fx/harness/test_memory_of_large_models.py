@@ -132,7 +132,7 @@ def test_a_pass_that_fails_needs_six_times_the_parameters_and_leaves_one_copy(py
 
 def large() -> Subject:
     module = nn.Sequential(nn.Linear(1024, 1025), nn.BatchNorm1d(1025), nn.ReLU())
-    subject = Subject("large", module, lambda draw: Arguments((torch.ones(2, 1024) + draw,)))
+    subject = Subject("large", module, lambda input_set: Arguments((torch.ones(2, 1024) + input_set,)))
     assert subject.is_large
     return subject
 
@@ -160,14 +160,16 @@ def test_small_models_and_those_whose_tensors_are_views_are_copied_in_memory():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_large_model_that_holds_its_parameters_in_a_list_too_is_shared(dtype):
     recurrent = nn.LSTM(512, 512).to(dtype)
-    subject = Subject("recurrent", recurrent, lambda draw: Arguments((torch.ones(2, 1, 512, dtype=dtype) + draw,)))
+    subject = Subject(
+        "recurrent", recurrent, lambda input_set: Arguments((torch.ones(2, 1, 512, dtype=dtype) + input_set,))
+    )
     assert subject.is_large
     with subject.set_aside():
         pass
     with torch.no_grad():
         expected, _ = recurrent(torch.ones(2, 1, 512, dtype=dtype))
         shared_copy, _ = subject.shared_copy()(torch.ones(2, 1, 512, dtype=dtype))
-    assert torch.equal(subject.eager().answer[0], expected)
+    assert torch.equal(subject.eager().output[0], expected)
     assert torch.equal(shared_copy, expected)
 
 
@@ -196,11 +198,11 @@ def test_what_a_call_writes_to_a_large_model_is_undone():
         def forward(self, x):
             return self.table.add_(x).sum()
 
-    subject = Subject("counting", Counting(), lambda draw: Arguments((torch.ones(1),)), draws=1)
+    subject = Subject("counting", Counting(), lambda input_set: Arguments((torch.ones(1),)), input_set_count=1)
     assert subject.is_large
     runner = subject.eager_runner()
-    answers = [runner(subject.arguments(), torch.float32).answer.item() for _ in range(2)]
-    assert answers == [1024 * 1025] * 2
+    outputs = [runner(subject.arguments(), torch.float32).output.item() for _ in range(2)]
+    assert outputs == [1024 * 1025] * 2
 
 
 def test_copies_of_a_large_model_lie_in_memory_as_it_does():
@@ -233,7 +235,7 @@ def test_what_is_heavy_is_judged_in_float64_before_it_is_there():
         patch.setattr(SharedWeights, "deepcopy", None)  # there is nothing more to be made in float64
         assert pass_run.actual(0, float64=True).error is None
         assert pass_run.eager(0, float64=True).error is None
-    assert torch.allclose(pass_run.actual(0, True).answer, pass_run.eager(0, True).answer, rtol=1e-5)
+    assert torch.allclose(pass_run.actual(0, True).output, pass_run.eager(0, True).output, rtol=1e-5)
 
 
 def test_tensors_that_were_set_aside_are_there_again():
@@ -315,7 +317,7 @@ def test_nothing_stays_behind_in_the_process():
         program = fx.symbolic_trace(module)
         program(inputs)
         fx.lower(program, "onednn")(inputs)
-        subject = Subject("small", module, lambda draw: Arguments((inputs,)))
+        subject = Subject("small", module, lambda input_set: Arguments((inputs,)))
         assert not broken_laws(TABLE[:16], PassRun(subject, FuseConvBN()))
 
     def there():
@@ -346,7 +348,7 @@ class Rewriting(nn.Module):
 
 def test_what_timed_calls_write_to_a_large_model_is_undone_also_where_they_end_in_an_error():
     torch.manual_seed(0)
-    subject = Subject("rewriting", Rewriting(), lambda draw: Arguments((torch.randn(16, 1024),)))
+    subject = Subject("rewriting", Rewriting(), lambda input_set: Arguments((torch.randn(16, 1024),)))
     assert subject.is_large
     (mean,) = (kept.tensor for kept in subject.shared_weights().values() if same_tensor(kept.tensor, torch.zeros(1024)))
     with subject.to_be_timed() as program:
@@ -367,14 +369,14 @@ def test_what_timed_calls_write_to_a_large_model_is_undone_also_where_they_end_i
 def test_a_model_with_a_buffer_that_overlaps_itself_is_copied_in_memory():
     module = nn.Linear(1024, 1024)
     module.register_buffer("mask", torch.ones(32, 32).expand(4, 32, 32))
-    subject = Subject("masked", module, lambda draw: Arguments((torch.ones(1, 1024),)))
+    subject = Subject("masked", module, lambda input_set: Arguments((torch.ones(1, 1024),)))
     assert not subject.is_large
     assert subject.fresh(torch.float64).mask.shape == (4, 32, 32)
 
 
 def test_a_model_of_many_tensors_takes_few_open_files():
     module = nn.Sequential(*(nn.Linear(128, 128) for _ in range(80)))
-    subject = Subject("many", module, lambda draw: Arguments((torch.ones(1, 128),)))
+    subject = Subject("many", module, lambda input_set: Arguments((torch.ones(1, 128),)))
     assert subject.is_large
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, hard))

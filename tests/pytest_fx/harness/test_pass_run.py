@@ -18,7 +18,7 @@ from pytest_fx.harness.subject import Subject
 
 def subject() -> Subject:
     module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
-    return Subject("own", module, lambda draw: Arguments((torch.ones(1, 3, 8, 8),)))
+    return Subject("own", module, lambda input_set: Arguments((torch.ones(1, 3, 8, 8),)))
 
 
 @pytest.mark.parametrize("leaves", [True, False])
@@ -84,7 +84,7 @@ def test_a_buffer_that_is_not_saved_is_the_originals_too():
     def write(program):
         next(program.buffers()).zero_()
 
-    violation = violations_of(Subject("own", Shifted(), lambda draw: Arguments((torch.ones(2),))), write)[-1]
+    violation = violations_of(Subject("own", Shifted(), lambda input_set: Arguments((torch.ones(2),))), write)[-1]
     assert violation.law == "original untouched"
     assert "it wrote to shift" in str(violation)
 
@@ -115,11 +115,11 @@ def test_eager_computes_what_it_did_after_a_pass_that_wrote_to_the_original():
                 parameter.zero_()
 
     judged = subject()
-    before = judged.eager().answer
+    before = judged.eager().output
     pass_run = PassRun(judged, zero)
     assert pass_run.damage == "it wrote to 0.weight, 0.bias, 1.weight"
-    assert torch.equal(PassRun(judged, lambda program: None).actual().answer, before)
-    assert not torch.equal(pass_run.actual().answer, before)
+    assert torch.equal(PassRun(judged, lambda program: None).actual().output, before)
+    assert not torch.equal(pass_run.actual().output, before)
 
 
 def laws_broken(pass_):
@@ -191,7 +191,7 @@ def test_a_default_is_part_of_the_signature():
         program.graph.find_nodes(op="placeholder")[1].args = ()
         program.recompile()
 
-    scaled = Subject("own", Scaled(), lambda draw: Arguments((torch.ones(2), 3)))
+    scaled = Subject("own", Scaled(), lambda input_set: Arguments((torch.ones(2), 3)))
     (violation,) = violations_of(scaled, drop_the_default)
     assert "(x, scale) instead of (x, scale=2)" in str(violation)
 
@@ -210,7 +210,7 @@ def test_complex_parameters_that_a_pass_makes_are_compared_with_both_their_parts
         return program
 
     given = Arguments((torch.randn(2, 3, dtype=torch.complex64),))
-    assert not violations_of(Subject("rotated", Rotated(), lambda draw: given), conjugate_twice)
+    assert not violations_of(Subject("rotated", Rotated(), lambda input_set: given), conjugate_twice)
 
 
 def test_a_program_that_a_pass_keeps_stays_whole():
@@ -219,7 +219,7 @@ def test_a_program_that_a_pass_keeps_stays_whole():
     def memoized(program):
         return made.setdefault(program.code, program)
 
-    subject = Subject("linear", nn.Linear(3, 3), lambda draw: Arguments((torch.ones(1, 3),)))
+    subject = Subject("linear", nn.Linear(3, 3), lambda input_set: Arguments((torch.ones(1, 3),)))
     for pass_ in (memoized, lambda program: program, memoized):
         pass_run = applied(subject, pass_)
         assert pass_run.actual().error is None
@@ -263,7 +263,7 @@ def test_a_child_that_was_there_before_is_not_held_against_a_pass_that_forks():
             os._exit(0)
         os.waitpid(child, 0)
 
-    subject = Subject("linear", nn.Linear(3, 3), lambda draw: Arguments((torch.ones(1, 3),)))
+    subject = Subject("linear", nn.Linear(3, 3), lambda input_set: Arguments((torch.ones(1, 3),)))
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         assert not PassRun(subject, forking).disturbance

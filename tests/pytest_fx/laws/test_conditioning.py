@@ -14,7 +14,9 @@ from pytest_fx.laws import LawViolation, contract
 
 
 def subject_of(module: nn.Module, *inputs: torch.Tensor) -> Subject:
-    return Subject("model", module.eval(), lambda draw: Arguments(tuple(given.roll(draw, -1) for given in inputs)))
+    return Subject(
+        "model", module.eval(), lambda input_set: Arguments(tuple(given.roll(input_set, -1) for given in inputs))
+    )
 
 
 def judge(module: nn.Module, program: nn.Module, *inputs: torch.Tensor, promise=close) -> None:

@@ -48,7 +48,7 @@ def test_gradients_of_nothing_but_zeros_may_differ_by_rounding():
 def deep(*layers, mode="eval", rows=16, inputs=None):
     torch.manual_seed(0)
     arguments = Arguments((torch.randn(rows, 1024) if inputs is None else inputs,))
-    return Subject("deep", nn.Sequential(*layers), lambda draw: arguments, mode=mode)
+    return Subject("deep", nn.Sequential(*layers), lambda input_set: arguments, mode=mode)
 
 
 def with_output(change):
@@ -125,7 +125,7 @@ def frozen(program):
 def test_a_frozen_layer_of_a_large_model_is_told_where_eager_has_to_be_shaken():
     torch.manual_seed(0)
     inputs = Arguments((torch.randn(16, 1024),))
-    subject = Subject("cancelling", Cancelling(), lambda draw: inputs, mode="train")
+    subject = Subject("cancelling", Cancelling(), lambda input_set: inputs, mode="train")
     with pytest.raises(LawViolation, match="gradient"):
         gradients(PassRun(subject, frozen, contract=close))
 
@@ -144,5 +144,5 @@ class CancellingWholly(nn.Module):
 
 def test_rounding_errors_that_are_all_of_a_gradient_may_differ_by_chance():
     inputs = Arguments((torch.arange(24.0).add(1).sin().reshape(4, 6, 1),))
-    subject = Subject("cancelling", CancellingWholly(), lambda draw: inputs)
+    subject = Subject("cancelling", CancellingWholly(), lambda input_set: inputs)
     gradients(PassRun(subject, formula_passes.RIGHT["attention"]))

@@ -453,15 +453,15 @@ def test_several_broken_laws_are_all_told_and_the_numbers_come_first():
 
 
 def reshapes_its_input(self, x):
-    answer = x.sum()
+    output = x.sum()
     x.unsqueeze_(0)
-    return answer
+    return output
 
 
 def adds_to_its_input(self, x):
-    answer = x.sum()
+    output = x.sum()
     x.add_(1)
-    return answer
+    return output
 
 
 class AddsToABuffer(nn.Module):
@@ -470,9 +470,9 @@ class AddsToABuffer(nn.Module):
         self.register_buffer("total", torch.zeros(()))
 
     def forward(self, x):
-        answer = x.sum()
-        self.total.add_(answer)
-        return answer
+        output = x.sum()
+        self.total.add_(output)
+        return output
 
 
 @pytest.mark.parametrize(
@@ -696,7 +696,7 @@ def attention_of_one_head(graph_module):
 def hooked(graph_module):
     made = nn.Linear(2, 2)
     made.weight, made.bias = graph_module.linear.weight, graph_module.linear.bias
-    made.register_forward_hook(lambda module, given, answer: answer.round())
+    made.register_forward_hook(lambda module, given, output: output.round())
     graph_module.add_submodule("linear", made.eval())
 
 

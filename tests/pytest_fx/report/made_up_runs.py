@@ -71,7 +71,7 @@ def made_up_failure(test: str, model: str, program: str) -> dict[str, Any]:
 
 def data_of(page: str) -> dict[str, Any]:
     """The data of a page."""
-    found = re.search(r'<script type="pass_run/json" id="data">(.*?)</script>', page, re.DOTALL)
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert found
     return json.loads(found[1])
 

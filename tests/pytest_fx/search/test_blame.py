@@ -47,7 +47,7 @@ def _dead_code_stays(measured):
     ],
 )
 def test_a_pass_is_to_blame_unless_the_clean_up_alone_breaks_the_law_alike_up_to_rounding(measured, due):
-    subject = Subject("dead code", _HasDeadCode(), lambda draw: Arguments((torch.ones(3),)))
+    subject = Subject("dead code", _HasDeadCode(), lambda input_set: Arguments((torch.ones(3),)))
     pass_ = adapt(_removes_dead_code)
     pass_run = PassRun(subject, pass_)
     assert Blame(pass_).caused_by_pass(_dead_code_stays(measured), pass_run) is due

@@ -126,7 +126,7 @@ def test_a_wrong_pass_is_shown_on_a_program_of_a_line_or_two_before_and_after(sm
     assert "import" not in program and "def build" not in program  # they are in the test file
     assert len(forward.strip().splitlines()) <= 4, text
     assert "code after the pass:" in text
-    assert "the transformed program answers:" in text
+    assert "the transformed program returns:" in text
     assert str(folder / "test_add_as_sub_keeps_contract.py") in text
 
 

@@ -1,4 +1,4 @@
-"""Laws on what the transformed program answers and does to what it is given."""
+"""Laws on what the transformed program returns and does to what it is given."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def structure(pass_run: PassRun) -> None:
     if runs is None:
         return
     eager, actual = runs
-    if skeleton(eager.answer) != skeleton(actual.answer):
-        shown = f"{describe(actual.answer)} instead of {describe(eager.answer)}"
+    if skeleton(eager.output) != skeleton(actual.output):
+        shown = f"{describe(actual.output)} instead of {describe(eager.output)}"
         broken("structure", "the program returns something of another structure", value=shown)
-    for (path, wanted), (_, found) in zip(leaves(eager.answer), leaves(actual.answer), strict=True):
+    for (path, wanted), (_, found) in zip(leaves(eager.output), leaves(actual.output), strict=True):
         if isinstance(wanted, torch.Tensor):
             if not is_plain(found) and type(found) is not type(wanted):
                 shown = f"{type(found).__qualname__} instead of {type(wanted).__qualname__}"
@@ -51,9 +51,9 @@ def structure(pass_run: PassRun) -> None:
 def dtype(pass_run: PassRun) -> None:
     """Every output has the same dtype, device and memory layout class (strided, sparse)."""
     runs = _both(pass_run)
-    if runs is None or skeleton(runs[0].answer) != skeleton(runs[1].answer):
+    if runs is None or skeleton(runs[0].output) != skeleton(runs[1].output):
         return
-    for (path, wanted), (_, found) in zip(leaves(runs[0].answer), leaves(runs[1].answer), strict=True):
+    for (path, wanted), (_, found) in zip(leaves(runs[0].output), leaves(runs[1].output), strict=True):
         if not isinstance(wanted, torch.Tensor):
             continue
         for what in ("dtype", "device", "layout"):
@@ -63,15 +63,15 @@ def dtype(pass_run: PassRun) -> None:
 
 
 def contract(pass_run: PassRun) -> None:
-    """The answers are as near to eager's as the pass promises: see :mod:`fx.passes.contract`."""
+    """The outputs are as near to eager's as the pass promises: see :mod:`fx.passes.contract`."""
     if pass_run.program is not None:
-        require_kept("contract", pass_run, _draws(pass_run), _answer)
+        require_kept("contract", pass_run, _input_sets(pass_run), _output)
 
 
 def inputs_untouched(pass_run: PassRun) -> None:
     """The program writes to its inputs what eager writes to them, which most often is nothing."""
     if pass_run.program is not None:
-        require_kept("inputs untouched", pass_run, _draws(pass_run), _inputs, "input")
+        require_kept("inputs untouched", pass_run, _input_sets(pass_run), _inputs, "input")
 
 
 def state(pass_run: PassRun) -> None:
@@ -190,7 +190,7 @@ def checks(pass_run: PassRun) -> None:
         if found.error is not None and refuses_inputs(pass_run, found.error):
             continue  # sooner, by a check of its own
         if refused != _refusal(found.error):
-            shown = "it answers" if found.error is None else f"it raises {_said(found.error)}"
+            shown = "it returns" if found.error is None else f"it raises {_said(found.error)}"
             raise LawViolation(
                 "checks",
                 f"{pass_run.name} lets the program no longer refuse what it refused",
@@ -237,14 +237,14 @@ def _said(error: Exception) -> str:
 def _require_on(pass_run: PassRun, law: str, inputs: Inputs) -> None:
     if pass_run.program is None or not pass_run.subject.has(inputs):
         return
-    # A program that is made for some inputs, a size say, may refuse others. It may not answer something else.
+    # A program that is made for some inputs, a size say, may refuse others. It may not return something else.
     refused = pass_run.before is None and pass_run.actual(inputs).error is not None
     if not refused:
-        require_kept(law, pass_run, (inputs,), _answer)
+        require_kept(law, pass_run, (inputs,), _output)
 
 
-def _draws(pass_run: PassRun) -> range:
-    return range(pass_run.draws)
+def _input_sets(pass_run: PassRun) -> range:
+    return range(pass_run.input_set_count)
 
 
 def _both(pass_run: PassRun) -> tuple[Run, Run] | None:
@@ -265,8 +265,8 @@ def _state(pass_run: PassRun, wanted: list[str], run: Run) -> dict[str, torch.Te
     return {name: found.get(name) for name in wanted}
 
 
-def _answer(run: Run) -> Any:
-    return run.answer
+def _output(run: Run) -> Any:
+    return run.output
 
 
 def _inputs(run: Run) -> Any:

@@ -22,8 +22,8 @@ from torch._dynamo.source import ConstantSource
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from fx.analysis.kernel_run import KernelMode
 from fx.arguments import shown
 from fx.errors import PassError, add_note
 from fx.graph_module import GraphModule, expect_program
@@ -277,13 +277,11 @@ def _divisions_asking_nothing() -> Generator[None]:
                 meta.div_rtn = divide
 
 
-class _KeepSizes(TorchDispatchMode):
+class _KeepSizes(KernelMode):
     """Takes other fake implementations of some kernels."""
 
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        return _REFERENCES.get(func, func)(*args, **(kwargs or {}))
+    def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return _REFERENCES.get(func, func)(*args, **kwargs)
 
 
 class _SymbolicRun(ShapeProp):

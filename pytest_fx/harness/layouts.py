@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,6 +16,16 @@ _aten: Any = torch.ops.aten
 _WRONG = frozenset({_aten.native_batch_norm_backward.default})
 """Operations that answer wrongly in some layouts: gradients of ``(2, 2, 3, 1)`` with the strides ``(6, 1, 2, 1)``, say,
 in evaluation mode (torch 2.13)."""
+
+
+@contextmanager
+def uncompiled() -> Generator[None]:
+    """Let nothing be compiled in the block, for a mode: ``torch.cond`` would be, while the mode is told of it."""
+    if "torch._dynamo" not in sys.modules:  # nothing was yet
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
 
 
 class LayoutIndependent(KernelMode):

@@ -9,6 +9,7 @@ import torch
 
 from fx.analysis.kernel_run import KernelMode
 from fx.analysis.live_storages import LiveStorages
+from pytest_fx.harness.layouts import uncompiled
 
 
 def peak_memory(program: Callable[[], Any], device: str = "cpu") -> int:
@@ -24,7 +25,7 @@ def peak_memory(program: Callable[[], Any], device: str = "cpu") -> int:
     with torch.no_grad():
         if device.startswith("cuda"):
             return _peak_on_gpu(program)
-        with _LiveTensors() as live:
+        with uncompiled(), _LiveTensors() as live:
             program()
         return live.peak
 

@@ -68,3 +68,13 @@ def test_what_would_have_to_know_which_part_runs_says_so(analysis: Any, program:
     assert value.startswith("  value  %cond = call_function[torch.ops.higher_order.cond](")
     assert why == "  why    it calls each of its parts once, often or not at all, as values and sizes decide"
     assert remedy == "  try    ask about its parts, which are programs of their own"
+
+
+@pytest.mark.thorough
+def test_a_model_that_calls_torch_cond_itself_which_compiles_is_watched_again_and_again() -> None:
+    def choose(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: (x + 1) * 2, lambda x: x - 1, (x,))
+
+    for x in (X, -X, X):
+        choose(x)
+        assert peak_memory(lambda x=x: choose(x)) >= 1000

@@ -98,6 +98,11 @@ def is_users(frame: FrameType) -> bool:
     return _kind(frame.f_code.co_filename) == _USER
 
 
+def is_ours(frame: FrameType) -> bool:
+    """Whether a frame belongs to this package."""
+    return _kind(frame.f_code.co_filename) == _SELF
+
+
 def is_users_file(file: str) -> bool:
     """Whether a file belongs neither to this package nor to torch."""
     return _kind(file) == _USER

@@ -15,6 +15,7 @@ import torch
 
 from fx.capture.kept_values import Kept, KeptCell, KeptContainer, KeptIterator, KeptNames, elements, keep
 from fx.checks.handlers import handling
+from fx.checks.questions import compares_with_truth
 from fx.frames import is_pythons_file, is_users_file
 from fx.provenance import GENERATED_FILES
 
@@ -91,6 +92,8 @@ class Surroundings:
         self._methods = _methods_of((*kinds, *others))
         self.handling: list[CodeType] = []
         """The code of what is reached that handles exceptions."""
+        self.compares_with_truth = False
+        """Whether some of it compares with ``True`` or ``False`` by identity."""
         pending = [*self._methods.get("forward", ()), *functions]
         for one in pending:
             one = inspect.unwrap(one)
@@ -106,6 +109,7 @@ class Surroundings:
         if code is None or not _is_users_own(code.co_filename):
             return
         self.handling += handling(code)
+        self.compares_with_truth = self.compares_with_truth or compares_with_truth(code)
         names, namespace = _names_of(code), function.__globals__
         if names.assigned:
             for name in names.assigned:

@@ -73,6 +73,11 @@ class ModuleState:
             self._keep(module, name, element, depth - 1)
 
     @property
+    def held(self) -> set[int]:
+        """The identities of the containers and objects that modules hold."""
+        return self._kept
+
+    @property
     def surroundings(self) -> Surroundings:
         """What is reached outside of the modules."""
         return self._surroundings

@@ -18,6 +18,7 @@ from fx.capture.augmented import write_where_it_shows
 from fx.capture.caught import Caught
 from fx.capture.example_values import fake_mode_for
 from fx.capture.guided import Guide, GuidedProxy, bound, users_frame
+from fx.capture.leaf_hooks import leaves_something
 from fx.capture.misuse import explain_misuse, is_of_real_tensor, note_other_attempt
 from fx.capture.module_state import Change, ModuleState, dependence_on_earlier_call, forget_traced_values, same_program
 from fx.capture.patching import Trace
@@ -163,7 +164,7 @@ class Tracer(TracerBase):
         self.num_calls[path] = count + 1
         self.module_stack = {**outer, f"{path}@{count}" if count else path: (path, type(m))}
         try:
-            if self.is_leaf_module(m, path) or m._backward_hooks or m._backward_pre_hooks:
+            if (self.is_leaf_module(m, path) and not self._is_opened(m)) or m._backward_hooks or m._backward_pre_hooks:
                 if self._flags is not None and self._flags.watches_leaves:
                     self._flags.leaf_called(m)
                 return self.create_proxy("call_module", path, args, kwargs)
@@ -171,6 +172,15 @@ class Tracer(TracerBase):
                 return forward(*args, **kwargs)
         finally:
             self.module_stack = outer
+
+    def _is_opened(self, module: torch.nn.Module) -> bool:
+        """Whether a leaf is looked into, since its hooks leave something for the traced code."""
+        if self._state is None or not (module._forward_hooks or module._forward_pre_hooks) or _is_compiled(module):
+            return False
+        opened = leaves_something(module, self.submodule_paths or {}, self._state.held)
+        if opened and self._flags is not None:
+            self._flags.opened.add(id(module))
+        return opened
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
         """What reading ``module.attr`` gives while tracing: a proxy for a parameter (one for each), else its value.

@@ -116,6 +116,8 @@ class TrainingFlags:
         """Whether a flag was given to the traced code that stands for what it is at run time."""
         self.watches_leaves = False
         """Whether :meth:`leaf_called` has something to do."""
+        self.opened: set[int] = set()
+        """The modules of torch, by identity, that the program takes the place of though they are leaves."""
         self._nodes: dict[str, Node] = {}
         self._checked: set[str] = set()
         self._overridden = False
@@ -139,7 +141,7 @@ class TrainingFlags:
         path = (self.tracer.submodule_paths or {}).get(module)
         if frame is None or is_ours(frame) or path is None or type(value) is not bool:
             return value
-        if not is_users(frame) and type(module).__module__.startswith("torch."):
+        if not is_users(frame) and type(module).__module__.startswith("torch.") and id(module) not in self.opened:
             return value
         if self._before is not None and self._before.get(id(module)) is not value:
             return value  # as the program has set it

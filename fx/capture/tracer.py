@@ -28,6 +28,7 @@ from fx.capture.signature import PH, PHBase, PHWithMeta, Signature, function_cal
 from fx.capture.training_flag import TrainingFlags
 from fx.checks.questions import kind_of
 from fx.checks.starred import call_of_starred
+from fx.code.sources import not_compiled
 from fx.errors import ForeignModuleError, TracedValueError, TraceError
 from fx.frames import boundary, user_location
 from fx.graph import Graph
@@ -909,6 +910,8 @@ def symbolic_trace(
     return GraphModule.of_capture(tracer.root, graph, name, keeps_state=True)
 
 
+for _entrance in (Tracer.trace, symbolic_trace):
+    not_compiled(_entrance)
 boundary(Tracer.trace)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -126,14 +127,14 @@ def test_passes_take_the_flag_for_what_it_is_now_or_say_how_it_is_fixed() -> Non
 
 
 def test_other_threads_read_and_set_flags_while_a_program_is_captured() -> None:
-    seen: list[Any] = []
+    seen: SimpleQueue[Any] = SimpleQueue()
     other = nn.Dropout()
 
     def elsewhere() -> None:
-        seen.append(other.training)
+        seen.put(other.training)
         other.eval()
-        seen.append(other.training)
-        seen.append(F.dropout(torch.ones(2), 0.5, other.training).tolist())
+        seen.put(other.training)
+        seen.put(F.dropout(torch.ones(2), 0.5, other.training).tolist())
 
     class Waits(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -143,7 +144,7 @@ def test_other_threads_read_and_set_flags_while_a_program_is_captured() -> None:
             return F.dropout(x, 0.5, self.training)
 
     fx.symbolic_trace(Waits())
-    assert seen == [True, False, [1, 1]]
+    assert [seen.get_nowait() for _ in range(3)] == [True, False, [1, 1]]
     assert "training" not in vars(nn.Module)
 
 

@@ -647,6 +647,8 @@ class Proxy:
     """What records the operations."""
     _attribute: ClassVar[type[Attribute]]
     """The class of what its attributes are."""
+    __array_priority__ = torch.Tensor.__array_priority__
+    """Lets numbers of numpy's leave operations to it, as they do to tensors."""
 
     def __init__(self, node: Node, tracer: TracerBase | None = None) -> None:
         if type(node) is not Node:
@@ -675,7 +677,7 @@ class Proxy:
 
     def __getattr__(self, k: str) -> Attribute:
         # reading an attribute records nothing yet: most are methods about to be called
-        if k.startswith(("__array", "__cuda_array", "__deepcopy__", "__getstate__", "__setstate__")):
+        if k.startswith(("__array_", "__cuda_array", "__deepcopy__", "__getstate__", "__setstate__")):
             raise AttributeError(k)
         attribute = self._attribute(self, k)
         if k in IDENTITIES and self.tracer._tracing and _is_compared(sys._getframe(1)):
@@ -757,6 +759,17 @@ class Proxy:
 
     def __int__(self) -> int:
         return self._real_number("int")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        tracer = self.tracer
+        raise tracer._refusal(
+            "cannot make an array of numpy's of a traced value",
+            TracedValueError,
+            where=_caller_location(tracer),
+            value=describe(self.node),
+            why="its elements are known only when the module runs, and what numpy does is not recorded",
+            remedy="compute it with functions of torch, or put the line in a function marked fx.wrap",
+        )
 
     def __float__(self) -> float:
         return self._real_number("float")
@@ -851,6 +864,11 @@ class Attribute(Proxy):
         self.attr = attr
         self.tracer = root.tracer
         self._node: Node | None = None
+
+    def __getattr__(self, k: str) -> Attribute:
+        if self.attr == "shape" and not hasattr(torch.Size, k):  # of which numpy asks for methods before it converts
+            raise AttributeError(f"'torch.Size' object has no attribute {k!r}")
+        return super().__getattr__(k)
 
     def __repr__(self) -> str:
         # printing it is no use

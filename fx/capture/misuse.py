@@ -40,6 +40,7 @@ _REMEDIES = {
 _TRACED = (Proxy, GuidedProxy)
 _IDENTIFIER = re.compile(r"\w+")
 _NAMES = ("Proxy", "'Attribute'", "fx.proxy.Attribute", "GuidedAttribute", "__delitem__")
+_NAMED = re.compile(r"fx\.(proxy|capture)\.\w+'|\b(Guided)?Proxy\b")
 _OF_TENSORS = re.compile(r"^slice indices must be|^(?P<function>\w+)\(\) takes 1 positional argument but")
 """What is said of a traced value, without naming it, where a tensor is sliced or resized."""
 
@@ -87,7 +88,7 @@ def _says_tensor(error: BaseException | None) -> bool:
 
 def _what(error: Exception, frame: FrameType | None) -> str | None:
     text = str(error)
-    if isinstance(error, RuntimeError) and ("found type 'Proxy'" in text or "unpackString" in text):
+    if isinstance(error, RuntimeError) and (_NAMED.search(text) or "unpackString" in text):
         return "cannot use a traced value here"
     if not isinstance(error, (TypeError, AttributeError, ValueError, IndexError)):
         return None

@@ -73,9 +73,14 @@ class ModuleState:
             self._keep(module, name, element, depth - 1)
 
     @property
-    def handling(self) -> list[CodeType]:
-        """The code of what is reached that handles exceptions."""
-        return self._surroundings.handling
+    def held(self) -> set[int]:
+        """The identities of the containers and objects that modules hold."""
+        return self._kept
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """What is reached outside of the modules."""
+        return self._surroundings
 
     def expect_fresh(self, iterator: object) -> None:
         """Refuse to take an element of an iterator that was there before the trace.

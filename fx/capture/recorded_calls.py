@@ -6,6 +6,7 @@ like do when they are given a traced dtype. What draws or seeds random numbers i
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -17,10 +18,8 @@ import torch
 from torch.autograd.function import _SingleLevelFunction
 from torch.fx import Proxy as TorchProxy
 
-from fx.assertions import check_value
 from fx.capture import patching
 from fx.capture.identity_tests import may_be_argument
-from fx.capture.modes import make_check_value
 from fx.capture.patching import Trace
 from fx.capture.python_functions import FUNCTIONS
 from fx.checks.questions import kind_of
@@ -82,9 +81,7 @@ def replace_in(trace: Trace, namespace: dict[str, Any]) -> Iterator[dict[str, An
         if id(value) in of_torch:  # from torch import is_grad_enabled, finfo, …
             trace.replace(namespace, (name,), partial(_stand_in, of_torch[id(value)]))
         elif kind is FunctionType:
-            if value is check_value:
-                trace.replace(namespace, (name,), make_check_value)
-            elif value.__globals__ is not namespace:
+            if value.__globals__ is not namespace:
                 if id(value.__code__) in checkpoints:
                     trace.replace(namespace, (name,), make_checkpoint)
                 elif is_users_file(value.__code__.co_filename):
@@ -98,6 +95,7 @@ def replace_in(trace: Trace, namespace: dict[str, Any]) -> Iterator[dict[str, An
             elif numpy is not None and (value is numpy or value is numpy.random):
                 trace.replace(numpy.random.__dict__, _DRAWING, _make_refused)
                 trace.replace(numpy.random.__dict__, ("default_rng",), _make_unseeded_refused)
+                trace.replace(numpy.__dict__, ("prod",), _make_product)
         elif kind in (MethodType, BuiltinMethodType) and name in _DRAWING:
             home = type(value.__self__).__module__
             if home.startswith(("random", "numpy.random")):
@@ -357,6 +355,21 @@ def _make_of_dtype(original: Any) -> Any:
 
     of_dtype.__name__ = original.__name__
     return of_dtype
+
+
+def _make_product(original: Any) -> Any:
+    """``numpy.prod``, of the sizes of a traced value recorded as Python's."""
+
+    def prod(value: Any, *args: Any, **kwargs: Any) -> Any:
+        parts = value if type(value) in (list, tuple) else (value,)
+        traced = [one for one in parts if isinstance(one, Proxy)]
+        if traced and not args and not kwargs and (tracer := _tracer()) is not None:
+            kinds = {kind_of(one.node) for one in traced}
+            if kinds <= {(torch.Size, True) if parts[0] is value else (int, True)}:
+                return tracer.create_proxy("call_function", math.prod, (value,), {})
+        return original(value, *args, **kwargs)
+
+    return prod
 
 
 _QUESTIONS: dict[str, Callable[[Any], Any]] = {

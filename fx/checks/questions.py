@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import operator
 import weakref
 from collections.abc import Callable, Iterable
@@ -39,6 +40,8 @@ def kind_of(node: Node) -> tuple[type, bool]:
         return _kind_of_input(node)
     if node.op == "call_method":
         return _kind_of_method(str(node.target), node)
+    if node.op == "get_attr" and str(node.target).rpartition(".")[2] == "training":
+        return bool, True
     if node.op != "call_function":
         return torch.Tensor, False
     target: Any = node.target
@@ -188,6 +191,23 @@ def _is_tested(found: list[Step], place: int) -> bool:
         if loads > 1 or (loads == 0 and step.name == "LOAD_ATTR"):
             return False
     return False
+
+
+_IS_OP = dis.opmap["IS_OP"]
+_with_truth: weakref.WeakKeyDictionary[CodeType, bool] = weakref.WeakKeyDictionary()
+
+
+def compares_with_truth(code: CodeType) -> bool:
+    """Whether some code compares with ``True`` or ``False`` by identity (``flag is True``, ``case True:``)."""
+    known = _with_truth.get(code)
+    if known is None:
+        known = any(type(value) is bool for value in code.co_consts) and _IS_OP in code.co_code[::2]
+        if known:
+            found = [step for step in steps(code) if step.name not in ("CACHE", "EXTENDED_ARG", "NOP")]
+            tests = (place for place, step in enumerate(found) if step.name == "IS_OP")
+            known = any(type(step.value) is bool for place in tests for step in found[max(place - 2, 0) : place])
+        _with_truth[code] = known
+    return known
 
 
 # Text of traced values, by which programs decide.

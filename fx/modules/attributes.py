@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from fx.modules.containers import Container
+from fx.node import Node
 
 MISSING = object()
 """Stands for an attribute that is not there, where ``None`` may be one."""
@@ -53,6 +54,19 @@ def find_attribute(module: torch.nn.Module | None, path: str, default: Any = Non
         if value is MISSING:
             return default
     return value
+
+
+def training_flag(root: torch.nn.Module, value: Any) -> bool | None:
+    """What a training flag is now, if ``value`` is a node that reads one below ``root``.
+
+    >>> import torch, fx
+    >>> graph = fx.Graph()
+    >>> training_flag(torch.nn.ReLU().eval(), graph.get_attr("training"))
+    False
+    """
+    path = value.target if isinstance(value, Node) and value.op == "get_attr" else ""
+    flag = find_attribute(root, path) if str(path).rpartition(".")[2] == "training" else None
+    return flag if type(flag) is bool else None
 
 
 def prefixes(path: str) -> Iterator[str]:

@@ -26,6 +26,7 @@ from fx.checks.bytecode import steps
 from fx.errors import TraceError
 from fx.frames import is_users, is_users_file, user_location
 from fx.naming.printing import describe
+from fx.node import Node
 from fx.provenance import GENERATED_FILES, SourceLocation
 from fx.proxy import Proxy
 
@@ -68,6 +69,8 @@ class Modes:
         self._leaves: set[type] = set()
         """The classes of torch among those of all modules, but for containers."""
         self._flags: dict[int, bool] | None = None
+        self._said: dict[str, list[torch.nn.Module]] = {}
+        """Of a program that is traced again, the modules whose flags it checks with each message, in that order."""
         self._switches: SourceLocation | None = None
         self._enabled = _is_grad_enabled()
 
@@ -152,17 +155,28 @@ class Modes:
                 for code in _codes(hook if hasattr(hook, "__code__") else vars(type(hook)).get("__call__"))
             ):
                 self._check_training(module, module.__dict__["training"], SourceLocation(_code_of(kind.forward), 0))
+        self._said = {}
+        for flag, message in _flags_of(module):
+            owner = module.get_submodule(str(flag.target).rpartition(".")[0])
+            if message is None:
+                self._check_training(owner, owner.__dict__["training"], flag.source)
+            else:
+                self._said.setdefault(message, []).append(owner)
         self._look_at(module, frozenset({"forward"}))
+
+    def checked_again(self, message: str) -> None:
+        """Let the program check the flag that the code of a program, which is traced again, has just checked."""
+        if flags := self._said.get(message):
+            owner = flags.pop(0)
+            self._check_training(owner, owner.__dict__["training"], None, message)
 
     def _look_at(self, module: torch.nn.Module, methods: frozenset[str]) -> None:
         """Let the program check the flags that methods of a module name, and what they call of its children by name."""
         mentions = mentions_of_training(type(module), methods)
-        said = _messages_of(module) if mentions.reads else {}
-        for child, location in mentions.reads:
+        for child, location in mentions.reads if "_graph" not in vars(module) else ():
             owner = module if child is None else module._modules.get(child)
             if owner is not None:
-                message = said.get("training" if child is None else f"{child}.training")
-                self._check_training(owner, owner.__dict__["training"], location, message)
+                self._check_training(owner, owner.__dict__["training"], location)
         if mentions.switches is not None:
             self._switches = mentions.switches
             self.watches_leaves = True
@@ -440,10 +454,21 @@ def _asks(frame: FrameType) -> bool:
     return any(value.endswith("check_value") for value in following[:4])
 
 
-def _messages_of(program: torch.nn.Module) -> dict[str, str]:
-    """What a program that is traced again says where it checks a mode, by the path of the flag."""
+def _flags_of(program: torch.nn.Module) -> Iterator[tuple[Node, str | None]]:
+    """The nodes of a program, which is traced again, that read flags, with what it says where it checks one."""
     graph = vars(program).get("_graph")
-    if graph is None:
-        return {}
-    checks = graph.find_nodes(op="call_function", target=check_value)
-    return {str(check.args[0].target): check.args[2] for check in checks if check.args[0].op == "get_attr"}
+    for node in graph.find_nodes(op="get_attr") if graph is not None else ():
+        if str(node.target).rpartition(".")[2] == "training":
+            checks = [user.args[2] for user in node.users if user.target is check_value]
+            yield node, next(iter(checks), None)
+
+
+def make_check_value(original: Any) -> Any:
+    """``check_value``, as the code of a program calls it, which reads flags of modules as they are."""
+
+    def checked(value: Any, expected: Any, message: str) -> None:
+        if not isinstance(value, Proxy) and (modes := _modes()) is not None:
+            modes.checked_again(message)
+        original(value, expected, message)
+
+    return checked

@@ -96,6 +96,29 @@ def test_a_program_that_asked_for_the_mode_of_a_module_checks_it() -> None:
         captured.train()(torch.ones(2))
 
 
+class Deep(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(2, 2)
+        self.blocks = nn.Sequential(nn.Linear(2, 2), nn.Sequential(Dropping()), Dropping())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.blocks(self.first(x).relu())
+
+
+def test_a_program_that_is_captured_again_checks_the_modes_of_all_its_modules_where_it_did() -> None:
+    captured = fx.symbolic_trace(Deep().eval())
+    again = fx.symbolic_trace(captured)
+    flags = [node.target for node in again.graph.find_nodes(op="get_attr") if str(node.target).endswith("training")]
+    assert flags == ["blocks.1.0.training", "blocks.2.training"]
+    assert again.code == captured.code
+    part = fx.symbolic_trace(nn.Sequential(nn.ReLU(), captured))
+    assert [str(guard) for guard in part.guards] == [str(guard) for guard in captured.guards]
+    part.get_submodule("1.blocks.1.0").train()
+    with pytest.raises(fx.GuardError, match="in evaluation mode, and depends on it"):
+        part(torch.ones(1, 2))
+
+
 def test_modules_of_torch_that_are_traced_without_leaf_modules_are_not_checked() -> None:
     class Inlining(fx.Tracer):
         def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:

@@ -217,3 +217,22 @@ def test_a_check_that_a_pass_has_found_to_hold_is_no_obstacle_to_another_capture
     check.args = (False, *check.args[1:])
     captured.recompile()
     assert "check_value" not in fx.symbolic_trace(captured).code
+
+
+class Deep(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(2, 2)
+        self.blocks = nn.Sequential(nn.Linear(2, 2), nn.Sequential(Branching()), Branching())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.blocks(self.first(x).relu())
+
+
+def test_a_part_that_was_captured_has_the_checks_that_it_had() -> None:
+    captured = fx.symbolic_trace(Deep().eval())
+    part = fx.symbolic_trace(nn.Sequential(nn.ReLU(), captured))
+    assert [str(guard) for guard in part.guards] == [str(guard) for guard in captured.guards]
+    part.get_submodule("1.blocks.1.0").train()
+    with pytest.raises(fx.GuardError, match="in evaluation mode, and depends on it"):
+        part(torch.ones(1, 2))

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from .library_masks import applied, mean_of_rows, needed, positions_of, shared
+from .library_outputs import Scaling
 from .programs import flags, program, rows, sequences, tokens
 
 
@@ -77,3 +78,8 @@ class BiasesByDevice(nn.Module):
         if key not in self.scales:
             return x
         return x * self.scales[key] if f"{x.dtype}".startswith("torch.float") else x
+
+
+@program(rows)
+def scaled_by_an_object(x):
+    return Scaling(0.5)(x)

@@ -26,10 +26,10 @@ pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("Deprec
 
 
 @pytest.fixture(scope="module")
-def models() -> Iterator[ModuleType]:
+def models() -> ModuleType:
     """torchvision's models, also where its operators were built for another torch."""
     pytest.importorskip("models.libraries", exc_type=ImportError).declare_operators()
-    yield pytest.importorskip("torchvision", reason="torchvision is not installed").models
+    return pytest.importorskip("torchvision", reason="torchvision is not installed").models
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from conformance.libraries import neutral
 from torch import nn
 
 from .programs import FAKE, V, X, program, vector
-from .sides import Side, assert_same
+from .sides import OFFERED, Side, assert_same
 
 # of torch.jit, which these modules use, and of nodes for attributes that they put in place afterwards
 pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("DeprecationWarning", "UserWarning")]
@@ -103,13 +104,17 @@ def supported(side: Side, *targets: str) -> Any:
 def operators_that_are_supported(side: Side) -> Any:
     support = side.client("torch.fx.passes.operator_support")
     traced = program(side)
-    side.client("torch.fx.passes.fake_tensor_prop").FakeTensorProp(traced, FAKE).propagate(X)
+    side.library.passes.shape_prop.ShapeProp(traced).propagate(X)
     names = supported(side, "torch.relu", "torch.nn.modules.conv.Conv2d", "_operator.add")
     modules = dict(traced.named_modules())
     either = support.any_chain(names, support.create_op_support(lambda modules, node: node.name == "mean"))
     both = support.chain(either, support.OpSupports.decline_if_node_in_names({"convolution"}))
+    floats = support.OpSupports.decline_if_input_dtype(torch.int64)
+    typed = support.OperatorSupport(
+        {"torch.relu": (([torch.float64],), {}), "_operator.add": ((None, [torch.float32]), {})}
+    )
     nodes = [node for node in traced.graph.nodes if node.op.startswith("call")]
-    return [[each.is_node_supported(modules, node) for node in nodes] for each in (names, either, both)]
+    return [[each.is_node_supported(modules, node) for node in nodes] for each in (names, either, both, floats, typed)]
 
 
 @use
@@ -121,8 +126,35 @@ def capability_based_partitioner(side: Side) -> Any:
         program(side), taken, allows_single_node_partition=True
     )
     partitions = partitioner.propose_partitions()
+    names = sorted(sorted(node.name for node in one.nodes) for one in partitions)
     fused = partitioner.fuse_partitions(partitions)
-    return [sorted(node.name for node in one.nodes) for one in partitions], fused, fused(X)
+    return (
+        names,
+        sorted(neutral(child.code) for _, child in _children(fused)),
+        fused(X),
+        fused is partitioner.graph_module,
+    )
+
+
+def _children(graph_module: Any) -> list[Any]:
+    return [(name, child) for name, child in graph_module.named_children() if name.startswith("fused_")]
+
+
+@use
+def partitions_without_what_computes_nothing(side: Side) -> Any:
+    def function(x):
+        first, second = torch.chunk(x[0], 2)
+        return (torch.relu(first) + second)[0]
+
+    traced = side.library.symbolic_trace(function)
+    support = side.client("torch.fx.passes.operator_support")
+    calls = support.create_op_support(lambda modules, node: node.op == "call_function")
+    make = side.client("torch.fx.passes.infra.partitioner").CapabilityBasedPartitioner
+    partitioner = make(traced, calls, non_compute_ops=["_operator.getitem"])
+    partitions = partitioner.propose_partitions()
+    partitioner.remove_bookend_non_compute_ops(partitions)
+    alone = make(traced, supported(side, "torch.relu"), allowed_single_node_partition_ops=["torch.relu"])
+    return [sorted(node.name for node in one.nodes) for one in partitions], alone.allows_single_node_partition
 
 
 class Splitting:
@@ -220,7 +252,17 @@ def graphs_are_put_in_order(side: Side) -> Any:
     nodes = {node.name: node for node in traced.graph.nodes}
     nodes["cat"].append(nodes["tanh"])  # behind its user
     tools = side.client("torch.fx.passes.tools_common")
-    return tools.legalize_graph(traced), traced(V)
+    return tools.stable_topological_sort(traced), traced(V), tools.legalize_graph(traced)(V)
+
+
+@use
+def targets_of_nodes(side: Side) -> Any:
+    tools = side.client("torch.fx.passes.tools_common")
+    traced = program(side)
+    side.library.passes.shape_prop.ShapeProp(traced).propagate(X)
+    modules = dict(traced.named_modules())
+    called = [node for node in traced.graph.nodes if node.op in tools.CALLABLE_NODE_OPS]
+    return [(tools.get_node_target(modules, node), tools.is_node_output_tensor(node)) for node in called]
 
 
 @use
@@ -283,3 +325,19 @@ def graphs_are_compared(side: Side) -> Any:
 @pytest.mark.parametrize("name", USES)
 def test_it_does_the_same_with_fx(name: str) -> None:
     assert_same(USES[name])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pass_manager",
+        "pass_manager_of_infra",
+        "operators_that_are_supported",
+        "capability_based_partitioner",
+        "partitions_without_what_computes_nothing",
+        "graphs_are_put_in_order",
+        "targets_of_nodes",
+    ],
+)
+def test_modules_of_fx_do_the_same(name: str) -> None:
+    assert_same(USES[name], OFFERED)

@@ -1,15 +1,20 @@
 """Private names of torch.fx that its clients take hold of: here they mean the same."""
 
 import copy
+import importlib
 import operator
 import pickle
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
+
+import fx
 
 from .sides import Side, assert_same
 
@@ -146,7 +151,7 @@ def what_the_module_of_the_tracer_has(side: Side) -> Any:
         module.is_fx_tracing(),
         module.wrap is side.library.wrap,
         module.PH is side.library.PH,
-        side.library.config.do_not_emit_stack_traces,
+        getattr(side.library.config, "do_not_emit_stack_traces", False),  # torch 2.10 has it not
     )
 
 
@@ -156,10 +161,7 @@ def types_of_schemas(side: Side) -> Any:
     arguments = torch.ops.aten.conv2d.default._schema.arguments
     types = [schemas._torchscript_type_to_python_type(argument.type) for argument in arguments]
     signature = schemas._torchscript_schema_to_signature(torch.ops.aten.add.Tensor._schema)
-    pair = schemas._normalize_function_or_error(torch.relu, (X,), normalize_to_only_use_kwargs=True)
-    with pytest.raises(RuntimeError):
-        schemas._normalize_function_or_error(print, (X,))
-    return types, str(signature), list(pair.kwargs)
+    return types, str(signature)
 
 
 @use
@@ -174,3 +176,63 @@ def programs_that_travel(side: Side) -> Any:
 @pytest.mark.parametrize("name", USES)
 def test_it_does_the_same_with_fx(name: str) -> None:
     assert_same(USES[name])
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "differences.md").read_text(encoding="utf-8")
+
+
+def rows(heading: str) -> list[tuple[str, str]]:
+    """The two columns of the table under a heading of the page of differences."""
+    section = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^\| (`.*?) \| (.*) \|$", section, re.MULTILINE)
+
+
+GIVEN = [
+    f"{module.strip('`')}.{name}" for module, names in rows("Private names") for name in re.findall(r"`(\w+)`", names)
+]
+MISSING = [name for names, _ in rows("Not here") for name in re.findall("`([\\w.]+)`", names)]
+OF_INSTANCES = {"graph.Graph": fx.Graph, "node.Node": lambda: fx.Graph().placeholder("x")}
+NEWER = {"_normalize_function_or_error", "do_not_emit_stack_traces", "_input_nodes"}
+"""What the oldest torch that is supported has not, and what only instances there have."""
+
+
+def find(library: str, path: str) -> Any:
+    """What stands at a path of a library: a module, or something in one."""
+    try:
+        return importlib.import_module(f"{library}.{path}")
+    except ModuleNotFoundError:
+        owner, _, name = path.rpartition(".")
+        return getattr(find(library, owner) if owner else importlib.import_module(library), name)
+
+
+@pytest.mark.parametrize("path", GIVEN)
+def test_a_name_that_the_page_gives_is_found_at_the_same_path(path: str) -> None:
+    owner, _, name = path.rpartition(".")
+    if owner in OF_INSTANCES:
+        assert hasattr(OF_INSTANCES[owner](), name)
+    elif name != "record_stack_traces":  # a flag of tracers
+        find("fx", path)
+        if name not in NEWER:
+            find("torch.fx", path)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("path", MISSING)
+def test_a_name_that_the_page_misses_is_torch_fx_s_own(path: str) -> None:
+    with pytest.raises((AttributeError, ImportError)):
+        find("fx", path)
+    if path != "traceback.NodeSource" and "materialize" not in path:
+        find("torch.fx", path)
+
+
+@pytest.mark.parametrize("instead", [instead for _, instead in rows("Not here")])
+def test_what_the_page_offers_instead_is_there(instead: str) -> None:
+    for path in re.findall(r"`fx\.([\w.]+)", instead):
+        find("fx", path)
+
+
+def test_a_call_without_a_signature_cannot_be_normalized() -> None:
+    pair = fx.operator_schemas._normalize_function_or_error(torch.relu, (X,), normalize_to_only_use_kwargs=True)
+    assert list(pair.kwargs) == ["input"]
+    with pytest.raises(fx.GraphError, match=r"the arguments of print cannot be normalized[\s\S]*normalize_function"):
+        fx.operator_schemas._normalize_function_or_error(print, (X,))

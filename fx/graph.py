@@ -20,8 +20,9 @@ from fx.modules import pickling
 from fx.modules.attributes import MISSING, find_attribute
 from fx.naming.names import Namespace, snake_case
 from fx.naming.printing import describe, format_graph, format_table
-from fx.naming.targets import candidate_name
+from fx.naming.targets import candidate_name, is_from_torch
 from fx.node import OPCODES, Argument, Node, Target, end_error, erased_error, map_arg
+from fx.operators.python import OPERATORS
 
 if TYPE_CHECKING:
     from fx.graph_module import GraphModule
@@ -33,7 +34,11 @@ __all__ = ["CodeGen", "Graph", "Namespace", "PyTreeCodeGen", "PythonCode"]
 _Namespace = Namespace
 _PyTreeCodeGen = PyTreeCodeGen
 _PyTreeInfo = PyTreeInfo
+_is_from_torch = is_from_torch
 _snake_case = snake_case
+magic_methods = {row.name: row.template for row in OPERATORS if not row.in_place}
+reflectable_magic_methods = {row.name: row.template for row in OPERATORS if row.reflected}
+inplace_methods = {row.name: row.template for row in OPERATORS if row.in_place}
 
 
 class NodeList:
@@ -168,6 +173,11 @@ class Graph:
 
     _find_nodes_lookup_table = nodes
     """What client code of torch.fx asks whether a node is in the graph."""
+
+    @property
+    def _graph_namespace(self) -> Namespace:
+        """The names of the nodes, as client code of torch.fx finds them."""
+        return self._namespace
 
     def about_to_change(self) -> None:
         """Note an edit that is about to be made."""

@@ -19,7 +19,7 @@ from fx.code.codegen import PythonCode
 from fx.code.folder import write_folder
 from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.code.scripting import check_scriptable
-from fx.code.sources import LazyForward, not_traced
+from fx.code.sources import LazyForward, forward_of_source, not_traced
 from fx.errors import CodegenError, FxError, GraphError, MissingAttributeError, PassError, add_note
 from fx.gradients import without_gradients
 from fx.graph import Graph
@@ -39,6 +39,7 @@ _CodeOnlyModule = client_attributes.CodeOnlyModule
 _assign_attr = client_attributes.assign_attr
 _copy_attr = client_attributes.copy_attr
 _del_attr = client_attributes.del_attr
+_forward_from_src = forward_of_source
 _get_attr = fetch_attribute
 _has_attr = client_attributes.has_attr
 

@@ -14,7 +14,7 @@ from fx import operator_schemas
 from fx.arguments import DEEPEST, expect, expect_callable, explained, here, nesting, refusal, shown
 from fx.errors import ArgumentIndexError, GraphError
 from fx.immutable_collections import immutable_dict, immutable_list
-from fx.naming.printing import format_argument, format_node
+from fx.naming.printing import format_argument, format_node, target_name
 from fx.naming.targets import module_qualified_name
 from fx.operators import effects
 from fx.operators.effects import has_side_effect
@@ -606,6 +606,13 @@ class Node:
             if given is not None:
                 expect(given, list, "format_node adds to lists of text")
         return format_node(self, placeholder_names, maybe_return_typename, include_tensor_metadata)
+
+    _pretty_print_target = staticmethod(target_name)  # the name that client code of torch.fx calls
+
+    def _rename(self, candidate: str) -> None:
+        """Give the node a name like ``candidate`` that no other one has, as client code of torch.fx does."""
+        if candidate != self._name:
+            self.name = self.graph._namespace.create_name(candidate)
 
     def __repr__(self) -> str:
         return self._name

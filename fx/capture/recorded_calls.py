@@ -193,6 +193,12 @@ def _is_asked_of(value: Any, frame: FrameType) -> bool:
     return not isinstance(frame.f_locals.get("self"), (TracerBase, Proxy))
 
 
+def _answers_itself(value: Proxy, name: str) -> bool:
+    """Whether a proxy is of a class of a client's which says what attributes there are, or holds this one itself."""
+    own = type(value)
+    return own.__getattr__ is not Proxy.__getattr__ or (not own.__module__.startswith("fx.") and name in vars(value))
+
+
 def _kind_told(value: Proxy, frame: FrameType) -> type:
     kind, certain = kind_of(value.node)
     return value.tracer.is_of_kind(value, certain, kind, user_location(frame, {}))
@@ -243,7 +249,7 @@ def _make_is_tensor(original: Any) -> Any:
 
 def _make_hasattr(original: Any) -> Any:
     def hasattr(value: Any, name: str) -> bool:
-        if _is_asked_of(value, sys._getframe(1)):
+        if _is_asked_of(value, sys._getframe(1)) and not _answers_itself(value, name):
             return original(_kind_told(value, sys._getframe(1)), name)
         return original(value, name)
 
@@ -252,7 +258,7 @@ def _make_hasattr(original: Any) -> Any:
 
 def _make_getattr(original: Any) -> Any:
     def getattr(value: Any, name: str, *default: Any) -> Any:
-        if default and _is_asked_of(value, sys._getframe(1)):
+        if default and _is_asked_of(value, sys._getframe(1)) and not _answers_itself(value, name):
             kind = _kind_told(value, sys._getframe(1))
             if not hasattr(kind, name):
                 return default[0]

@@ -541,7 +541,7 @@ class Tracer(TracerBase):
         try:
             self._run(root, function, concrete_args, state)
             state.expect_parameters_kept()
-            if changes := state.find_changes():
+            if changes := self._of_the_program(state.find_changes()):
                 state.expect_leaves_kept(changes, self.graph, self.submodule_paths or {})
                 self._run_again(root, concrete_args, state, changes)
         finally:
@@ -552,6 +552,15 @@ class Tracer(TracerBase):
         if lost is not None:
             raise _lost_update(lost)
         return self.graph
+
+    def _of_the_program(self, changes: list[Change]) -> list[Change]:
+        """Leave out the modules that a client's own ``path_of_module`` has put into the root, which the graph holds."""
+        if not changes or type(self).path_of_module is Tracer.path_of_module:
+            return changes
+        called = {node.target for node in self.graph.nodes if node.op == "call_module"}
+        put = [name for owner, name in changes if owner is self.root and name in called and _is_submodule(owner, name)]
+        self.graph.constants.update((name, self.root._modules[name]) for name in put)
+        return [(owner, name) for owner, name in changes if owner is not self.root or name not in put]
 
     def _run_again(
         self,

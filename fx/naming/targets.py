@@ -92,6 +92,11 @@ def qualified_name(target: Callable[..., Any]) -> str:
     return f"{module}.{name}" if isinstance(module, str) else name
 
 
+def is_from_torch(target: Any) -> bool:
+    """Whether generated code reaches an object through ``torch``, rather than by a global of its own."""
+    return torch_path(target) is not None
+
+
 def module_qualified_name(target: Callable[..., Any]) -> str:
     """A function's name behind that of the module that defines it, by which tables of torch.fx's clients list it.
 

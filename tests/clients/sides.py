@@ -27,6 +27,8 @@ class Side:
 
 THEIRS = Side(torch.fx, importlib.import_module)
 OURS = Side(fx, replaced)
+OFFERED = Side(fx, lambda name: importlib.import_module(name.removeprefix("torch.")))
+"""``fx`` with its own modules of the names of those clients."""
 SIDES = (THEIRS, OURS)
 
 
@@ -46,9 +48,9 @@ def described(result: Any) -> Any:
     return result
 
 
-def assert_same(use: Callable[[Side], Any]) -> None:
-    """Fail unless client code gives the same on both sides, and programs of the side's own library."""
-    theirs, ours = use(THEIRS), use(OURS)
+def assert_same(use: Callable[[Side], Any], side: Side = OURS) -> None:
+    """Fail unless client code gives the same on torch.fx and on a side of ``fx``, and programs of the latter."""
+    theirs, ours = use(THEIRS), use(side)
     for result in ours if isinstance(ours, (list, tuple)) else [ours]:
         assert not isinstance(result, (torch.fx.GraphModule, torch.fx.Graph, torch.fx.Node))
     assert_identical(described(ours), described(theirs))

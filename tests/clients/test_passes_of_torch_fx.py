@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from conformance.libraries import neutral
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
-from .sides import Side, assert_same
+from .programs import FAKE, V, X, program, vector
+from .sides import OFFERED, Side, assert_same
 
 # of torch.jit, which these modules use, and of nodes for attributes that they put in place afterwards
 pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("DeprecationWarning", "UserWarning")]
@@ -22,164 +23,6 @@ def use(function: Use) -> Use:
     """Compare what ``function`` returns for torch.fx and for ``fx``."""
     USES[function.__name__] = function
     return function
-
-
-class Network(nn.Module):
-    """A convolution with a norm, dropout, and a linear layer whose input is added to itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.convolution, self.norm, self.dropout = nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Dropout()
-        self.linear = nn.Linear(2, 3)
-
-    def forward(self, x):  # what Transformers here keep of annotations, those of torch.fx lose
-        x = self.dropout(torch.relu(self.norm(self.convolution(x)))).mean((2, 3))
-        return self.linear(x + x) * 2
-
-
-FAKE = FakeTensorMode(allow_non_fake_inputs=True)
-X = torch.linspace(-1, 1, 32).reshape(2, 1, 4, 4)
-
-
-def program(side: Side) -> Any:
-    return side.library.symbolic_trace(Network().eval())
-
-
-def vector(side: Side) -> Any:
-    """A program of functions on one vector, with a branch that joins again."""
-
-    def function(x):
-        a = torch.relu(x)
-        b = torch.sigmoid(a) + 1
-        return torch.cat([a.neg(), torch.tanh(b)]).sum(0)
-
-    return side.library.symbolic_trace(function)
-
-
-V = torch.tensor([[-1.0, 2.0]])
-
-
-# torch.fx.experimental
-
-
-@use
-def optimization_fuses(side: Side) -> Any:
-    fused = side.client("torch.fx.experimental.optimization").fuse(Network().eval())
-    return fused, fused(X)
-
-
-@use
-def optimization_removes_dropout(side: Side) -> Any:
-    removed = side.client("torch.fx.experimental.optimization").remove_dropout(Network())
-    removed.norm.eval()
-    return removed, removed(X)
-
-
-@use
-def optimization_for_inference(side: Side) -> Any:
-    module = side.client("torch.fx.experimental.optimization")
-    optimized = module.optimize_for_inference(
-        Network().eval(), {"mkldnn_layout_optimize": {"heuristic": module.use_mkl_length}}
-    )
-    return optimized, optimized(X)
-
-
-@use
-def optimization_extracts_a_subgraph(side: Side) -> Any:
-    whole = program(side)
-    nodes = {node.name: node for node in whole.graph.nodes}
-    extract = side.client("torch.fx.experimental.optimization").extract_subgraph
-    part = extract(whole, [nodes["norm"], nodes["relu"]], [nodes["convolution"]], [nodes["relu"]])
-    return part, part(torch.ones(1, 2, 2, 2))
-
-
-@use
-def merge_matmul(side: Side) -> Any:
-    class Products(nn.Module):
-        def forward(self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-            return torch.matmul(x, weight) + torch.matmul(y, weight)
-
-    merged = side.client("torch.fx.experimental.merge_matmul").merge_matmul(Products())
-    return list(merged.graph.nodes), merged(V, 2 * V, torch.eye(2))
-
-
-@use
-def normalize_arguments(side: Side) -> Any:
-    normalized = side.client("torch.fx.experimental.normalize").NormalizeArgs(program(side)).transform()
-    return normalized, normalized(X)
-
-
-@use
-def normalize_operators(side: Side) -> Any:
-    normalized = side.client("torch.fx.experimental.normalize").NormalizeOperators(vector(side)).transform()
-    return normalized, normalized(V)
-
-
-@use
-def annotate_types_with_schemas(side: Side) -> Any:
-    typed = side.client("torch.fx.experimental.schema_type_annotation").AnnotateTypesWithSchema(program(side))
-    return [(node.name, node.type) for node in typed.transform().graph.nodes if node.op == "call_module"]
-
-
-@use
-def rewriter_of_asserts(side: Side) -> Any:
-    rewriter = side.client("torch.fx.experimental.rewriter")
-    tracer = rewriter.RewritingTracer()
-    checked = side.library.GraphModule(Checked(), tracer.trace(Checked()))
-    with pytest.raises(AssertionError, match="one row"):
-        checked(torch.ones(2, 2))
-    return [node.target for node in checked.graph.nodes if node.target is torch._assert], checked(V)
-
-
-class Checked(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        assert x.size(0) == 1, "one row"
-        return x.neg()
-
-
-@use
-def meta_tracer(side: Side) -> Any:
-    class Sizes(nn.Module):
-        def forward(self, x):
-            y = torch.relu(x)
-            return y.neg() if y.size(1) == 2 else y
-
-    trace = side.client("torch.fx.experimental.meta_tracer").symbolic_trace
-    traced = trace(Sizes(), meta_args={"x": torch.empty(1, 2, device="meta")})
-    return traced, traced(V)
-
-
-@use
-def accelerator_partitioner(side: Side) -> Any:
-    utils = side.client("torch.fx.experimental.partitioner_utils")
-    partitioner = side.client("torch.fx.experimental.accelerator_partitioner")
-    manipulation = side.client("torch.fx.passes.graph_manipulation")
-    traced = program(side)
-    manipulation.get_size_of_all_nodes(traced, [X])
-    devices = [utils.Device("dev_0", 4000, 0), utils.Device("dev_1", 4000, 1)]
-    result = partitioner.Partitioner().partition_graph(traced, Network().eval(), utils.PartitionerConfig(devices))
-    divided = result.module_with_submodules
-    return divided, divided(X), [node.size_bytes for node in result.dag.nodes]
-
-
-@use
-def gradual_types(side: Side) -> Any:
-    types, checker = side.client("torch.fx.tensor_type"), "torch.fx.experimental.graph_gradual_typechecker"
-    traced = side.library.symbolic_trace(nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU()))
-    next(iter(traced.graph.nodes)).type = types.TensorType((2, 1, 4, types.Dyn))
-    side.client(checker).GraphTypeChecker({}, traced).type_check()
-    side.client("torch.fx.experimental.unify_refinements").infer_symbolic_types(traced)
-    return [(node.name, str(node.type)) for node in traced.graph.nodes]
-
-
-@use
-def annotate(side: Side) -> Any:
-    mark = side.client("torch.fx.annotate").annotate
-    return side.library.symbolic_trace(lambda x: mark(x + 1, torch.Tensor) * 2)
-
-
-# torch.fx.passes
 
 
 @use
@@ -261,13 +104,17 @@ def supported(side: Side, *targets: str) -> Any:
 def operators_that_are_supported(side: Side) -> Any:
     support = side.client("torch.fx.passes.operator_support")
     traced = program(side)
-    side.client("torch.fx.passes.fake_tensor_prop").FakeTensorProp(traced, FAKE).propagate(X)
+    side.library.passes.shape_prop.ShapeProp(traced).propagate(X)
     names = supported(side, "torch.relu", "torch.nn.modules.conv.Conv2d", "_operator.add")
     modules = dict(traced.named_modules())
     either = support.any_chain(names, support.create_op_support(lambda modules, node: node.name == "mean"))
     both = support.chain(either, support.OpSupports.decline_if_node_in_names({"convolution"}))
+    floats = support.OpSupports.decline_if_input_dtype(torch.int64)
+    typed = support.OperatorSupport(
+        {"torch.relu": (([torch.float64],), {}), "_operator.add": ((None, [torch.float32]), {})}
+    )
     nodes = [node for node in traced.graph.nodes if node.op.startswith("call")]
-    return [[each.is_node_supported(modules, node) for node in nodes] for each in (names, either, both)]
+    return [[each.is_node_supported(modules, node) for node in nodes] for each in (names, either, both, floats, typed)]
 
 
 @use
@@ -279,8 +126,35 @@ def capability_based_partitioner(side: Side) -> Any:
         program(side), taken, allows_single_node_partition=True
     )
     partitions = partitioner.propose_partitions()
+    names = sorted(sorted(node.name for node in one.nodes) for one in partitions)
     fused = partitioner.fuse_partitions(partitions)
-    return [sorted(node.name for node in one.nodes) for one in partitions], fused, fused(X)
+    return (
+        names,
+        sorted(neutral(child.code) for _, child in _children(fused)),
+        fused(X),
+        fused is partitioner.graph_module,
+    )
+
+
+def _children(graph_module: Any) -> list[Any]:
+    return [(name, child) for name, child in graph_module.named_children() if name.startswith("fused_")]
+
+
+@use
+def partitions_without_what_computes_nothing(side: Side) -> Any:
+    def function(x):
+        first, second = torch.chunk(x[0], 2)
+        return (torch.relu(first) + second)[0]
+
+    traced = side.library.symbolic_trace(function)
+    support = side.client("torch.fx.passes.operator_support")
+    calls = support.create_op_support(lambda modules, node: node.op == "call_function")
+    make = side.client("torch.fx.passes.infra.partitioner").CapabilityBasedPartitioner
+    partitioner = make(traced, calls, non_compute_ops=["_operator.getitem"])
+    partitions = partitioner.propose_partitions()
+    partitioner.remove_bookend_non_compute_ops(partitions)
+    alone = make(traced, supported(side, "torch.relu"), allowed_single_node_partition_ops=["torch.relu"])
+    return [sorted(node.name for node in one.nodes) for one in partitions], alone.allows_single_node_partition
 
 
 class Splitting:
@@ -378,7 +252,17 @@ def graphs_are_put_in_order(side: Side) -> Any:
     nodes = {node.name: node for node in traced.graph.nodes}
     nodes["cat"].append(nodes["tanh"])  # behind its user
     tools = side.client("torch.fx.passes.tools_common")
-    return tools.legalize_graph(traced), traced(V)
+    return tools.stable_topological_sort(traced), traced(V), tools.legalize_graph(traced)(V)
+
+
+@use
+def targets_of_nodes(side: Side) -> Any:
+    tools = side.client("torch.fx.passes.tools_common")
+    traced = program(side)
+    side.library.passes.shape_prop.ShapeProp(traced).propagate(X)
+    modules = dict(traced.named_modules())
+    called = [node for node in traced.graph.nodes if node.op in tools.CALLABLE_NODE_OPS]
+    return [(tools.get_node_target(modules, node), tools.is_node_output_tensor(node)) for node in called]
 
 
 @use
@@ -441,3 +325,19 @@ def graphs_are_compared(side: Side) -> Any:
 @pytest.mark.parametrize("name", USES)
 def test_it_does_the_same_with_fx(name: str) -> None:
     assert_same(USES[name])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pass_manager",
+        "pass_manager_of_infra",
+        "operators_that_are_supported",
+        "capability_based_partitioner",
+        "partitions_without_what_computes_nothing",
+        "graphs_are_put_in_order",
+        "targets_of_nodes",
+    ],
+)
+def test_modules_of_fx_do_the_same(name: str) -> None:
+    assert_same(USES[name], OFFERED)

@@ -82,8 +82,15 @@ def on_fx() -> ModuleType:
     return replaced("torch.ao.quantization.quantize_fx")
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", [Convolutions, Functions])
+QUICK = [(Convolutions, "fused"), (Convolutions, "static"), (Functions, "dynamic"), (Functions, "trained")]
+CASES = [
+    pytest.param(kind, way, marks=() if (kind, way) in QUICK else pytest.mark.thorough)
+    for kind in (Convolutions, Functions)
+    for way in WAYS
+]
+
+
+@pytest.mark.parametrize("kind, way", CASES)
 def test_it_makes_the_same_programs(on_fx: ModuleType, kind: Any, way: str) -> None:
     model = kind()
     ours = WAYS[way](on_fx, copy.deepcopy(model), kind.inputs)

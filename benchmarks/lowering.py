@@ -17,8 +17,8 @@ from torch.fx.experimental.optimization import fuse
 
 import fx
 import fx.lowering
-from fx.lowering.partition import find_regions
 from fx.passes import FuseConvBN
+from fx.passes.partition import find_regions
 from model_zoo import get_model
 
 from .paired import Contender, Table, each, measure, parse

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from fx.arguments import expect, expect_all, here, refusal, shown
+from fx.assertions import handled_error
 from fx.capture.tracer import Tracer
 from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.errors import GraphError, add_note
@@ -142,6 +143,8 @@ class Interpreter:
             except Exception as error:
                 if self.extra_traceback:
                     _explain(error, node)
+                if refused := handled_error(node.meta.get("handled", ()), node.source, error):
+                    raise refused from error
                 raise
             for listener in listeners:
                 listener(node, value)

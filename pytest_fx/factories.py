@@ -24,17 +24,19 @@ from pytest_fx.harness.subject import Subject
 from pytest_fx.laws.precision import mixed_dtypes
 from pytest_fx.loading import check_device, load_dtype, zoo_model
 from pytest_fx.named_objects import import_attribute, is_path
+from pytest_fx.option_table import CAPTURES
 from pytest_fx.tracebacks import users_line
 
 
-def load_subject(case: ModelCase, tracer: Any = None) -> Subject:
+def load_subject(case: ModelCase, tracer: Any = None, capture: str | None = None) -> Subject:
     """Return a model under test: of the zoo, or what the factory ``package.module:factory`` returns.
 
     A factory takes no arguments and returns a :class:`~model_zoo.ZooModel`, a module, or a pair of a module and its
     example inputs. A tuple of inputs is positional arguments, a dict keyword arguments, anything else the only
     argument. Raises ``CannotLoadError`` if it returns something else, or if its inputs cannot have as
     many samples as are asked for, and ``InputError`` if the model cannot be called with its inputs. What a factory
-    raises gets a note with the user's line. ``tracer``, or else what the case has, captures the model.
+    raises gets a note with the user's line. ``tracer`` captures the model, in the way ``capture``; where they are not
+    given, what the case has.
     """
     __tracebackhide__ = True
     name: Any = case.model
@@ -43,7 +45,7 @@ def load_subject(case: ModelCase, tracer: Any = None) -> Subject:
     try:
         made: Any = factory() if factory is not None else zoo_model(name)
         subject = _subject(case, made)
-        subject.tracing = _tracing(case, subject.shared_copy(), tracer)
+        subject.tracing = _tracing(case, subject.shared_copy(), tracer, capture)
         if subject.has_inputs:
             require_callable(subject, subject.arguments())  # which a ZooModel makes only now
     except (Exception, SystemExit) as error:
@@ -53,19 +55,21 @@ def load_subject(case: ModelCase, tracer: Any = None) -> Subject:
     return subject
 
 
-def _tracing(case: ModelCase, module: nn.Module, tracer: Any) -> Tracing:
-    """Return how a model is captured. Raises ``CannotLoadError`` for a leaf that is none of its modules, and no
-    tracer.
-    """
+def _tracing(case: ModelCase, module: nn.Module, tracer: Any, capture: Any) -> Tracing:
+    """Return how a model is captured. Raises ``CannotLoadError`` for a way, a tracer or a leaf that there is not."""
+    if capture not in (None, *CAPTURES):
+        remedy = f"pytest_fx_capture returns one of {', '.join(CAPTURES)}, or None"
+        raise CannotLoadError(f"there is no way {capture!r} to capture {case.label}", remedy=remedy)
     made = tracer or case.tracer
     made = import_attribute(made, "tracer") if isinstance(made, str) else made
     if made is not None and not callable(made):
         raise CannotLoadError("a tracer is a class, or a function that returns one", value=repr(made)[:80])
-    tracing = Tracing(tuple(map(_leaf, case.leaves)), made, case.capture, case.form)
-    if not tracing.is_usual and case.capture == "export":
+    tracing = Tracing(tuple(map(_leaf, case.leaves)), made, capture or case.capture, case.form)
+    if not tracing.is_usual and tracing.how in ("guided", "export"):
+        taker = "torch.export" if tracing.how == "export" else "tracing with example inputs"
         raise CannotLoadError(
-            f"torch.export takes {case.label} as it is called, without --fx-leaf and --fx-tracer",
-            remedy="leave out --fx-capture export: these are for symbolic tracing",
+            f"{taker} takes {case.label} as it is called, without --fx-leaf and --fx-tracer",
+            remedy=f"leave out --fx-capture {tracing.how}: these are for symbolic tracing",
         )
     if not tracing.is_usual:
         tracing = replace(tracing, how="symbolic")

@@ -63,8 +63,9 @@ def fx_model(request: pytest.FixtureRequest) -> Generator[Subject]:
     if not isinstance(case, ModelCase):  # a test that parametrizes by names of its own
         case = ModelCase.of(case, request.config.stash[OPTIONS])
     try:
-        tracer = request.config.hook.pytest_fx_tracer(config=request.config, model=case.label)
-        subject: Subject = _module("factories").load_subject(case, tracer)
+        given = {"config": request.config, "model": case.label}
+        tracer, capture = (getattr(request.config.hook, f"pytest_fx_{name}")(**given) for name in ("tracer", "capture"))
+        subject: Subject = _module("factories").load_subject(case, tracer, capture)
     except (Exception, SystemExit) as error:
         is_called = isinstance(error, _module("errors").InputError)
         why = "cannot be called with its example inputs" if is_called else "cannot be made"

@@ -65,7 +65,11 @@ class Row:
 
 def table(rows: Iterable[Row]) -> str:
     """Return the rows under a header, in columns."""
-    lines = [("python", "torch", "passed", "failed", "skipped", "seconds", ""), *(row.cells() for row in rows)]
+    return columns([("python", "torch", "passed", "failed", "skipped", "seconds", ""), *(row.cells() for row in rows)])
+
+
+def columns(lines: Sequence[Sequence[str]]) -> str:
+    """Return lines of cells as text, each column as wide as its widest cell."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     padded = [[cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
     return "\n".join("  ".join(line).rstrip() for line in padded)

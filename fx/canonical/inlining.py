@@ -205,6 +205,8 @@ def _bind(inputs: tuple[Node, ...], call: Node) -> tuple[Argument, ...] | str:
 class _TemplateTracer(Tracer):
     """Captures a module as one call uses it: what the call passes as a value of the program is an input."""
 
+    follows_training = False
+
     def __init__(self, call: Node, path: str, leaves: frozenset[str]) -> None:
         super().__init__()
         self._call = call

@@ -10,7 +10,7 @@ import inspect
 import operator
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -46,6 +46,10 @@ class PythonCode:
     """Number of the line with ``def``, from 1."""
     _origins: list[SourceLocation | None] = field(default_factory=list["SourceLocation | None"])
     """The user's line that made each node."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PythonCode:
+        """The same text with the same globals: modules and functions, which are not copied."""
+        return replace(self, globals=dict(self.globals))
 
     def origin(self, line: int) -> SourceLocation | None:
         """The user's line that made the node which line ``line`` of ``src`` computes."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch.utils import _pytree as pytree
 
-from fx import pytree as fx_pytree
+from fx import _pytree as fx_pytree
 from fx.code.codegen import CodeGen
 
 if TYPE_CHECKING:

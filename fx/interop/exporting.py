@@ -178,17 +178,25 @@ def _imported(module: nn.Module, call: Call, samples: int | None) -> GraphModule
 @contextmanager
 def _quiet() -> Generator[None]:
     """Drop what torch prints and logs while it exports, programs and warnings: its errors say what matters."""
-    trace_log = logging.getLogger("torch.__trace")  # which is enabled whatever is disabled
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
-    trace_log.addFilter(_nothing)
     try:
-        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+        with without_trace_log(), warnings.catch_warnings(), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        trace_log.removeFilter(_nothing)
         logging.disable(before)
+
+
+@contextmanager
+def without_trace_log() -> Generator[None]:
+    """Drop what Dynamo logs for tools of its own in the block: that log is enabled whatever is disabled."""
+    trace_log = logging.getLogger("torch.__trace")
+    trace_log.addFilter(_nothing)
+    try:
+        yield
+    finally:
+        trace_log.removeFilter(_nothing)
 
 
 def _nothing(record: logging.LogRecord) -> bool:

@@ -13,7 +13,7 @@ from torch.fx import node as torch_node
 from torch.fx._symbolic_trace import _assert_is_none
 from torch.fx.passes.shape_prop import TensorMetadata as TorchTensorMetadata
 
-from fx import pytree as fx_pytree
+from fx import _pytree as fx_pytree
 from fx.assertions import assert_is_none, check
 from fx.capture.tracer import Tracer
 from fx.code.codegen import CodeGen

@@ -20,11 +20,11 @@ from fx.lowering.coverage import Coverage, CoveredRegion, Placement
 from fx.lowering.example_inputs import expect_inputs, find_misfit
 from fx.lowering.functional import make_functional
 from fx.lowering.known_program import KnownProgram
-from fx.lowering.partition import find_regions
 from fx.lowering.restoration import restore
 from fx.lowering.support import Veto, all_of, is_pure, not_vetoed
 from fx.naming.printing import target_name
 from fx.node import Node
+from fx.passes.partition import find_regions
 from fx.passes.regions import Region, Regions
 from fx.passes.tensor_metadata import bytes_recorded
 from fx.provenance import record_origins

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from fx import pytree as fx_pytree
+from fx import _pytree as fx_pytree
 from fx.errors import GraphError
 
 NoneType = type(None)

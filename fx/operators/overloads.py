@@ -99,6 +99,11 @@ def _make_overload(schema: FunctionSchema) -> Overload:
     )
 
 
+def signature_of_schema(schema: FunctionSchema) -> Signature:
+    """Return a schema as a signature of Python, in which ``self`` is called ``input``."""
+    return _make_overload(schema).signature
+
+
 def get_overloads(target: Callable[..., Any]) -> tuple[Overload, ...]:
     """Return the overloads of a torch operator, or of the function of torch that calls it; empty if there are none.
 

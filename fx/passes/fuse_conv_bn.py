@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fx.gradients import without_gradients
 from fx.graph_module import GraphModule, expect_program
+from fx.node import Node
 from fx.operators.families import Family, is_one_of
 from fx.passes.contract import Contract, close
 from fx.passes.ranks import Ranks, insert_rank_check
@@ -92,7 +93,10 @@ class FuseConvBN(RewritingPass):
     def _examine(self, norm: Layer, layers: Layers, ranks: Ranks, training: bool) -> _Fold | str:
         if not is_one_of(norm.kind, "batch norm"):
             return f"its class `{norm.kind.__name__}` is not one of torch's own"
-        if norm.settings["training"] is not False:
+        mode = norm.settings["training"]
+        if isinstance(mode, Node) and mode.op == "get_attr":
+            return "whether it is in training mode is known when the program runs; `canonicalize` fixes the mode"
+        if mode is not False:
             return "it is in training mode, where it normalizes with the statistics of each batch"
         if not norm.tensors.keys() >= {"running_mean", "running_var"}:
             return "it keeps no running statistics"

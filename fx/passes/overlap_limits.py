@@ -108,7 +108,7 @@ class Limits:
 
 
 def sizes_of(nodes: list[Node]) -> dict[Node, int]:
-    """The bytes of each value where those of all are recorded, and else one for each; none of inputs and state."""
+    """Return the bytes of each value where those of all are recorded, else one each; none of inputs and state."""
     made = [node for node in nodes if node.op.startswith("call")]
     found = [bytes_recorded(node.meta.get("val", node.meta.get("tensor_meta"))) for node in made]
     sizes = dict.fromkeys(nodes, 0)

@@ -62,6 +62,9 @@ class WorkCounter(ShapeProp):
         """Run one node and write its notes."""
         if n.op not in ("call_function", "call_method", "call_module"):
             return super().run_node(n)
+        if isinstance(n.target, torch._ops.HigherOrderOperator):  # values decide what it computes, and how often
+            n.meta[WORK] = None
+            return super().run_node(n)
         counter, seen = FlopCounterMode(display=False, custom_mapping=_FORMULAS), _Seen()
         with counter, seen:
             result = super().run_node(n)

@@ -23,7 +23,7 @@ from fx.provenance import SourceLocation, record_origins
 from pytest_fx.harness.collector import collect
 from pytest_fx.harness.evaluation import Arguments, default_dtype, threads
 from pytest_fx.harness.hidden import hidden
-from pytest_fx.harness.layouts import LayoutIndependent
+from pytest_fx.harness.layouts import LayoutIndependent, uncompiled
 from pytest_fx.harness.process import ProcessState, count_forks, has_children
 from pytest_fx.harness.run import Run, Runner
 from pytest_fx.harness.shared_weights import release
@@ -468,7 +468,7 @@ class PassRun:
         """Inside the block, let runs and gradients depend less on how values lie in memory than they do otherwise."""
         self._layout_independent = True
         try:
-            with LayoutIndependent():
+            with uncompiled(), LayoutIndependent():
                 yield
         finally:
             self._layout_independent = False

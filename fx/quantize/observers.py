@@ -312,8 +312,8 @@ _MIDDLES = _middles()
 
 def _squared_error(values: Tensor, counts: Tensor, affine: Affine) -> float:
     """The sum of squared errors of what is stored as ``affine`` says."""
-    whole = (values / affine.scale).round_().add_(affine.zero_point).clamp_(0, affine.highest)
-    error = whole.sub_(affine.zero_point).mul_(affine.scale).sub_(values)
+    quantized = (values / affine.scale).round_().add_(affine.zero_point).clamp_(0, affine.highest)
+    error = quantized.sub_(affine.zero_point).mul_(affine.scale).sub_(values)
     return float((error.square_() * counts).sum())
 
 

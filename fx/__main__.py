@@ -252,7 +252,7 @@ def _in_order(program: GraphModule, given: Any, text: str) -> tuple[Any, ...]:
 
 
 def _tensor(text: str) -> torch.Tensor:
-    """An input of the shape that ``text`` tells."""
+    """Return an input of the shape that ``text`` has."""
     sizes, _, dtype = text.partition(":")
     if not re.fullmatch(r"\d+(x\d+)*", sizes) or (dtype or "f32") not in _DTYPES:
         raise LoweringError(

@@ -220,8 +220,8 @@ class Tracer(TracerBase):
     def attribute_arg(self, a: Any) -> Argument:
         """A ``get_attr`` node for a parameter, buffer, submodule or tensor; ``NotImplemented`` for anything else.
 
-        Tensors that are no attribute of the root become constants of the graph. Functions that can be imported by their
-        names stand for themselves.
+        Tensors that are not an attribute of the root become constants of the graph. Functions that can be imported by
+        their names stand for themselves.
         """
         if isinstance(a, torch.Tensor):
             return self._tensor_arg(a)
@@ -268,7 +268,7 @@ class Tracer(TracerBase):
         return _find_proxy(arguments) is not None or (self._real is not None and self._real.takes_part(arguments))
 
     def get_fresh_qualname(self, prefix: str) -> str:
-        """A name that starts with ``prefix``, ends in a number and is no attribute of the root yet."""
+        """A name that starts with ``prefix``, ends in a number and is not an attribute of the root yet."""
         expect(prefix, str, "get_fresh_qualname takes the beginning of a name", error=TraceError)
         number = 0
         while hasattr(self.root, f"{prefix}{number}") or f"{prefix}{number}" in self.graph.constants:
@@ -337,7 +337,7 @@ class Tracer(TracerBase):
 
     @property
     def tensor_attrs(self) -> dict[Any, str]:
-        """Path of each tensor attribute of the root that is no parameter."""
+        """Path of each tensor attribute of the root that is not a parameter."""
         return dict(self._attributes().values())
 
     @property

@@ -143,7 +143,7 @@ def capture(
 
 
 def _traced(trace: Callable[[], GraphModule], model: Any) -> Captured:
-    """What ``trace`` makes of a model, and where it is refused, of the model that returns no cache."""
+    """Return what ``trace`` makes of a model, and where it is refused, of the model that returns no cache."""
     try:
         return trace(), None, None
     except Exception:

@@ -151,7 +151,7 @@ def _check_arguments(gm: Any, backend: Any, on_failure: Any, min_size: Any) -> N
     expect_program(gm, "lower takes a GraphModule", error=LoweringError)
     if not isinstance(backend, Backend):
         raise LoweringError(
-            f"a {type(backend).__name__} is no backend",
+            f"a {type(backend).__name__} is not a backend",
             value=shown(backend),
             remedy="give the name of one, or an object of a class that inherits from fx.lowering.Backend",
         )

@@ -64,7 +64,7 @@ def test_a_checkpoint_of_a_submodule_is_one_operation_and_of_a_function_refused(
     x = torch.rand(3, 2)
     assert torch.equal(captured(x), root(x))
     said = (
-        r"(?s)cannot capture a checkpoint of a function that is no module.*test_recorded_calls.py:.*try +make what it"
+        r"(?s)cannot capture a checkpoint of a function that is not a module.*test_recorded_calls.py:.*try +make what"
     )
     with pytest.raises(fx.TraceError, match=said):
         fx.symbolic_trace(Calling(lambda net, x: checkpoint(lambda y: net(y), x, use_reentrant=False)))

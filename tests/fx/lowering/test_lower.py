@@ -577,7 +577,7 @@ def test_wrong_arguments_are_errors(model: Model) -> None:
         LoweringError, match=r"lower takes a GraphModule, not a Model\n(.*\n)*  try    capture it first"
     ):
         fx.lower(model)  # type: ignore[call-overload]
-    with pytest.raises(LoweringError, match="a int is no backend"):
+    with pytest.raises(LoweringError, match="a int is not a backend"):
         fx.lower(program, 3)  # type: ignore[call-overload]
     with pytest.raises(LoweringError, match="on_failure is 'raise' or 'eager'"):
         fx.lower(program, on_failure="ignore")  # type: ignore[call-overload]

@@ -297,6 +297,8 @@ class TracerBase:
     def _other_arg(self, a: Any) -> Argument:
         if isinstance(a, Proxy):
             return self._node_of(a)
+        if isinstance(a, TracedText):
+            return a.decided()
         fetched = self.attribute_arg(a)
         if fetched is not NotImplemented:
             return fetched
@@ -445,20 +447,19 @@ class TracerBase:
         return self._refused
 
     def _text_refused(self, text: str) -> NoReturn:
-        raise self._refusal(
-            "cannot decide by the text of a traced value",
-            where=_caller_location(self),
-            value=text,
-            why="the value, and so its text, is known only when the module runs",
-            remedy="decide from a module attribute, or put the line in a function marked fx.wrap",
-        )
+        raise self._refusal(_BY_TEXT, where=_caller_location(self), value=text, **_WHY_NO_TEXT)
+
+    def _text_of(self, obj: Proxy, write: Callable[[Any], str], text: str) -> str:
+        """The text of a value, if it is known what that is."""
+        where = _caller_location(self)
+        return write(self.answer("text", obj, _BY_TEXT, where=where, value=text, **_WHY_NO_TEXT))
 
     def answer(self, question: str, obj: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
         """What the program is told where it cannot go on without the value of a proxy; here nothing is known of it.
 
         Args:
             question: what Python asks for: ``bool``, ``int``, ``float``, ``complex``, ``index``, ``len``, ``iter``,
-                ``match``, ``hash`` or ``identity``.
+                ``match``, ``hash``, ``text`` or ``identity``.
             obj: the proxy.
             what: the first line of the error.
             kind: the class of the error.
@@ -591,6 +592,13 @@ class TracerBase:
         return Attribute(obj, "keys")()
 
 
+_BY_TEXT = "cannot decide by the text of a traced value"
+_WHY_NO_TEXT: dict[str, Any] = {
+    "why": "the value, and so its text, is known only when the module runs",
+    "remedy": "decide from a module attribute, or put the line in a function marked fx.wrap",
+}
+
+
 def _is_numpy_number(value: Any) -> bool:
     numpy: Any = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.generic)
@@ -641,11 +649,17 @@ class Proxy:
 
     def _text(self, text: str) -> str:
         tracer = self.tracer
-        return TracedText.of(text, tracer._text_refused) if tracer._tracing and not tracer._finished else text
+        if not tracer._tracing or tracer._finished:
+            return text
+        return TracedText.of(text, functools.partial(tracer._text_of, self))
+
+    def __str__(self) -> str:
+        text = repr(self)
+        return text.by(str) if isinstance(text, TracedText) else text
 
     def __format__(self, spec: str) -> str:
         # messages of checks are formatted when these fail: see fx.checks.messages
-        return f"{repr(self)[:-1]}:{spec})" if spec else repr(self)
+        return f"{repr(self)[:-1]}:{spec})" if spec else str(self)
 
     def __getattr__(self, k: str) -> Attribute:
         # reading an attribute records nothing yet: most are methods about to be called

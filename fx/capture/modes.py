@@ -26,6 +26,7 @@ from fx.checks.bytecode import steps
 from fx.errors import TraceError
 from fx.frames import is_users, is_users_file, user_location
 from fx.modules.attributes import fetch_attribute
+from fx.naming.printing import describe
 from fx.node import Node
 from fx.provenance import GENERATED_FILES, SourceLocation
 from fx.proxy import Proxy
@@ -153,6 +154,9 @@ class Modes:
                 for code in _codes(hook if hasattr(hook, "__code__") else vars(type(hook)).get("__call__"))
             ):
                 self._check_training(module, module.__dict__["training"], SourceLocation(_code_of(kind.forward), 0))
+        for flag in _flags_unchecked(module):
+            owner = fetch_attribute(module, str(flag.target).rpartition(".")[0])
+            self._check_training(owner, owner.__dict__["training"], flag.source)
         self._look_at(module, frozenset({"forward"}))
 
     def _look_at(self, module: torch.nn.Module, methods: frozenset[str]) -> None:
@@ -335,6 +339,7 @@ def replace(trace: Trace) -> None:
     trace.replace(torch.__dict__, ("is_grad_enabled",), _make_question(Modes.are_gradients_enabled, takes_args=False))
     trace.replace(torch.__dict__, ("is_autocast_enabled",), _make_question(Modes.is_autocast_enabled, takes_args=True))
     trace.replace(torch.inference_mode, ("__enter__", "__exit__"), _make_inference_mode)
+    trace.replace(autocast, ("__init__",), _make_autocast_settings)
     trace.replace(autocast, ("__enter__",), _make_autocast(Modes.enter_autocast))
     trace.replace(autocast, ("__exit__",), _make_autocast(Modes.leave_autocast))
 
@@ -380,6 +385,31 @@ def _make_inference_mode(original: Any) -> Any:
     return __exit__
 
 
+def _make_autocast_settings(original: Any) -> Any:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        if _modes() is not None:
+            args = tuple(map(_setting, args))
+            kwargs = {name: _setting(value) for name, value in kwargs.items()}
+        original(self, *args, **kwargs)
+
+    return __init__
+
+
+def _setting(value: Any) -> Any:
+    """What a setting of autocast is: the context takes no traced device, dtype or flag."""
+    if not isinstance(value, Proxy):
+        return value
+    return value.tracer.answer(
+        "identity",
+        value,
+        "cannot set autocast by a traced value",
+        where=user_location(sys._getframe(2), {}),
+        value=describe(value.node),
+        why="what it is is known only when the module runs",
+        remedy="set it by a module attribute or a constant, or give symbolic_trace example_inputs, which say it",
+    )
+
+
 def _make_autocast(record: Callable[[Modes, Any], None]) -> Callable[[Any], Any]:
     def make(original: Any) -> Any:
         def method(self: Any, *exception: Any) -> Any:
@@ -419,6 +449,15 @@ def _asks(frame: FrameType) -> bool:
         str(step.value) for step in steps(frame.f_code) if step.offset > frame.f_lasti and step.value is not None
     ]
     return any(value.endswith("check_value") for value in following[:4])
+
+
+def _flags_unchecked(program: torch.nn.Module) -> Iterator[Node]:
+    """The nodes of a program, which is traced again, that read flags which it does not check itself."""
+    graph = vars(program).get("_graph")
+    for node in graph.find_nodes(op="get_attr") if graph is not None else ():
+        is_flag = str(node.target).rpartition(".")[2] == "training"
+        if is_flag and node.users and not any(user.target is check_value for user in node.users):
+            yield node
 
 
 def make_check_value(original: Any) -> Any:

@@ -706,15 +706,19 @@ class _Session:
         return self.tracer.getattr(name, value, self.parameter_proxies)
 
     def autowrap(self, namespace: dict[str, Any]) -> None:
-        """Record the tracer's autowrap functions where ``namespace`` refers to them."""
-        if self.trace is None or id(namespace) in self.searched:
+        """Record the tracer's autowrap functions where ``namespace``, or one that it reaches, refers to them."""
+        trace, functions = self.trace, self.tracer._autowrap_functions
+        if trace is None:
             return
-        self.searched.add(id(namespace))
-        if not str(namespace.get("__name__")).startswith(("torch.", "math")):
-            recorded_calls.replace_in(self.trace, namespace)
-        functions = self.tracer._autowrap_functions
-        names = [name for name, value in list(namespace.items()) if id(_behind_recording(value)) in functions]
-        self.trace.replace(namespace, names, _recording)
+        pending = [namespace]
+        for one in pending:
+            if id(one) in self.searched:
+                continue
+            self.searched.add(id(one))
+            if not str(one.get("__name__")).startswith(("torch.", "math")):
+                pending.extend(recorded_calls.replace_in(trace, one))
+            names = [name for name, value in list(one.items()) if id(_behind_recording(value)) in functions]
+            trace.replace(one, names, _recording)
 
 
 def _is_submodule(owner: torch.nn.Module | FunctionType, name: str) -> bool:

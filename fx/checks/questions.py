@@ -6,7 +6,7 @@ import operator
 import weakref
 from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
@@ -194,20 +194,53 @@ def _is_tested(found: list[Step], place: int) -> bool:
 
 
 class TracedText(str):
-    """What a traced value prints as: no text of the value. Messages may have it, and nothing may be decided by it."""
+    """What a traced value prints as: no text of the value. Messages may have it; who decides by it gets the text.
 
-    _refused: Callable[[str], NoReturn]
+    Where that is not known, they are refused.
+    """
+
+    _decide: Callable[[Callable[[Any], str], str], str]
+    _write: Callable[[Any], str]
 
     @classmethod
-    def of(cls, text: str, refused: Callable[[str], NoReturn]) -> TracedText:
-        """The text, and what raises where something is decided by it."""
+    def of(cls, text: str, decide: Callable[[Callable[[Any], str], str], str], write: Any = repr) -> TracedText:
+        """A stand-in for the text of a value.
+
+        Args:
+            text: what is shown.
+            decide: gives the text of the value, given what writes it and what is shown, or raises.
+            write: ``repr`` or ``str``, as the traced code asked for it.
+        """
         made = cls(text)
-        made._refused = refused
+        made._decide, made._write = decide, write
         return made
 
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        self._refused(self[:])
+    def by(self, write: Any) -> TracedText:
+        """The same, written by ``write``."""
+        return self.of(self[:], self._decide, write)
 
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __hash__ = _refuse  # type: ignore[assignment]
-    startswith = endswith = split = rsplit = partition = rpartition = find = index = count = _refuse  # type: ignore[assignment]
-    replace = removeprefix = removesuffix = lower = upper = strip = isdigit = _refuse  # type: ignore[assignment]
+    def decided(self) -> str:
+        """The text of the value."""
+        return self._decide(self._write, self[:])
+
+
+def decided(value: Any) -> Any:
+    """A value, or the text that it stands for."""
+    return value.decided() if isinstance(value, TracedText) else value
+
+
+def _deciding(name: str) -> Callable[..., Any]:
+    of_text: Callable[..., Any] = getattr(str, name)
+
+    def method(self: TracedText, *args: Any, **kwargs: Any) -> Any:
+        return of_text(self.decided(), *map(decided, args), **kwargs)
+
+    return method
+
+
+_DECIDING = (
+    "__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__ __hash__ startswith endswith split rsplit partition "
+    "rpartition find index count replace removeprefix removesuffix lower upper strip isdigit"
+)
+for _name in _DECIDING.split():
+    setattr(TracedText, _name, _deciding(_name))

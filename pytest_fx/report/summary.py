@@ -143,7 +143,7 @@ def _ways_in(rows: Sequence[SummaryRow], *, verbose: bool) -> Iterator[str]:
         if row.way == "export" and row.batch != "free":
             yield f"{row.model} is exported for one call: its batch is {row.batch}"
         if row.note is not None:
-            yield f"{row.model} is exported with a change: {row.note}"
+            yield f"{row.model} is captured with a change: {row.note}"
 
 
 def _warning_of_coarse(rows: Sequence[SummaryRow]) -> Iterator[str]:

@@ -318,7 +318,7 @@ def test_a_model_that_returns_a_cache_is_judged_without_and_the_run_says_so(pyte
         "--fx-model", "mine:network", "--fx-capture", "export", "--fx-no-timing", "-k", "capture"
     )
     assert result.ret == 0
-    result.stdout.fnmatch_lines("mine:network is exported with a change: config.use_cache is off: it returns no cache")
+    result.stdout.fnmatch_lines("mine:network is captured with a change: config.use_cache is off: it returns no cache")
 
 
 ASKING = """

@@ -97,6 +97,29 @@ def test_a_program_that_asked_for_the_mode_of_a_module_checks_it() -> None:
         captured.train()(torch.ones(2))
 
 
+class Deep(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(2, 2)
+        self.blocks = nn.Sequential(nn.Linear(2, 2), nn.Sequential(Dropping()), Dropping())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.blocks(self.first(x).relu())
+
+
+def test_a_program_that_is_captured_again_checks_the_modes_of_all_its_modules_where_it_did() -> None:
+    captured = fx.symbolic_trace(Deep().eval())
+    again = fx.symbolic_trace(captured)
+    flags = [node.target for node in again.graph.find_nodes(op="get_attr") if str(node.target).endswith("training")]
+    assert flags == ["blocks.1.0.training", "blocks.2.training"]
+    assert again.code == captured.code
+    part = fx.symbolic_trace(nn.Sequential(nn.ReLU(), captured))
+    assert [str(guard) for guard in part.guards] == [str(guard) for guard in captured.guards]
+    part.get_submodule("1.blocks.1.0").train()
+    with pytest.raises(fx.GuardError, match="in evaluation mode, and depends on it"):
+        part(torch.ones(1, 2))
+
+
 def test_a_program_that_is_captured_again_checks_the_mode_of_the_same_modules() -> None:
     captured = fx.symbolic_trace(nn.Sequential(nn.Sequential(Dropping(), nn.Linear(2, 2), Dropping())).eval())
     again = fx.symbolic_trace(captured)
@@ -106,6 +129,17 @@ def test_a_program_that_is_captured_again_checks_the_mode_of_the_same_modules() 
     again.get_submodule("0.2").train()
     with pytest.raises(fx.GuardError, match="in evaluation mode, and depends on it"):
         again(torch.ones(2))
+
+
+def test_a_program_that_calls_another_one_checks_its_own_modes_behind_that_too() -> None:
+    class KeepingFirst(fx.Tracer):
+        def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+            return module_qualified_name == "0"
+
+    module = nn.Sequential(fx.symbolic_trace(Dropping().eval()), Dropping()).eval()
+    again = fx.symbolic_trace(fx.GraphModule(module, KeepingFirst().trace(module)))
+    flags = [str(node.target) for node in again.graph.find_nodes(op="get_attr")]
+    assert flags == ["0.training", "1.training"]
 
 
 def test_a_check_that_a_pass_has_found_to_hold_is_no_obstacle_to_another_capture() -> None:

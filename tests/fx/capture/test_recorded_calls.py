@@ -108,6 +108,9 @@ def test_random_numbers_of_python_and_seeds_are_refused_and_leave_the_generators
         (lambda x: callable(x), False),
         (lambda x: isinstance(x.shape, torch.Size), True),
         (lambda x: isinstance(x.size(0), int), True),
+        (lambda x: isinstance(x, torch.fx.Proxy), True),  # as it would be in a trace of torch.fx
+        (lambda x: isinstance(x.shape, (list, torch.fx.Proxy)), True),
+        (lambda x: isinstance(x, fx.proxy.ParameterProxy), False),
     ],
 )
 def test_questions_about_a_traced_value_are_answered_as_for_the_value(ask: Any, answer: bool) -> None:

@@ -18,7 +18,7 @@ from fx.capture.tracer import symbolic_trace
 from fx.errors import CaptureError, FxError, InteropError, TraceError
 from fx.frames import _USER, _kind
 from fx.graph_module import GraphModule
-from fx.interop.exporting import ExportedModel, settings_with_cache, without_cache
+from fx.interop.exporting import Call, ExportedModel, returns_cache, settings_with_cache, without_cache
 from fx.interop.node_notes import location_of
 from fx.provenance import SourceLocation
 
@@ -133,8 +133,8 @@ def capture(
 
     note = NO_CACHE if isinstance(model, nn.Module) and settings_with_cache(model) else None
     ways = {
-        "symbolic": lambda: _traced(symbolic, model),
-        "guided": lambda: _traced(guided, model),
+        "symbolic": lambda: _traced(symbolic, model, (args, given)),
+        "guided": lambda: _traced(guided, model, (args, given)),
         "export": exported,
     }
     program, record = first_way(ways, how, _name_of(model))
@@ -142,13 +142,17 @@ def capture(
     return program
 
 
-def _traced(trace: Callable[[], GraphModule], model: Any) -> Captured:
-    """What ``trace`` makes of a model, and where it is refused, of the model that returns no cache."""
-    try:
+def _traced(trace: Callable[[], GraphModule], model: Any, call: Call) -> Captured:
+    """What ``trace`` makes of a model, and where it is refused, of the model that returns no cache.
+
+    What the decorators of ``forward`` set by ``config.use_cache`` need not reach the traced code: the model is asked.
+    """
+    if not isinstance(model, nn.Module) or not settings_with_cache(model):
         return trace(), None, None
+    try:
+        return trace(), None, NO_CACHE if returns_cache(model, call) else None
     except Exception:
-        if not isinstance(model, nn.Module) or not settings_with_cache(model):
-            raise
+        pass  # which the model without a cache says, too, if it is not that
     with without_cache(model):
         return trace(), None, NO_CACHE
 

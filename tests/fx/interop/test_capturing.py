@@ -2,6 +2,7 @@
 
 # No postponed annotations: exporting reads them.
 
+import functools
 import importlib
 import logging
 import pickle
@@ -259,6 +260,30 @@ def test_a_cache_that_a_graph_can_hold_is_returned() -> None:
 
     program = fx.capture(Keeping(), (X,))
     assert len(program(X)) == 2 and program.meta["capture"].note is None
+
+
+def by_settings(forward: Any) -> Any:
+    """Let the settings decide what a call does not, as transformers does."""
+
+    @functools.wraps(forward)
+    def decided(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return forward(self, *args, **{"use_cache": self.config.use_cache, **kwargs})
+
+    return decided
+
+
+class Deciding(nn.Module):
+    config = Settings()
+
+    @by_settings
+    def forward(self, x: Any, *, use_cache: Any = None) -> Any:
+        return (x + 1, Cache(x)) if use_cache else (x + 1,)
+
+
+def test_a_cache_that_a_decorator_asks_for_is_not_missed_without_a_word() -> None:
+    program = fx.capture(Deciding(), (X,))
+    assert len(program(X)) == 1 and len(Deciding()(X)) == 2
+    assert program.meta["capture"].note == "config.use_cache is off: it returns no cache"
 
 
 def test_exporting_prints_and_logs_nothing(capsys: Any) -> None:

@@ -26,9 +26,9 @@ from pytest_fx.timing.paired import median_interval
 
 _LONGEST = 3.0
 """Seconds of calls from which on a program is called no more often than five times."""
-_SHORTEST_TURN, _SHORTEST_ROUND = 1e-3, 1e-2
+_SHORTEST_TURN, _SHORTEST_ROUND = 5e-4, 5e-2
 """Seconds that turns and rounds take at least: single calls of microseconds differ by more than passes gain."""
-_MOST_CALLS, _MOST_TURNS = 1000, 10
+_MOST_CALLS, _MOST_TURNS = 1000, 100
 _FEWEST = 5
 _WARM_UP = 2
 
@@ -51,7 +51,7 @@ class Estimator:
 def seconds_in_turns(programs: Sequence[Callable[[], Any]], rounds: int) -> list[list[float]]:
     """Return the seconds of calls of some programs in turns: of the thread, so that other processes do not count.
 
-    Short ones are called more often, in several short turns, the mean of which counts; long ones less often.
+    Short ones are called more often, in short turns, the median of which counts; long ones less often.
     """
     seconds: list[list[float]] = [[] for _ in programs]
     spent = 0.0
@@ -70,13 +70,13 @@ def seconds_in_turns(programs: Sequence[Callable[[], Any]], rounds: int) -> list
 
 
 def _round(programs: Sequence[Callable[[], Any]], turns: int, calls: int, first: int) -> list[float]:
-    """The mean time of a call of each program over some turns, each in the other order than the one before."""
-    sums = [0.0] * len(programs)
+    """The median time of a call of each program over some turns, each in the other order than the one before."""
+    found: list[list[float]] = [[] for _ in programs]
     for turn in range(first, first + turns):
         places = range(len(programs)) if turn % 2 else range(len(programs) - 1, -1, -1)
         for place in places:
-            sums[place] += _seconds_of_calls(programs[place], calls)
-    return [one / turns for one in sums]
+            found[place].append(_seconds_of_calls(programs[place], calls))
+    return [statistics.median(one) for one in found]
 
 
 def _seconds_of_calls(program: Callable[[], Any], calls: int) -> float:

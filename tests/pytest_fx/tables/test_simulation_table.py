@@ -116,7 +116,7 @@ def test_a_turn_of_a_short_program_is_long_enough_to_tell_passes_apart(monkeypat
 
     (found,) = seconds_in_turns([program], 30)
     assert found == pytest.approx([1e-3] * 30)
-    assert len(calls) == 2 + 30 * 10
+    assert len(calls) == 2 + 30 * 50
     calls.clear()
     seconds_in_turns([program, lambda: calls.append(-1.0)], 3)
     assert [one < 0 for one in calls[4:8]] == [True, False, False, True], (

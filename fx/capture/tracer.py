@@ -101,6 +101,7 @@ class Tracer(TracerBase):
         self.param_shapes_constant = param_shapes_constant
         self.submodule_paths: dict[torch.nn.Module, str] | None = None
         self.num_calls: dict[str, int] = {}
+        self._leaf_kinds: dict[type, bool] = {}
         self._current: Trace | None = None
         self._reads_buffers_once = False
         self._left_out = self._as_given = False
@@ -126,11 +127,12 @@ class Tracer(TracerBase):
         So do modules that a backend made of a part of a program: their classes say why in ``_kept_whole``. And so do
         modules that ``torch.compile`` or ``torch.jit`` has made, which cannot run on traced values.
         """
-        expect(m, torch.nn.Module, "is_leaf_module takes a module", error=TraceError)
-        if hasattr(type(m), "_kept_whole") or _is_compiled(m):
-            return True
-        module = m.__module__
-        return module.startswith(("torch.nn", "torch.ao.nn")) and not isinstance(m, torch.nn.Sequential)
+        known = self._leaf_kinds.get(type(m))
+        if known is None:
+            expect(m, torch.nn.Module, "is_leaf_module takes a module", error=TraceError)
+            of_torch = m.__module__.startswith(("torch.nn", "torch.ao.nn")) and not isinstance(m, torch.nn.Sequential)
+            known = self._leaf_kinds[type(m)] = of_torch or hasattr(type(m), "_kept_whole") or _is_compiled(m)
+        return known
 
     def path_of_module(self, mod: torch.nn.Module) -> str:
         """The dotted path of ``mod`` below the root.
@@ -165,7 +167,10 @@ class Tracer(TracerBase):
         self.num_calls[path] = count + 1
         self.module_stack = {**outer, f"{path}@{count}" if count else path: (path, type(m))}
         try:
-            if (self.is_leaf_module(m, path) and not self._is_opened(m)) or m._backward_hooks or m._backward_pre_hooks:
+            is_leaf = self.is_leaf_module(m, path)
+            if is_leaf and (m._forward_hooks or m._forward_pre_hooks):
+                is_leaf = not self._is_opened(m)
+            if is_leaf or m._backward_hooks or m._backward_pre_hooks:
                 if self._flags is not None and self._flags.watches_leaves:
                     self._flags.leaf_called(m)
                 return self.create_proxy("call_module", path, args, kwargs)
@@ -176,7 +181,7 @@ class Tracer(TracerBase):
 
     def _is_opened(self, module: torch.nn.Module) -> bool:
         """Whether a leaf is looked into, since its hooks leave something for the traced code."""
-        if self._state is None or not (module._forward_hooks or module._forward_pre_hooks) or _is_compiled(module):
+        if self._state is None or _is_compiled(module):
             return False
         opened = leaves_something(module, self.submodule_paths or {}, self._state.held)
         if opened and self._flags is not None:

@@ -654,10 +654,13 @@ class Tracer(TracerBase):
     def _inputs(
         self, function: Callable[..., Any], is_module: bool, concrete_args: dict[str, Any] | tuple[Any, ...] | None
     ) -> tuple[Callable[..., Any], list[Any]]:
+        self._returned_by = function  # where a default is that no node can hold
         try:
             return self.create_args_for_root(function, is_module, concrete_args)
         except RecursionError as failure:
             raise explained(failure, concrete_args, TraceError) from None
+        finally:
+            self._returned_by = None
 
     def _start(self, root: Root) -> Callable[..., Any]:
         self.graph = Graph(tracer_cls=type(self))

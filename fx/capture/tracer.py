@@ -505,9 +505,9 @@ class Tracer(TracerBase):
 
     def made_where_it_may_be_compared(self, node: Node, location: SourceLocation) -> None:
         """Let the program check, or refuse, that the value of a node is compared by identity."""
-        guide = None if node.op == "placeholder" else self.guide
+        guide = self.guide if node.target is getattr else None
         if guide is not None and guide.kind_of(Proxy(node, self)) is NoneType:
-            return  # which is what is compared
+            return  # which is what is compared, as it is answered
         location.is_compared = identity_tests.expect_known(self, node, location)
 
     def _handled_at(self, frame: FrameType) -> list[str]:
